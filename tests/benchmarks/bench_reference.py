@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "app"))
 
 from stallprobes.matrix import document, reference_maker
-from stallscope.report import wording
+from stallscope.report import reference_wording
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 MOST = 0.01
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         named, compared = named + len(cells), compared + found.compared
         print(f"{paths[number].name}: {len(cells)} of {found.compared} cells, {found.disagreed} left out")
         for cell in cells:
-            print(f"  {cell.row} beside {cell.column}: {wording.unusual_figures(cell)}")
+            print(f"  {cell.row} beside {cell.column}: {reference_wording.unusual_figures(cell)}")
     print(f"{named} of {compared} cells are called unusual")
     return int(named > MOST * compared)
 

@@ -85,6 +85,8 @@ def answered(line: str) -> list[object]:
         ("stallscope merge a b ", [FILES]),
         ("stallscope replay ", [FILES]),
         ("stallscope fleet k", ["kubernetes"]),
+        ("stallscope explain scalar-readback --lang ", ["cuda", "pytorch", "cupy"]),
+        ("stallscope explain scalar-readback --lang=p", ["--lang=pytorch"]),
         ("stallscope run --to", ["--together"]),
         ("stallscope doctor ", ["--json", "-h", "--help"]),
         # What is wrong already has no completion, and no error.

@@ -14,7 +14,8 @@ from stallprobes.engine.backend import ProbeFailure
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import GpuName, Observation, ProbeSet
 from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import RecordedTrace, Recording
+from stallprobes.live.recording import Recording
+from stallprobes.live.recording_index import RecordedTrace
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 from stallprobes.traces.trace import Trace

@@ -23,7 +23,8 @@ from stallprobes.model import Role
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_request import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 
 SNAPSHOTS = Path(__file__).parents[1] / "screen" / "snapshots"
 # Drawing takes most of the CPU time of a live monitor.

@@ -16,7 +16,7 @@ from stallprobes.matrix.check_progress import CheckProgress
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.plan import Plan
 from stallscope.tui.matrix.services import MatrixServices
-from stallscope.tui.sources.live import EngineTarget
+from stallscope.tui.sources.engine_request import EngineTarget
 
 
 class ScriptedServices(MatrixServices):

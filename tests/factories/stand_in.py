@@ -133,6 +133,18 @@ def build_cupti(
     _compile(compiler, "libcupti.c", target, *flags, *defined)
 
 
+def build_replay(folder: Path, stand_in: StandIn, version: int = VERSION) -> StandIn:
+    """``stand_in`` in another folder, with the program that replays streams, and with libcupti of ``version``."""
+    assert COMPILER is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("libcuda.so.1", "inject.so"):
+        shutil.copy(stand_in.folder / name, folder / name)
+    build_cupti(folder / "libcupti.so.13", version)
+    # The library finds the clock of the program.
+    _compile(COMPILER, "replay.c", folder / "replay", f"-L{folder}", "-l:libcuda.so.1", "-rdynamic")
+    return StandIn(folder)
+
+
 def build_with_nvtx(target: Path, headers: Path, stand_in: StandIn) -> None:
     """Build the program with ranges with NVTX itself, whose headers are in a folder."""
     assert COMPILER is not None

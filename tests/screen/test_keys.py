@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from textual.pilot import Pilot
 
 from factories.screen import SharedMonitor, monitor, running, until
+from stallprobes.patterns.remedy_code import CodeLanguage
 from stallscope.tui.actions import MONITOR_ACTIONS, available
 from stallscope.tui.app import THEMES
 from stallscope.tui.common.ask import Ask
@@ -17,6 +19,7 @@ from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.picker import Picker
+from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.monitor.screen import Monitor
 
 # One event loop for all tests, since the monitor runs in it.
@@ -88,6 +91,27 @@ async def test_explain_tells_why_and_what_helps_and_where_it_is_known_from(share
         text = str(pilot.app.screen.text())
         for words in ("What it does", "time-slice", "Remedy", "Source", "secondary-context-d2d"):
             assert words in text
+
+
+async def test_a_key_shows_the_remedies_in_the_next_language(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.press("b", "e")
+        headings = []
+        for _ in CodeLanguage:
+            text = str(pilot.app.screen.query_one("#text", PrintableStatic).content)
+            headings.append([language for language in CodeLanguage if f"Remedy in {language.label} " in text])
+            await pilot.press("l")
+        assert headings == [[language] for language in CodeLanguage]
+        await pilot.press("l", "escape", "e")
+        # The language that was chosen is that of the next explanation.
+        assert "Remedy in PyTorch (secondary-context-d2d)" in str(explanation_of(pilot).text())
+        await pilot.press("l", "l")
+        assert explanation_of(pilot).language is CodeLanguage.CUDA
+
+
+def explanation_of(pilot: Pilot[None]) -> Explain:
+    assert isinstance(pilot.app.screen, Explain)
+    return pilot.app.screen
 
 
 async def test_help_has_every_action(shared: SharedMonitor) -> None:

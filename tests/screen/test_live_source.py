@@ -10,7 +10,8 @@ from stallprobes.machine.gpus import Gpu, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.patterns import patterns
 from stallscope.tui import probe_sets
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_request import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 
 TWO = Survey(
     tuple(Gpu(uuid=f"GPU-{i}", pci=f"0000:0{i}:00.0", name="NVIDIA H200", nvml_index=i, cuda_index=i) for i in (0, 1)),

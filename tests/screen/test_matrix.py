@@ -48,7 +48,8 @@ from stallscope.tui.matrix.services import MatrixServices
 from stallscope.tui.matrix.view_model import CellValue, MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_request import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
 
 pytestmark = pytest.mark.usefixtures("without_terminal_updates")

@@ -12,7 +12,8 @@ from stallprobes.live.observation import SIM, EngineCondition
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallscope.tui import prewarm
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_request import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 
 
 def ready(source: LiveSource) -> None:

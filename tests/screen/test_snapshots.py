@@ -12,6 +12,7 @@ from textual.strip import Strip
 from factories.recordings import STALL
 from factories.screen import SNAPSHOTS, assert_snapshot, settled, text_of
 from stallprobes.live.recording import Recording
+from stallprobes.patterns.remedy_code import CodeLanguage, remedy_code
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
@@ -61,6 +62,17 @@ async def test_the_aggressor_in_focus() -> None:
 @pytest.mark.parametrize(("name", "key"), [("explain", "e"), ("help", "question_mark")])
 async def test_what_lies_over_it(name: str, key: str) -> None:
     assert_snapshot(f"{name}-120x36", text_of(await drawn(STALLED_S, (120, 36), (key,))))
+
+
+async def test_an_explanation_folds_no_code_on_a_small_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    strips = await drawn(STALLED_S, (80, 24), ("e", *["down"] * 9), Settings(remedy_language="pytorch"))
+    text = text_of(strips)
+    assert_snapshot("explain-80x24", text)
+    for code in remedy_code("secondary-context-d2d")[CodeLanguage.PYTORCH]:
+        assert all(line in text for line in code.lines)
+    styles: list[Style] = [segment.style for strip in strips for segment in strip if segment.style is not None]
+    assert all(style.color is None and style.bgcolor is None for style in styles)
 
 
 async def test_in_ascii_it_is_the_same_in_other_letters() -> None:

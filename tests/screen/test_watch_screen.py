@@ -15,6 +15,7 @@ from textual.pilot import Pilot
 from factories.hostile_text import HOSTILE, forbidden, poisoned
 from factories.screen import assert_snapshot, settled, text_of, until
 from factories.watch_moments import moments, record, training
+from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
@@ -136,6 +137,7 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         text = dialog.text().plain
         assert "took 5.00 ms because of GPU work in front of it: add" in text
         assert "What helps" in text
+        assert "As code: `stallscope explain scalar-readback`." in text
         await pilot.press("escape", "o")
         assert "step 29 loss" in await drawn(pilot, screen)
         assert not screen.query_one(WatchTable).display
@@ -264,6 +266,35 @@ async def test_a_view_is_paused_and_resumed(tmp_path: Path) -> None:
         assert screen.moment is frozen
         await pilot.press("p")
         assert screen.frozen is None
+
+
+class ReadGpu(ProgramGpu):
+    """A GPU with ``percent`` of utilization."""
+
+    def __init__(self, percent: int) -> None:
+        super().__init__(no_nvml)
+        self.name, self.percent = "H200", percent
+
+    def snapshot(self) -> TelemetrySnapshot:
+        readings = {one.name: TelemetryReading() for one in FIELDS}
+        readings["utilisation_percent"] = TelemetryReading(self.percent, 5, None)
+        return TelemetrySnapshot("GPU-1", 7, "live", None, readings)
+
+
+async def test_a_frozen_view_shows_the_values_of_the_gpu_at_its_moment(tmp_path: Path) -> None:
+    async with live(WAITING, tmp_path) as (pilot, screen, _):
+        source = screen.source
+        assert isinstance(source, WatchSource)
+        gpu = source.gpu = ReadGpu(41)
+        assert "H200  41%" in await drawn(pilot, screen)
+        await pilot.press("p")
+        gpu.percent = 87
+        frozen = await drawn(pilot, screen)
+        assert "PAUSED at" in frozen
+        assert "H200  41%" in frozen
+        assert "87%" not in frozen
+        await pilot.press("p")
+        assert "H200  87%" in await drawn(pilot, screen)
 
 
 async def test_it_freezes_on_a_stall_and_keeps_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

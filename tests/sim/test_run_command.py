@@ -21,6 +21,7 @@ def test_a_run_says_simulated_in_its_table() -> None:
     assert "SIMULATED GPU, profile h200, seed 5" in done.stdout
     assert "secondary-context-d2d · SIMULATED h200" in done.stdout
     assert "STALLED" in done.stdout
+    assert "Remedies as code: `stallscope explain secondary-context-d2d`" in done.stdout
 
 
 def test_a_run_says_simulated_in_its_json_and_what_was_set() -> None:

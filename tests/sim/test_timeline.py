@@ -12,7 +12,7 @@ from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.batch import IterationBatch
-from stallprobes.engine.timeline.reader import read_timeline
+from stallprobes.engine.timeline.reader import read_rows, snapshot_of
 from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem
 from stallprobes.engine.timeline.trace import BEGINNING, ContextTenure, GpuInterval, HostCall, TimelineSnapshot
@@ -28,7 +28,7 @@ def probe(name: str, placement: Placement | None = None, period_ns: int | None =
 def timeline(made: SimulatedMachine) -> TimelineSnapshot:
     status = made.backend.timeline()
     assert status is not None
-    return read_timeline(made.board, BEGINNING, status)
+    return snapshot_of(read_rows(made.board, BEGINNING, status), made.board.layout.names)
 
 
 def traced(*probes: Probe, ns: int = 50 * MS, **options: object) -> tuple[SimulatedMachine, TimelineSnapshot]:

@@ -625,3 +625,13 @@ def test_what_is_no_staged_copy_in_front_has_no_kernel_to_wait_for(records: Sequ
     found = first([slow(SYNC, 0, 20_110, correlation=4, context=2)], records)
     assert found.cause is not WaitCause.STAGED_COPY
     assert RecordKind.KERNEL not in {work.kind for work in found.evidence.work}
+
+
+def test_calls_of_one_thread_that_overlap_as_only_in_a_damaged_file() -> None:
+    calls = [slow(LAUNCH, 5000, 10_000), pageable_copy(0, 9990)]
+    # More than can contain one another, none of which lasts until the launch.
+    calls += [pageable_copy(100 * number, 100 * number + 50) for number in range(1, 8)]
+    found = first(calls)
+    assert found.cause is WaitCause.PAGEABLE_COPY
+    assert found.culprit is not None
+    assert found.culprit.duration_ns == 9_990_000

@@ -20,11 +20,11 @@ from stallprobes.foreign_text import is_printable
 from stallprobes.latency.histogram import Histogram
 from stallprobes.watch.injection import layout
 from stallprobes.watch.injection.driver_calls import CallFamily
-from stallprobes.watch.injection.layout import LossKind, WatchState
+from stallprobes.watch.injection.layout import CallFlag, LossKind, WatchState
 from stallprobes.watch.reading import folder as folder_module
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.folder import check_folder, create_folder, read_folder
-from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile
+from stallprobes.watch.reading.map_reader import MOST, MOST_IN_RECORD, IncompleteFile, MapFile
 from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
 
@@ -131,6 +131,18 @@ def test_records_that_were_overwritten_are_counted_as_missed(path: Path) -> None
     # Of the ring, this file has the first eight places only; the fourth record may be overwritten at this moment.
     assert (len(early), early.missed) == (7, layout.RECORDS - 4)
     assert [record.correlation for record in early] == [4, 5, 6, 7, 0, 1, 2]
+
+
+def test_arguments_beyond_all_sense_are_read_as_the_largest_number(path: Path) -> None:
+    place = layout.SLOTS_AT + at(layout.SLOT, "slow") + at(layout.SLOW_CALL, "call")
+    change(path, place + at(layout.CALL, "stream"), b"\xff" * 8)
+    change(path, place + at(layout.CALL, "bytes"), b"\xff" * 8)
+    change(path, place + at(layout.CALL, "flags"), bytes([CallFlag.STREAM | CallFlag.BYTES]))
+    change(path, layout.RECORDS_AT + at(layout.RECORD, "bytes"), b"\xff" * 8)
+    process, batch = read(path)
+    (call,) = (slow.call for thread in process.threads for slow in thread.slow_calls)
+    assert (call.stream, call.bytes) == (MOST, MOST)
+    assert next(iter(batch)).bytes == MOST_IN_RECORD
 
 
 def test_a_stack_that_is_being_written_is_read_later(path: Path) -> None:

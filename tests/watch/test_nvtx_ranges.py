@@ -20,6 +20,9 @@ HEADERS = (Path("/usr/local/cuda/include"), *Path("/usr/local").glob("cuda-*/inc
 REAL = next((path for path in HEADERS if (path / "nvtx3" / "nvToolsExt.h").exists()), None)
 # Outside of any, in step, in a range with a wide name, in loss, in that of a domain twice, in step again, outside.
 RANGES = ["", "step", "vorwärts 😀", "loss", "reduce", "reduce", "step", ""]
+# Outside of any, in request, in step, in a range with a wide name, in loss twice, in request, in that of a domain,
+# outside; in other threads in request, also while the main thread is in step.
+STARTED = ["", "request", "step", "vorwärts", "loss", "loss", "request", "reduce", "", "request", "request"]
 # The levels that the functions returned.
 LEVELS = "111\n"
 
@@ -36,16 +39,28 @@ def test_slow_calls_name_the_range_that_they_were_in(stand_in: StandIn, tmp_path
     assert outcome.output == LEVELS
 
 
+def test_slow_calls_name_the_last_started_range_where_their_thread_has_pushed_none(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    assert ranges_of(stand_in.run(tmp_path / "out", "started", program="ranges")) == STARTED
+
+
+def test_more_started_ranges_than_there_are_places_for(stand_in: StandIn, tmp_path: Path) -> None:
+    assert ranges_of(stand_in.run(tmp_path / "out", "started-many", program="ranges")) == ["late", "", "again"]
+
+
 @pytest.mark.skipif(REAL is None, reason="no headers of NVTX")
 def test_ranges_of_nvtx_itself(stand_in: StandIn, tmp_path: Path) -> None:
     assert REAL is not None
-    program, folder = tmp_path / "ranges", tmp_path / "out"
+    program = tmp_path / "ranges"
     build_with_nvtx(program, REAL, stand_in)
-    folder.mkdir(mode=0o700)
-    done = subprocess.run([program], env=stand_in.environment(folder), capture_output=True, text=True)
-    contents = read_folder(folder)
-    assert ranges_of(Outcome(done.returncode, done.stdout, done.stderr, contents.processes)) == RANGES
-    assert done.stdout == LEVELS
+    for case, expected, output in (("", RANGES, LEVELS), ("started", STARTED, "")):
+        folder = tmp_path / f"out-{case}"
+        folder.mkdir(mode=0o700)
+        done = subprocess.run([program, case], env=stand_in.environment(folder), capture_output=True, text=True)
+        contents = read_folder(folder)
+        assert ranges_of(Outcome(done.returncode, done.stdout, done.stderr, contents.processes)) == expected
+        assert done.stdout == output
 
 
 def test_ranges_beyond_what_is_kept_are_counted(stand_in: StandIn, tmp_path: Path) -> None:

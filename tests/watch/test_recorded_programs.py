@@ -1,42 +1,22 @@
-"""The example programs as an H200 recorded them: the same causes as the truth about the programs has.
-
-``tests/data/watch`` holds the folders that ``watch --print-env`` and the programs filled, each with its fingerprint.
-"""
+"""The example programs as an H200 recorded them: the same causes as the truth about the programs has."""
 
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
 
-from factories import program_truths as truths
-from factories.program_truths import Truth, require_right_causes
-from factories.watched_programs import Watched, findings_of, read_watched
+from factories.program_truths import require_right_causes
+from factories.recorded_programs import PROGRAMS, RECORDED, recorded
+from factories.watched_programs import findings_of
 from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.reading.call_stack import StackFrame
-
-RECORDED = Path(__file__).parents[1] / "data" / "watch"
-PROGRAMS: dict[str, Truth] = {
-    "read_back": truths.gpu_work,
-    "secondary_context": truths.secondary_context,
-    "pageable_copies": truths.pageable_copies,
-    "default_stream_gate": truths.gate,
-    "training_item": truths.training,
-}
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_the_slow_time_of_a_recorded_program_has_its_right_causes(name: str, tmp_path: Path) -> None:
     require_right_causes(name, findings_of(recorded(name, tmp_path)), PROGRAMS[name])
-
-
-def recorded(name: str, folder: Path) -> Watched:
-    """What the program ``name`` wrote, extracted to ``folder``."""
-    with tarfile.open(RECORDED / f"{name}.tgz") as archive:
-        archive.extractall(folder, filter="data")
-    return read_watched(folder)
 
 
 def test_slow_calls_of_the_training_have_the_lines_that_make_them(tmp_path: Path) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from factories import processes
-from factories.command_line import ROOTS, Command
+from factories.command_line import ROOTS, TIMEOUT_S, Command, start
 from factories.stand_in import StandIn
 from factories.terminal import OpenTerminal, Terminal
+from factories.waiting import wait_until
+from stallprobes.errors import RecordingError
 from stallprobes.files.schemas import schema
+from stallprobes.watch.live.recording import WatchRecording
 
 SIZE = (120, 36)
 # Says which signals it gets, and ends by SIGUSR2.
@@ -183,6 +188,64 @@ def test_a_folder_is_recorded_and_traced_too(
     traces = tmp_path / "traces.json"
     assert stallscope_command("replay", str(record), "--trace", str(traces)).returncode == 0
     assert json.loads(traces.read_text(encoding="utf-8"))["otherData"]["watched"] == str(folder)
+
+
+def moments_in(record: Path) -> int:
+    """How many moments a recording has that is being written."""
+    try:
+        with closing(WatchRecording(record)) as recording:
+            return len(recording)
+    except RecordingError:
+        return 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "ended"])
+def test_a_folder_is_recorded_until_its_programs_end_or_a_signal(
+    number: signal.Signals, settings: dict[str, str], stand_in: StandIn, tmp_path: Path
+) -> None:
+    folder, record = tmp_path / "folder", tmp_path / "a.rec"
+    folder.mkdir(mode=0o700)
+    with stand_in.start(folder, "hang") as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "hung\n"
+            with start("watch", "--attach", str(folder), "--record", str(record), env=settings) as attached:
+                wait_until(lambda: moments_in(record), "a moment is recorded")
+                (attached if number == signal.SIGINT else program).send_signal(number)
+                out, err = attached.communicate(timeout=TIMEOUT_S)
+        finally:
+            program.kill()
+    assert attached.returncode == 0
+    assert err == (
+        f"stallscope: recording host (pid {program.pid}) until its end; ctrl+c ends the recording\n"
+        f"stallscope: recorded to {record}; stallscope replay shows it\n"
+    )
+    assert "cuMemcpyDtoHAsync_v2 in hung" in out
+    assert moments_in(record) >= 2
+    with closing(WatchRecording(record)) as recording:
+        assert not recording.cut_off
+        (process,) = recording.last().moment.findings.processes
+    assert process.ended == (number == signal.SIGKILL)
+
+
+def test_what_was_recorded_of_a_folder_is_kept_where_the_folder_is_removed(
+    settings: dict[str, str], stand_in: StandIn, tmp_path: Path
+) -> None:
+    folder, record = tmp_path / "folder", tmp_path / "a.rec"
+    folder.mkdir(mode=0o700)
+    with stand_in.start(folder, "hang") as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "hung\n"
+            with start("watch", "--attach", str(folder), "--record", str(record), env=settings) as attached:
+                wait_until(lambda: moments_in(record), "a moment is recorded")
+                shutil.rmtree(folder)
+                _, err = attached.communicate(timeout=TIMEOUT_S)
+        finally:
+            program.kill()
+    assert attached.returncode == 125
+    assert err.endswith(f"stallscope: {folder} cannot be read: No such file or directory\n")
+    assert moments_in(record) >= 1
 
 
 def test_a_screen_that_fails_leaves_the_program_running(

@@ -77,6 +77,7 @@ def test_the_time_lost_and_its_causes_come_first() -> None:
     assert any(line.startswith("pageable copy in loader (thread 101) ") for line in causes)
     # What helps.
     assert sum(line.startswith("  pageable copy: ") for line in causes) == 1
+    assert "As code: `stallscope explain pageable-d2h-vs-launch`." in " ".join(" ".join(causes).split())
     calls = lines[places[1] + 1 : places[2]]
     assert calls[0].startswith("  at 0.001 s: cuStreamSynchronize in MainThread (thread 100) took 15.5 ms because of ")
     beside = "beside a pageable copy: cuMemcpyDtoHAsync_v2 of 256 MiB to pageable memory in loader"

@@ -194,9 +194,9 @@ def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[
 
 def _reject_other_timeline(old: Matrix | None, with_reference: bool, timeline: bool) -> None:
     """Raise CommandError before the measurement if only one side of a comparison has the timeline."""
-    from stallprobes.matrix import compare, reference
+    from stallprobes.matrix import comparability, reference
 
-    problem = None if old is None else compare.timeline_mismatch(old.timeline, timeline)
+    problem = None if old is None else comparability.timeline_mismatch(old.timeline, timeline)
     if problem is None and with_reference and timeline:
         problem = reference.WITH_TIMELINE
     if problem is not None:

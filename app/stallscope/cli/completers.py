@@ -125,6 +125,13 @@ def changes(_context: click.Context, _parameter: click.Parameter, incomplete: st
     return _list_items(begun, last, dict.fromkeys(words, ""))
 
 
+def languages(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Languages of remedies as code."""
+    from stallprobes.patterns.remedy_code import CodeLanguage
+
+    return _items(incomplete, {language: language.label for language in CodeLanguage})
+
+
 def job_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What ``fleet`` prints."""
     from stallscope.cli import fleet

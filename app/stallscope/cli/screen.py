@@ -37,7 +37,8 @@ def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path
     survey = prewarm.start_survey() if session.profile is None else None
 
     def create_source() -> LiveSource:
-        from stallscope.tui.sources.live import EngineRequest, LiveSource
+        from stallscope.tui.sources.engine_request import EngineRequest
+        from stallscope.tui.sources.live import LiveSource
 
         request = EngineRequest(
             gpu=gpu,

@@ -119,7 +119,8 @@ class WatchCommand(CliCommand):
     type=options.INPUT_FILE,
     shell_complete=completers.files,
     metavar="FOLDER",
-    help="Start nothing: report what programs with the environment of --print-env wrote to FOLDER until now.",
+    help="Start nothing: report what programs with the environment of --print-env wrote to FOLDER until now; with "
+    "--record, record until they have ended, or until ctrl+c, and then report.",
 )
 @options.ascii_only
 @click.pass_context
@@ -147,6 +148,9 @@ def command(
     where stdin, stdout or stderr is no terminal, the program has its terminal, streams and signals as without watch,
     and the report goes to stderr whenever stallscope gets SIGUSR1. The report is also printed at the end. While it is
     watched, the program's own profiler finds CUPTI taken.
+
+    If stallscope is killed (SIGKILL), the program continues. With the screen, the program can then write no more to
+    the pane, and the command "reset" restores the terminal.
 
     Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails, 126 if the program
     cannot be executed, 127 if it is not found.

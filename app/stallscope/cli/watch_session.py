@@ -24,9 +24,11 @@ from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.reading.folder import create_folder
+from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
 from stallprobes.watch.reading.process import WatchedProcess
 from stallscope.cli import diagnostics, foreground
 from stallscope.cli.diagnostics import CommandError
+from stallscope.cli.folder_recording import FolderRecording
 from stallscope.cli.foreground import ForegroundProgram, WatchExit, shell_exit_code
 from stallscope.cli.stdout import ClosedPipeError, Output
 from stallscope.cli.watch_files import WatchFiles
@@ -78,9 +80,24 @@ def print_environment(options: WatchOptions) -> None:
 
 
 def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = None) -> None:
-    """Write the report of ``folder`` to stdout, and ``files``. Raises WatchError and FileNotWritten."""
+    """Write the report of ``folder`` to stdout, and ``files``. Raises WatchError and FileNotWritten.
+
+    Where its processes run and there is a recording, that is once none does, or after a signal.
+    """
+    lock = FolderLock.join(folder)
+    try:
+        _show_folder(folder, files, known)
+    finally:
+        lock.release()
+
+
+def _show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None) -> None:
     live = LiveProgram(folder, WatchedProgram(str(folder)), known, keep_ns=None)
     live.update()
+    recording = None
+    if files.record is not None:
+        recording = FolderRecording(live, WatchRecorder(files.record, live.trace_of))
+        recording.run()
     live.finish_looking()
     live.update(analyze=True)
     found = live.findings()
@@ -88,7 +105,7 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
     failed = [
         *_failure_of(lambda: files.save_report(found)),
         *_failure_of(lambda: files.save_trace(live, found)),
-        *_failure_of(lambda: _record_once(live, files)),
+        *(_failure_of(recording.finish) if recording is not None else ()),
     ]
     out = Output()
     show_watch(out, found, str(folder))
@@ -107,32 +124,25 @@ def _failure_of(write: Callable[[], None]) -> list[FileNotWritten]:
     return []
 
 
-def _record_once(live: LiveProgram, files: WatchFiles) -> None:
-    """Record the last moment. Raises FileNotWritten."""
-    if files.record is None:
-        return
-    recorder = WatchRecorder(files.record, live.trace_of)
-    if live.moment is not None:
-        recorder.put(live.moment, last=True)
-    recorder.close()
-    if recorder.problem:
-        raise FileNotWritten(f"--record: {recorder.problem}.")
-    diagnostics.print_message(f"recorded to {recorder.path}; stallscope replay shows it")
-
-
 @dataclass(frozen=True)
 class WatchSetup:
-    """What a program is started with. ``folder`` is None where it cannot be watched, with the reason in ``problem``."""
+    """What a program is started with. ``folder`` is None where it cannot be watched, with the reason in ``problem``.
+
+    While ``lock`` is held, no other stallscope removes the folder.
+    """
 
     environment: Mapping[str, str]
     options: WatchOptions
     folder: Path | None
     problem: str = ""
+    lock: FolderLock | None = None
 
     def remove(self) -> None:
         """Remove the folder."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+        if self.lock is not None:
+            self.lock.release()
 
 
 def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
@@ -145,6 +155,8 @@ def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
             f" or unset {FOLDER_VARIABLE}."
         )
     folder = None
+    # One that was killed could not.
+    remove_abandoned(places())
     try:
         built = library()
         folder = create_folder()
@@ -156,7 +168,7 @@ def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return WatchSetup({**present, **added}, options, folder)
+    return WatchSetup({**present, **added}, options, folder, lock=FolderLock.create(folder))
 
 
 def _libcupti(present: Mapping[str, str]) -> Path | None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from stallprobes.engine.timeline.work import submissions
 from stallprobes.model import Kind, Needs, Pattern, Role, Variant
+from stallprobes.patterns.remedy_code import DEFAULT_LANGUAGE, CodeLanguage, remedy_code
+from stallscope.report import remedy_text
 from stallscope.report.text import TableColumn, TextWriter
 from stallscope.report.timeline_text import how_to_see, phases_text
 
@@ -47,17 +49,19 @@ def write_list(
     out.line("Details of a pattern or probe: stallscope explain NAME")
 
 
-def write_pattern(out: TextWriter, pattern: Pattern) -> None:
-    """Write what the variants of a pattern share, then each variant with what is its own."""
+def write_pattern(out: TextWriter, pattern: Pattern, language: CodeLanguage = DEFAULT_LANGUAGE) -> None:
+    """Write what the variants of a pattern share, the remedies as code in ``language``, then each variant with what is
+    its own."""
     out.line(pattern.name, "strong")
     out.paragraph(pattern.title)
     for title, text in (
         ("What you will see", pattern.see),
         ("Why", pattern.why),
         ("Remedy", pattern.remedy),
-        ("Where it was reported", pattern.reported),
     ):
         _section(out, title, text)
+    remedy_text.write_code(out, pattern, language)
+    _section(out, "Where it was reported", pattern.reported)
     _section(out, "On the GPU", f"{phases_text()} {how_to_see(pattern.name)}")
     out.line()
     out.line("Variants", "strong")
@@ -98,6 +102,8 @@ def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], pat
     _section(out, "Needs", ", ".join(_needs(entry.needs)))
     _section(out, "Source", entry.source)
     _section(out, "Patterns with this probe", ", ".join(patterns))
+    if any(map(remedy_code, patterns)):
+        out.paragraph("`stallscope explain PATTERN` shows their remedies as code.", indent="  ", style="dim")
 
 
 def _affected(cause: Cause) -> str:

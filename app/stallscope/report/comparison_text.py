@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stallprobes.matrix.comparison import CellOutcome
-from stallscope.report import wording
+from stallscope.report import comparison_wording, wording
+from stallscope.report.headline import Headline
 from stallscope.report.text import TableColumn, TextWriter, plural
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ def show(out: TextWriter, comparison: Comparison, regressions: Sequence[CellChan
     """The whole report."""
     machines(out, comparison)
     out.line()
-    headline(out, wording.headline(comparison.new, comparison))
+    headline(out, Headline.of(comparison.new, comparison))
     out.line()
     differences(out, comparison)
     changes(out, comparison, regressions)
 
 
-def headline(out: TextWriter, lines: wording.Headline) -> None:
+def headline(out: TextWriter, lines: Headline) -> None:
     """The three lines that begin a report."""
     out.table((TableColumn(""), TableColumn("")), lines.lines)
 
@@ -60,7 +61,9 @@ def changes(out: TextWriter, comparison: Comparison, regressions: Sequence[CellC
         out.line(f"{outcome.look.word}{meaning} · {plural(len(found), 'cell')}", outcome.look.style)
         named = found if outcome is not CellOutcome.UNSURE else found[:_MOST_UNSURE]
         for cell in named:
-            out.paragraph(f"{cell.row} beside {cell.column}: {wording.change_figures(cell)}", indent="    ", first="  ")
+            out.paragraph(
+                f"{cell.row} beside {cell.column}: {comparison_wording.change_figures(cell)}", indent="    ", first="  "
+            )
         if len(found) > len(named):
             more = plural(len(found) - len(named), "more cell")
             out.paragraph(f"and {more}: see --json or --html", indent="  ", first="  ")
@@ -69,6 +72,6 @@ def changes(out: TextWriter, comparison: Comparison, regressions: Sequence[CellC
     out.line(f"{CellOutcome.SAME.look.word} · {plural(same, 'cell')}", "good" if not regressions else "")
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:
-            out.paragraph(f"only in {where}: {'; '.join(wording.places_by_column(places))}", indent="  ")
+            out.paragraph(f"only in {where}: {'; '.join(comparison_wording.places_by_column(places))}", indent="  ")
     out.line()
-    out.paragraph(wording.false_alarms(comparison), style="dim")
+    out.paragraph(comparison_wording.false_alarms(comparison), style="dim")

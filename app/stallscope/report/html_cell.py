@@ -11,7 +11,7 @@ from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.matrix.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET
 from stallprobes.units import duration, times
-from stallscope.report import findings, svg, wording
+from stallscope.report import comparison_wording, findings, svg, wording
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparison import CellChange, Comparison
@@ -106,7 +106,7 @@ def _verdicts(cell: Cell) -> Iterator[str]:
 
 def _same(change: CellChange) -> str:
     """The note of a cell that did not change, else what it could have detected."""
-    detectable = wording.detectable_text(change)
+    detectable = comparison_wording.detectable_text(change)
     return change.note or (f"{detectable[:1].upper()}{detectable[1:]}." if detectable else "")
 
 
@@ -117,7 +117,7 @@ def _change(data: PageData, cell: Cell) -> Iterator[str]:
     if change.outcome is CellOutcome.SAME:
         yield f'<p class="soft">Comparison with the old check: SAME. {text(_same(change))}</p>'
         return
-    yield f"<p>{_badge(change.outcome, 'span')} {text(wording.change_figures(change))}</p>"
+    yield f"<p>{_badge(change.outcome, 'span')} {text(comparison_wording.change_figures(change))}</p>"
 
 
 def outcome_class(outcome: CellOutcome) -> str:

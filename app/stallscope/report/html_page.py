@@ -17,7 +17,8 @@ from stallprobes.foreign_text import printable_lines
 from stallprobes.matrix.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.report import findings, html_cell, wording
+from stallscope.report import comparison_wording, findings, html_cell, reference_wording, wording
+from stallscope.report.headline import Headline
 from stallscope.report.html_cell import PageData, text
 from stallscope.report.matrix_text import short
 from stallscope.report.text import plural
@@ -88,7 +89,7 @@ def _head(
         yield f"seed {text(matrix.sim_seed)}.</p>"
     yield f"<h1>stallscope check</h1><p>{text(wording.check_title(matrix))}</p>"
     yield '<table class="key headline"><tbody>'
-    for label, line in wording.headline(matrix, comparison, reference).lines:
+    for label, line in Headline.of(matrix, comparison, reference).lines:
         yield f"<tr><th scope=row>{label}</th><td>{text(line)}</td></tr>"
     yield "</tbody></table>"
     if matrix.interrupted:
@@ -235,26 +236,27 @@ def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
     yield f"<p>SAME: {same}</p>"
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:
-            yield f"<p>only in {where}: {text('; '.join(wording.places_by_column(places)))}</p>"
-    yield f'<p class="soft">{text(wording.false_alarms(comparison))}</p>\n'
+            yield f"<p>only in {where}: {text('; '.join(comparison_wording.places_by_column(places)))}</p>"
+    yield f'<p class="soft">{text(comparison_wording.false_alarms(comparison))}</p>\n'
 
 
 def _unusual(data: PageData, found: ReferenceComparison | None) -> Iterator[str]:
     if found is None:
         return
-    yield f"<h2>{wording.REFERENCE_TITLE}</h2><p>reference: {text(wording.reference_title(found.reference))}</p>"
-    for title, cells in wording.unusual_groups(found):
+    name = text(reference_wording.reference_title(found.reference))
+    yield f"<h2>{reference_wording.REFERENCE_TITLE}</h2><p>reference: {name}</p>"
+    for title, cells in reference_wording.unusual_groups(found):
         yield f"<p>{text(title)}: {plural(len(cells), 'cell')}</p><ul>"
         for one in cells:
             link = _link(data, data.matrix.cells[one.row, one.column])
-            yield f"<li>{link} beside {text(one.column)}: {text(wording.unusual_figures(one))}"
+            yield f"<li>{link} beside {text(one.column)}: {text(reference_wording.unusual_figures(one))}"
         yield "</ul>"
-    yield f'<p class="soft">{text(" ".join(wording.reference_notes(found)))}</p>\n'
+    yield f'<p class="soft">{text(" ".join(reference_wording.reference_notes(found)))}</p>\n'
 
 
 def _changed_cell(data: PageData, change: CellChange) -> str:
     cell = data.matrix.cells[change.row, change.column]
-    return f"{_link(data, cell)} beside {text(change.column)}: {text(wording.change_figures(change))}"
+    return f"{_link(data, cell)} beside {text(change.column)}: {text(comparison_wording.change_figures(change))}"
 
 
 def _link(data: PageData, cell: Cell) -> str:

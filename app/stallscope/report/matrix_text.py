@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from stallprobes.matrix.matrix import PHASES, QUIET, CellKind, Status
 from stallprobes.units import three
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.report import comparison_text, findings, wording
+from stallscope.report import comparison_text, findings, reference_wording, wording
 from stallscope.report.columns import cut_columns, display_width, padded
+from stallscope.report.headline import Headline
 from stallscope.report.text import TableCell, TableColumn, TextWriter, plural
 from stallscope.report.timeline_text import timeline_text
 
@@ -52,7 +53,7 @@ def show(
     measured, and the fingerprint.
     """
     out.paragraph(wording.check_title(matrix), style="strong")
-    comparison_text.headline(out, wording.headline(matrix, comparison, reference))
+    comparison_text.headline(out, Headline.of(matrix, comparison, reference))
     if full:
         out.paragraph(wording.kind_counts(matrix))
     if hosts:
@@ -97,12 +98,12 @@ def machine(out: TextWriter, matrix: Matrix) -> None:
 
 def _unusual(out: TextWriter, found: ReferenceComparison, full: bool) -> None:
     """The cells that differ from the reference, by column; without ``full`` the clearest ones, if there are any."""
-    groups = wording.unusual_groups(found)
+    groups = reference_wording.unusual_groups(found)
     if not groups and not full:
         return
     out.line()
-    out.line(wording.REFERENCE_TITLE, "strong")
-    out.paragraph(f"reference: {wording.reference_title(found.reference)}", indent="    ", first="  ")
+    out.line(reference_wording.REFERENCE_TITLE, "strong")
+    out.paragraph(f"reference: {reference_wording.reference_title(found.reference)}", indent="    ", first="  ")
     for title, cells in groups:
         out.paragraph(f"{title}: {plural(len(cells), 'cell')}", indent="    ", first="  ")
         named = cells if full else cells[:_UNUSUAL_CELLS]
@@ -110,14 +111,14 @@ def _unusual(out: TextWriter, found: ReferenceComparison, full: bool) -> None:
             out.paragraph(f"beside {column}: {'; '.join(figures)}", indent="      ", first="    ")
         if len(named) < len(cells):
             out.paragraph(f"and {plural(len(cells) - len(named), 'more cell')}: see --full", indent="    ")
-    notes = wording.reference_notes(found)
+    notes = reference_wording.reference_notes(found)
     out.paragraph(" ".join(notes), indent="  ", style="dim")
 
 
 def _by_column(cells: Sequence[UnusualCell]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for cell in cells:
-        found.setdefault(cell.column, []).append(f"{cell.row} {wording.unusual_figures(cell)}")
+        found.setdefault(cell.column, []).append(f"{cell.row} {reference_wording.unusual_figures(cell)}")
     return found
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
+from stallprobes.patterns.remedy_code import remedy_code
 from stallprobes.units import duration, duration_ns, times
 from stallprobes.verdicts.blame import sentence, share_text
 from stallprobes.verdicts.kinds import VerdictKind
@@ -66,6 +67,8 @@ def show_run(out: TextWriter, result: RunResult) -> None:
         out.line()
         for variant in variants:
             _verdicts(out, variant)
+        if remedy_code(pattern) and any(verdict.remedy for variant in variants for verdict in variant.verdicts):
+            out.paragraph(f"Remedies as code: `stallscope explain {pattern}`", style="dim")
     if result.spread is not None:
         out.line()
         out.paragraph(_spread_text(result.spread, result.backend == "simulated"), style="dim")

@@ -14,6 +14,8 @@ from stallscope.report.columns import display_width, padded, wrapped
 # Paragraphs are folded to at most this many columns; longer lines are hard to read.
 PARAGRAPH_WIDTH = 120
 NARROWEST = 40
+# Spaces before the rest of a line of code that was folded.
+CODE_FOLD = 4
 
 _ASCII = str.maketrans(
     {
@@ -73,6 +75,17 @@ class TextWriter:
         )
         for line in lines:
             self.write(TerminalText(self._styled(line, style) + "\n"))
+
+    def code(self, lines: Sequence[str], indent: str = "") -> None:
+        """Write lines of code, each after ``indent``; one that is longer than the width is folded at its spaces."""
+        for line in map(self.printed, lines):
+            folded = [f"{indent}{line}".rstrip()]
+            if display_width(folded[0]) > self.width:
+                text = line.lstrip()
+                own = indent + " " * min(len(line) - len(text), 2 * CODE_FOLD)
+                folded = wrapped(text, self.width, first=own, indent=own + " " * CODE_FOLD, break_long_words=False)
+            for part in folded:
+                self.write(TerminalText(part + "\n"))
 
     def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> None:
         """Write a table; the last column is folded when a line is longer than the width."""

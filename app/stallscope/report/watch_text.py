@@ -20,6 +20,7 @@ from stallprobes.watch.attribution.findings import (
 from stallprobes.watch.injection.driver_calls import CallFamily
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text, site_text
 from stallscope.report.columns import cut_columns, display_width
+from stallscope.report.remedy_text import with_code
 from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count, plural
 from stallscope.report.watch_wording import not_recorded, process_prefix, process_words
 
@@ -133,7 +134,8 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
         out.paragraph(f"{plural(len(lost) - _MOST_CAUSES, 'more cause')}, {duration_ns(rest)} in all", style="dim")
     for cause in dict.fromkeys(cause for (cause, _), _ in lost.most_common()):
         if cause.remedy:
-            out.paragraph(f"{cause.word}: {cause.remedy}", indent="    ", first="  ", style="dim")
+            help_ = with_code(cause.remedy, cause.pattern)
+            out.paragraph(f"{cause.word}: {help_}", indent="    ", first="  ", style="dim")
 
 
 def _sites(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:

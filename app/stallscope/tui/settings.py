@@ -23,6 +23,7 @@ frames_per_second = 10    # redraws per second, 1 to 30
 quiet_seconds = 2.0       # measuring time of the baseline in seconds, 0.5 to 60
 history_seconds = 60      # time span of the heat map in seconds, 10 to 600
 freeze_above_ms = 1.0     # threshold of "freeze on stall" in milliseconds
+remedy_language = "cuda"  # language of remedies as code, also in stallscope explain: cuda, pytorch or cupy
 
 [keys]                    # keys of actions: Textual's key names, separated by commas; ctrl+q and ctrl+c always quit
 """
@@ -57,6 +58,7 @@ class Settings:
     quiet_seconds: float = 2.0
     history_seconds: float = 60
     freeze_above_ms: float = 1.0
+    remedy_language: str = "cuda"
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -109,7 +111,10 @@ def _validated(values: Mapping[str, Any]) -> Settings:
         if name in _RANGES and not _RANGES[name][0] <= value <= _RANGES[name][1]:
             wanted = f"between {_RANGES[name][0]:g} and {_RANGES[name][1]:g}"
             raise SettingsError(f"{name} = {_shown(value)} is not {wanted}")
-    _check_theme(values.get("theme", defaults.theme))
+    if "theme" in values:
+        _check_theme(values["theme"])
+    if "remedy_language" in values:
+        _check_language(values["remedy_language"])
     return Settings(**{**values, "keys": _keys(values.get("keys", {}))})
 
 
@@ -143,6 +148,14 @@ def _check_theme(theme: str) -> None:
 
     if theme not in BUILTIN_THEMES:
         raise SettingsError(f"there is no theme {_shown(theme)}{_nearest(theme, BUILTIN_THEMES, all_of_them=True)}")
+
+
+def _check_language(language: str) -> None:
+    from stallprobes.patterns.remedy_code import CodeLanguage
+
+    if language not in list(CodeLanguage):
+        nearest = _nearest(language, CodeLanguage, all_of_them=True)
+        raise SettingsError(f"remedy_language = {_shown(language)} is no language of remedies{nearest}")
 
 
 def _key(key: str, action: str) -> str:

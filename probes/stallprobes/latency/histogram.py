@@ -176,11 +176,6 @@ class Histogram:
         """The percentile ``q`` in ns, or None with fewer than ``need`` values."""
         return self.percentile(q) if self.count >= need else None
 
-    def mean_ns(self) -> float | None:
-        """The mean of the bucket middles in ns; None if empty."""
-        count = self.count
-        return float(self.counts @ MIDDLE) / count if count else None
-
     def share_above(self, ns: int) -> float:
         """The share (0 to 1) of values in buckets that lie above the bucket of ``ns``; 0 if empty."""
         count = self.count

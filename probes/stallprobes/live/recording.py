@@ -4,43 +4,26 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-
-import numpy as np
 
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import MalformedJson, RecordingError
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live import recording_reader
 from stallprobes.live.observation import Observation, ProbeSet
-from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET, TRACE
+from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET
+from stallprobes.live.recording_index import RecordedTrace, RecordingIndex, TraceIndex, damaged
 from stallprobes.live.recording_lines import RecordingLines
 from stallprobes.traces.trace import Trace
 
-_PROBE_SET_START, _BASELINES_START, _OBSERVATION_START, _TRACE_START = (
-    f'{{"{key}":'.encode() for key in (PROBE_SET, BASELINES, OBSERVATION, TRACE)
-)
-# The time comes first in an observation and in a trace, so that the index is made without decoding all of it.
-_TIME = b'{"w":'
+_PROBE_SET_START, _BASELINES_START = (f'{{"{key}":'.encode() for key in (PROBE_SET, BASELINES))
 # Each takes 32 bytes; four days with ten a second.
 MOST_OBSERVATIONS = 1 << 22
-MOST_TRACES = 1 << 16
 _NONE = -1
 _HELD = 4
 
 _Held = TypeVar("_Held")
-
-
-@dataclass(frozen=True)
-class RecordedTrace:
-    """A trace in a recording: its number, its time since 1970, and that since the first observation, in seconds."""
-
-    number: int
-    wall_s: float
-    at_s: float
 
 
 class Recording:
@@ -54,17 +37,17 @@ class Recording:
         """Raises RecordingError for an unreadable or damaged file, another format, and a newer version."""
         self.path = path
         self._lines = RecordingLines(path)
-        # Of each observation: time, and the positions of its line, its probe set and its baselines.
-        self._wall_s, self._at, self._set_at, self._baselines_at = array("d"), array("q"), array("q"), array("q")
-        self._trace_wall_s, self._trace_at = array("d"), array("q")
-        # A backward step of the clock is no step of the time line.
-        self._times_s = np.zeros(0)
+        excess = f"{path} has more than {MOST_OBSERVATIONS} observations; use: stallscope replay --json"
+        self._observations = RecordingIndex(path, OBSERVATION, "observation", MOST_OBSERVATIONS, excess)
+        self._traces = TraceIndex(path)
+        # Of each observation, the positions of its probe set and its baselines.
+        self._set_at, self._baselines_at = array("q"), array("q")
         # By position, those read last: an analyzer belongs to one probe set object, and each baseline is large.
         self._probe_sets: dict[int, ProbeSet] = {}
         self._baselines: dict[int, dict[str, Baseline]] = {}
         try:
             self._index()
-            if not self._at:
+            if not len(self):
                 raise RecordingError(f"{path} contains no observation")
             next(self._decoded(0))
         except RecordingError:
@@ -76,7 +59,7 @@ class Recording:
         self._lines.close()
 
     def __len__(self) -> int:
-        return len(self._at)
+        return len(self._observations)
 
     @property
     def cut_off(self) -> bool:
@@ -86,20 +69,20 @@ class Recording:
     @property
     def begun_s(self) -> float:
         """Time of the first observation, in seconds since 1970."""
-        return self._wall_s[0]
+        return self._observations.begun_s
 
     @property
     def seconds(self) -> float:
         """Time from the first observation to the last."""
-        return self.at_s(len(self) - 1)
+        return self._observations.seconds
 
     def number_at(self, seconds: float) -> int:
         """The number of the last observation at most ``seconds`` after the first one."""
-        return max(0, int(np.searchsorted(self._times_s, self.begun_s + seconds, side="right")) - 1)
+        return self._observations.number_at(seconds)
 
     def at_s(self, number: int) -> float:
         """Time from the first observation to observation ``number``, in seconds."""
-        return float(self._times_s[number]) - self.begun_s
+        return self._observations.at_s(number)
 
     def baselines(self, number: int) -> dict[str, Baseline]:
         """The baselines that were known at observation ``number``."""
@@ -109,7 +92,7 @@ class Recording:
         if at not in self._baselines:
             probe_set = self._probe_set(number)
             try:
-                found = recording_reader.read_baselines(recording_reader.decoded(self._line(at)), probe_set)
+                found = recording_reader.read_baselines(recording_reader.decoded(self._lines.line(at)), probe_set)
             except MalformedJson as error:
                 raise damaged(self.path, f"the baselines of observation {number + 1}", error) from error
             self._baselines = {**_newest(self._baselines), at: found}
@@ -117,17 +100,11 @@ class Recording:
 
     def traces(self) -> tuple[RecordedTrace, ...]:
         """The traces, in the order in which they were recorded."""
-        return tuple(
-            RecordedTrace(number, wall_s, min(max(wall_s - self.begun_s, 0.0), self.seconds))
-            for number, wall_s in enumerate(self._trace_wall_s)
-        )
+        return self._traces.listed(self._observations)
 
     def trace(self, number: int) -> Trace:
         """Trace ``number``, decoded. Raises IndexError for an unknown one."""
-        try:
-            return recording_reader.read_trace(recording_reader.decoded(self._line(self._trace_at[number])))
-        except MalformedJson as error:
-            raise damaged(self.path, f"trace {number + 1}", error) from error
+        return self._traces.decoded(number, self._lines.line(self._traces.position(number)))
 
     def play(self, number: int = 0) -> Iterator[Observation]:
         """The observations from ``number`` on. Their histograms count from there: use differences only."""
@@ -138,11 +115,12 @@ class Recording:
         set_at = _NONE
         if number >= len(self):
             return
-        lines = self._lines.read(self._at[number])
+        lines = self._lines.read(self._observations.position(number))
         for index in range(number, len(self)):
             if self._set_at[index] != set_at:
                 set_at, before = self._set_at[index], None
-            line = next((line for line in lines if line.at == self._at[index]), None)
+            at = self._observations.position(index)
+            line = next((line for line in lines if line.at == at), None)
             if line is None:
                 raise RecordingError(f"{self.path} has changed since it was opened")
             try:
@@ -157,61 +135,29 @@ class Recording:
         at = self._set_at[number]
         if at not in self._probe_sets:
             try:
-                found = recording_reader.read_probe_set(recording_reader.decoded(self._line(at)))
+                found = recording_reader.read_probe_set(recording_reader.decoded(self._lines.line(at)))
             except MalformedJson as error:
                 raise damaged(self.path, f"the probe set of observation {number + 1}", error) from error
             self._probe_sets = {**_newest(self._probe_sets), at: found}
         return self._probe_sets[at]
 
-    def _line(self, at: int) -> bytes:
-        line = next(self._lines.read(at), None)
-        if line is None:
-            raise RecordingError(f"{self.path} has changed since it was opened")
-        return line.text
-
     def _index(self) -> None:
         set_at = baselines_at = _NONE
+        observations, traces = self._observations, self._traces
         for line in self._lines.read():
-            if line.text.startswith(_OBSERVATION_START):
-                if set_at == _NONE:
-                    continue
-                if len(self) == MOST_OBSERVATIONS:
-                    raise RecordingError(
-                        f"{self.path} has more than {MOST_OBSERVATIONS} observations; use: stallscope replay --json"
-                    )
-                where = f"observation {len(self) + 1}"
-                self._wall_s.append(self._time_of(line.text, OBSERVATION, _OBSERVATION_START, where))
-                self._at.append(line.at)
-                self._set_at.append(set_at)
-                self._baselines_at.append(baselines_at)
+            if line.text.startswith(observations.start):
+                if set_at != _NONE:
+                    observations.add(line)
+                    self._set_at.append(set_at)
+                    self._baselines_at.append(baselines_at)
             elif line.text.startswith(_PROBE_SET_START):
                 set_at, baselines_at = line.at, _NONE
             elif line.text.startswith(_BASELINES_START):
                 baselines_at = line.at
-            elif line.text.startswith(_TRACE_START) and set_at != _NONE:
-                if len(self._trace_at) == MOST_TRACES:
-                    raise RecordingError(f"{self.path} is damaged: it has more than {MOST_TRACES} traces; record again")
-                where = f"trace {len(self._trace_at) + 1}"
-                self._trace_wall_s.append(self._time_of(line.text, TRACE, _TRACE_START, where))
-                self._trace_at.append(line.at)
-        self._times_s = np.maximum.accumulate(np.array(self._wall_s))
-
-    def _time_of(self, line: bytes, kind: str, start: bytes, where: str) -> float:
-        value: float | None = None
-        if line.startswith(start + _TIME):
-            with suppress(ValueError):
-                value = float(line[len(start + _TIME) :].partition(b",")[0])
-        try:
-            return recording_reader.wall_s(value, kind)
-        except MalformedJson as error:
-            raise damaged(self.path, where, error) from error
+            elif line.text.startswith(traces.start) and set_at != _NONE:
+                traces.add(line)
 
 
 def _newest(held: dict[int, _Held]) -> dict[int, _Held]:
     """The newest of ``held``, without the oldest where they are many."""
     return dict(list(held.items())[1 - _HELD :])
-
-
-def damaged(path: Path, where: str, error: Exception) -> RecordingError:
-    """The exception for ``path`` with content at ``where`` that cannot be read."""
-    return RecordingError(f"{path} is damaged: {where}: {error}; copy it again, or record again")

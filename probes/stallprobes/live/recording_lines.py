@@ -112,6 +112,13 @@ class RecordingLines:
         # Without a newline at its end the last line is incomplete.
         self.cut_off = self.cut_off or bool(rest) or not stream.complete
 
+    def line(self, at: int) -> bytes:
+        """The text of the line at the position ``at``."""
+        found = next(self.read(at), None)
+        if found is None:
+            raise RecordingError(f"{self.path} has changed since it was opened")
+        return found.text
+
     def _pieces(self, stream: DecompressedStream, view: _FileView) -> Iterator[bytes]:
         while True:
             self._add_point(stream, view)

@@ -11,8 +11,8 @@ from stallprobes.errors import MalformedJson
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live import recording_reader
 from stallprobes.live.observation import Observation, ProbeSet
-from stallprobes.live.recording import damaged
 from stallprobes.live.recording_format import BASELINES, OBSERVATION, PROBE_SET, TRACE
+from stallprobes.live.recording_index import damaged
 from stallprobes.live.recording_lines import RecordingLines
 from stallprobes.traces.trace import Trace
 

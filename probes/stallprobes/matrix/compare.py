@@ -20,6 +20,7 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.sparse import SparseChannels, merged_sparse
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
 from stallprobes.latency.window import ChannelMap
+from stallprobes.matrix.comparability import mismatch, timeline_mismatch
 from stallprobes.matrix.comparison import FALSE_ALARMS, CellChange, Change, Comparison, QuantileChange
 from stallprobes.matrix.differences import differences
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
@@ -27,7 +28,7 @@ from stallprobes.matrix.noise import baseline_range
 from stallprobes.matrix.quantile_test import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
 from stallprobes.matrix.sensitivity import POWER_SD, detectable, student_t_limit, tail_distance
 from stallprobes.model import Channel, Phase
-from stallprobes.units import duration, duration_ns, range_ns, times
+from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
 # A change of sufficient size is unsure up to this p-value by the calls and by the cell's own repeats; above it is no
@@ -66,7 +67,7 @@ def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
     """
     if (problem := timeline_mismatch(old.timeline, new.timeline)) is not None:
         raise TimelinesDiffer(problem)
-    if not force and (problem := _incomparable(old, new)) is not None:
+    if not force and (problem := mismatch(old, new)) is not None:
         raise NotComparable(problem)
     before, now = (
         {key for key, cell in matrix.cells.items() if cell.status is not Status.MISSING} for matrix in (old, new)
@@ -81,34 +82,6 @@ def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
         only_old=tuple(key for key in old.cells if key in only_old),
         only_new=tuple(key for key in new.cells if key in only_new),
     )
-
-
-def timeline_mismatch(old: bool, new: bool) -> str | None:
-    """Why checks cannot be compared of which only one was made with the timeline, as a sentence; None if they can."""
-    if old == new:
-        return None
-    kinds = ["with" if timeline else "without" for timeline in (old, new)]
-    return (
-        f"The old check was made {kinds[0]} the timeline, the new one {kinds[1]} it, and it adds to each call: make "
-        "both with --timeline, or both without."
-    )
-
-
-def _incomparable(old: Matrix, new: Matrix) -> str | None:
-    gpus = [matrix.fingerprint.get("gpu") for matrix in (old, new)]
-    if old.simulated != new.simulated:
-        kinds = ["on the simulated GPU" if matrix.simulated else "on a real GPU" for matrix in (old, new)]
-        return f"The old check was made {kinds[0]}, the new one {kinds[1]}."
-    if old.profile != new.profile:
-        return f"The old check simulates the profile {old.profile}, the new one {new.profile}."
-    if None not in gpus and gpus[0] != gpus[1]:
-        return f"The old check was made on {gpus[0]}, the new one on {gpus[1]}."
-    if bool(old.hosts) != bool(new.hosts):
-        sizes = ["several machines" if matrix.hosts else "one machine" for matrix in (old, new)]
-        return f"The old check is of {sizes[0]}, the new one of {sizes[1]}."
-    if not math.isclose(old.pace_us, new.pace_us, rel_tol=1e-6):
-        return f"The old check calls every {duration(old.pace_us)}, the new one every {duration(new.pace_us)}."
-    return None
 
 
 def _cells(old: Matrix, new: Matrix, both: Iterable[tuple[str, str]]) -> tuple[CellChange, ...]:

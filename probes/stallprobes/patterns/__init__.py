@@ -1,6 +1,7 @@
 """The patterns: reported stalls with their controls and remedies, made of catalogue probes; one file per report.
 
-Belongs here: patterns, and the parser of probe names. May import: ``catalog`` and what it may import.
+Belongs here: patterns, their remedies as code, and the parser of probe names. May import: ``catalog`` and what it may
+import.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ enum { COPY = 1, MEMSET = 2, KERNEL = 10, OVERHEAD = 17, PEER_COPY = 22, SYNCHRO
 enum { PAGEABLE = 1, PINNED = 2, DEVICE = 3 };
 enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, PEER = 10 };
 enum { NOT_READY = 600, MODULE_LOADING = 4 << 16, CONTEXT_STARTS = 1, STREAM_SYNCHRONIZE = 3 };
+enum { OWN_CONTEXT = 1 };
 
 static stand_in_call_hook call_hook;
 static stand_in_work_hook work_hook;
@@ -24,6 +25,8 @@ static __thread int next_result;
 static __thread uint64_t kernel_length_ns;
 static __thread int takes_lock;
 static uint32_t locked, waiting;
+static const struct stand_in_function *functions;
+static uint32_t function_count;
 
 void stand_in_set_hooks(stand_in_call_hook call, stand_in_work_hook work)
 {
@@ -72,6 +75,43 @@ int cuInit(unsigned flags)
     return 0;
 }
 
+void stand_in_use_functions(const struct stand_in_function *found, uint32_t count)
+{
+    functions = found;
+    function_count = count;
+}
+
+const char *stand_in_name(uint32_t number)
+{
+    for (uint32_t at = 0; at < function_count; at++)
+        if (functions[at].number == number)
+            return functions[at].name;
+    if (functions)
+        return NULL;
+    switch (number) {
+#define NAME(number, name)                                                                                             \
+    case number: return #name;
+        FUNCTIONS(NAME)
+#undef NAME
+    default: return NULL;
+    }
+}
+
+void stand_in_replay_call(uint32_t number, int site, const void *parameters, const int *result, uint32_t context,
+                          uint32_t correlation)
+{
+    stand_in_call_hook hook = __atomic_load_n(&call_hook, __ATOMIC_ACQUIRE);
+    if (hook)
+        hook(number, stand_in_name(number), site, parameters, result, context, correlation);
+}
+
+void stand_in_replay_record(const struct stand_in_work *work)
+{
+    stand_in_work_hook submit = __atomic_load_n(&work_hook, __ATOMIC_ACQUIRE);
+    if (submit)
+        submit(work);
+}
+
 static void take_time(void)
 {
     if (length_ns) {
@@ -88,7 +128,7 @@ static int call(uint32_t number, const char *name, const void *parameters, struc
     int result = next_result;
     next_result = 0;
     if (hook)
-        hook(number, name, 0, parameters, NULL, correlation);
+        hook(number, name, 0, parameters, NULL, OWN_CONTEXT, correlation);
     if (takes_lock) {
         __atomic_fetch_add(&waiting, 1, __ATOMIC_RELAXED);
         while (__atomic_exchange_n(&locked, 1, __ATOMIC_ACQUIRE))
@@ -111,7 +151,7 @@ static int call(uint32_t number, const char *name, const void *parameters, struc
         submit(work);
     }
     if (hook)
-        hook(number, name, 1, parameters, &result, correlation);
+        hook(number, name, 1, parameters, &result, OWN_CONTEXT, correlation);
     return result;
 }
 #define CALL(function, parameters, work) call(STAND_IN_##function, #function, parameters, work)
@@ -186,14 +226,14 @@ int cuMemHostUnregister(void *address)
 int cuMemcpyDtoH_v2(void *target, uint64_t source, size_t bytes)
 {
     struct { void *target; uint64_t source; size_t bytes; } parameters = {target, source, bytes};
-    struct stand_in_work work = {COPY, DEVICE_TO_HOST, bytes, DEVICE, PAGEABLE, 0, NULL, 0, 0};
+    struct stand_in_work work = {COPY, DEVICE_TO_HOST, bytes, DEVICE, PAGEABLE, 0, NULL, 0, 0, NULL};
     return CALL(cuMemcpyDtoH_v2, &parameters, &work);
 }
 
 int cuMemcpyDtoHAsync_v2(void *target, uint64_t source, size_t bytes, void *stream)
 {
     struct { void *target; uint64_t source; size_t bytes; void *stream; } parameters = {target, source, bytes, stream};
-    struct stand_in_work work = {COPY, DEVICE_TO_HOST, bytes, DEVICE, PAGEABLE, 0, NULL, 0, 0};
+    struct stand_in_work work = {COPY, DEVICE_TO_HOST, bytes, DEVICE, PAGEABLE, 0, NULL, 0, 0, NULL};
     return CALL(cuMemcpyDtoHAsync_v2, &parameters, &work);
 }
 
@@ -201,7 +241,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t target, const void *source, size_t bytes, void
 {
     struct { uint64_t target; const void *source; size_t bytes; void *stream; } parameters = {target, source, bytes,
                                                                                               stream};
-    struct stand_in_work work = {COPY, HOST_TO_DEVICE, bytes, PINNED, DEVICE, 0, NULL, 0, 0};
+    struct stand_in_work work = {COPY, HOST_TO_DEVICE, bytes, PINNED, DEVICE, 0, NULL, 0, 0, NULL};
     return CALL(cuMemcpyHtoDAsync_v2, &parameters, &work);
 }
 
@@ -222,7 +262,7 @@ int cuMemcpyPeerAsync(uint64_t target, void *target_context, uint64_t source, vo
         size_t bytes;
         void *stream;
     } parameters = {target, target_context, source, source_context, bytes, stream};
-    struct stand_in_work work = {PEER_COPY, PEER, bytes, DEVICE, DEVICE, 0, NULL, 0, 0};
+    struct stand_in_work work = {PEER_COPY, PEER, bytes, DEVICE, DEVICE, 0, NULL, 0, 0, NULL};
     return CALL(cuMemcpyPeerAsync, &parameters, &work);
 }
 
@@ -230,7 +270,7 @@ int cuMemsetD8Async(uint64_t target, unsigned char value, size_t count, void *st
 {
     struct { uint64_t target; unsigned char value; size_t count; void *stream; } parameters = {target, value, count,
                                                                                                stream};
-    struct stand_in_work work = {MEMSET, 0, count, 0, 0, 0, NULL, 0, 0};
+    struct stand_in_work work = {MEMSET, 0, count, 0, 0, 0, NULL, 0, 0, NULL};
     return CALL(cuMemsetD8Async, &parameters, &work);
 }
 
@@ -246,7 +286,7 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
 {
     struct launch parameters = {function, grid_x,  grid_y, grid_z, block_x, block_y,
                                 block_z,  shared,  stream, arguments, extra};
-    struct stand_in_work work = {KERNEL, 0, 0, 0, 0, 0, function, 0, 0};
+    struct stand_in_work work = {KERNEL, 0, 0, 0, 0, 0, function, 0, 0, NULL};
     return CALL(cuLaunchKernel, &parameters, function ? &work : NULL);
 }
 
@@ -262,7 +302,7 @@ int cuLaunchKernel_ptsz(void *function, unsigned grid_x, unsigned grid_y, unsign
 int cuStreamSynchronize(void *stream)
 {
     struct { void *stream; } parameters = {stream};
-    struct stand_in_work work = {SYNCHRONIZATION, STREAM_SYNCHRONIZE, 0, 0, 0, 0, NULL, 0, 0};
+    struct stand_in_work work = {SYNCHRONIZATION, STREAM_SYNCHRONIZE, 0, 0, 0, 0, NULL, 0, 0, NULL};
     return CALL(cuStreamSynchronize, &parameters, &work);
 }
 
@@ -276,8 +316,8 @@ int cuEventQuery(void *event)
 int cuModuleLoadData(void **module, const void *image)
 {
     struct { void **module; const void *image; } parameters = {module, image};
-    struct stand_in_work loading = {OVERHEAD, MODULE_LOADING, 0, 0, 0, 0, NULL, 0, 0};
-    struct stand_in_work contexts = {SWITCH, CONTEXT_STARTS, 0, 0, 0, 0, NULL, 0, 0};
+    struct stand_in_work loading = {OVERHEAD, MODULE_LOADING, 0, 0, 0, 0, NULL, 0, 0, NULL};
+    struct stand_in_work contexts = {SWITCH, CONTEXT_STARTS, 0, 0, 0, 0, NULL, 0, 0, NULL};
     stand_in_work_hook submit = __atomic_load_n(&work_hook, __ATOMIC_ACQUIRE);
     if (submit)
         submit(&contexts);

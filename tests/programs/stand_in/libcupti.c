@@ -16,7 +16,7 @@
 #include "stand_in.h"
 
 enum { SUCCESS = 0, INVALID_PARAMETER = 1, NO_MORE_RECORDS = 12, NOT_COMPATIBLE = 14, INVALID_KIND = 21, TAKEN = 39 };
-enum { DRIVER_API = 1, KINDS = 64 };
+enum { DRIVER_API = 1, KINDS = 64, PROCESS_OBJECT = 1, THREAD_OBJECT = 2 };
 enum { COPY = 1, MEMSET = 2, KERNEL = 10, OVERHEAD = 17, PEER_COPY = 22, SYNCHRONIZATION = 38, SWITCH = 57 };
 
 /* As NVIDIA's structures lie in memory. */
@@ -35,6 +35,7 @@ typedef void (*callback)(void *user, int domain, uint32_t number, const struct c
 
 static callback subscriber;
 static void *subscriber_data;
+static const char *(*name_of)(uint32_t number);
 static uint32_t on[STAND_IN_FUNCTIONS];
 static uint64_t (*clock_of_records)(void);
 static void (*buffer_requested)(uint8_t **buffer, size_t *size, size_t *most);
@@ -58,10 +59,10 @@ static uint64_t real_clock(void)
 }
 
 static void on_call(uint32_t number, const char *name, int site, const void *parameters, const int *result,
-                    uint32_t correlation)
+                    uint32_t context, uint32_t correlation)
 {
     uint64_t shared = 0;
-    struct callback_data data = {site, name, parameters, result, NULL, NULL, 1, &shared, correlation};
+    struct callback_data data = {site, name, parameters, result, NULL, NULL, context, &shared, correlation};
     callback present = __atomic_load_n(&subscriber, __ATOMIC_ACQUIRE);
     if (present && __atomic_load_n(&on[number], __ATOMIC_RELAXED))
         present(subscriber_data, DRIVER_API, number, &data);
@@ -89,12 +90,18 @@ static void put(uint8_t *record, size_t offset, const void *value, size_t size)
 /* The fields of each kind at the offsets of CUPTI's structures. */
 static void fill(uint8_t *record, const struct stand_in_work *work)
 {
+    const struct stand_in_place *place = work->place;
     uint64_t start = clock_of_records ? clock_of_records() : real_clock();
     start -= work->began_ago_ns;
     uint64_t end = start + (work->length_ns ? work->length_ns : 1000);
     uint64_t gpu_clock = real_clock();
-    uint32_t device = 3, context = 1, stream = 7, peer = 4, object = 2;
+    uint32_t device = 3, context = 1, stream = 7, peer = 4, object = THREAD_OBJECT;
     uint32_t thread = (uint32_t)syscall(SYS_gettid);
+    if (place) {
+        start = gpu_clock = place->start_ns, end = place->end_ns;
+        device = place->device, context = place->context, stream = place->stream;
+        peer = place->peer, thread = place->thread, object = place->thread ? THREAD_OBJECT : PROCESS_OBJECT;
+    }
     uint8_t small[] = {(uint8_t)work->subkind, (uint8_t)work->source, (uint8_t)work->target};
     put(record, 0, &work->kind, 4);
     switch (work->kind) {
@@ -171,6 +178,8 @@ static void connect(void)
     void (*set)(stand_in_call_hook, stand_in_work_hook);
     void *found = libcuda ? dlsym(libcuda, "stand_in_set_hooks") : NULL;
     memcpy(&set, &found, sizeof found);
+    found = libcuda ? dlsym(libcuda, "stand_in_name") : NULL;
+    memcpy(&name_of, &found, sizeof found);
     if (set)
         set(on_call, on_work);
 }
@@ -216,13 +225,8 @@ int cuptiGetCallbackName(int domain, uint32_t number, const char **name)
 {
     if (domain != DRIVER_API)
         return INVALID_PARAMETER;
-    switch (number) {
-#define NAME(number, name_of)                                                                                          \
-    case number: *name = #name_of; return SUCCESS;
-        FUNCTIONS(NAME)
-#undef NAME
-    default: return INVALID_PARAMETER;
-    }
+    *name = name_of ? name_of(number) : NULL;
+    return *name ? SUCCESS : INVALID_PARAMETER;
 }
 
 int cuptiSetThreadIdType(int type)

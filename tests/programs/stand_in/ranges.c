@@ -68,6 +68,15 @@ static function function_of(int module, int number)
 }
 #define CALL_NVTX(module, number, type, otherwise, ...)                                                                \
     (function_of(module, number) ? ((type)function_of(module, number))(__VA_ARGS__) : (otherwise))
+typedef uint64_t nvtxRangeId_t;
+#define nvtxRangeStartEx(event) CALL_NVTX(CORE, 4, uint64_t (*)(const void *), 0, event)
+#define nvtxRangeStartA(name) CALL_NVTX(CORE, 5, uint64_t (*)(const char *), 0, name)
+#define nvtxRangeStartW(name) CALL_NVTX(CORE, 6, uint64_t (*)(const wchar_t *), 0, name)
+#define nvtxRangeEnd(id) (function_of(CORE, 7) ? ((void (*)(uint64_t))function_of(CORE, 7))(id) : (void)0)
+#define nvtxDomainRangeStartEx(domain, event)                                                                          \
+    CALL_NVTX(CORE2, 2, uint64_t (*)(const void *, const void *), 0, domain, event)
+#define nvtxDomainRangeEnd(domain, id)                                                                                 \
+    (function_of(CORE2, 3) ? ((void (*)(const void *, uint64_t))function_of(CORE2, 3))(domain, id) : (void)0)
 #define nvtxRangePushA(name) CALL_NVTX(CORE, 9, int (*)(const char *), -1, name)
 #define nvtxRangePushW(name) CALL_NVTX(CORE, 10, int (*)(const wchar_t *), -1, name)
 #define nvtxRangePushEx(event) CALL_NVTX(CORE, 8, int (*)(const void *), -1, event)
@@ -97,9 +106,103 @@ static void *push_many(void *unused)
     return unused;
 }
 
+static void *call_slowly(void *unused)
+{
+    slow_call();
+    return unused;
+}
+
+static void slow_call_in_thread(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, call_slowly, NULL);
+    pthread_join(thread, NULL);
+}
+
+/* Ranges that belong to no thread. */
+static void start_and_end(void)
+{
+    nvtxEventAttributes_t event = {0};
+    event.version = NVTX_VERSION;
+    event.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+    event.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    event.message.ascii = "loss";
+    nvtxRangeEnd(0);
+    slow_call();
+    nvtxRangeId_t request = nvtxRangeStartA("request");
+    slow_call();
+    slow_call_in_thread();
+    nvtxRangePushA("step");
+    slow_call();
+    slow_call_in_thread();
+    nvtxRangePop();
+    nvtxRangeId_t wide = nvtxRangeStartW(L"vorw\u00e4rts");
+    slow_call();
+    nvtxRangeId_t loss = nvtxRangeStartEx(&event);
+    slow_call();
+    /* Not in the order in which they began. */
+    nvtxRangeEnd(wide);
+    slow_call();
+    nvtxRangeEnd(loss);
+    nvtxRangeEnd(loss);
+    slow_call();
+    nvtxDomainHandle_t domain = nvtxDomainCreateA("library");
+    event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+    event.message.registered = nvtxDomainRegisterStringA(domain, "reduce");
+    nvtxRangeId_t reduce = nvtxDomainRangeStartEx(domain, &event);
+    slow_call();
+    nvtxDomainRangeEnd(domain, reduce);
+    nvtxRangeEnd(request);
+    slow_call();
+}
+
+/* More than there are places for; those that had one give it back. */
+static void start_many(void)
+{
+    nvtxRangeId_t ids[100];
+    for (int number = 0; number < 100; number++)
+        ids[number] = nvtxRangeStartA(number < 50 ? "early" : "late");
+    slow_call();
+    for (int number = 99; number >= 0; number--)
+        nvtxRangeEnd(ids[number]);
+    slow_call();
+    nvtxRangeId_t again = nvtxRangeStartA("again");
+    slow_call();
+    nvtxRangeEnd(again);
+}
+
+static void *start_often(void *unused)
+{
+    for (int number = 0; number < 2000; number++)
+        nvtxRangeEnd(nvtxRangeStartA("often"));
+    return unused;
+}
+
+/* Ranges start and end in threads while others read them. */
+static void start_in_threads(void)
+{
+    pthread_t threads[4];
+    for (int number = 0; number < 4; number++)
+        pthread_create(&threads[number], NULL, number % 2 ? call_slowly : start_often, NULL);
+    for (int number = 0; number < 4; number++)
+        pthread_join(threads[number], NULL);
+}
+
 int main(int count, char **arguments)
 {
     cuInit(0);
+    if (count > 1 && !strcmp(arguments[1], "started")) {
+        start_and_end();
+        return 0;
+    }
+    if (count > 1 && !strcmp(arguments[1], "started-many")) {
+        start_many();
+        return 0;
+    }
+    if (count > 1 && !strcmp(arguments[1], "started-in-threads")) {
+        start_in_threads();
+        return 0;
+    }
     if (count > 1 && !strcmp(arguments[1], "threads")) {
         pthread_t threads[4];
         for (int number = 0; number < 4; number++)

@@ -21,7 +21,14 @@ enum {
 #define NUMBER(number, name) STAND_IN_##name = number,
     FUNCTIONS(NUMBER)
 #undef NUMBER
-    STAND_IN_FUNCTIONS = 100,
+    /* Above all numbers of CUPTI's own. */
+    STAND_IN_FUNCTIONS = 2048,
+};
+
+/* A function of a stream: its number in the libcupti that recorded it. */
+struct stand_in_function {
+    uint32_t number;
+    char name[60];
 };
 
 /* One piece of work of the GPU, or a record of the driver. */
@@ -34,10 +41,18 @@ struct stand_in_work {
     const char *name;
     /* How long ago it began, and how long it takes if that is not the present. */
     uint64_t began_ago_ns, length_ns;
+    /* Where and when it was, NULL for the stand-in's own GPU and the present. */
+    const struct stand_in_place *place;
+};
+
+/* Times on the clock of the calls, except that of a context switch. An overhead without a thread has 0. */
+struct stand_in_place {
+    uint64_t start_ns, end_ns;
+    uint32_t device, context, stream, peer, thread;
 };
 
 typedef void (*stand_in_call_hook)(uint32_t number, const char *name, int site, const void *parameters,
-                                   const int *result, uint32_t correlation);
+                                   const int *result, uint32_t context, uint32_t correlation);
 typedef void (*stand_in_work_hook)(const struct stand_in_work *work);
 
 /* libcuda */
@@ -51,6 +66,14 @@ void stand_in_result(int result);
 void stand_in_kernel_length(uint64_t ns);
 /* From now on this thread's calls hold the lock that a driver has for a context. */
 void stand_in_take_lock(void);
+/* A stream of calls and records that were recorded elsewhere: its functions replace those of FUNCTIONS, before cuInit;
+ * begin (site 0) and end (site 1) of a call; a record. */
+void stand_in_use_functions(const struct stand_in_function *functions, uint32_t count);
+/* The function with a number from 0 to STAND_IN_FUNCTIONS, or NULL. */
+const char *stand_in_name(uint32_t number);
+void stand_in_replay_call(uint32_t number, int site, const void *parameters, const int *result, uint32_t context,
+                          uint32_t correlation);
+void stand_in_replay_record(const struct stand_in_work *work);
 /* A copy of 4 bytes with the present length, in a thread of its own. */
 void stand_in_copy_in_thread(void);
 int cuInit(unsigned flags);

@@ -86,7 +86,6 @@ def test_an_empty_histogram_knows_nothing() -> None:
     empty = Histogram.empty()
     assert (empty.count, empty.max_ns, empty.sparse()) == (0, 0, [])
     assert empty.percentile(50) is None
-    assert empty.mean_ns() is None
     assert empty.share_above(0) == 0
 
 
@@ -132,13 +131,6 @@ def test_the_sparse_form_holds_everything(sample: list[int]) -> None:
 def test_a_sparse_form_of_other_buckets_is_refused(pair: list[int]) -> None:
     with pytest.raises(ValueError, match="lower bound"):
         Histogram.from_sparse([pair], 200)
-
-
-@given(some)
-def test_the_mean_is_near_the_true_one(sample: list[int]) -> None:
-    mean = Histogram.of(sample).mean_ns()
-    assert mean is not None
-    assert abs(mean - sum(sample) / len(sample)) * 127 <= sum(sample) / len(sample)
 
 
 @given(some, value)

@@ -206,13 +206,15 @@ def test_the_replay_finds_the_trace_nearest_to_a_position(captured: Path, switch
     source = ReplaySource(Recording(captured))
     (recorded,) = source.traces
     for at_s in (0.0, recorded.at_s, 1e6):
-        trace = source.trace_near(at_s)
+        nearest = source.nearest_trace(at_s)
+        assert nearest is not None
+        trace = source.trace(nearest)
         assert trace is not None
         assert trace.trigger is not None
     source.close()
     without = ReplaySource(Recording(switched.file))
     assert without.traces == ()
-    assert without.trace_near(0.0) is None
+    assert without.nearest_trace(0.0) is None
     without.close()
 
 

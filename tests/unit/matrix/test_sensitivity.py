@@ -14,7 +14,8 @@ from stallprobes.matrix.compare import compare
 from stallprobes.matrix.comparison import Comparison
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.sensitivity import Sensitivity, student_t_limit
-from stallscope.report import wording
+from stallscope.report import comparison_wording
+from stallscope.report.headline import changes_line
 
 
 def noisy(seed: int, noise: float = 2.2, calls: int = 500) -> Matrix:
@@ -66,10 +67,10 @@ def test_a_planted_change_of_the_stated_size_is_shown_and_nothing_else(quantile:
 def test_a_cell_that_is_the_same_says_what_it_could_have_detected() -> None:
     comparison = compare(noisy(1, 1.0), noisy(2, 1.0))
     (cell,) = (one for one in comparison.cells if (one.row, one.column) == ("d2d", "spin"))
-    assert wording.detectable_text(cell).startswith("no change above call p50 ×1.")
-    assert "half of the phases would have shown ×1." in wording.changes_line(comparison)
+    assert comparison_wording.detectable_text(cell).startswith("no change above call p50 ×1.")
+    assert "half of the phases would have shown ×1." in changes_line(comparison)
     mute = replace(cell, parts=tuple(replace(part, detectable=None) for part in cell.parts))
-    assert wording.detectable_text(mute) == "too few calls to detect a change"
+    assert comparison_wording.detectable_text(mute) == "too few calls to detect a change"
 
 
 def test_a_check_states_what_a_comparison_with_another_like_it_could_detect() -> None:

@@ -5,34 +5,71 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 
 from stallprobes.catalog import cause, entries
 from stallprobes.engine.timeline.work import submissions
 from stallprobes.live.observation import ProbeSet
 from stallprobes.live.view_model import LogEntry
-from stallprobes.model import Kind, Probe, Role, op_name
+from stallprobes.model import Kind, Pattern, Probe, Role, op_name
 from stallprobes.patterns import patterns
+from stallprobes.patterns.remedy_code import CodeLanguage, remedy_code
+from stallscope.report import remedy_text
 from stallscope.report.timeline_text import how_to_see, phases_text
 from stallscope.tui.common.dialog import TextDialog, section
-from stallscope.tui.common.printable_text import PrintableText, click_text
+from stallscope.tui.common.printable_text import PrintableStatic, PrintableText, click_text
+from stallscope.tui.common.screen import ScreenContext
+
+# Below this width the box takes that of the terminal, so that lines of code are not folded.
+NARROW = 100
+_INDENT = "  "
 
 
 class Explain(TextDialog[bool]):
-    """Returns True to load the next remedy of the pattern. With ``live`` there is an engine that can."""
+    """Returns True to load the next remedy of the pattern. With ``live`` there is an engine that can.
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("v", "remedy", "remedy"), Binding("e", "close", "close")]
+    ``context`` has the language of the remedies as code, and keeps the one that is chosen here.
+    """
 
-    def __init__(self, probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool) -> None:
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "remedy", "remedy"),
+        Binding("l", "language", "language"),
+        Binding("e", "close", "close"),
+    ]
+
+    def __init__(
+        self, probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool, context: ScreenContext
+    ) -> None:
         super().__init__()
         self.probe_set = probe_set
         self.probe = probe
         self.entries = log
         self.live = live
+        self.context = context
+
+    @property
+    def language(self) -> CodeLanguage:
+        """The language of the remedies as code."""
+        return CodeLanguage(self.context.remedy_language or self.context.settings.remedy_language)
+
+    def on_mount(self) -> None:
+        """Use the width of a narrow terminal."""
+        super().on_mount()
+        self.set_class(self.app.size.width < NARROW, "filled")
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Use the width of a narrow terminal."""
+        self.set_class(event.size.width < NARROW, "filled")
 
     def text(self) -> PrintableText:
         """The explanation."""
-        return explanation(self.probe_set, self.probe, self.entries, self.live)
+        return explanation(self.probe_set, self.probe, self.entries, self.live, self.language)
+
+    def action_language(self) -> None:
+        """Show the remedies in the next language."""
+        self.context.remedy_language = next_language(stalls_of(self.probe_set, self.probe), self.language)
+        self.query_one("#text", PrintableStatic).show(self.body())
 
     def action_remedy(self) -> None:
         """Return True where the probe set is a pattern's."""
@@ -40,14 +77,17 @@ class Explain(TextDialog[bool]):
             self.dismiss(True)
 
 
-def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool) -> PrintableText:
-    """Everything known about ``probe`` in ``probe_set``, its newest verdict first."""
+def explanation(
+    probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool, language: CodeLanguage
+) -> PrintableText:
+    """Everything known about ``probe`` in ``probe_set``, its newest verdict first; remedies as code in ``language``."""
     text = PrintableText()
     text.append(f"{probe.title}\n\n", "bold reverse")
     own = [entry for entry in log if entry.verdict.probe == probe.name]
     if own:
         section(text, "Latest verdict", own[0].text)
         section(text, "Remedy", own[0].verdict.remedy)
+        _append_code(text, probe_set, probe, language)
     entry = entries().get(probe.entry)
     if entry is not None:
         section(text, "What it does", entry.what)
@@ -70,9 +110,35 @@ def explanation(probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live
             p.name for p in patterns().values() if any(q.entry == probe.entry for v in p.variants for q in v.probes)
         ]
         section(text, "Patterns with this probe (key o)", ", ".join(used))
+    if not own:
+        _append_code(text, probe_set, probe, language)
     if entry is not None:
         section(text, "Source", entry.source)
     return text
+
+
+def stalls_of(probe_set: ProbeSet, probe: Probe) -> list[Pattern]:
+    """The pattern of ``probe_set``; where it has none, those in which ``probe`` and another of its probes stall."""
+    if probe_set.pattern in patterns():
+        return [patterns()[probe_set.pattern]]
+    if probe.role is Role.HOST:
+        return []
+    disturbs = probe.role is Role.AGGRESSOR
+    others = {other.entry for other in probe_set.probes if (other.role is Role.AGGRESSOR) != disturbs}
+    found = []
+    for pattern in patterns().values():
+        stalls = ({one.entry for one in v.probes} for v in pattern.variants if v.kind is Kind.STALL)
+        if any(probe.entry in names and names & others for names in stalls):
+            found.append(pattern)
+    return found
+
+
+def next_language(shown: Sequence[Pattern], language: CodeLanguage) -> CodeLanguage:
+    """The language after ``language`` of those in which the patterns ``shown`` have code; the same without another."""
+    known = [one for one in CodeLanguage if any(one in remedy_code(pattern.name) for pattern in shown)]
+    if language not in known:
+        return known[0] if known else language
+    return known[(known.index(language) + 1) % len(known)]
 
 
 def _append_pattern(text: PrintableText, probe_set: ProbeSet, live: bool) -> None:
@@ -86,3 +152,24 @@ def _append_pattern(text: PrintableText, probe_set: ProbeSet, live: bool) -> Non
         names = ", ".join(v.name + (" (current)" if v.name == probe_set.variant else "") for v in remedies)
         text.append_text(click_text("v", "loads the next remedy", "screen.remedy", "bold reverse"))
         text.append(f": {names}\n\n")
+
+
+def _append_code(text: PrintableText, probe_set: ProbeSet, probe: Probe, language: CodeLanguage) -> None:
+    """The remedies as code for the stalls of ``probe``, that of the current variant first."""
+    for pattern in stalls_of(probe_set, probe):
+        variant = probe_set.variant if pattern.name == probe_set.pattern else ""
+        found = remedy_text.codes(pattern, language, variant)
+        others = remedy_text.other_languages(pattern, language)
+        if not found and not others:
+            continue
+        text.append(f"{remedy_text.heading(language)} ({pattern.name})", "bold")
+        if others:
+            text.append(_INDENT).append_text(click_text("l", "next language", "screen.language", "bold reverse"))
+        text.append("\n")
+        if not found:
+            text.append(f"{remedy_text.without_code(language)}\n\n")
+        for code in found:
+            current = " (current)" if code.variant == variant else ""
+            text.append(f"{remedy_text.title(pattern, code)}{current}\n", "italic")
+            text.append("".join(f"{_INDENT}{line}".rstrip() + "\n" for line in code.lines))
+            text.append(f"{remedy_text.effect(code)}\n\n", "dim")

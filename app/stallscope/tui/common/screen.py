@@ -44,7 +44,8 @@ class ScreenContext:
     """What all screens share: the source of what they show, the settings, and objects that outlive their screen.
 
     ``observation`` and ``analyzer`` are the monitor's last ones, ``focus_name`` is the probe that it shows.
-    ``record_trace`` puts a trace into the recording, None without one.
+    ``record_trace`` puts a trace into the recording, None without one. ``remedy_language`` is the language that was
+    chosen for remedies as code, "" for that of the settings.
     """
 
     source: LiveSource | ReplaySource | WatchSource | WatchReplaySource
@@ -53,6 +54,7 @@ class ScreenContext:
     analyzer: Analyzer | None = None
     focus_name: str | None = None
     record_trace: Callable[[Trace], None] | None = None
+    remedy_language: str = ""
     controllers: dict[type[Any], Closeable] = field(default_factory=dict)
 
     def controller(self, kind: type[Kept], create: Callable[[], Kept]) -> Kept:

@@ -11,7 +11,7 @@ from stallprobes.matrix.comparison import Change
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.model import TIMELINE_PHASES, Channel, Role
 from stallprobes.units import duration_ns, times
-from stallscope.report import wording
+from stallscope.report import comparison_wording, reference_wording, wording
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
 
 if TYPE_CHECKING:
@@ -58,16 +58,16 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
         reference = matrix_view.reference.reference
         text = _on_reference(reference, key)
         if text:
-            out.append(("On other machines", "strong", f"{text}. {wording.reference_title(reference)}."))
+            out.append(("On other machines", "strong", f"{text}. {reference_wording.reference_title(reference)}."))
     return out
 
 
 def _on_reference(reference: Reference, key: Key) -> str:
     """The cell on the reference, "" if it does not have the cell."""
     if key[1] == QUIET:
-        return wording.reference_baseline(reference, key[0])
+        return reference_wording.reference_baseline(reference, key[0])
     there = reference.cells.get(key)
-    return "" if there is None else wording.reference_cell(there)
+    return "" if there is None else reference_wording.reference_cell(there)
 
 
 def _cell_title(matrix_view: MatrixView, key: Key) -> str:
@@ -107,7 +107,7 @@ def _change_sentences(change: CellChange) -> str:
         name = wording.channel_name(part.channel)
         figures = f"{duration_ns(part.old_ns)} → {duration_ns(part.new_ns)}{ratio}"
         words.append(f"{name} {part.quantile} {part.change.look.word}: {part.why or figures}".rstrip(".") + ".")
-    if change.change is Change.SAME and (detectable := wording.detectable_text(change)):
+    if change.change is Change.SAME and (detectable := comparison_wording.detectable_text(change)):
         words.append(f"{detectable[:1].upper()}{detectable[1:]}.")
     return " ".join(words)
 

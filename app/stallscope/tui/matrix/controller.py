@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.check_progress import CheckProgress
     from stallprobes.matrix.comparison import Comparison
     from stallprobes.matrix.plan import Plan
-    from stallscope.tui.sources.live import EngineTarget
+    from stallscope.tui.sources.engine_request import EngineTarget
 
 _LEAVE_S = 0.2
 _ASK_S = 0.05

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from stallscope.report import wording
+from stallscope.report import comparison_wording
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.matrix.controller import MatrixState
@@ -30,10 +30,10 @@ class Differences(TextDialog[None]):
         section(
             text,
             "Differences of the fingerprints",
-            "\n".join(map(wording.difference_line, found.differences)) or "none",
+            "\n".join(map(comparison_wording.difference_line, found.differences)) or "none",
         )
         rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a SLOWER or FASTER cell."
-        section(text, "Cells", f"{wording.change_counts(found)}. {rate}")
+        section(text, "Cells", f"{comparison_wording.change_counts(found)}. {rate}")
         for title, there in (("Only in the old check", found.only_old), ("Only in the new check", found.only_new)):
-            section(text, title, "\n".join(wording.places_by_column(there)))
+            section(text, title, "\n".join(comparison_wording.places_by_column(there)))
         return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stallprobes.matrix.matrix import Matrix
-from stallscope.report import wording
+from stallscope.report import comparison_wording, wording
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.grid import MatrixHeadView
 
@@ -33,7 +33,9 @@ def head_view(state: MatrixState, now_s: float) -> MatrixHeadView:
 def _about(state: MatrixState, matrix: Matrix) -> str:
     """File, extent, order, duration, time and size of the check; with a comparison, what changed."""
     if state.comparison is not None:
-        return f"{state.against} → {state.origin or 'this check'} · {wording.change_counts(state.comparison)}"
+        return (
+            f"{state.against} → {state.origin or 'this check'} · {comparison_wording.change_counts(state.comparison)}"
+        )
     parts = [state.origin] if state.origin else []
     parts += ["quick check" if matrix.quick else "full check", f"order by seed {matrix.seed}"]
     if state.run is None:
@@ -73,7 +75,7 @@ def _note(state: MatrixState) -> tuple[str, str]:
     if state.note:
         return state.note, "bad" if state.failed else "accent"
     if state.comparison is not None:
-        found = [wording.difference_line(one) for one in state.comparison.differences]
+        found = [comparison_wording.difference_line(one) for one in state.comparison.differences]
         if not found:
             return "The fingerprints do not differ.", "dim"
         return f"The fingerprints differ: {'; '.join(found)}.", "warn"

@@ -20,7 +20,7 @@ from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, Mat
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.report import wording
+from stallscope.report.headline import Headline, changes_line
 
 if TYPE_CHECKING:
     from stallprobes.latency.window import ChannelMap
@@ -178,7 +178,7 @@ class MatrixView:
     matrix: Matrix
     figures: Mapping[Key, CellFigures]
     changes: Mapping[Key, CellChange] = field(default_factory=dict)
-    headline: wording.Headline | None = None
+    headline: Headline | None = None
     reference: ReferenceComparison | None = None
 
     @classmethod
@@ -189,7 +189,7 @@ class MatrixView:
         known = known or {}
         every = {key: known.get(key) or cell_figures(cell) for key, cell in matrix.cells.items()}
         unusual = reference.unusual(matrix)
-        return cls(matrix, every, headline=wording.headline(matrix, reference=unusual), reference=unusual)
+        return cls(matrix, every, headline=Headline.of(matrix, reference=unusual), reference=unusual)
 
     def with_cell(self, cell: Cell) -> MatrixView:
         """The view with a new or changed cell."""
@@ -202,7 +202,7 @@ class MatrixView:
     def compared(self, comparison: Comparison | None) -> MatrixView:
         """The view with the changes of ``comparison``, or without changes."""
         changes = () if comparison is None else comparison.cells
-        headline = self.headline and replace(self.headline, changes=wording.changes_line(comparison, self.reference))
+        headline = self.headline and replace(self.headline, changes=changes_line(comparison, self.reference))
         return replace(self, changes={(one.row, one.column): one for one in changes}, headline=headline)
 
     def order(self, worst_first: bool, changed: bool) -> tuple[tuple[MatrixRow, ...], tuple[MatrixColumn, ...]]:

@@ -23,11 +23,12 @@ from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.stall_trigger import StallTrigger
 from stallscope.tui.monitor import help_text, status
 from stallscope.tui.monitor.blame import BlameControl
+from stallscope.tui.monitor.frames import MonitorFrames
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.panels import MonitorPanels
 from stallscope.tui.monitor.probe_set_editor import ProbeSetEditor
-from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable, probe_keys
+from stallscope.tui.monitor.probe_table import ProbeTable, probe_keys
 from stallscope.tui.monitor.switches import ProbeSwitches
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.sources.replay import ReplaySource
@@ -37,8 +38,6 @@ from stallscope.tui.sources.watched import WatchSource
 SEEK_S = 5.0
 # Observations for the analyzer and for a recording; fewer while nobody reads them, or histograms alone are drawn.
 OBSERVATIONS_PER_S, UNWATCHED_PER_S = 10.0, 2.5
-# Panels move as often as a person reads them; the histograms' plots move with every frame.
-TABLES_PER_S, HEADERS_PER_S = 4.0, 2.0
 
 
 class Monitor(ActionScreen):
@@ -73,9 +72,7 @@ class Monitor(ActionScreen):
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
         self._unwatched_pace = Pace(UNWATCHED_PER_S, frames)
-        self._table_pace, self._header_pace = Pace(TABLES_PER_S, frames), Pace(HEADERS_PER_S, frames)
-        # An observation has come since the view model was made; and since the plots were drawn, unless they show it.
-        self._observed, self._plotted_last_observation = False, True
+        self.frames = MonitorFrames(self, frames)
         self.panels = MonitorPanels(self)
         self.blame = BlameControl(self)
         self.switches = ProbeSwitches(self)
@@ -132,16 +129,16 @@ class Monitor(ActionScreen):
         if live is None or pace.due(now_s):
             for observation in self.source.observations():
                 self._feed(observation)
-                self._observed, self._plotted_last_observation = True, False
+                self.frames.add_observation()
         if live is not None and self.analyzer is not None:
             live.update_engine(self.analyzer.holds_aggressors)
-            if self.app.screen is self and self._observed and live.timeline.wanted:
+            if self.app.screen is self and self.frames.observed and live.timeline.wanted:
                 # Kept on: what is recorded is there when its screen is opened.
                 live.timeline.read()
         self.blame.finish(self.analyzer, self.last)
         self._freeze_on_stall()
         if self.can_draw and (self.app.screen is self or self.app.screen.is_modal):
-            self._draw_frame(now_s)
+            self.frames.draw(now_s)
 
     @property
     def _is_watched(self) -> bool:
@@ -202,64 +199,12 @@ class Monitor(ActionScreen):
 
     # Drawing.
 
-    def _draw_frame(self, now_s: float) -> None:
-        """Draw the panels that are due, or all after a change. While the view is frozen only the header moves."""
-        if self.last is None or not self.is_mounted:
-            return
-        if self.take_changed():
-            self._table_pace.restart(now_s)
-            self._header_pace.restart(now_s)
-            self.draw()
-            return
-        if self.frozen is None:
-            if self._observed and self._table_pace.due(now_s):
-                self._update_view()
-                self.panels.redraw(ProbeTable, HeatMap, VerdictLog, Histograms)
-            else:
-                self._draw_plots()
-        if self._header_pace.due(now_s):
-            self.panels.update_header(self.last)
-            self.panels.redraw(Header, KeyBar)
-
-    def _draw_plots(self) -> None:
-        """Draw the focused probe's histograms as they are now."""
-        analyzer, name = self.analyzer, self.focus_name
-        if analyzer is None or name is None or self.monitor_view is None:
-            return
-        if self._plotted_last_observation and self.live is not None:
-            part = self.live.probe_snapshot(analyzer.probe_set, name)
-            if part is None:
-                return
-            channels = analyzer.channels_until(part)
-        else:
-            self._plotted_last_observation = True
-            channels = analyzer.channels(name)
-        self.query_one(Histograms).live = channels
-        self.panels.redraw(Histograms)
-
     def draw(self) -> None:
         """Make the view model of the live or the frozen analyzer, and draw every panel."""
         if self.last is None or not self.is_mounted:
             return
-        self._update_view()
+        self.frames.update_view()
         self.redraw_panels()
-
-    def _update_view(self) -> None:
-        assert self.last is not None
-        self._observed, self._plotted_last_observation = False, True
-        analyzer = self.frozen or self.analyzer
-        if analyzer is not None:
-            self.monitor_view = analyzer.monitor_view(
-                self.focus_name,
-                columns=self.query_one(HeatMap).columns,
-                span_s=self.settings.history_seconds,
-                strip=STRIP if self.size.width >= STRIP_FROM else 0,
-                plots=self.query_one(Histograms).places,
-            )
-            stopped = status.STOPPED_STATES.get(self.last.engine.state)
-            if stopped is not None and self.frozen is None:
-                self.monitor_view = self.monitor_view.with_state(stopped)
-        self.panels.update(self.last)
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes."""
@@ -376,7 +321,8 @@ class Monitor(ActionScreen):
         if self.probe_set is not None and probe is not None:
             analyzer = self.frozen or self.analyzer
             log = analyzer.log[::-1] if analyzer is not None else ()
-            self.app.push_screen(Explain(self.probe_set, probe, log, self.live is not None), self._explained)
+            dialog = Explain(self.probe_set, probe, log, self.live is not None, self.context)
+            self.app.push_screen(dialog, self._explained)
 
     def _explained(self, remedy: bool | None) -> None:
         if remedy:

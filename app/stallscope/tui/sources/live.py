@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
@@ -27,37 +27,12 @@ from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.model import Probe, Role
 from stallscope.tui import probe_sets
+from stallscope.tui.sources.engine_request import EngineRequest, EngineTarget
 from stallscope.tui.sources.live_timeline import LiveTimeline
+from stallscope.tui.sources.own_processes import OwnProcesses
 
 SILENT_AFTER_S = 0.5
 _CLOSE_S = 0.5
-
-
-@dataclass(frozen=True)
-class EngineRequest:
-    """The command line's choice: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU.
-
-    With ``together``, victims of different contexts run at the same time instead of in slots.
-    """
-
-    gpu: str | None = None
-    sim: str | None = None
-    seed: int = 1
-    sim_set: Mapping[str, str] = field(default_factory=dict)
-    allow_shared: bool = False
-    together: bool = False
-
-
-@dataclass(frozen=True)
-class EngineTarget:
-    """Where another engine can run. ``gpu`` are UUIDs separated by commas, None on the simulated GPU."""
-
-    backend: str
-    gpu: str | None
-    options: Options
-    survey: gpus.Survey | None
-    label: str = ""
-    details: tuple[str, ...] = ()
 
 
 class LiveSource:
@@ -92,7 +67,7 @@ class LiveSource:
         # Probes that were switched, by name; and the states that the engine has.
         self._switches: dict[str, bool] = {}
         self._applied: dict[str, bool] = {}
-        self._engine_pids: set[int] = set()
+        self._own_processes = OwnProcesses()
         self._waiting: frozenset[str] = frozenset()
         # Aggressors stay off while the program is suspended.
         self._suspended = False
@@ -375,7 +350,7 @@ class LiveSource:
                 # A name on the command line is wrong (a profile), which no key can repair.
                 self.fatal = (error.exit_code, error.sentence)
         else:
-            self._engine_pids.add(session.engine_pid or 0)
+            self._own_processes.add_engine(session.engine_pid)
             # Victims start here and not at the screen's next update.
             self._applied = {
                 probe.name: self._switched_on(probe) and probe.role is not Role.AGGRESSOR for probe in probe_set.probes
@@ -437,18 +412,9 @@ class LiveSource:
     def _other_processes(self, session: Session | None) -> tuple[str, ...]:
         if self._telemetry is None:
             return ()
-        known = self._telemetry.snapshot().processes
-        # NVML's list is seconds old, so it may contain an engine that has ended.
-        # The engines of a check are children of this process too.
-        self._engine_pids.update(one.pid for one in known if _parent(one.pid) == os.getpid())
-        own = {os.getpid(), *self._engine_pids}
-        others = [one for one in known if one.pid not in own]
-        # In a container NVML has other process ids: the engine is then one of the processes without a name.
-        if session is not None and session.engine_pid is not None and not any(one.pid in own for one in known):
-            nameless = next((one for one in others if one.name == "?"), None)
-            if nameless is not None:
-                others.remove(nameless)
-        return tuple(f"{one.name} (pid {one.pid})" for one in others)
+        return self._own_processes.others(
+            self._telemetry.snapshot().processes, None if session is None else session.engine_pid
+        )
 
 
 def _with_simulated_details(probe_set: ProbeSet, info: Mapping[str, object]) -> ProbeSet:
@@ -459,14 +425,6 @@ def _with_simulated_details(probe_set: ProbeSet, info: Mapping[str, object]) -> 
     # Without the word SIMULATED, which the screen shows itself.
     model = str(info.get("gpu_model", "simulated GPU"))
     return replace(probe_set, gpus=probe_sets.simulated_gpus(model, probe_sets.gpus_needed(probe_set)), details=details)
-
-
-def _parent(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return int(file.read().rpartition(")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 def _simulated(probe_set: ProbeSet, why: str | None) -> ProbeSet:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from stallprobes.errors import RecordingError
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.observation import Observation
-from stallprobes.live.recording import RecordedTrace, Recording
+from stallprobes.live.recording import Recording
+from stallprobes.live.recording_index import RecordedTrace
 from stallprobes.traces.trace import Trace
 
 # Time before the target of a seek that is read again, so that the view has a history.
@@ -106,11 +107,6 @@ class ReplaySource:
         except RecordingError as error:
             self.problem = str(error)
             return None
-
-    def trace_near(self, at_s: float) -> Trace | None:
-        """The trace nearest to ``at_s``, decoded; None if there is none or it is damaged."""
-        nearest = self.nearest_trace(at_s)
-        return None if nearest is None else self.trace(nearest)
 
     def close(self) -> None:
         """Close the recording."""

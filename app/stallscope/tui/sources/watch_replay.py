@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from stallprobes.errors import RecordingError
-from stallprobes.live.recording import RecordedTrace
+from stallprobes.live.recording_index import RecordedTrace
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment

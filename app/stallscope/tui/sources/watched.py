@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 from stallprobes.errors import WatchError
-from stallprobes.live.recording import RecordedTrace
+from stallprobes.live.recording_index import RecordedTrace
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.live.live_program import LiveProgram

@@ -10,6 +10,7 @@ from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings
 from stallprobes.watch.live.live_view import WatchRow, WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
+from stallscope.report.remedy_text import with_code
 from stallscope.report.text import format_count, plural
 from stallscope.report.watch_wording import not_recorded
 from stallscope.tui.common.dialog import TextDialog, section
@@ -74,7 +75,8 @@ def _append_process(text: PrintableText, process: ProcessFindings, thread: int) 
     known = next((one for one in process.threads if one.id == thread), None)
     if known is not None and known.lost:
         section(text, "Time lost by its thread", f"{headline(known)}\n{_shares(known)}")
-        helps = dict.fromkeys(f"{one.cause.word}: {one.cause.remedy}" for one in known.lost if one.cause.remedy)
+        causes = [one.cause for one in known.lost if one.cause.remedy]
+        helps = dict.fromkeys(f"{cause.word}: {with_code(cause.remedy, cause.pattern)}" for cause in causes)
         section(text, "What helps", "\n".join(f"- {one}" for one in helps))
     section(text, "Not recorded", "\n".join(f"- {one}" for one in not_recorded(process)))
 

@@ -54,6 +54,8 @@ class WatchScreen(ActionScreen):
         self.source = source
         self.frozen: WatchMoment | None = None
         self.frozen_why = ""
+        # NVML's values at that moment, and the GPU's name or why there are none.
+        self._frozen_gpu: tuple[TelemetrySnapshot | None, str] = (None, "")
         self.selected: WatchRowKey | None = None
         self._chosen = False
         self.trigger = StallTrigger()
@@ -149,6 +151,7 @@ class WatchScreen(ActionScreen):
 
     def _freeze(self, why: str, slowest: tuple[TriggeringCall, WatchRowKey] | None = None) -> None:
         self.frozen, self.frozen_why = self.source.moment, why
+        self._frozen_gpu = self.source.telemetry, self.source.gpu_text
         self.source.keep_trace(None if slowest is None else slowest[0])
         if slowest is not None:
             self.selected, self._chosen = slowest[1], True
@@ -237,7 +240,7 @@ class WatchScreen(ActionScreen):
 
     def _update_header(self) -> None:
         moment, source = self.moment, self.source
-        telemetry = source.telemetry
+        telemetry, gpu = (source.telemetry, source.gpu_text) if self.frozen is None else self._frozen_gpu
         # A recording that stands still has no new values.
         if telemetry is not None and self.frozen is None and telemetry is not self._last_telemetry:
             self._last_telemetry = telemetry
@@ -249,7 +252,7 @@ class WatchScreen(ActionScreen):
             view=self.frozen_why if self.frozen is not None else source.position_text,
             failure=source.failure,
             telemetry=telemetry,
-            gpu=source.gpu_text,
+            gpu=gpu,
             utilization=self._utilization,
         )
         self.query_one(KeyBar).note = source.note or ("freezes on the next stall" if self.trigger.armed else "")

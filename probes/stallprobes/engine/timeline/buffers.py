@@ -106,11 +106,6 @@ class BufferPool:
         """How often CUPTI asked for a buffer and got none."""
         return int(self.words[POOL_EXHAUSTED])
 
-    @property
-    def with_cupti(self) -> int:
-        """The number of buffers that CUPTI holds."""
-        return int((self.words[HEADER::SLOT] == WITH_CUPTI).sum())
-
 
 @cache
 def process_pool() -> BufferPool:

@@ -123,11 +123,6 @@ def read_calls(part: ProbeSection, first: int, head: int) -> Int64s:
     return rows[max(whole - first, 0) :]
 
 
-def read_timeline(board: Board, since: TimelinePosition, status: TimelineStatus) -> TimelineSnapshot:
-    """What the timeline of ``board`` recorded since ``since``, as values; ``status`` is passed on."""
-    return snapshot_of(read_rows(board, since, status), board.layout.names)
-
-
 def snapshot_of(rows: TimelineRows, names: tuple[str, ...]) -> TimelineSnapshot:
     """The values that ``rows`` hold; ``names`` are those of the board's probes, in its order."""
     intervals, switches, overheads = [], [], []

@@ -62,6 +62,11 @@ class WaitCause(StrEnum):
         return self.traits.remedy()
 
     @property
+    def pattern(self) -> str:
+        """The pattern whose remedies help, "" where it is none."""
+        return self.traits.pattern
+
+    @property
     def is_other_thread(self) -> bool:
         """Whether a call of another thread is the cause."""
         return self in OTHER_THREAD
@@ -88,13 +93,15 @@ class Certainty(StrEnum):
 class CauseTraits:
     """Words of a cause: ``word`` in a list, ``clause`` after "because of" or "beside" in a sentence.
 
-    ``entry`` is the aggressor of the catalogue that has the cause, "" without one.
+    ``entry`` is the aggressor of the catalogue that has the cause, ``pattern`` the pattern whose remedies help; each is
+    "" without one.
     """
 
     word: str
     clause: str
     remedy: Callable[[], str]
     entry: str = ""
+    pattern: str = ""
 
 
 def _of_entry(name: str, word: str, clause: str) -> CauseTraits:
@@ -109,11 +116,11 @@ def _of_entry(name: str, word: str, clause: str) -> CauseTraits:
 
 
 def _of_pattern(name: str, word: str, clause: str) -> CauseTraits:
-    return CauseTraits(word, clause, lambda: patterns()[name].remedy)
+    return CauseTraits(word, clause, lambda: patterns()[name].remedy, pattern=name)
 
 
-def _with_remedy(word: str, clause: str, remedy: str) -> CauseTraits:
-    return CauseTraits(word, clause, lambda: remedy)
+def _with_remedy(word: str, clause: str, remedy: str, pattern: str = "") -> CauseTraits:
+    return CauseTraits(word, clause, lambda: remedy, pattern=pattern)
 
 
 CAUSES = {
@@ -138,6 +145,7 @@ CAUSES = {
         "its own GPU work",
         "its own work on the GPU",
         "Copy into pinned memory with an asynchronous call, and wait once, where the result is needed.",
+        "scalar-readback",
     ),
     WaitCause.OTHER_CONTEXT: _of_pattern(
         "secondary-context-d2d", "another context's time-slice", "the time-slices of another context"

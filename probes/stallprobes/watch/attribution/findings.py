@@ -108,7 +108,8 @@ class ExplainedCall:
     unattributed, except the parts in ``also``. ``certainty`` is None without a cause. ``nested``: another slow call of
     the thread contains it, so that its time counts there. ``stream`` is the handle, ``bytes`` the size (None without
     such an argument), ``result`` the driver's code. ``stack`` is where the program made it, None if not recorded;
-    ``range`` the program's innermost NVTX range in the thread, "" without one.
+    ``range`` the innermost NVTX range that the thread had pushed, else the last one that the program had started and
+    not ended, "" without one.
     """
 
     function: str

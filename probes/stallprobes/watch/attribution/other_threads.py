@@ -61,12 +61,14 @@ class CulpritCalls:
 
     def during(self, group: int, begin_ns: int, end_ns: int) -> Int64s:
         """The places of the group's calls that overlap a span, in the order of their begins."""
-        first, end = int(self.firsts[group]), int(self.firsts[group + 1])
-        begins = self.begins[first:end]
+        start, end = int(self.firsts[group]), int(self.firsts[group + 1])
+        begins = self.begins[start:end]
         # Calls of one thread do not overlap, except nested ones, which begin later.
-        last = first + int(np.searchsorted(begins, end_ns, "left"))
-        first = max(first + int(np.searchsorted(begins, begin_ns, "right")) - _DEPTH, first)
-        return self.members[first:last][self.ends[first:last] > begin_ns]
+        last = start + int(np.searchsorted(begins, end_ns, "left"))
+        first = max(start + int(np.searchsorted(begins, begin_ns, "right")) - _DEPTH, start)
+        found = self.members[first:last][self.ends[first:last] > begin_ns]
+        # In a damaged file they may.
+        return found if len(found) else self.members[start:last][self.ends[start:last] > begin_ns]
 
 
 # Calls that can contain one another.

@@ -188,7 +188,7 @@ CALL = _structure(
     ("flags", "u1"),
     ("unused", "u1"),
 )
-# ``stack`` is the number of the call's stack, from 1; 0 for none. ``range`` is the thread's innermost NVTX range.
+# ``stack`` is the number of the call's stack, from 1; 0 for none. ``range`` is the NVTX range of the call.
 # ``sequence`` is 2n + 1 while entry number n is written and 2n + 2 once it is complete; so in the ring of records.
 SLOW_CALL = _structure(
     ("sequence", "<u8"), ("end_ns", "<u8"), ("call", CALL), ("result", "<i4"), ("thread", "<u4"), ("stack", "<u4"),

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stallprobes.files.json_reader import clean
+from stallprobes.errors import MalformedJson
+from stallprobes.files.json_reader import Node, clean
 from stallprobes.live.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, encoded
 from stallprobes.live.recorder import created, telemetry_out, try_to_create
 from stallprobes.live.recording_format import FORMAT, VERSION
 from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.traces import codec
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFindings, WatchFindings
 from stallprobes.watch.live import value_codec
@@ -179,11 +181,21 @@ class WatchRecorder:
         if settled:
             slowest = max(settled, key=lambda call: call.duration_ns)
             self._traced_ns, self._last_traced_end_ns = moment.at_ns, slowest.end_ns
-            self.traces += self._writer.put_trace(self._trace_of(TriggeringCall.of(slowest)))
+            trace = self._trace_of(TriggeringCall.of(slowest))
+            self.traces += _is_readable(trace) and self._writer.put_trace(trace)
 
 
 def _key(process: ProcessFindings, call: ExplainedCall) -> _CallKey:
     return process.pid, process.image, call.thread, call.begin_ns, call.function
+
+
+def _is_readable(trace: Trace) -> bool:
+    """Whether a reader accepts ``trace``: a damaged file of a process may give one beyond the limits of recordings."""
+    try:
+        codec.read_trace(Node(codec.trace_out(codec.cut(trace)), "trace"))
+    except MalformedJson:
+        return False
+    return True
 
 
 def _trimmed(findings: WatchFindings) -> WatchFindings:

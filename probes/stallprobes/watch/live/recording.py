@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from stallprobes.errors import MalformedJson, RecordingError
 from stallprobes.live import recorded_values as values
 from stallprobes.live import recording_reader
-from stallprobes.live.recording import RecordedTrace, damaged
-from stallprobes.live.recording_format import LONGEST_HEAD, TRACE
+from stallprobes.live.recording_format import LONGEST_HEAD
+from stallprobes.live.recording_index import RecordedTrace, RecordingIndex, TraceIndex, damaged
 from stallprobes.live.recording_lines import RecordingLines
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.traces.trace import Trace
@@ -24,9 +20,7 @@ from stallprobes.watch.live import value_codec
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment, recorded_rows
 from stallprobes.watch.live.recorder import KIND, MOST_OUTPUT_IN_LINE, WATCH
 
-_MOMENT_START, _TRACE_START = (f'{{"{key}":'.encode() for key in (WATCH, TRACE))
-_TIME = b'{"w":'
-MOST_MOMENTS, MOST_TRACES = 1 << 22, 1 << 16
+MOST_MOMENTS = 1 << 22
 # A seek reads so many moments before its target, for the slow calls and the output of that time.
 LEAD = 30
 MOST_CALLS, MOST_OUTPUT = 10_000, 2000
@@ -113,13 +107,11 @@ class WatchRecording:
         """Raises RecordingError for an unreadable or damaged file, another format, and a newer version."""
         self.path = path
         self._lines = RecordingLines(path)
-        self._wall_s, self._at = array("d"), array("q")
-        self._trace_wall_s, self._trace_at = array("d"), array("q")
-        self._times_s = np.zeros(0)
+        self._moments, self._traces = RecordingIndex(path, WATCH, "moment", MOST_MOMENTS), TraceIndex(path)
         self._number, self._state = -1, _State()
         try:
             self._index()
-            if not self._at:
+            if not len(self):
                 raise RecordingError(f"{path} contains no moment of a watched program")
             self.at(0)
         except RecordingError:
@@ -131,7 +123,7 @@ class WatchRecording:
         self._lines.close()
 
     def __len__(self) -> int:
-        return len(self._at)
+        return len(self._moments)
 
     @property
     def cut_off(self) -> bool:
@@ -141,11 +133,11 @@ class WatchRecording:
     @property
     def seconds(self) -> float:
         """Time from the first moment to the last."""
-        return float(self._times_s[-1] - self._times_s[0])
+        return self._moments.seconds
 
     def number_at(self, seconds: float) -> int:
         """The number of the last moment at most ``seconds`` after the first one."""
-        return max(0, int(np.searchsorted(self._times_s, self._times_s[0] + seconds, side="right")) - 1)
+        return self._moments.number_at(seconds)
 
     def at(self, number: int, *, whole: bool = False) -> RecordedWatch:
         """Moment ``number``, with the slow calls and the output of the LEAD before it, or with ``whole`` of all."""
@@ -167,26 +159,17 @@ class WatchRecording:
 
     def traces(self) -> tuple[RecordedTrace, ...]:
         """The traces, in the order in which they were recorded."""
-        begun_s = float(self._times_s[0])
-        return tuple(
-            RecordedTrace(number, wall_s, min(max(wall_s - begun_s, 0.0), self.seconds))
-            for number, wall_s in enumerate(self._trace_wall_s)
-        )
+        return self._traces.listed(self._moments)
 
     def trace(self, number: int) -> Trace:
         """Trace ``number``, decoded. Raises IndexError for an unknown one."""
-        line = next(self._lines.read(self._trace_at[number]), None)
-        if line is None:
-            raise RecordingError(f"{self.path} has changed since it was opened")
-        try:
-            return recording_reader.read_trace(recording_reader.decoded(line.text))
-        except MalformedJson as error:
-            raise damaged(self.path, f"trace {number + 1}", error) from error
+        return self._traces.decoded(number, self._lines.line(self._traces.position(number)))
 
     def _read(self, first: int, last: int) -> Iterator[_Line]:
-        lines = self._lines.read(self._at[first])
+        lines = self._lines.read(self._moments.position(first))
         for number in range(first, last + 1):
-            line = next((line for line in lines if line.at == self._at[number]), None)
+            at = self._moments.position(number)
+            line = next((line for line in lines if line.at == at), None)
             if line is None:
                 raise RecordingError(f"{self.path} has changed since it was opened")
             try:
@@ -196,26 +179,9 @@ class WatchRecording:
 
     def _index(self) -> None:
         for line in self._lines.read():
-            for start, times, places, most, what in (
-                (_MOMENT_START, self._wall_s, self._at, MOST_MOMENTS, "moment"),
-                (_TRACE_START, self._trace_wall_s, self._trace_at, MOST_TRACES, "trace"),
-            ):
-                if line.text.startswith(start):
-                    if len(places) == most:
-                        raise RecordingError(f"{self.path} is damaged: it has more than {most} {what}s; record again")
-                    times.append(self._time_of(line.text, start, f"{what} {len(places) + 1}"))
-                    places.append(line.at)
-        self._times_s = np.maximum.accumulate(np.array(self._wall_s)) if self._wall_s else np.zeros(0)
-
-    def _time_of(self, line: bytes, start: bytes, where: str) -> float:
-        value: float | None = None
-        if line.startswith(start + _TIME):
-            with suppress(ValueError):
-                value = float(line[len(start + _TIME) :].partition(b",")[0])
-        try:
-            return recording_reader.wall_s(value, WATCH)
-        except MalformedJson as error:
-            raise damaged(self.path, where, error) from error
+            for index in (self._moments, self._traces):
+                if line.text.startswith(index.start):
+                    index.add(line)
 
 
 def _decoded(text: bytes) -> _Line:

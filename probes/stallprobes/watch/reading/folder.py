@@ -16,6 +16,8 @@ from stallprobes.watch.reading.process import WatchedProcess
 
 # More than any program starts; a folder with more is not read.
 MOST_FILES = 4096
+# The names of private folders begin so.
+PREFIX = "stallscope-watch-"
 # Other programs use a file system in memory too: only where it has this much room is it ours to use.
 _ROOM_BYTES = 1 << 30
 
@@ -50,18 +52,23 @@ def create_folder(parent: Path | None = None) -> Path:
     nobody can write to it. Raises WatchError.
     """
     try:
-        return Path(tempfile.mkdtemp(prefix="stallscope-watch-", dir=parent or _in_memory())).resolve()
+        return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent or _in_memory())).resolve()
     except OSError as error:
         raise WatchError(f"no private folder can be made: {error.strerror}; set TMPDIR.") from error
 
 
+def memory_folders() -> tuple[Path, ...]:
+    """Folders of file systems in memory in which private folders are made, in the order in which they are tried."""
+    names = (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")
+    return tuple(Path(name) for name in names if os.path.isabs(name) and os.access(name, os.W_OK | os.X_OK))
+
+
 def _in_memory() -> Path | None:
     """A folder of a file system in memory with much room; None if there is none."""
-    for name in (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"):
-        if os.path.isabs(name) and os.access(name, os.W_OK | os.X_OK):
-            status = os.statvfs(name)
-            if status.f_bavail * status.f_frsize >= _ROOM_BYTES:
-                return Path(name)
+    for folder in memory_folders():
+        status = os.statvfs(folder)
+        if status.f_bavail * status.f_frsize >= _ROOM_BYTES:
+            return folder
     return None
 
 

@@ -42,9 +42,11 @@ from stallprobes.watch.reading.process import (
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})\.watch")
 # Attempts to read what is being changed.
 ATTEMPTS = 16
-# No time (ns) or count of a real program is as large. In a histogram, sums of so many counts stay exact.
+# No time (ns) or count of a real program is as large. In a histogram, sums of so many counts stay exact, as do sums of
+# the sizes of records.
 MOST = 2**62
 MOST_IN_BUCKET = 2**48
+MOST_IN_RECORD = 2**45
 _BEGINNING = struct.Struct("<QI")
 # A function whose name is not yet in the file, with its number.
 _UNNAMED = "function "
@@ -110,6 +112,7 @@ class MapFile:
         kept = rows[(rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest)]
         if not np.isin(kept["kind"], layout.COLLECTED).all():
             raise self._damaged("has a record of an unknown kind")
+        kept["bytes"] = np.minimum(kept["bytes"], MOST_IN_RECORD)
         names = self._names(np.unique(kept["name"][kept["kind"] == RecordKind.KERNEL]))
         return RecordBatch(kept, names, max(end, position), max(end - position, 0) - len(kept))
 
@@ -265,8 +268,9 @@ class MapFile:
             function=function,
             family=family,
             start_ns=self._count(row["start_ns"]),
-            stream=int(row["stream"]) if flags & CallFlag.STREAM else None,
-            bytes=int(row["bytes"]) if flags & CallFlag.BYTES else None,
+            # Arguments may be anything, also in a call that fails.
+            stream=min(int(row["stream"]), MOST) if flags & CallFlag.STREAM else None,
+            bytes=min(int(row["bytes"]), MOST) if flags & CallFlag.BYTES else None,
             source=memory_kind(int(row["source"])),
             target=memory_kind(int(row["target"])),
             context=int(row["context"]),
@@ -339,9 +343,9 @@ class MapFile:
             forked=bool(flags & Flag.FORKED),
             kinds=frozenset(kind for kind in layout.COLLECTED if kinds >> kind & 1),
             refused_kind=refused if refused[0] else None,
-            slow_ns=int(header["slow_ns"]),
-            started=ClockPair(self._count(header["started_ns"]), int(header["started_realtime_ns"])),
-            clocks=ClockPair(self._count(header["clock_ns"]), int(header["clock_realtime_ns"])),
+            slow_ns=min(int(header["slow_ns"]), MOST),
+            started=ClockPair(self._count(header["started_ns"]), self._count(header["started_realtime_ns"])),
+            clocks=ClockPair(self._count(header["clock_ns"]), self._count(header["clock_realtime_ns"])),
             yielded_ns=self._time_or_none(header["yielded_ns"]),
             ended_ns=self._time_or_none(header["ended_ns"]),
             threads=tuple(thread for use, thread in slots if use != SlotUse.UNUSED),

@@ -39,7 +39,7 @@ class SlowDriverCall:
     """A finished call that took at least the limit.
 
     ``result`` is the driver's code, ``thread`` the thread's id, ``stack`` the number of its stack in the file, 0 for
-    none. ``range`` is the innermost NVTX range of the thread, "" without one.
+    none. ``range`` is the innermost NVTX range that the thread had pushed, else the last started one, "" without one.
     """
 
     call: DriverCall

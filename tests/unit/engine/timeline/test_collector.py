@@ -18,7 +18,7 @@ from stallprobes.engine.timeline import ring
 from stallprobes.engine.timeline.buffers import HEADER, callbacks, process_pool
 from stallprobes.engine.timeline.collector import SUBMITTING_CALLS, Collector, StreamUse
 from stallprobes.engine.timeline.gpu_clock import SAMPLES, SWITCH_TO_WORK_NS
-from stallprobes.engine.timeline.reader import read_timeline
+from stallprobes.engine.timeline.reader import read_rows, snapshot_of
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
 from stallprobes.engine.timeline.tables import IDS
@@ -95,7 +95,7 @@ class Rig:
         return self.snapshot()
 
     def snapshot(self) -> TimelineSnapshot:
-        return read_timeline(self.board, BEGINNING, self.collector.status)
+        return snapshot_of(read_rows(self.board, BEGINNING, self.collector.status), self.board.layout.names)
 
     def values(self, name: str, phase: Phase, label: str = "") -> tuple[int, int]:
         """Number and maximum of the values of a channel."""
@@ -416,7 +416,7 @@ def test_a_reader_gets_each_record_once_and_calls_besides(rig: Callable[..., Rig
     one.cupti.put(kernel(1_005_000, 1_006_000))
     first = one.rounds()
     one.call("launch", 2_000_000, 2_003_000, bits=0)
-    second = read_timeline(one.board, first.position, one.collector.status)
+    second = snapshot_of(read_rows(one.board, first.position, one.collector.status), one.board.layout.names)
     assert len(first.intervals) == len(first.calls) == 1
     assert not second.intervals
     assert [(call.probe, call.iteration, call.measured) for call in second.calls] == [("launch", 1, False)]

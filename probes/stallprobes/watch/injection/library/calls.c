@@ -288,7 +288,7 @@ static void keep_slow_call(struct sw_slot *slot, uint32_t depth, uint64_t end_ns
     slow->result = result;
     slow->thread = sw_load(slot->thread);
     slow->stack = stack;
-    sw_copy_range(slow->range, sizeof slow->range);
+    sw_copy_range(slow->range, sizeof slow->range, self.calls[depth].start_ns);
     sw_store_release(slow->sequence, 2 * number + 2);
     sw_store_release(slot->slow_calls, number + 1);
 }

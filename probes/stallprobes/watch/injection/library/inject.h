@@ -78,7 +78,7 @@ void sw_begin_stacks(void);
 uint32_t sw_stack_of_call(struct sw_credit *credit, uint32_t api, uint64_t start, uint64_t now);
 
 /* nvtx.c */
-void sw_copy_range(char *text, size_t size);
+void sw_copy_range(char *text, size_t size, uint64_t since);
 
 /* host_memory.c */
 void sw_add_host_memory(uint64_t address, uint64_t size, uint8_t kind);

@@ -1,4 +1,5 @@
-/* NVTX ranges of the program: the names of those that each thread has pushed and not yet popped.
+/* NVTX ranges of the program: the names of those that each thread has pushed and not yet popped, and of those that were
+ * started and not yet ended, which belong to no thread.
  *
  * NVTX loads the library that NVTX_INJECTION64_PATH names at the program's first call of it, once for each copy of NVTX
  * in the program, and lets it set the functions that are called from then on.
@@ -14,11 +15,15 @@
 #define EXPORTED __attribute__((visibility("default")))
 
 enum { CALLBACKS = 1, CORE = 1, CORE2 = 5 };
-enum { PUSH_EX = 8, PUSH_A = 9, PUSH_W = 10, POP = 11 };
-enum { DOMAIN_PUSH = 4, DOMAIN_POP = 5, REGISTER_A = 10, REGISTER_W = 11, CREATE_A = 12, CREATE_W = 13 };
+enum { START_EX = 4, START_A = 5, START_W = 6, END = 7, PUSH_EX = 8, PUSH_A = 9, PUSH_W = 10, POP = 11 };
+enum { DOMAIN_START = 2, DOMAIN_END = 3, DOMAIN_PUSH = 4, DOMAIN_POP = 5, REGISTER_A = 10, REGISTER_W = 11, CREATE_A = 12, CREATE_W = 13 };
 enum { MESSAGE_ASCII = 1, MESSAGE_WIDE = 2, MESSAGE_REGISTERED = 3 };
 /* Deeper ranges are counted, not named. */
 enum { DEPTH = 32 };
+/* Ranges started at a time; the id of one beyond them says so. */
+enum { STARTED = 64, NOT_KEPT = 127, NUMBER_BITS = 7 };
+/* What the state of a started range is besides its id. */
+enum { UNUSED = 0, CHANGING = 1 };
 
 typedef void (*nvtx_function)(void);
 
@@ -46,6 +51,13 @@ struct range {
     char text[sizeof ((struct sw_slow_call *)0)->range];
 };
 
+/* ``state`` guards the rest: any thread may start or end a range while another one reads it. */
+struct started_range {
+    uint64_t state;
+    uint64_t start_ns;
+    uint64_t text[sizeof ((struct range *)0)->text / sizeof(uint64_t)];
+};
+
 struct ranges {
     int depth;
     int beyond;
@@ -56,6 +68,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_end;
 static int usable;
 static uint64_t domains;
+static struct started_range started[STARTED];
+static uint64_t started_count;
 static __thread struct ranges *ranges;
 
 static void end_thread(void *own)
@@ -183,6 +197,93 @@ static int pop(void)
     return domain_pop(NULL);
 }
 
+static uint64_t new_id(uint64_t number)
+{
+    return (__atomic_add_fetch(&started_count, 1, __ATOMIC_RELAXED) << NUMBER_BITS) | number;
+}
+
+/* The id of a new range with the name ``text``. */
+static uint64_t start(const struct range *range)
+{
+    for (uint64_t number = 0; number < STARTED; number++) {
+        uint64_t expected = UNUSED;
+        if (sw_load(started[number].state) != UNUSED ||
+            !__atomic_compare_exchange_n(&started[number].state, &expected, CHANGING, 0, __ATOMIC_ACQUIRE,
+                                         __ATOMIC_RELAXED))
+            continue;
+        for (size_t at = 0; at < sizeof started->text / sizeof *started->text; at++) {
+            uint64_t word;
+            memcpy(&word, range->text + at * sizeof word, sizeof word);
+            sw_store(started[number].text[at], word);
+        }
+        sw_store(started[number].start_ns, sw_clock());
+        uint64_t id = new_id(number);
+        sw_store_release(started[number].state, id);
+        return id;
+    }
+    return new_id(NOT_KEPT);
+}
+
+static uint64_t domain_start(const void *domain, const struct attributes *event)
+{
+    struct range range = {.domain = domain};
+    copy_message(range.text, event);
+    return start(&range);
+}
+
+static uint64_t start_ex(const struct attributes *event)
+{
+    return domain_start(NULL, event);
+}
+
+static uint64_t start_a(const char *name)
+{
+    struct range range = {0};
+    copy_text(range.text, name);
+    return start(&range);
+}
+
+static uint64_t start_w(const wchar_t *name)
+{
+    struct range range = {0};
+    copy_wide(range.text, name);
+    return start(&range);
+}
+
+/* Ends a range, which another thread may have started; an id of no range that is kept changes nothing. */
+static void end(uint64_t id)
+{
+    uint64_t number = id & ((1 << NUMBER_BITS) - 1);
+    if (number < STARTED && id >> NUMBER_BITS)
+        __atomic_compare_exchange_n(&started[number].state, &id, UNUSED, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+static void domain_end(const void *domain, uint64_t id)
+{
+    (void)domain;
+    end(id);
+}
+
+/* The name of the last of the started ranges that began by ``since`` and have not ended; empty without one. */
+static void copy_started(char *text, size_t size, uint64_t since)
+{
+    uint64_t last = 0;
+    memset(text, 0, size);
+    for (size_t number = 0; number < STARTED; number++) {
+        uint64_t id = sw_load_acquire(started[number].state);
+        if (id <= CHANGING || id < last || sw_load(started[number].start_ns) > since)
+            continue;
+        uint64_t words[sizeof started->text / sizeof *started->text];
+        for (size_t at = 0; at < sizeof words / sizeof *words; at++)
+            words[at] = sw_load_acquire(started[number].text[at]);
+        /* It may have ended meanwhile, and another one have its place. */
+        if (sw_load(started[number].state) == id && size == sizeof words) {
+            memcpy(text, words, sizeof words);
+            last = id;
+        }
+    }
+}
+
 /* Handles of strings and domains are kept for the life of the process, as NVTX has them. */
 static const void *register_a(const void *domain, const char *name)
 {
@@ -222,11 +323,17 @@ EXPORTED int InitializeInjectionNvtx2(const void *(*get_table)(uint32_t number))
     pthread_once(&once, prepare);
     if (!usable || !table || table->size < sizeof *table || !table->get_functions(CORE, &functions, &count))
         return 0;
+    attach(functions, count, START_EX, (nvtx_function)start_ex);
+    attach(functions, count, START_A, (nvtx_function)start_a);
+    attach(functions, count, START_W, (nvtx_function)start_w);
+    attach(functions, count, END, (nvtx_function)end);
     attach(functions, count, PUSH_EX, (nvtx_function)push_ex);
     attach(functions, count, PUSH_A, (nvtx_function)push_a);
     attach(functions, count, PUSH_W, (nvtx_function)push_w);
     attach(functions, count, POP, (nvtx_function)pop);
     if (table->get_functions(CORE2, &functions, &count)) {
+        attach(functions, count, DOMAIN_START, (nvtx_function)domain_start);
+        attach(functions, count, DOMAIN_END, (nvtx_function)domain_end);
         attach(functions, count, DOMAIN_PUSH, (nvtx_function)domain_push);
         attach(functions, count, DOMAIN_POP, (nvtx_function)domain_pop);
         attach(functions, count, REGISTER_A, (nvtx_function)register_a);
@@ -237,11 +344,12 @@ EXPORTED int InitializeInjectionNvtx2(const void *(*get_table)(uint32_t number))
     return 1;
 }
 
-/* The name of the innermost range of the calling thread; empty without one. */
-void sw_copy_range(char *text, size_t size)
+/* The name of the innermost range that the calling thread has pushed, else of the last one that was started before the
+ * call at ``since``; empty without one. */
+void sw_copy_range(char *text, size_t size, uint64_t since)
 {
     if (ranges && ranges->depth)
         memcpy(text, ranges->stack[ranges->depth - 1].text, size);
     else
-        memset(text, 0, size);
+        copy_started(text, size, since);
 }

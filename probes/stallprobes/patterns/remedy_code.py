@@ -1,0 +1,72 @@
+"""Remedies as code: a few lines for each remedy of a pattern and each language, taken from programs that were measured.
+
+``remedies/PATTERN.toml`` has the lines; ``tests/programs/remedies/package.py`` writes it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
+
+class CodeLanguage(StrEnum):
+    """What the lines of a remedy are written in. The values are those of ``--lang`` and of the settings."""
+
+    CUDA = "cuda"
+    PYTORCH = "pytorch"
+    CUPY = "cupy"
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return _LABELS[self]
+
+
+_LABELS = {CodeLanguage.CUDA: "CUDA C++", CodeLanguage.PYTORCH: "PyTorch", CodeLanguage.CUPY: "CuPy"}
+DEFAULT_LANGUAGE = CodeLanguage.CUDA
+
+
+@dataclass(frozen=True)
+class MeasuredEffect:
+    """Latency of the victim in the program of the lines, in ns: with the stall and with the remedy.
+
+    ``victim`` is what was timed, ``machine`` is the GPU with its driver.
+    """
+
+    victim: str
+    machine: str
+    before_ns: int
+    after_ns: int
+
+
+@dataclass(frozen=True)
+class RemedyCode:
+    """Lines of code that apply the remedy ``variant`` of a pattern; ``effect`` is None where it was not recorded."""
+
+    variant: str
+    language: CodeLanguage
+    lines: tuple[str, ...]
+    effect: MeasuredEffect | None = None
+
+
+@cache
+def remedy_code(pattern: str) -> Mapping[CodeLanguage, tuple[RemedyCode, ...]]:
+    """The code for the remedies of ``pattern`` by language, without languages that have none."""
+    file = resources.files("stallprobes.patterns") / "remedies" / f"{pattern}.toml"
+    if not file.is_file():
+        return MappingProxyType({})
+    found: dict[CodeLanguage, list[RemedyCode]] = {language: [] for language in CodeLanguage}
+    for entry in tomllib.loads(file.read_text(encoding="utf-8"))["code"]:
+        language, effect = CodeLanguage(entry["language"]), entry.get("effect")
+        lines = tuple(entry["lines"].splitlines())
+        measured = None
+        if effect is not None:
+            before, after = (round(effect[key] * 1000) for key in ("before_us", "after_us"))
+            measured = MeasuredEffect(effect["victim"], effect["machine"], before, after)
+        found[language].append(RemedyCode(entry["variant"], language, lines, measured))
+    return MappingProxyType({language: tuple(codes) for language, codes in found.items() if codes})

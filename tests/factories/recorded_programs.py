@@ -1,0 +1,29 @@
+"""The example programs as an H200 recorded them: what they wrote, and the truth about them.
+
+``tests/data/watch`` holds the folders that ``watch --print-env`` and the programs filled, each with its fingerprint.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+from factories import program_truths as truths
+from factories.program_truths import Truth
+from factories.watched_programs import Watched, read_watched
+
+RECORDED = Path(__file__).parents[1] / "data" / "watch"
+PROGRAMS: dict[str, Truth] = {
+    "read_back": truths.gpu_work,
+    "secondary_context": truths.secondary_context,
+    "pageable_copies": truths.pageable_copies,
+    "default_stream_gate": truths.gate,
+    "training_item": truths.training,
+}
+
+
+def recorded(name: str, folder: Path) -> Watched:
+    """What the program ``name`` wrote, extracted to ``folder``."""
+    with tarfile.open(RECORDED / f"{name}.tgz") as archive:
+        archive.extractall(folder, filter="data")
+    return read_watched(folder)

@@ -1,0 +1,72 @@
+"""Replays of streams beside the injected library, and what is compared of the replayed and the recorded program."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from factories.call_stream import CallStream
+from factories.stand_in import StandIn
+from factories.watched_programs import Watched, findings_of, read_watched
+from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall
+from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.injection.layout import DEFAULT_SLOW_NS
+from stallprobes.watch.reading.process import ActivityRecord, DriverCall, WatchedProcess, WatchedThread
+
+# Every call with its times.
+EVERY_CALL = WatchOptions(slow_ns=0, stacks=False)
+
+
+def replayed(replaying: StandIn, stream: CallStream, folder: Path, slow_ns: int = DEFAULT_SLOW_NS) -> Watched:
+    """What the library writes to ``folder`` of the replayed ``stream``."""
+    process = stream.process
+    options = WatchOptions(slow_ns=slow_ns, calls_only=process.calls_only, stacks=False)
+    outcome = replaying.run(folder, str(stream.save(folder.with_suffix(".stream"))), program="replay", options=options)
+    ended = 0 if process.ended_ns is not None else -signal.SIGKILL
+    assert (outcome.returncode, outcome.output, outcome.errors) == (ended, "", "")
+    return read_watched(folder)
+
+
+def threads_of(process: WatchedProcess) -> list[WatchedThread]:
+    """The threads in the order of their first slow calls: which of two takes the first place in the file may differ."""
+    return sorted(process.threads, key=lambda one: [slow.call.start_ns for slow in one.slow_calls] or [one.started_ns])
+
+
+def thread_names(process: WatchedProcess) -> dict[int, int]:
+    """The number of each thread by its id, which another process has not."""
+    return {thread.id: number for number, thread in enumerate(threads_of(process))}
+
+
+def calls_of(process: WatchedProcess) -> list[list[tuple[DriverCall, int, int]]]:
+    """The slow calls of each thread: the call, its end and its result."""
+    return [[(slow.call, slow.end_ns, slow.result) for slow in thread.slow_calls] for thread in threads_of(process)]
+
+
+def counts_of(process: WatchedProcess) -> list[Mapping[str, tuple[list[int], int, int]]]:
+    """The calls of each thread by function: in each bucket, slow, and failed."""
+    return [
+        {name: (one.histogram.counts.tolist(), one.slow, one.failed) for name, one in thread.figures.items()}
+        for thread in threads_of(process)
+    ]
+
+
+def records_of(watched: Watched) -> list[ActivityRecord]:
+    """The records, with the numbers of threads in place of their ids."""
+    names = thread_names(watched.process)
+    return [replace(one, thread=names.get(one.thread, one.thread)) for one in watched.records]
+
+
+def explained(watched: Watched) -> list[ExplainedCall]:
+    """The slow calls with causes and evidence, with the numbers of threads in place of their ids, without stacks."""
+    names = thread_names(watched.process)
+
+    def numbered(one: CallAlongside) -> CallAlongside:
+        return replace(one, thread=names[one.thread], thread_name="")
+
+    found = []
+    for call in findings_of(watched).slow_calls:
+        evidence = replace(call.evidence, calls=tuple(map(numbered, call.evidence.calls)))
+        found.append(replace(call, thread=names[call.thread], thread_name="", evidence=evidence, stack=None))
+    return found
