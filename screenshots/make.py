@@ -9,8 +9,14 @@ Replays each file of ``screenshots/recordings`` on the screen, without a termina
     picker.svg           the patterns to pick from, over the first recording
     matrix.svg           a recorded check of two H200s, the worst first
     matrix-cell.svg      one of its cells: what it is, why, and its histograms
-    stall-appears.svg    the same recording from before the pattern goes on, animated by CSS
+    stall-appears.svg    the same recording from before the aggressor is switched on, animated by CSS; where there is a
+                         recorded demo, ``recordings/demo/demo.rec``: quiet, the stall and the remedy, with captions
     watch.svg            a watched program, of ``recordings/watch``: two threads of it, and what their calls wait for
+
+On a machine with an H200 this records the demo:
+
+    mkdir -p screenshots/recordings/demo
+    stallscope demo --pattern secondary-context-d2d --seconds 6 --record screenshots/recordings/demo/demo.rec
 
 The SVG files need nothing but the package, load nothing from the network, and are the same bytes each time.
 ``--png`` draws a PNG beside each of them; that needs ``pip install cairosvg pillow``, the cairo library (Debian:
@@ -73,7 +79,10 @@ RECORDINGS = ROOT / "screenshots" / "recordings"
 CHECK = ROOT / "tests" / "gpu" / "recorded" / "check-h200x2-1.json.gz"
 CELL = ("d2d@secondary", "spin")
 SIZE = (140, 44)
+MOVING = "stall-appears"
 WATCHED = RECORDINGS / "watch" / "pageable-copies.rec"
+# In a folder of its own, since no still picture is made of it.
+DEMO = Path("demo") / "demo.rec"
 # The moment of it that is drawn.
 WATCHED_AT_S = 4.0
 # The recordings are 11 s long: a heat map of 60 s would be empty for the most part.
@@ -82,6 +91,8 @@ TRACE_WIDTH = 1200
 TIMELINE_STEPS = 5
 BEFORE_OFF_S = 0.3
 BEFORE_ON_S, AFTER_ON_S, STEP_S, LAST_S = 1.2, 4.2, 0.3, 3.0
+# Of the remedy: before and after its aggressors are on.
+BEFORE_REMEDY_S, AFTER_REMEDY_S = 0.6, 2.4
 
 CELL_W, CELL_H, MARGIN = 10, 20, 10
 FONT_SIZE = 16.6  # DejaVu Sans Mono is 0.602 em wide
@@ -351,10 +362,10 @@ def draw_trace(recording: Recording) -> dict[str, str]:
 class Stage:
     """A recording on the screen, at a time of our choice."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, screen: str = "monitor") -> None:
         self.now = 0.0
         self.recording = recording
-        self.app = StallscopeApp(lambda: ReplaySource(recording, clock=lambda: self.now), SETTINGS)
+        self.app = StallscopeApp(lambda: ReplaySource(recording, clock=lambda: self.now), SETTINGS, first=screen)
         self.app.animation_level = "none"
         self._monitor: Monitor | None = None
         self.settle: Callable[[], Awaitable[None]]
@@ -436,8 +447,40 @@ async def draw_check(recording: Path, file: Path) -> dict[str, str]:
     return made
 
 
-async def draw(file: Path, first: bool) -> dict[str, str]:
-    """The pictures of one recording by their names; of the first one more than of the others."""
+def switched_on_s(recording: Recording) -> list[float]:
+    """Seconds from the beginning to each time at which aggressors were switched on in a probe set that had none on."""
+    found: list[float] = []
+    on_before = False
+    for number, observation in enumerate(recording.play()):
+        aggressors = [probe.name for probe in observation.probe_set.probes if probe.role is Role.AGGRESSOR]
+        snapshot = observation.snapshot
+        on = snapshot is not None and any(snapshot.probes[name].on for name in aggressors)
+        if on and not on_before:
+            found.append(recording.at_s(number))
+        on_before = on
+    return found
+
+
+async def draw_demo(file: Path) -> dict[str, str]:
+    """The moving picture of a recorded demo: its first stall appears, and its remedy ends it."""
+    recording = Recording(file)
+    stall_s, remedy_s, *_ = switched_on_s(recording)
+    spans = ((stall_s, BEFORE_ON_S, AFTER_ON_S), (remedy_s, BEFORE_REMEDY_S, AFTER_REMEDY_S))
+    stage = Stage(recording, "demo")
+    screens = []
+    async with stage.open():
+        for on_s, before_s, after_s in spans:
+            for number in range(round((before_s + after_s) / STEP_S) + 1):
+                await stage.go_to(on_s - before_s + number * STEP_S)
+                screens.append(stage.strips())
+        return {MOVING: animated(screens, stage.ground, stage.title)}
+
+
+async def draw(file: Path, first: bool, moving: bool = True) -> dict[str, str]:
+    """The pictures of one recording by their names; of the first one more than of the others.
+
+    With ``moving`` the moving picture is one of them.
+    """
     recording = Recording(file)
     stage = Stage(recording)
     if recording.traces():
@@ -445,12 +488,12 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
     on_s, _ = disturbed_s(recording)
     made: dict[str, str] = {}
     async with stage.open():
-        if first:
+        if first and moving:
             screens = []
             for number in range(round((BEFORE_ON_S + AFTER_ON_S) / STEP_S) + 1):
                 await stage.go_to(on_s - BEFORE_ON_S + number * STEP_S)
                 screens.append(stage.strips())
-            made["stall-appears"] = animated(screens, stage.ground, stage.title)
+            made[MOVING] = animated(screens, stage.ground, stage.title)
         await stage.go_to(telling_s(recording))
         if stage.monitor.analyzer is not None and stage.monitor.analyzer.worst is not None:
             stage.monitor.action_focus_worst()
@@ -524,11 +567,13 @@ def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
     files = sorted(recordings.glob("*.rec"))
     with_timeline = {file: bool(Recording(file).traces()) for file in files}
     firsts = {min(file for file in files if with_timeline[file] is kind) for kind in set(with_timeline.values())}
+    demo = recordings / DEMO
     for file in files:
-        for name, svg in asyncio.run(draw(file, file in firsts)).items():
+        for name, svg in asyncio.run(draw(file, file in firsts, moving=not demo.exists())).items():
             made.append(out / f"{name}.svg")
             made[-1].write_text(svg, encoding="utf-8")
-    drawn = (draw_check(min(files), CHECK), draw_watch(WATCHED))
+    of_demo = (draw_demo(demo),) if demo.exists() else ()
+    drawn = (draw_check(min(files), CHECK), draw_watch(WATCHED), *of_demo)
     for name, svg in (each for one in drawn for each in asyncio.run(one).items()):
         made.append(out / f"{name}.svg")
         made[-1].write_text(svg, encoding="utf-8")
@@ -556,7 +601,7 @@ def main() -> None:
     asked = parser.parse_args()
     for svg in make(asked.out):
         print(svg)
-        if asked.png and svg.stem != "stall-appears":
+        if asked.png and svg.stem != MOVING:
             print(to_png(svg))
 
 

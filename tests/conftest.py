@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from factories import command_line, fork_server, forked_processes, processes, recordings
@@ -24,6 +24,7 @@ from factories.processes import Parent
 from factories.terminal import OpenTerminal, Terminal
 from factories.virtual_session import virtual_sessions
 from stallprobes.live.recording import Recording
+from stallprobes.watch.reading import folder
 
 TESTS = Path(__file__).parent
 PROBES = TESTS.parent / "probes"
@@ -32,8 +33,8 @@ WAITING = {name: number for number, name in enumerate(("screen", "watch", "engin
 # Set in the process that compiles the test modules.
 _COMPILING = "STALLSCOPE_TESTS_COMPILING"
 
-# Hypothesis fails an example that takes longer than 200 ms, and any example does on a busy machine.
-settings.register_profile("stallscope", deadline=None)
+# Hypothesis fails examples that take longer than 200 ms or are made slowly, as any are on a busy machine.
+settings.register_profile("stallscope", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stallscope")
 
 
@@ -241,8 +242,10 @@ def nothing_left() -> Iterator[None]:
 
     def state() -> tuple[list[str], list[str], list[int]]:
         descriptors = [os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()]
+        # Folders of watched programs belong to tests that run beside this one.
+        shared = [name for name in os.listdir("/dev/shm") if not name.startswith(folder.PREFIX)]
         children = processes.children(os.getpid(), ended=True)
-        return sorted(descriptors), sorted(os.listdir("/dev/shm")), sorted(children)
+        return sorted(descriptors), sorted(shared), sorted(children)
 
     # What earlier tests dropped in a cycle may go during this one.
     gc.collect()

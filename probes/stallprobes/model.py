@@ -4,7 +4,7 @@ A program names its resources (contexts, streams, buffers, words) by value. A ba
 distinct resource once, and makes a call of every op.
 
 A resource with ``shared=False`` belongs to the probe that names it; with ``shared=True``, equal values in two probes of
-a session are the same resource (two threads on one stream, a gate that another thread opens).
+one process are the same resource (two threads on one stream, a gate that another thread opens).
 """
 
 from __future__ import annotations
@@ -143,6 +143,19 @@ class Role(StrEnum):
     HOST = "host"
 
 
+class Process(StrEnum):
+    """The process that runs a program: the engine, or a second process that the engine starts and ends with it.
+
+    Processes share no resource. Equal contexts of two processes are two contexts.
+    """
+
+    ENGINE = "engine"
+    SECOND = "second"
+
+    # That of an enum is Python code.
+    __hash__ = str.__hash__
+
+
 class Space(StrEnum):
     """Kind of memory of a buffer."""
 
@@ -236,12 +249,13 @@ class Load:
 
 @dataclass(frozen=True)
 class Event:
-    """A CUDA event; cuEventElapsedTime requires ``timing``."""
+    """A CUDA event; cuEventElapsedTime requires ``timing``. With ``blocking``, cuEventSynchronize sleeps."""
 
     name: str
     context: Context = PRIMARY
     timing: bool = False
     shared: bool = False
+    blocking: bool = False
 
 
 @dataclass(frozen=True)
@@ -288,17 +302,29 @@ class Text:
     value: str
 
 
+# The value of the word with which a waiting host function ends.
+_OPEN_VALUES = {"gate": 1, "mutex": 0}
+
+
 @dataclass(frozen=True)
 class HostFunction:
     """A native host function that CUDA calls.
 
     ``gate`` waits until ``word`` is not 0, at most ``timeout_ns``; after a timeout it increments ``forced``.
+    ``mutex`` takes the mutex ``word``, which other threads take with ``native:lock``, and releases it; it waits for it
+    at most ``timeout_ns`` and then increments ``forced``. ``busy`` occupies its thread for ``timeout_ns`` and then
+    increments ``word``.
     """
 
     name: str
     word: Word
     forced: Word
     timeout_ns: int
+
+    @property
+    def open_value(self) -> int | None:
+        """The value of ``word`` with which the function ends; None for one that waits for nothing."""
+        return _OPEN_VALUES.get(self.name)
 
 
 @dataclass(frozen=True)
@@ -316,8 +342,36 @@ class CopyAttributes:
     prefer_overlap: bool = True
 
 
+class MemoryStructKind(StrEnum):
+    """The structure of the driver's API that a MemoryStruct is."""
+
+    ALLOCATION = "CUmemAllocationProp"
+    ACCESS = "CUmemAccessDesc"
+    POOL = "CUmemPoolProps"
+
+
+@dataclass(frozen=True)
+class MemoryStruct:
+    """A structure that names memory on the session's GPU number ``device``: to allocate, read and write, or pool."""
+
+    kind: MemoryStructKind
+    device: int = 0
+
+
 Resource = (
-    Context | Stream | Buffer | Word | Event | Kernel | Graph | Image | Text | HostFunction | Device | CopyAttributes
+    Context
+    | Stream
+    | Buffer
+    | Word
+    | Event
+    | Kernel
+    | Graph
+    | Image
+    | Text
+    | HostFunction
+    | Device
+    | CopyAttributes
+    | MemoryStruct
 )
 Arg = int | Load | BufferPart | KernelArgs | Resource
 
@@ -334,6 +388,7 @@ class Op:
     - ``cuMemcpyBatchAsync``: (dst, src, nbytes, CopyAttributes, stream), one copy
     - ``cuLaunchHostFunc``: (stream, HostFunction)
     - ``cuCtxCreate``: (Word for the context, flags, Device)
+    - ``native:poll``: (Event or Stream, ns between two queries or 0, timeout in ns); queries until the work is complete
 
     ``phase`` None: the call is checked but not measured. ``label``: the op has a histogram of its own in addition to
     that of its phase. ``ok``: accepted return codes besides 0. ``into``: the word that stores the return value, which
@@ -366,7 +421,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class Program:
-    """The ops that one thread repeats with ``context`` current (None: without CUDA).
+    """The ops that one thread of ``process`` repeats with ``context`` current (None: without CUDA).
 
     ``setup`` runs once in the thread before the first iteration, ``teardown`` once after the last; neither is measured.
     ``proof``: the word in which the GPU counts the work that ran; without it, the iterations are the proof.
@@ -378,6 +433,7 @@ class Program:
     teardown: tuple[Op, ...] = ()
     guard: Guard | None = None
     proof: Word | None = None
+    process: Process = Process.ENGINE
 
     def resources(self) -> Iterator[Resource]:
         """All resources of the program in order of first use, each context before the resources in it."""
@@ -430,7 +486,7 @@ def _resources_of(arg: Arg) -> Iterator[Resource]:
             yield word
             yield forced
             yield arg
-        case Context() | Image() | Text() | Device() | Word() | CopyAttributes():
+        case Context() | Image() | Text() | Device() | Word() | CopyAttributes() | MemoryStruct():
             yield arg
         case _:
             yield arg.context
@@ -467,6 +523,8 @@ class Probe:
     ``entry`` is its name in the catalog. ``short_title`` is the title for narrow columns, "" for the title itself.
     ``slot_group`` is the GPU's index and the name of the group of victims that share a slot; None for a probe that
     needs no slot: an aggressor, the host control, and a victim that other contexts do not disturb.
+    ``baseline_period_ns`` is the period while the baseline is measured, None for the same: a longer ``period_ns`` shows
+    what the idle time before each call costs.
     """
 
     name: str
@@ -479,6 +537,16 @@ class Probe:
     stream: str = "own"
     short_title: str = ""
     slot_group: SlotGroup | None = None
+    baseline_period_ns: int | None = None
+
+    @property
+    def idles(self) -> bool:
+        """Whether it makes its calls after longer idle times than in its baseline."""
+        return self.is_idle_at(self.period_ns)
+
+    def is_idle_at(self, period_ns: int) -> bool:
+        """Whether calls each ``period_ns`` are made after longer idle times than in its baseline."""
+        return self.baseline_period_ns is not None and period_ns > self.baseline_period_ns
 
 
 class Kind(StrEnum):
@@ -513,9 +581,44 @@ class Variant:
     needs: Needs = field(default_factory=Needs)
 
 
+class Symptom(StrEnum):
+    """What a user notices of a stall. ``SYMPTOM_TITLES`` has the words."""
+
+    SLOW_LAUNCHES = "slow-launches"
+    WAITING_COPIES = "waiting-copies"
+    HANG = "hang"
+    SLOW_FIRST_CALL = "slow-first-call"
+
+
+SYMPTOM_TITLES = {
+    Symptom.SLOW_LAUNCHES: "launches are slow",
+    Symptom.WAITING_COPIES: "copies wait",
+    Symptom.HANG: "everything hangs",
+    Symptom.SLOW_FIRST_CALL: "first call is slow",
+}
+
+
+@dataclass(frozen=True)
+class ReportedLatency:
+    """Latencies that a report states, in ns; None where it states none.
+
+    ``gpu`` is the reporter's GPU, ``figure`` what was measured. ``baseline_ns`` is the latency without the stall, or
+    the part of it that is work of the call itself, ``remedy_ns`` that with the remedy.
+    """
+
+    gpu: str
+    figure: str
+    baseline_ns: int
+    stalled_ns: int
+    remedy_ns: int | None = None
+
+
 @dataclass(frozen=True)
 class Pattern:
-    """A reported stall as probes: what is visible, why, what helps, and where it was reported."""
+    """A reported stall as probes: what is visible, why, what helps, and where it was reported.
+
+    ``symptom`` is what a user notices first. ``latency`` has the reporter's figures, None where the report has none.
+    """
 
     name: str
     title: str
@@ -524,6 +627,8 @@ class Pattern:
     remedy: str
     reported: str
     variants: tuple[Variant, ...]
+    symptom: Symptom
+    latency: ReportedLatency | None = None
 
     def variant(self, name: str) -> Variant:
         """The variant called ``name``. Raises KeyError if there is none."""

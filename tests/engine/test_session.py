@@ -232,6 +232,22 @@ def test_the_stop_opens_a_gate_that_somebody_waits_at() -> None:
     assert session.snapshot().probes["gated"].state is ProbeState.ENDED
 
 
+def test_the_stop_ends_sixteen_busy_threads_and_one_that_waits_for_a_mutex() -> None:
+    mutex = HostFunction("mutex", Word("held", shared=True), Word("forced"), 600_000 * MS)
+    busy = [host_probe(f"busy {number}", Op("native:spin", (MS,)), period_ns=0) for number in range(16)]
+    waiting = host_probe("waiting", Op("native:mutex", (mutex,)))
+    holder = host_probe("holder", Op("native:lock", (mutex.word, MS), ok=(1,)))
+    session = Session([holder, waiting, *busy], "host")
+    session.start()
+    session.set_running(["holder", *(probe.name for probe in busy)])
+    for name in ("holder", "busy 0", "busy 15"):
+        wait_for_iterations(session, name)
+    session.set_running({"waiting": True})
+    wait_until(lambda: session.snapshot().probes["waiting"].in_flight is not None, "the call waits for the mutex")
+    session.stop()
+    assert {probe.state for probe in session.snapshot().probes.values()} == {ProbeState.ENDED}
+
+
 def test_a_machine_that_cannot_do_it_says_why() -> None:
     program = Program((Op("cuCtxSynchronize"),), context=PRIMARY)
     with pytest.raises(Unsupported, match="gpu-probe needs a GPU: it runs in the primary context"):

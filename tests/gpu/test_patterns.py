@@ -31,6 +31,9 @@ PEER = "peer-copy-behind-kernel"
 PAGEABLE = "pageable-d2h-vs-launch"
 READBACK = "scalar-readback"
 GATE = "default-stream-gate"
+# The patterns whose figures are recorded in tests/gpu/recorded. What an H200 shows of the others is not known yet:
+# test_unrecorded_patterns.py says how to record them.
+RECORDED = (SECONDARY, PEER, PAGEABLE, READBACK, GATE)
 
 
 @cache
@@ -309,7 +312,7 @@ def test_pinned_memory_or_a_stream_of_its_own_lets_the_launch_through(name: str)
 # Verdicts as a whole.
 
 
-@pytest.mark.parametrize("pattern", patterns())
+@pytest.mark.parametrize("pattern", RECORDED)
 def test_every_stall_has_a_victim_that_a_verdict_names(pattern: str) -> None:
     assert ran(pattern).variants
     for found in ran(pattern).variants:

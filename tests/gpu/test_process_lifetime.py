@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,14 @@ from stallprobes.model import (
     Op,
     Phase,
     Probe,
+    Process,
     Program,
     Role,
     Space,
     Stream,
 )
 from stallprobes.patterns import patterns
+from stallprobes.patterns.naming import parse_probe
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
@@ -62,6 +65,10 @@ class Card:
     def used(self) -> int:
         """Bytes of GPU memory in use, by whomever."""
         return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
+
+    def processes(self) -> tuple[gpus.GpuProcess, ...]:
+        """The processes that NVML lists."""
+        return gpus.processes_on(self._nvml, self._handle)
 
     def utilisation(self) -> int:
         """Percent of the last 1/6 s to 1 s in which some kernel ran; without it the test is skipped."""
@@ -214,6 +221,40 @@ def test_a_killed_engine_leaves_nothing_behind_while_the_spin_runs(card: Card, b
             session.run_for(1)
 
 
+STORMS = [("event-poll-storm", "x16"), ("launch-storm", "x16"), ("host-callback", "mutex"), ("vmm-churn", "pieces")]
+
+
+def all_run(seen: Snapshot) -> bool:
+    return all(probe.iterations >= 2 for probe in seen.probes.values())
+
+
+@pytest.mark.parametrize(("pattern", "variant"), STORMS)
+def test_a_stopped_session_leaves_nothing_behind_while_many_threads_call(
+    card: Card, before: int, pattern: str, variant: str
+) -> None:
+    probes = patterns()[pattern].variant(variant).probes
+    with Session(probes) as session:
+        session.set_running([probe.name for probe in probes])
+        await_snapshot(session, all_run)
+        engine = session.engine_pid
+        assert engine is not None
+    nothing_left(card, before, engine)
+
+
+@pytest.mark.parametrize(("pattern", "variant"), STORMS)
+def test_a_killed_engine_leaves_nothing_behind_while_many_threads_call(
+    card: Card, before: int, pattern: str, variant: str
+) -> None:
+    probes = patterns()[pattern].variant(variant).probes
+    with Session(probes) as session:
+        session.set_running([probe.name for probe in probes])
+        await_snapshot(session, all_run)
+        engine = session.engine_pid
+        assert engine is not None
+        os.kill(engine, signal.SIGKILL)
+        nothing_left(card, before, engine)
+
+
 def test_after_a_kill_in_the_middle_of_a_kernel_the_gpu_is_as_before(card: Card, before: int) -> None:
     with Session(spinning()) as session:
         session.set_running(["spin", "launch"])
@@ -245,6 +286,39 @@ def test_a_command_ended_by_a_signal_leaves_nothing_behind_while_the_spin_runs(
     assert card.used() > before + SLACK
     process.send_signal(number)
     nothing_left(card, before, process.pid, *engines)
+
+
+def in_two_processes() -> list[Probe]:
+    return [parse_probe("spin@second-process", as_name="spin"), parse_probe("launch")]
+
+
+@pytest.mark.parametrize("victim", ["nobody", "engine", "second process"])
+def test_a_second_process_leaves_nothing_behind_while_its_spin_runs(card: Card, before: int, victim: str) -> None:
+    with Session(in_two_processes()) as session:
+        session.set_running(["spin", "launch"])
+        await_snapshot(session, spins)
+        pids = session.process_ids
+        assert len(pids) == 2
+        assert card.used() > before + SLACK
+        # NVML lists both processes where it has this host's process ids; elsewhere it lists none of them.
+        listed = {one.pid for one in card.processes()} & set(pids)
+        assert listed in (set(), set(pids))
+        if victim != "nobody":
+            os.kill(pids[0] if victim == "engine" else pids[1], signal.SIGKILL)
+            nothing_left(card, before, *pids)
+            with pytest.raises(EngineFailed):
+                session.run_for(1)
+    nothing_left(card, before, *pids)
+
+
+def test_an_error_that_spoils_a_context_of_the_second_process_ends_the_engine_with_its_words() -> None:
+    bad = replace(spoiling(), program=replace(spoiling().program, process=Process.SECOND))
+    with Session([bad, entries()["launch"].probe()]) as session:
+        session.set_running(["launch"])
+        await_snapshot(session, lambda seen: seen.probes["launch"].iterations >= 100)
+        session.set_running({"spoiling": True})
+        with pytest.raises(EngineFailed, match=r"in the second process: .*CUDA_ERROR_ILLEGAL_ADDRESS"):
+            session.run_for(10)
 
 
 HANGING = textwrap.dedent("""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from factories.waiting import wait_until
-from stallprobes.live.observation import CUDA, SIM, ProbeSet
+from stallprobes.live.observation import CUDA, SIM, EngineCondition, ProbeSet
 from stallprobes.machine.gpus import Gpu, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.patterns import patterns
 from stallscope.tui import probe_sets
 from stallscope.tui.sources.engine_request import EngineRequest
+from stallscope.tui.sources.idle_periods import IdlePeriods
 from stallscope.tui.sources.live import LiveSource
 
 TWO = Survey(
@@ -48,3 +51,23 @@ def test_of_several_requests_for_an_engine_only_the_last_starts_one(monkeypatch:
     source._jobs.put(None)
     source._run_jobs()
     assert started == ["set 99"]
+
+
+def test_probes_with_two_periods_idle_once_the_baseline_is_complete() -> None:
+    what = patterns()["idle-wakeup"].variant("after-1s")
+    set_to: dict[str, int] = {}
+    session = SimpleNamespace(set_period=set_to.__setitem__, set_running=lambda _: None)
+    source = LiveSource(EngineRequest(sim="h200"))
+    source._current = (ProbeSet("idle", what.probes, SIM), session)  # type: ignore[assignment]
+    source._periods = IdlePeriods(what.probes)
+    source._set_status(EngineCondition.READY)
+    source.update_engine(True)
+    assert set_to == {}
+    source.update_engine(False)
+    assert set_to == {"launch": 1_000_000_000, "host": 1_000_000_000}
+    # A changed period holds again after the baseline was measured anew.
+    source.set_period("launch", 500_000_000)
+    source.update_engine(True)
+    assert set_to == {"launch": 1_000_000, "host": 1_000_000}
+    source.update_engine(False)
+    assert set_to == {"launch": 500_000_000, "host": 1_000_000_000}

@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 
 from factories.timeline_traces import recorded, report_1
+from factories.virtual_demo import VirtualDemo
+from stallprobes.live.demo_plan import plans
 from stallprobes.live.recording import Recording
 from stallprobes.model import Role
+from stallprobes.patterns import patterns
 from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, TraceTrigger
 from stallprobes.units import duration_ns
+from stallscope.tui.demo.tour import DemoTour
 
 HERE = Path(__file__).parents[2] / "screenshots"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -97,6 +101,25 @@ def test_the_stall_appears(drawn: dict[str, Path], maker: ModuleType) -> None:
     assert "Measuring the baseline" in words(file, 0)
     assert VERDICTS["secondary-context-d2d"] in words(file, last)
     assert "Measuring the baseline" not in words(file, last)
+
+
+def test_the_moving_picture_of_a_recorded_demo_shows_the_stall_and_the_remedy(
+    without_terminal_updates: None, maker: ModuleType, tmp_path: Path
+) -> None:
+    file = tmp_path / "demo.rec"
+    demo = VirtualDemo(DemoTour(plans([patterns()["secondary-context-d2d"]]), 5.0), record=file)
+    demo.run()
+    demo.close()
+    ((name, svg),) = asyncio.run(maker.draw_demo(file)).items()
+    assert name == "stall-appears"
+    (tmp_path / "demo.svg").write_text(svg, encoding="utf-8")
+    stall = round((maker.BEFORE_ON_S + maker.AFTER_ON_S) / maker.STEP_S)
+    last = stall + 1 + round((maker.BEFORE_REMEDY_S + maker.AFTER_REMEDY_S) / maker.STEP_S)
+    assert "Quiet: D2D · secondary" in words(tmp_path / "demo.svg", 0)
+    assert "Stall: kernel in the primary context, copy in the secondary" in words(tmp_path / "demo.svg", stall)
+    assert "STALLED" in words(tmp_path / "demo.svg", stall)
+    assert "Remedy: kernel and copy both in the primary context" in words(tmp_path / "demo.svg", last)
+    assert len(svg) < LARGEST
 
 
 def test_they_are_the_same_bytes_each_time(drawn: dict[str, Path], maker: ModuleType) -> None:

@@ -177,7 +177,7 @@ def _kinds(of: Mapping[str, Any], probe: str) -> set[str]:
 def test_a_variant_that_was_not_recorded_runs_too() -> None:
     chosen = [(pattern, one) for pattern, one in selection([ALL]) if (pattern, one.name) not in recorded()]
     assert len(chosen) + len(recorded()) == len(selection([ALL]))
-    done = measure.run(chosen, backend="sim", seconds=0.5)
+    done = measure.run(chosen, backend="sim", seconds=0.1)
     assert [one.status for one in done.variants] == ["ok"] * len(chosen)
 
 

@@ -14,7 +14,8 @@ from stallprobes.catalog import Placement, entries
 from stallprobes.engine.layout import CLOCK_NS, ProbeState
 from stallprobes.engine.sim.batch import IterationBatch
 from stallprobes.engine.sim.sampling import QUANTILES, UNIT_BITS, LatencyDistribution, RandomStream, lognormal_factors
-from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
+from stallprobes.model import MS, SECONDARY, Channel, Kind, Phase, Probe
+from stallprobes.patterns import patterns
 
 PROBES = Path(__file__).parents[2] / "probes"
 
@@ -39,6 +40,22 @@ def test_the_same_seed_gives_the_same_samples() -> None:
     first = run(machine(*probes(), seed=7), 200 * MS)
     assert first == run(machine(*probes(), seed=7), 200 * MS)
     assert all(first.values())
+
+
+FRAMEWORKS = ("launch-storm", "event-poll-storm", "host-callback", "vmm-churn")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "variant"),
+    [(name, one.name) for name in FRAMEWORKS for one in patterns()[name].variants if one.kind is Kind.STALL],
+)
+def test_a_pattern_of_several_threads_gives_the_same_samples_however_the_time_is_cut(
+    pattern: str, variant: str
+) -> None:
+    several = patterns()[pattern].variant(variant).probes
+    whole = run(machine(*several, seed=5), 50 * MS)
+    assert whole == run(machine(*several, seed=5), *[1_234_567] * 30, 50 * MS - 30 * 1_234_567)
+    assert all(whole.values())
 
 
 def test_samples_do_not_depend_on_how_the_time_is_cut() -> None:

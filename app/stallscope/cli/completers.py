@@ -163,7 +163,7 @@ def _placements(incomplete: str) -> dict[str, str]:
 
     placed, slash, _ = incomplete.partition("/")
     entry, at, context = placed.partition("@")
-    if entry not in entries():
+    if naming.entry_name(entry) not in entries():
         return {}
     if slash and (not at or context in naming.CONTEXTS):
         return {f"{placed}/{stream}": "stream" for stream in naming.STREAMS}

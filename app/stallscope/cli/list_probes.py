@@ -14,7 +14,7 @@ from stallscope.report.text import TableColumn
 @click.command("list", cls=CliCommand)
 @options.profile("Show a simulated GPU and every parameter that --sim-set can override.")
 def command(sim: str | None) -> None:
-    """List patterns with their variants, probes, and profiles of simulated GPUs.
+    """List patterns by symptom with their variants, probes, and profiles of simulated GPUs.
 
     \b
     Examples:

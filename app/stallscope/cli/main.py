@@ -46,6 +46,7 @@ class CommandEntry:
 
 SECTIONS = {
     "Screen": (
+        CommandEntry("demo", "Show every pattern on the screen, step by step."),
         CommandEntry("replay", "Show a recording on the screen."),
         CommandEntry("settings", "Print the settings file with every default.", "settings_file"),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,23 @@ from stallscope.tui import settings
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.live.recorder import Recorder
+    from stallscope.tui.common.screen import Closeable
+    from stallscope.tui.demo.tour import DemoTour
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.replay import ReplaySource
     from stallscope.tui.sources.watch_replay import WatchReplaySource
     from stallscope.tui.sources.watched import WatchSource
 
 
-def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path | None, ascii_only: bool) -> int:
-    """Run the monitor with an engine and return the exit code.
+def run_live(
+    gpu: str | None,
+    session: Options,
+    allow_shared: bool,
+    record: Path | None,
+    ascii_only: bool,
+    tour: DemoTour | None = None,
+) -> int:
+    """Run the monitor with an engine, with ``tour`` the demo, and return the exit code.
 
     ``session.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
     """
@@ -47,13 +56,17 @@ def run_live(gpu: str | None, session: Options, allow_shared: bool, record: Path
             sim_set=session.sim_set,
             allow_shared=allow_shared,
             together=session.together,
+            first=None if tour is None else tour.first_probe_set(),
         )
         source = LiveSource(request, survey=survey, spare=spare)
         source.start()
         return source
 
     try:
-        code = run_app(create_source, known, recorder)
+        if tour is None:
+            code = run_app(create_source, known, recorder)
+        else:
+            code = run_app(create_source, known, recorder, "demo", (tour,))
     finally:
         if spare is not None:
             spare.close()
@@ -158,11 +171,15 @@ def run_app(
     known: settings.Settings,
     recorder: Recorder | None = None,
     first: str = "monitor",
+    controllers: Sequence[Closeable] = (),
 ) -> int:
-    """Run the screen program, beginning with the screen ``first``, and return its exit code."""
+    """Run the screen program, beginning with the screen ``first``, and return its exit code.
+
+    ``controllers`` are objects that the screens find in their context.
+    """
     from stallscope.tui.app import StallscopeApp
 
-    app = StallscopeApp(create_source, known, recorder, first)
+    app = StallscopeApp(create_source, known, recorder, first, controllers)
     try:
         app.run()
     finally:

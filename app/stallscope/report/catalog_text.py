@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stallprobes.engine.timeline.work import submissions
-from stallprobes.model import Kind, Needs, Pattern, Role, Variant
+from stallprobes.model import SYMPTOM_TITLES, Kind, Needs, Pattern, Role, Variant
 from stallprobes.patterns.remedy_code import DEFAULT_LANGUAGE, CodeLanguage, remedy_code
 from stallscope.report import remedy_text
 from stallscope.report.text import TableColumn, TextWriter
@@ -29,12 +29,17 @@ def write_list(
     entries: Mapping[str, Entry],
     profiles: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Write all patterns with their variants, all probes, and the profiles of simulated GPUs (name and machine)."""
+    """Write all patterns by symptom with their variants, all probes, and the profiles of simulated GPUs (name and
+    machine)."""
     out.line("Patterns: run NAME runs all variants, run NAME --variant V one of them", "strong")
-    width = max((len(name) for name in patterns), default=0) + 2
-    for pattern in patterns.values():
-        out.paragraph(pattern.title, indent=" " * width, first=f"{pattern.name:<{width}}")
-        out.paragraph(", ".join(variant.name for variant in pattern.variants), indent=" " * width, style="dim")
+    width = max((len(name) for name in patterns), default=0) + 4
+    for symptom, title in SYMPTOM_TITLES.items():
+        alike = [pattern for pattern in patterns.values() if pattern.symptom is symptom]
+        if alike:
+            out.line(f"{title[0].upper()}{title[1:]}", "accent")
+        for pattern in alike:
+            out.paragraph(pattern.title, indent=" " * width, first=f"  {pattern.name:<{width - 2}}")
+            out.paragraph(", ".join(variant.name for variant in pattern.variants), indent=" " * width, style="dim")
     for role, heading in _ROLE_HEADINGS.items():
         chosen = [entry for entry in entries.values() if entry.role is role]
         if chosen:
@@ -110,6 +115,8 @@ def _affected(cause: Cause) -> str:
     words = ["victims"]
     if cause.context is not None:
         words.append(f"in {_RELATIONS[cause.context]} context")
+    if cause.process is not None:
+        words.append(f"in {_RELATIONS[cause.process]} process")
     if cause.stream is not None:
         words.append(f"on {_RELATIONS[cause.stream]} stream")
     if cause.uses:

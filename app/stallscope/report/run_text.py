@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from stallscope.report.timeline_text import timeline_text
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
     from stallprobes.latency.histogram import Histogram
+    from stallprobes.measurement.gpu_state import GpuState
     from stallprobes.measurement.result import ProbeResult, RunResult, RunSpread, VariantResult
     from stallprobes.verdicts.blame import Blame
 
@@ -62,6 +63,8 @@ def show_run(out: TextWriter, result: RunResult) -> None:
             _early(out, variant)
         for variant in variants:
             _slots(out, variant)
+        for variant in variants:
+            _gpu_state(out, variant)
         for variant in variants:
             _host_and_device(out, variant)
         out.line()
@@ -115,18 +118,18 @@ def _rows(variant: VariantResult, phases: Sequence[Phase]) -> list[tuple[TableCe
         state = TableCell(variant.status, "warn" if variant.status == "unsupported" else "bad")
         return [(variant.variant, "", "", state, *[""] * (len(_columns(phases)) - 4))]
     rows: list[tuple[TableCell | str, ...]] = []
-    for result in variant.probes:
+    for alike in _by_threads(variant.probes):
+        result = alike[0]
         mark = "" if result.probe.role is Role.VICTIM else "dim"
-        figures = [
-            duration(value) for phase in phases for value in _figures(result.window.channels.get(Channel(phase)))
-        ]
+        channels = _channels(alike)
+        figures = [duration(value) for phase in phases for value in _figures(channels.get(Channel(phase)))]
         rows.append(
             (
                 variant.variant if not rows else "",
-                TableCell(result.probe.name, mark),
+                TableCell(_name(alike), mark),
                 TableCell(_where(result), mark),
                 _state(result),
-                TableCell(format_count(result.window.iterations), mark),
+                TableCell(format_count(sum(one.window.iterations for one in alike)), mark),
                 *(TableCell(figure, mark) for figure in figures),
                 _worst(variant, result),
                 TableCell(_in_flight(result), mark),
@@ -135,16 +138,46 @@ def _rows(variant: VariantResult, phases: Sequence[Phase]) -> list[tuple[TableCe
     return rows
 
 
+def _by_threads(results: Sequence[ProbeResult]) -> list[list[ProbeResult]]:
+    """``results`` in their order; aggressors that differ in their threads only, and are in one state, are together."""
+
+    def kind(result: ProbeResult) -> tuple[object, ...]:
+        probe = result.probe
+        several = probe.role is Role.AGGRESSOR and result.error is None and not _in_flight(result)
+        stem = probe.name.rpartition(" ")[0]
+        return (probe.entry, stem, result.state) if several and stem else (probe.name,)
+
+    return [list(group) for _, group in groupby(results, key=kind)]
+
+
+def _channels(alike: Sequence[ProbeResult]) -> Mapping[Channel, Histogram]:
+    """The calls of one probe, or of all of several."""
+    if len(alike) == 1:
+        return alike[0].window.channels
+    # It loads NumPy, which what only explains does not need.
+    from stallprobes.latency.sparse import merged
+
+    return merged([one.window.channels for one in alike])
+
+
+def _name(alike: Sequence[ProbeResult]) -> str:
+    """The name of one probe, or ``NAME 1 … 16`` of those that differ in their threads only."""
+    first, last = alike[0].probe.name, alike[-1].probe.name
+    return first if len(alike) == 1 else f"{first} … {last.rpartition(' ')[2]}"
+
+
 def _stacked(out: TextWriter, variant: VariantResult, phases: Sequence[Phase]) -> None:
     out.line(f"{variant.variant} ({VARIANT_KINDS[variant.kind]})", "strong")
     if variant.status == "unsupported" or not variant.probes:
         out.line(f"  {variant.status}", "warn")
         return
-    for result in variant.probes:
+    for alike in _by_threads(variant.probes):
+        result = alike[0]
+        channels = _channels(alike)
         worst = _worst(variant, result).text.replace("–", "")
         out.paragraph(
-            f"{result.probe.name} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
-            f"{format_count(result.window.iterations)} calls"
+            f"{_name(alike)} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
+            f"{format_count(sum(one.window.iterations for one in alike))} calls"
             + (f", in flight {_in_flight(result)}" if _in_flight(result) else ""),
             indent="    ",
             first="  ",
@@ -152,7 +185,7 @@ def _stacked(out: TextWriter, variant: VariantResult, phases: Sequence[Phase]) -
         )
         rows = []
         for phase in phases:
-            histogram = result.window.channels.get(Channel(phase))
+            histogram = channels.get(Channel(phase))
             if histogram is not None:
                 labels = zip(("p50", "p99", "max"), _figures(histogram), strict=True)
                 rows.append((f"    {phase.traits.word}", *(f"{label} {duration(value):>8}" for label, value in labels)))
@@ -182,6 +215,28 @@ def _slots(out: TextWriter, variant: VariantResult) -> None:
         length = duration_ns(SLOT_NS)
         text = f"victims of different contexts ran in slots of {length}, so that none disturbed another."
         out.paragraph(f"{variant.variant}: {text}", indent="  ", style="dim")
+
+
+def _gpu_state(out: TextWriter, variant: VariantResult) -> None:
+    """A line with the GPU's clocks, where calls are made after long idle times."""
+    if variant.gpu_states is not None:
+        states = {"in the baseline": variant.gpu_states.baseline, "between the calls": variant.gpu_states.window}
+        text = "; ".join(f"{when} {_state_text(state)}" for when, state in states.items())
+        out.paragraph(f"{variant.variant}: the GPU {text}.", indent="  ", style="dim")
+
+
+def _state_text(state: GpuState) -> str:
+    known = (
+        "" if state.sm_clock_mhz is None else f"SM {_ends_text(state.sm_clock_mhz)} MHz",
+        "/".join(state.performance_states),
+        "" if state.power_w is None else f"{_ends_text(state.power_w)} W",
+    )
+    return ", ".join(text for text in known if text) or "n/a"
+
+
+def _ends_text(ends: tuple[float, float]) -> str:
+    low, high = (f"{end:.0f}" for end in ends)
+    return low if low == high else f"{low}–{high}"
 
 
 def _host_and_device(out: TextWriter, variant: VariantResult) -> None:

@@ -208,12 +208,25 @@ WATCH_ACTIONS = (
     _added("watch_quit", "q", "quit", "Quit. A program that still runs is ended, after a question.", 1),
 )
 
+_DEMO_SHARED = ("explain", "focus_up", "focus_down")
+DEMO_ACTIONS = (
+    _added("demo_next", "right,n", "next", "Go to the next step of the demo.", 2, True),
+    _added("demo_back", "left,backspace", "back", "Go to the previous step of the demo.", 3, True),
+    _added("demo_pause", "p,space", "pause", "Pause or resume the demo. The probes keep running.", 4, True),
+    _added("demo_end", "end", "results", "End the demo here, and show the table of what was found.", 6, True),
+    *(action for action in MONITOR_ACTIONS if action.name in _DEMO_SHARED),
+    _RESTART,
+    _SCREENSHOT,
+    *_EVERYWHERE,
+)
+
 # One line for each screen: its name, which is also its folder and its style sheet, and its actions.
 SCREENS: Mapping[str, tuple[Action, ...]] = {
     "monitor": MONITOR_ACTIONS,
     "matrix": MATRIX_ACTIONS,
     "timeline": TIMELINE_ACTIONS,
     "watch": WATCH_ACTIONS,
+    "demo": DEMO_ACTIONS,
 }
 
 _KEY_LABELS = {

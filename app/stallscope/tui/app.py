@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import PurePath
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
 
     from stallprobes.live.recorder import Recorder
-    from stallscope.tui.common.screen import ActionScreen, ScreenContext
+    from stallscope.tui.common.screen import ActionScreen, Closeable, ScreenContext
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.replay import ReplaySource
     from stallscope.tui.sources.watch_replay import WatchReplaySource
@@ -57,7 +57,7 @@ class LoadingScreen(Screen[None]):
 class StallscopeApp(App[None]):
     """The app over the source that ``create_source`` returns; it is called in a thread after the first frame.
 
-    ``first`` is the name of the first screen.
+    ``first`` is the name of the first screen; ``controllers`` are objects that the screens find in their context.
     """
 
     TITLE = "stallscope"
@@ -76,8 +76,10 @@ class StallscopeApp(App[None]):
         settings: Settings,
         recorder: Recorder | None = None,
         first: str = "monitor",
+        controllers: Sequence[Closeable] = (),
     ) -> None:
         super().__init__(driver_class=TerminalDriver)
+        self._controllers = tuple(controllers)
         self.source: LiveSource | ReplaySource | WatchSource | WatchReplaySource | None = None
         self._first = first
         self.context: ScreenContext | None = None
@@ -143,6 +145,7 @@ class StallscopeApp(App[None]):
         self.source = await asyncio.to_thread(self._create_source)
         context_class, screen_class = await asyncio.to_thread(_load, self._first)
         self.context = context_class(self.source, self.settings)
+        self.context.controllers.update({type(one): one for one in self._controllers})
         recorder = () if self._recorder is None else (self._recorder,)
         await self.push_screen(screen_class(self.context, *recorder))
 

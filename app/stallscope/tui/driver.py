@@ -174,6 +174,13 @@ class TerminalDriver(LinuxDriver):
             for message in (*decoder.feed(data), *decoder.tick()):
                 self.process_message(message)
 
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Columns and rows of the terminal that is drawn on; the base class asks stdout, which may be a file."""
+        with contextlib.suppress(OSError):
+            if not os.isatty(1):
+                return os.get_terminal_size(self.fileno)
+        return super()._get_terminal_size()
+
     def _query_in_band_window_resize(self) -> None:
         pass
 

@@ -94,11 +94,18 @@ def with_size(base: ProbeSet, name: str, size: int) -> ProbeSet | None:
     if probe is None or old is None or probe.program.context is None:
         return None
     stream = next((r for r in probe.program.resources() if isinstance(r, Stream)), None)
-    for place in (Placement(probe.program.context), Placement(probe.program.context, stream)):
+    context, process = probe.program.context, probe.program.process
+    for place in (Placement(context, process=process), Placement(context, stream, process)):
         entry = entries()[probe.entry]
         # A variant may have changed the program: then the catalog cannot make it with another size.
         if entry.probe(place, size=old, name=name).program == probe.program:
-            other = entry.probe(place, size=size, name=name, period_ns=probe.period_ns)
+            other = entry.probe(
+                place,
+                size=size,
+                name=name,
+                period_ns=probe.period_ns,
+                baseline_period_ns=probe.baseline_period_ns,
+            )
             return replace(base, probes=tuple(other if p.name == name else p for p in base.probes))
     return None
 

@@ -44,6 +44,10 @@ _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 _RESERVED = {"ctrl+c": "quit", "ctrl+q": "quit", "ctrl+z": "suspend", "ctrl+p": "the command palette"}
 
 
+# Screens on which probes have keys.
+_WITH_PROBES = ("monitor", "demo")
+
+
 class SettingsError(Exception):
     """The settings file is invalid; the text is one sentence for the user."""
 
@@ -129,7 +133,7 @@ def _keys(values: Any) -> dict[str, str]:
     # The last victim's key was free once, so an action may have it.
     probes = dict.fromkeys((*AGGRESSOR_KEYS, *VICTIM_KEYS[:-1], HOST_KEY), "a probe")
     for screen, actions in SCREENS.items():
-        _check_unique(changed, actions, _RESERVED | (probes if screen == "monitor" else {}))
+        _check_unique(changed, actions, _RESERVED | (probes if screen in _WITH_PROBES else {}))
     return changed
 
 

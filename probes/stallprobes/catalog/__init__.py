@@ -9,20 +9,35 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
-from stallprobes.catalog import contexts, copies, host, kernels, memory, nvml, peer, streams
+from stallprobes.catalog import (
+    callbacks,
+    contexts,
+    copies,
+    host,
+    kernels,
+    launching,
+    memory,
+    nvml,
+    peer,
+    polling,
+    streams,
+)
 from stallprobes.catalog.entry import (
+    SECOND_PROCESS,
     Cause,
     CheckPlacement,
     Entry,
     Hardware,
     Placement,
     Relation,
+    in_threads,
     on_null_stream,
     on_shared_stream,
 )
-from stallprobes.model import GREEN, PRIMARY, Probe, Role
+from stallprobes.model import GREEN, PRIMARY, Phase, Probe, Role
 
 __all__ = [
+    "SECOND_PROCESS",
     "UNKNOWN_CAUSE",
     "Cause",
     "CheckPlacement",
@@ -33,12 +48,14 @@ __all__ = [
     "cause",
     "entries",
     "explanation",
+    "idle_cause",
+    "in_threads",
     "on_null_stream",
     "on_shared_stream",
     "time_slice_cause",
 ]
 
-_FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, host)
+_FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, launching, polling, callbacks, host)
 
 _STREAM_ORDER = Cause(
     why="Both probes use one stream. Work in a stream runs in order, so later work waits for all earlier work.",
@@ -48,6 +65,17 @@ _TIME_SLICES = Cause(
     why="Another victim works in another context. The graphics engine runs one context at a time, and the change-over "
     "takes time although the GPU is idle (0.14 ms on an H200): each of the two victims waits for it.",
     remedy="Use one context for all work.",
+)
+_COLD_HOST = Cause(
+    why="The time is inside the call, on the host: after an idle time the driver's code and data are no longer in the "
+    "caches of the CPU, which may also have entered an idle state.",
+    remedy="Make a cheap call of the same kind shortly before the one that matters.",
+)
+_IDLE_GPU = Cause(
+    why="The work waited on the GPU after an idle time. An idle GPU can lower its clocks and its power state, and "
+    "raises them when work arrives.",
+    remedy="Keep the GPU active with a small kernel at short intervals, or lock its clocks (nvidia-smi -lgc, as root). "
+    "Persistence mode keeps the driver loaded between programs; within one it changes nothing.",
 )
 # A green context has SMs of the primary context and runs in its time-slice.
 _ONE_TIME_SLICE = frozenset({PRIMARY.name, GREEN.name})
@@ -66,18 +94,24 @@ def entries() -> Mapping[str, Entry]:
 
 
 def cause(victim: Probe, aggressor: Probe) -> Cause | None:
-    """The known cause for which ``aggressor`` stalls ``victim``, given their contexts and streams; None if unknown."""
+    """The known cause for which ``aggressor`` stalls ``victim``, given their contexts, streams and processes.
+
+    None if unknown.
+    """
     one_context = victim.context == aggressor.context
     share_time_slice = one_context or {victim.context, aggressor.context} <= _ONE_TIME_SLICE
     share_stream = one_context and victim.stream == aggressor.stream and victim.stream in ("NULL", "shared")
     context = Relation.SAME if share_time_slice else Relation.OTHER
     stream = Relation.SAME if share_stream else Relation.OTHER
+    process = Relation.SAME if victim.program.process is aggressor.program.process else Relation.OTHER
     known = entries().get(victim.entry)
     used = Hardware.NONE if known is None else known.uses
     source = entries().get(aggressor.entry)
     # A recording may be of another version, with probes that this one does not know.
     for candidate in () if source is None else source.causes:
         if candidate.context not in (None, context) or candidate.stream not in (None, stream):
+            continue
+        if candidate.process not in (None, process):
             continue
         if candidate.uses and not candidate.uses & used:
             continue
@@ -101,6 +135,7 @@ def time_slice_cause(victim: Probe, others: Sequence[Probe]) -> Cause | None:
 UNKNOWN_CAUSE = Cause(
     why="The catalogue knows no reason for this pair.", remedy="Compare with another driver, and report it to NVIDIA."
 )
+
 _NO_AGGRESSOR = Cause(why="No aggressor ran.", remedy="Measure the baseline again.")
 
 
@@ -111,6 +146,11 @@ def explanation(victim: Probe, aggressors: Sequence[Probe], victims: Sequence[Pr
         return _NO_AGGRESSOR
     known = (cause(victim, aggressor) for aggressor in aggressors)
     return next((one for one in known if one is not None), None) or time_slice_cause(victim, victims) or UNKNOWN_CAUSE
+
+
+def idle_cause(phase: Phase) -> Cause:
+    """The cause of a delay of calls that are made after long idle times, in ``phase``: on the host, or on the GPU."""
+    return _COLD_HOST if phase is Phase.CALL else _IDLE_GPU
 
 
 def _runs_on_graphics_engine(probe: Probe) -> bool:

@@ -14,7 +14,7 @@ from stallprobes.catalog.entry import (
     Relation,
     synchronized,
 )
-from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
+from stallprobes.catalog.kernels import TIME_SLICES, spin_op
 from stallprobes.model import (
     KIB,
     MIB,
@@ -337,7 +337,7 @@ ENTRIES = (
         check=(CheckPlacement(position=220),),
         what="A 5 ms reduction kernel, then its 4-byte result copied to pageable memory.",
         source="the report of scalar-readback: norm in CUDA.jl, a reduction that ends in a scalar",
-        causes=(_STAGING_ONE_STREAM, TIME_SLICE, INLINE, _STAGING),
+        causes=(_STAGING_ONE_STREAM, *TIME_SLICES, _STAGING),
     ),
     Entry(
         name="scalar-readback-pinned",
@@ -348,7 +348,7 @@ ENTRIES = (
         uses=_SCALAR_USES,
         what="A 5 ms reduction kernel, then its 4-byte result copied to pinned memory.",
         source="the report of scalar-readback, with pinned memory",
-        causes=(TIME_SLICE, INLINE),
+        causes=TIME_SLICES,
     ),
     Entry(
         name="scalar-on-device",
@@ -359,7 +359,7 @@ ENTRIES = (
         uses=Hardware.GRAPHICS_ENGINE,
         what="A 5 ms reduction kernel whose result stays on the GPU. No call in the loop waits.",
         source="the report of scalar-readback, its remedy: keep the scalar on the device",
-        causes=(TIME_SLICE, INLINE),
+        causes=TIME_SLICES,
     ),
     Entry(
         name="scalar-first-call",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Flag, StrEnum, auto
 
 from stallprobes.model import (
@@ -15,6 +15,7 @@ from stallprobes.model import (
     Op,
     Phase,
     Probe,
+    Process,
     Program,
     Role,
     SlotGroup,
@@ -25,14 +26,17 @@ from stallprobes.model import (
 
 VICTIM_PERIOD_NS = 1 * MS
 LAST = 1_000_000
+# The primary context of the second process, in names of probes and in documents.
+SECOND_PROCESS = "second-process"
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Context and stream of a probe. Without ``stream``, the probe gets a non-blocking stream of its own."""
+    """Context, stream and process of a probe. Without ``stream``, it gets a non-blocking stream of its own."""
 
     context: Context = PRIMARY
     stream: Stream | None = None
+    process: Process = Process.ENGINE
 
     def resolved_stream(self, name: str = "own") -> Stream:
         """The given stream, else the probe's own non-blocking stream called ``name``."""
@@ -40,8 +44,11 @@ class Placement:
 
     @property
     def context_label(self) -> str:
-        """The context's name, with the GPU unless it is the first."""
-        return self.context.name if self.context.device == 0 else f"{self.context.name} of GPU 2"
+        """The context's name, with the GPU unless it is the first, and with the process unless it is the engine."""
+        name = self.context.name
+        if self.process is Process.SECOND:
+            name = SECOND_PROCESS if name == PRIMARY.name else f"{name} of {SECOND_PROCESS}"
+        return name if self.context.device == 0 else f"{name} of GPU 2"
 
     @property
     def stream_label(self) -> str:
@@ -70,6 +77,7 @@ class Hardware(Flag):
     copy engine of that direction. ``HOST_BUS``: transfers to and from the host. ``INLINE_COPY``: small H2D copies that
     travel in the command stream. ``PEER_TRANSFER``: copies to another GPU that share the order of its transfers.
     ``STAGING_BUFFERS``: the driver's buffers through which copies to pageable memory and to another GPU pass.
+    ``HOST_THREAD``: the driver's thread that calls host functions.
     """
 
     NONE = 0
@@ -80,6 +88,7 @@ class Hardware(Flag):
     INLINE_COPY = auto()
     PEER_TRANSFER = auto()
     STAGING_BUFFERS = auto()
+    HOST_THREAD = auto()
 
 
 HARDWARE_LABELS = {
@@ -90,6 +99,7 @@ HARDWARE_LABELS = {
     Hardware.INLINE_COPY: "small copies in the command stream",
     Hardware.PEER_TRANSFER: "transfers to another GPU",
     Hardware.STAGING_BUFFERS: "the driver's staging buffers",
+    Hardware.HOST_THREAD: "the driver's thread for host functions",
 }
 
 
@@ -109,8 +119,9 @@ class Relation(StrEnum):
 class Cause:
     """Reason why an aggressor stalls a victim, and the remedy.
 
-    It applies when the contexts and streams have the given relations (None: either) and the victim uses some of the
-    hardware in ``uses`` (NONE: any victim). ``null_stream``: it applies only to victims on the legacy default stream.
+    It applies when the contexts, streams and processes have the given relations (None: either) and the victim uses some
+    of the hardware in ``uses`` (NONE: any victim). ``null_stream``: it applies only to victims on the legacy default
+    stream.
     """
 
     why: str
@@ -119,11 +130,12 @@ class Cause:
     stream: Relation | None = None
     uses: Hardware = Hardware.NONE
     null_stream: bool = False
+    process: Relation | None = None
 
 
 @dataclass(frozen=True)
 class CheckPlacement:
-    """One row or column of the default check: an entry in ``context`` on ``stream``.
+    """One row or column of the default check: an entry in ``context`` on ``stream``, for a column in several threads.
 
     ``stream`` is "own", "shared" or "null"; "" is the default of the role: victims have their own stream, aggressors
     share one. ``position`` orders the check and ``quick_position`` the quick check, which leaves it out when None.
@@ -134,11 +146,13 @@ class CheckPlacement:
     stream: str = ""
     position: int = LAST
     quick_position: int | None = None
+    threads: int = 1
 
     def probe_name(self, entry: str) -> str:
-        """The name of ``entry`` at this placement, as the command line takes it: ``ENTRY@CONTEXT/STREAM``."""
+        """The name of ``entry`` at this placement, as the command line takes it: ``ENTRY-xTHREADS@CONTEXT/STREAM``."""
+        threads = f"-x{self.threads}" if self.threads > 1 else ""
         context = "" if self.context == PRIMARY.name else f"@{self.context}"
-        return entry + context + (f"/{self.stream}" if self.stream else "")
+        return entry + threads + context + (f"/{self.stream}" if self.stream else "")
 
 
 @dataclass(frozen=True)
@@ -173,42 +187,64 @@ class Entry:
         size: int | None = None,
         name: str | None = None,
         period_ns: int | None = None,
+        baseline_period_ns: int | None = None,
     ) -> Probe:
         """A probe of this entry at ``placement``, with ``size`` in bytes and one iteration each ``period_ns``.
 
-        Raises ValueError when a size is given to an entry without one.
+        ``baseline_period_ns`` is that of its baseline, if another. Raises ValueError when a size is given to an entry
+        without one.
         """
         if size is not None and not self.size:
             raise ValueError(f"{self.name} has no size to set")
         placement = placement if placement is not None else Placement()
         program = self.program(placement, size if size is not None else self.size)
+        if program.process is not placement.process:
+            program = replace(program, process=placement.process)
         context = placement.context_label if program.context is not None else "none"
         stream = placement.stream_label if program.context is not None else "none"
         where = "" if program.context is None else f" · {context} · {stream} stream"
         short_where = "" if program.context is None else f" · {context}" + ("" if stream == "own" else f" · {stream}")
+        idle = "" if period_ns is None or baseline_period_ns is None else f" each {_round_duration(period_ns)}"
         return Probe(
             name=name or self.name,
-            title=self.title + where,
+            title=self.title + idle + where,
             role=self.role,
             program=program,
             period_ns=self.period_ns if period_ns is None else period_ns,
             entry=self.name,
             context=context,
             stream=stream,
-            short_title=self.title + short_where,
-            slot_group=None if program.context is None else self.slot_group(program.context, size),
+            short_title=self.title + idle + short_where,
+            baseline_period_ns=baseline_period_ns,
+            slot_group=None if program.context is None else self.slot_group(program.context, size, placement.process),
         )
 
-    def slot_group(self, context: Context, size: int | None = None) -> SlotGroup | None:
+    def slot_group(
+        self, context: Context, size: int | None = None, process: Process = Process.ENGINE
+    ) -> SlotGroup | None:
         """The group of victims with which a probe of this entry and ``size`` in ``context`` shares its slot.
 
         None if it needs no slot: an aggressor, or a victim whose work does not wait for another context. Green
-        contexts belong to the group of their GPU's primary context.
+        contexts belong to the group of their GPU's primary context. Equal contexts of two processes are two groups.
         """
         inline = bool(self.uses & Hardware.INLINE_COPY) and (size if size is not None else self.size) <= _INLINE_BYTES
         if self.role is not Role.VICTIM or not (inline or self.uses & Hardware.GRAPHICS_ENGINE):
             return None
-        return context.device, PRIMARY.name if context.name == GREEN.name else context.name
+        name = PRIMARY.name if context.name == GREEN.name else context.name
+        return context.device, name if process is Process.ENGINE else f"{name} of {SECOND_PROCESS}"
+
+
+def _round_duration(ns: int) -> str:
+    return f"{ns / 1e9:g} s" if ns >= 1_000 * MS else f"{ns / MS:g} ms"
+
+
+def in_threads(probe: Probe, threads: int, name: str) -> tuple[Probe, ...]:
+    """``probe`` in ``threads`` threads, called ``NAME 1``, ``NAME 2`` and so on, with one title for all."""
+    stem, dot, rest = (probe.short_title or probe.title).partition(" · ")
+    return tuple(
+        replace(probe, name=f"{name} {number}", short_title=f"{stem} {number}{dot}{rest}")
+        for number in range(1, threads + 1)
+    )
 
 
 def synchronized(stream: Stream, *ops: Op) -> tuple[Op, ...]:

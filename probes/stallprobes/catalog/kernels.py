@@ -14,6 +14,7 @@ from stallprobes.catalog.entry import (
 )
 from stallprobes.model import (
     MS,
+    US,
     Graph,
     Guard,
     Image,
@@ -32,8 +33,18 @@ FILL_GPU = 0
 FEW_BLOCKS = 16
 THREADS = 256
 SPIN_NS = 50 * MS
+KEEP_ALIVE_NS = 20 * US
+KEEP_ALIVE_PERIOD_NS = 10 * MS
 QUEUE_DEPTH = 1_100
 
+_TWO_PROCESSES = Cause(
+    process=Relation.OTHER,
+    uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
+    why="Each process has contexts of its own, and the GPU's graphics engine runs one context at a time. Work of one "
+    "process that needs the engine waits for the time-slices of the other one.",
+    remedy="Do the work in one process, on a stream for each task, or move data with a copy engine. Processes that "
+    "must stay apart can share the engine through NVIDIA's Multi-Process Service (MPS).",
+)
 TIME_SLICE = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE,
@@ -49,6 +60,8 @@ INLINE = Cause(
     "time-slice like a kernel. A pinned D2H of the same 4 KiB uses a copy engine and does not wait (on an H200).",
     remedy="Copy in the context whose kernels run, or combine small copies: a copy of 1 MiB uses a copy engine.",
 )
+# Causes of an aggressor that occupies the graphics engine, for victims of other contexts.
+TIME_SLICES = (_TWO_PROCESSES, TIME_SLICE, INLINE)
 _LOADING = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
@@ -96,6 +109,16 @@ def _spin(placement: Placement, blocks: int) -> Program:
     started = Word("started", mapped=True)
     return Program(
         ops=(spin_op(placement, blocks, SPIN_NS, started),),
+        context=placement.context,
+        guard=Guard(started, 1),
+        proof=started,
+    )
+
+
+def _keep_alive(placement: Placement, _size: int) -> Program:
+    started = Word("started", mapped=True)
+    return Program(
+        ops=(spin_op(placement, 1, KEEP_ALIVE_NS, started),),
         context=placement.context,
         guard=Guard(started, 1),
         proof=started,
@@ -200,7 +223,7 @@ ENTRIES = (
         ),
         what="Kernels of 50 ms with 16 blocks of 256 threads, queued back to back so that one always runs.",
         source="the report of secondary-context-d2d: a long kernel of 16 × 256 threads in the primary context",
-        causes=(TIME_SLICE, INLINE),
+        causes=TIME_SLICES,
     ),
     Entry(
         name="spin-full",
@@ -212,7 +235,18 @@ ENTRIES = (
         check=(CheckPlacement(position=20),),
         what="Kernels of 50 ms that occupy every SM, queued back to back.",
         source="the report of secondary-context-d2d, with a kernel that leaves no SM free",
-        causes=(TIME_SLICE, INLINE, _NO_FREE_SM),
+        causes=(*TIME_SLICES, _NO_FREE_SM),
+    ),
+    Entry(
+        name="keep-alive",
+        title="keep-alive kernel",
+        role=Role.AGGRESSOR,
+        program=_keep_alive,
+        period_ns=KEEP_ALIVE_PERIOD_NS,
+        uses=Hardware.GRAPHICS_ENGINE,
+        what="A kernel of 20 µs with one block, each 10 ms, so that the GPU is never idle for long.",
+        source="the advice in reports of slow calls after an idle time",
+        causes=TIME_SLICES,
     ),
     Entry(
         name="graph-instantiate",
@@ -289,8 +323,7 @@ ENTRIES = (
                 "queue is full it takes longer (10 µs in place of 3 on an H200; the mechanism is not documented).",
                 remedy="Launch on a non-blocking stream.",
             ),
-            TIME_SLICE,
-            INLINE,
+            *TIME_SLICES,
         ),
     ),
 )

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, Relation, synchronized
-from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
-from stallprobes.model import MIB, MS, Buffer, Load, Op, Program, Role, Space, Word
+from stallprobes.catalog.kernels import TIME_SLICES, spin_op
+from stallprobes.model import (
+    MIB,
+    MS,
+    US,
+    Buffer,
+    Load,
+    MemoryStruct,
+    MemoryStructKind,
+    Op,
+    Program,
+    Role,
+    Space,
+    Word,
+)
 
 FREE_BESIDE_KERNEL_NS = 20 * MS
+PIECES = 16
+_ALLOCATION, _ACCESS, _POOL = MemoryStructKind.ALLOCATION, MemoryStructKind.ACCESS, MemoryStructKind.POOL
+_RELEASE_THRESHOLD = 4
 
 
 def _alloc_free(placement: Placement, size: int) -> Program:
@@ -67,6 +85,75 @@ def _alloc_async(placement: Placement, size: int) -> Program:
     )
 
 
+def _map_unmap(pieces: int) -> Callable[[Placement, int], Program]:
+    """Create, map, unmap and release memory in ``pieces`` of equal size at addresses that are reserved once."""
+
+    def program(placement: Placement, size: int) -> Program:
+        properties, access = (MemoryStruct(kind, placement.context.device) for kind in (_ALLOCATION, _ACCESS))
+        nbytes = size // pieces
+        ranges = [Word(f"range {number}") for number in range(pieces)]
+        handles = [Word(f"handle {number}") for number in range(pieces)]
+        both = tuple(zip(ranges, handles, strict=True))
+        return Program(
+            ops=(
+                *(Op("cuMemCreate", (handle, nbytes, properties, 0), label="cuMemCreate") for handle in handles),
+                *(Op("cuMemMap", (Load(at), nbytes, 0, Load(handle), 0), label="cuMemMap") for at, handle in both),
+                *(Op("cuMemSetAccess", (Load(at), nbytes, access, 1), label="cuMemSetAccess") for at in ranges),
+                *(Op("cuMemUnmap", (Load(at), nbytes), label="cuMemUnmap") for at in ranges),
+                *(Op("cuMemRelease", (Load(handle),), label="cuMemRelease") for handle in handles),
+            ),
+            context=placement.context,
+            setup=tuple(Op("cuMemAddressReserve", (at, nbytes, 0, 0, 0), phase=None) for at in ranges),
+            teardown=tuple(Op("cuMemAddressFree", (Load(at), nbytes), phase=None) for at in ranges),
+        )
+
+    return program
+
+
+def _create_release(placement: Placement, size: int) -> Program:
+    handle, properties = Word("handle"), MemoryStruct(_ALLOCATION, placement.context.device)
+    return Program(
+        ops=(
+            Op("cuMemCreate", (handle, size, properties, 0), label="cuMemCreate"),
+            Op("cuMemRelease", (Load(handle),), label="cuMemRelease"),
+        ),
+        context=placement.context,
+    )
+
+
+def _alloc_from_pool(placement: Placement, size: int) -> Program:
+    """Allocate and free in a pool of its own that keeps its memory."""
+    address, pool, threshold = Word("address"), Word("pool"), Word("threshold")
+    stream = placement.resolved_stream()
+    everything = -1
+    return Program(
+        ops=synchronized(
+            stream,
+            Op("cuMemAllocFromPoolAsync", (address, size, Load(pool), stream), label="cuMemAllocFromPoolAsync"),
+            Op("cuMemFreeAsync", (Load(address), stream), label="cuMemFreeAsync"),
+        ),
+        context=placement.context,
+        setup=(
+            Op("cuMemPoolCreate", (pool, MemoryStruct(_POOL, placement.context.device)), phase=None),
+            Op("native:store", (threshold, everything), phase=None),
+            Op("cuMemPoolSetAttribute", (Load(pool), _RELEASE_THRESHOLD, threshold), phase=None),
+        ),
+        teardown=(Op("cuMemPoolDestroy", (Load(pool),), phase=None),),
+    )
+
+
+_MAPPING = Cause(
+    context=Relation.SAME,
+    why="Mapping and unmapping GPU memory changes its page tables and holds locks that launches and copies need. The "
+    "cost grows with the number of pieces.",
+    remedy="Allocate from a pool that keeps its memory (cuMemAllocFromPoolAsync with a release threshold), or keep "
+    "memory mapped and reuse it.",
+)
+_MEMORY_OF_GPU = Cause(
+    context=Relation.SAME,
+    why="Creating and releasing GPU memory is memory management of the driver, in which copies look up their buffers.",
+    remedy="Keep the memory and reuse it.",
+)
 _ALLOCATE_EARLY = "Allocate before the critical part, or from a pool: cuMemAllocAsync delays only its own stream."
 _PIN_ONCE = "Pin memory once before the critical part, and reuse it."
 
@@ -105,8 +192,7 @@ ENTRIES = (
                 "so that no other thread can launch.",
                 remedy="Use cuMemFreeAsync, or free memory after the critical part.",
             ),
-            TIME_SLICE,
-            INLINE,
+            *TIME_SLICES,
         ),
     ),
     Entry(
@@ -161,5 +247,47 @@ ENTRIES = (
                 remedy="Raise the pool's release threshold, so that it keeps its memory, or use another stream.",
             ),
         ),
+    ),
+    Entry(
+        name="map-unmap",
+        title="cuMemMap/cuMemUnmap · one piece",
+        role=Role.AGGRESSOR,
+        program=_map_unmap(1),
+        size=64 * MIB,
+        what="cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap and cuMemRelease of 64 MiB in one piece, in a loop.",
+        source="pytorch #96995: expandable segments map and unmap memory as they grow and shrink",
+        causes=(_MAPPING,),
+    ),
+    Entry(
+        name="map-unmap-pieces",
+        title="cuMemMap/cuMemUnmap · 16 pieces",
+        role=Role.AGGRESSOR,
+        program=_map_unmap(PIECES),
+        size=64 * MIB,
+        what="cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap and cuMemRelease of 64 MiB in 16 pieces, in a loop.",
+        source="pytorch #96995: the cost grows with the number of pieces, 10 of 2 MiB cost as much as 10 of any size",
+        causes=(_MAPPING,),
+    ),
+    Entry(
+        name="create-release",
+        title="cuMemCreate/cuMemRelease",
+        role=Role.AGGRESSOR,
+        program=_create_release,
+        size=64 * MIB,
+        what="cuMemCreate and cuMemRelease of 64 MiB that is mapped nowhere, in a loop.",
+        source="map-unmap without its mapping, for comparison",
+        causes=(_MEMORY_OF_GPU,),
+    ),
+    Entry(
+        name="pool-alloc",
+        title="allocation from a pool that keeps its memory",
+        role=Role.AGGRESSOR,
+        program=_alloc_from_pool,
+        # About as often as map-unmap maps its memory.
+        period_ns=200 * US,
+        size=64 * MIB,
+        what="cuMemAllocFromPoolAsync and cuMemFreeAsync of 64 MiB, then cuStreamSynchronize, each 0.2 ms. The pool "
+        "releases no memory.",
+        source="the stream-ordered allocator with a release threshold, the alternative to mapping memory by hand",
     ),
 )

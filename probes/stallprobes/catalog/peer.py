@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, synchronized
-from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
+from stallprobes.catalog.kernels import TIME_SLICES, spin_op
 from stallprobes.model import (
     MIB,
     MS,
@@ -151,7 +151,7 @@ _BEHIND = Entry(
     needs=Needs(gpus=2, peer_access=False),
     what="A kernel of 96 ms and a peer copy behind it on the same stream, without peer access.",
     source="the report of peer-copy-behind-kernel, stream A",
-    causes=(_PEER_ORDER, TIME_SLICE, INLINE),
+    causes=(_PEER_ORDER, *TIME_SLICES),
 )
 
 ENTRIES = (
@@ -199,7 +199,7 @@ ENTRIES = (
         check=(),
         needs=Needs(gpus=2, peer_access=True),
         what="A kernel of 96 ms and a peer copy behind it on the same stream, with peer access.",
-        causes=(TIME_SLICE, INLINE),
+        causes=TIME_SLICES,
     ),
     replace(
         _BEHIND,
@@ -218,7 +218,7 @@ ENTRIES = (
         check=(),
         needs=Needs(gpus=2),
         what="A kernel of 96 ms, then D2H behind it and H2D on a stream of the destination GPU.",
-        causes=(TIME_SLICE, INLINE),
+        causes=TIME_SLICES,
     ),
     Entry(
         name="long-kernel",
@@ -229,6 +229,6 @@ ENTRIES = (
         uses=Hardware.GRAPHICS_ENGINE,
         what="A kernel of 96 ms on a stream, in a loop, with no work behind it.",
         source="the report of peer-copy-behind-kernel: copies only to streams with no pending work avoid the stall",
-        causes=(TIME_SLICE, INLINE),
+        causes=TIME_SLICES,
     ),
 )

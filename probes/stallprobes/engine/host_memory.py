@@ -25,7 +25,7 @@ class HostMemory:
         self._lines: list[NDArray[np.int64]] = []
         self._texts: dict[Text, ctypes.Array[ctypes.c_char]] = {}
         self._maps: dict[Buffer, tuple[mmap.mmap, int]] = {}
-        self._gates: dict[HostFunction, tuple[int, int]] = {}
+        self._functions: dict[HostFunction, tuple[int, int]] = {}
 
     def word(self, word: Word) -> int:
         """The address of ``word``, initially 0. Each word has a cache line of its own, against false sharing."""
@@ -55,19 +55,20 @@ class HostMemory:
             self._maps[buffer] = mapped, address
         return self._maps[buffer][1]
 
-    def gate(self, function: HostFunction, word: int, forced: int, timeout_ns: int) -> int:
-        """The address of the argument of the native ``gate``: the addresses of its two words and its timeout in ns."""
-        if function not in self._gates:
+    def host_function(self, function: HostFunction, word: int, forced: int, timeout_ns: int) -> int:
+        """The address of the argument of a host function: the addresses of its two words and its timeout in ns."""
+        if function not in self._functions:
             line = self._line()
             for number, value in enumerate((word, forced, timeout_ns)):
                 write(line + 8 * number, value)
-            self._gates[function] = line, word
-        return self._gates[function][0]
+            self._functions[function] = line, word
+        return self._functions[function][0]
 
     def open_gates(self) -> None:
-        """Open all gates of this memory for good."""
-        for _, word in self._gates.values():
-            write(word, 1)
+        """End the waits of all host functions of this memory for good."""
+        for function, (_, word) in self._functions.items():
+            if function.open_value is not None:
+                write(word, function.open_value)
 
     def _line(self) -> int:
         """The address of a new cache line of zeros."""

@@ -18,7 +18,7 @@ class HostResolver:
     """
 
     def __init__(self, memory: HostMemory, watchdog_ns: int | None = None) -> None:
-        """``watchdog_ns``: timeout of every gate in ns, in place of the program's own; None keeps that."""
+        """``watchdog_ns``: timeout in ns of every host function that waits, in place of its own; None keeps that."""
         self.memory = memory
         self._watchdog_ns = watchdog_ns
 
@@ -44,8 +44,9 @@ class HostResolver:
             case Buffer(space=Space.PAGEABLE):
                 return self._pageable(resource)
             case HostFunction(_, word, forced, timeout_ns):
-                limit_ns = timeout_ns if self._watchdog_ns is None else self._watchdog_ns
-                return self.memory.gate(resource, self.word(word), self.word(forced), limit_ns)
+                watchdog_ns = self._watchdog_ns if resource.open_value is not None else None
+                limit_ns = timeout_ns if watchdog_ns is None else watchdog_ns
+                return self.memory.host_function(resource, self.word(word), self.word(forced), limit_ns)
             case _:
                 raise Unsupported(f"a {type(resource).__name__.lower()} needs a GPU")
 

@@ -75,7 +75,7 @@ class Inbox:
         """
         self.wait(lambda: self.answer is not None, timeout)
         match self.answer:
-            case Ready(info):
+            case Ready(info=info):
                 return info
             case Refused(reason, probes):
                 raise Unsupported(reason, *probes)

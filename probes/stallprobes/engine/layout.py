@@ -27,6 +27,8 @@ QUIT = 8
 ENGINE_STATE = 16
 ENGINE_HEARTBEAT_NS = 17
 CLOCK_NS = 18
+# Written by the second process, where there is one.
+SECOND_HEARTBEAT_NS = 24
 # The values of a simulated GPU's sensors, in the order of ``machine.simulated_telemetry.SENSORS``.
 SENSORS_FROM = 32
 

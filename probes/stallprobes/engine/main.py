@@ -1,4 +1,4 @@
-"""Main program of the engine process, which owns contexts, buffers and probe threads.
+"""Main program of the engine process, which owns contexts, buffers and probe threads, and of its second process.
 
 Its command is ``python -m stallprobes.engine.main BOARD_FD CONTROL_FD PARENT_PID [BACKEND]``; BACKEND is imported
 while the process waits for the Start message.
@@ -26,7 +26,7 @@ from typing import NoReturn
 
 from stallprobes.engine.backend import Backend
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import ENGINE_HEARTBEAT_NS, ENGINE_STATE, BoardLayout, EngineState
+from stallprobes.engine.layout import ENGINE_HEARTBEAT_NS, ENGINE_STATE, SECOND_HEARTBEAT_NS, BoardLayout, EngineState
 from stallprobes.engine.protocol import (
     Advance,
     Advanced,
@@ -44,8 +44,10 @@ from stallprobes.engine.protocol import (
     TimelineChanged,
 )
 from stallprobes.engine.resident import CallStopped, LocalControl
+from stallprobes.engine.second_process import SecondProcess, limited, own_probes
 from stallprobes.engine.slots import SlotThread, SlotWriter
 from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported
+from stallprobes.model import Process
 
 BACKENDS = {
     "host": "stallprobes.engine.host",
@@ -56,6 +58,8 @@ TICK_S = 0.02
 # Virtual time is advanced in steps, so that failures are reported and a Stop is noticed.
 VIRTUAL_STEP_NS = 20_000_000
 STOP_S = 0.7
+# Together less than the time that a session gives its engine to end.
+_SECOND_STOP_S = 0.1
 TIMELINE_START_S = 10.0
 
 _PR_SET_PDEATHSIG = 1
@@ -93,7 +97,10 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 class EngineServer:
-    """Runs a backend for a session. ``preload`` is the thread that imports the backend, None if there is none."""
+    """Runs a backend for a session. ``preload`` is the thread that imports the backend, None if there is none.
+
+    In a second process it runs that process's probes, and the engine keeps the slots and the timeline.
+    """
 
     def __init__(
         self, connection: Connection, start: Start, board: Board, preload: threading.Thread | None = None
@@ -105,6 +112,8 @@ class EngineServer:
         self._inbox: queue.SimpleQueue[Advance | CallResident | SwitchTimeline | Stop] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._slots: SlotThread | None = None
+        self._second: SecondProcess | None = None
+        self._running = False
         self._resident: object = None
         # The number of the last switch of the timeline, and of the last one that was answered.
         self._switched = 0
@@ -119,11 +128,20 @@ class EngineServer:
             if self._preload_thread is not None:
                 self._preload_thread.join()
             backend = _backend(self._start.backend)
+            probes, options = self._start.probes, self._start.options
             if not backend.virtual:
-                # In virtual time the backend keeps the slots itself.
-                self._slots = SlotThread(SlotWriter(self._start.probes, self._board, self._start.options.together))
-            info = backend.prepare(self._start.probes, self._board, self._start.options)
+                # In virtual time the backend keeps the slots and simulates both processes itself.
+                own = own_probes(probes, self._start.process)
+                if self._start.process is Process.ENGINE:
+                    self._slots = SlotThread(SlotWriter(probes, self._board, options.together))
+                    if len(own) < len(probes):
+                        self._second = SecondProcess(self._start, self._board)
+                        options = limited(options, probes, Process.ENGINE)
+                probes = own
+            info = backend.prepare(probes, self._board, options)
             backend.start()
+            if self._second is not None:
+                self._second.await_ready()
             if backend.virtual:
                 self._create_resident(backend)
                 _relax_collection()
@@ -132,25 +150,28 @@ class EngineServer:
             if self._start.options.timeline:
                 self._switch_timeline(backend, SwitchTimeline(0, True))
                 self._await_timeline(backend)
+            self._running = True
             self._write_heartbeat(EngineState.READY)
-            self._send(Ready(info))
+            self._send(Ready(info, None if self._second is None else self._second.pid))
             self._serve(backend)
         except Unsupported as error:
             return self._fail(Refused(error.reason, error.probes), EXIT_ENGINE)
         except BackendError as error:
-            running = self._board.header[ENGINE_STATE] == EngineState.READY
-            kind = Fatal if running else Failed
+            kind = Fatal if self._running else Failed
             return self._fail(kind(error.exit_code, error.sentence), error.exit_code)
         except Exception as error:
             traceback.print_exc()
-            running = self._board.header[ENGINE_STATE] == EngineState.READY
-            kind = Fatal if running else Failed
+            kind = Fatal if self._running else Failed
             sentence = f"internal error of the engine: {type(error).__name__}: {error}"
             return self._fail(kind(EXIT_ENGINE, sentence), EXIT_ENGINE)
         if self._slots is not None:
             self._slots.stop()
         self._write_heartbeat(EngineState.STOPPING)
+        if self._second is not None:
+            self._second.begin_stop()
         backend.stop(STOP_S)
+        if self._second is not None:
+            self._second.end(_SECOND_STOP_S)
         return 0
 
     def _serve(self, backend: Backend) -> None:
@@ -206,6 +227,8 @@ class EngineServer:
         if self._slots is not None and self._slots.error is not None:
             raise self._slots.error
         self._report_timeline(backend)
+        for stopped in [] if self._second is None else self._second.poll():
+            self._send(stopped)
         for failure in backend.poll():
             self._send(ProbeStopped(failure))
             if failure.fatal:
@@ -235,9 +258,13 @@ class EngineServer:
             time.sleep(TICK_S)
 
     def _write_heartbeat(self, state: EngineState | None) -> None:
+        now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        if self._start.process is not Process.ENGINE:
+            self._board.header[SECOND_HEARTBEAT_NS] = now_ns
+            return
         if state is not None:
             self._board.header[ENGINE_STATE] = state
-        self._board.header[ENGINE_HEARTBEAT_NS] = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        self._board.header[ENGINE_HEARTBEAT_NS] = now_ns
 
     def _receive(self) -> None:
         try:
@@ -257,6 +284,9 @@ class EngineServer:
 
     def _fail(self, message: FromEngine, code: int) -> int:
         self._write_heartbeat(EngineState.FAILED)
+        if self._second is not None:
+            self._second.kill()
+            sys.stderr.write(self._second.stderr_tail())
         self._send(message)
         return code
 

@@ -6,8 +6,18 @@ function of fewer integers or pointers ignores the rest. ``native:NAME`` in a pr
 - ``store(address, value)`` and ``add(address, value)`` change a word; they return 0
 - ``wait(address, value, timeout_ns)`` returns 0 once the word is at least ``value``, 1 after the timeout
 - ``sleep(ns)``, ``work(iterations)`` (arithmetic of a fixed length) and ``nothing()`` return 0
-- ``gate``, for cuLaunchHostFunc, takes the address of int64[3]: address of a word, address of a counter, timeout in
-  ns. It returns once the word is not 0; after the timeout it counts and sets the word itself.
+- ``poll(query, handle, step_ns, timeout_ns)`` calls the driver function ``query`` with ``handle`` until it returns
+  another code than NOT_READY, which it returns; after the timeout it returns NOT_READY. It sleeps ``step_ns`` between
+  two calls; with 0 it does not sleep.
+- ``spin(ns)`` occupies its thread for this time and returns 0
+- ``lock(word, timeout_ns)`` changes the word from 0 to 1 and returns 0, or 1 after the timeout
+
+The host functions for cuLaunchHostFunc take the address of int64[3]: address of a word, address of a counter, timeout
+in ns:
+
+- ``gate`` returns once the word is not 0; after the timeout it counts and sets the word itself.
+- ``mutex`` changes the word from 0 to 1 and back; after the timeout it counts.
+- ``busy`` occupies its thread for the timeout and adds 1 to the word.
 
 Only this module and ``code_cache`` import numba; other modules take ``compiled`` and ``c_callback`` from here.
 """
@@ -30,6 +40,8 @@ from stallprobes.engine import code_cache
 CLOCK_MONOTONIC = 1
 TIMER_ABSTIME = 1
 SECOND = 1_000_000_000
+# CUDA_ERROR_NOT_READY.
+NOT_READY = 600
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -308,8 +320,67 @@ def _work(iterations: int) -> int:
     return 1 if x == seed and iterations > 0 else 0
 
 
+def _spin(ns: int) -> int:
+    limit = clock_ns(clock_gettime()) + ns
+    while clock_ns(clock_gettime()) < limit:
+        pass
+    return 0
+
+
+_spin = compiled()(_spin)
+
+
+def _lock(word: int, timeout_ns: int) -> int:
+    limit = clock_ns(clock_gettime()) + timeout_ns
+    while compare_exchange(word, 0, 1) != 0:
+        now = clock_ns(clock_gettime())
+        if now >= limit:
+            return 1
+        sleep_until(clock_nanosleep(), min(now + POLL_STEP_NS, limit))
+    return 0
+
+
+_lock = compiled()(_lock)
+
+
+def _spin_for(ns: int) -> int:
+    return _spin(ns)
+
+
+def _lock_word(word: int, timeout_ns: int) -> int:
+    return _lock(word, timeout_ns)
+
+
+def _busy(data: int) -> int:
+    _spin(load(data + 16))
+    add(load(data), 1)
+    return 0
+
+
+def _mutex(data: int) -> int:
+    word = load(data)
+    if _lock(word, load(data + 16)) == 0:
+        store(word, 0)
+    else:
+        add(load(data + 8), 1)
+    return 0
+
+
 def _nothing() -> int:
     return 0
+
+
+def _query_until_ready(query: int, handle: int, step_ns: int, timeout_ns: int) -> int:
+    limit = clock_ns(clock_gettime()) + timeout_ns
+    while True:
+        status = invoke(query, handle, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) & 0xFFFFFFFF
+        if status != NOT_READY:
+            return status
+        now = clock_ns(clock_gettime())
+        if now >= limit:
+            return NOT_READY
+        if step_ns > 0:
+            sleep_until(clock_nanosleep(), min(now + step_ns, limit))
 
 
 def _gate(data: int) -> int:
@@ -332,7 +403,12 @@ _HELPERS: dict[str, tuple[Callable[..., int], int]] = {
     "sleep": (_sleep, 1),
     "work": (_work, 1),
     "nothing": (_nothing, 0),
+    "poll": (_query_until_ready, 4),
+    "spin": (_spin_for, 1),
+    "lock": (_lock_word, 2),
     "gate": (_gate, 1),
+    "mutex": (_mutex, 1),
+    "busy": (_busy, 1),
 }
 
 

@@ -91,17 +91,20 @@ _engines: weakref.WeakSet[EngineProcess] = weakref.WeakSet()
 
 
 def signal_engines(number: signal.Signals) -> None:
-    """Send a signal to all engines of this process: SIGSTOP before it is suspended, SIGCONT afterwards."""
+    """Send a signal to all engines of this process, with their second processes.
+
+    SIGSTOP before it is suspended, SIGCONT afterwards.
+    """
     for engine in list(_engines):
         if not engine.ended.is_set() and engine.process.returncode is None:
             with contextlib.suppress(OSError):
-                os.kill(engine.process.pid, number)
+                os.killpg(engine.process.pid, number)
 
 
 class EngineProcess:
     """One engine process and the socket to it. Created by ``spawn``. ``ended`` is set when the engine has ended."""
 
-    def __init__(self, board_fd: int, backend: str = "") -> None:
+    def __init__(self, board_fd: int, backend: str = "", *, of_engine: bool = False) -> None:
         self._owner = os.getpid()
         self._closing = threading.RLock()
         self._closed = False
@@ -121,7 +124,8 @@ class EngineProcess:
                 stdout=self._stderr_fd,
                 stderr=self._stderr_fd,
                 pass_fds=passed,
-                start_new_session=True,
+                # A second process belongs to its engine's process group, so that a signal to the group reaches both.
+                start_new_session=not of_engine,
                 env=_environment(),
             )
         except BaseException:
@@ -136,12 +140,13 @@ class EngineProcess:
         _engines.add(self)
 
     @staticmethod
-    def spawn(board_fd: int, backend: str = "") -> EngineProcess:
+    def spawn(board_fd: int, backend: str = "", *, of_engine: bool = False) -> EngineProcess:
         """Spawn an engine process with the shared memory ``board_fd``; it imports ``backend``, if given, at once.
 
-        Raises OSError if no process can be created.
+        ``of_engine``: this process is an engine, and the new one its second process. Raises OSError if no process can
+        be created.
         """
-        return _spawner.spawn(lambda: EngineProcess(board_fd, backend))
+        return _spawner.spawn(lambda: EngineProcess(board_fd, backend, of_engine=of_engine))
 
     def connect(self, start: Start, on_message: Callable[[FromEngine | None], None]) -> None:
         """Send ``start`` and receive messages, in a thread, because both can block.

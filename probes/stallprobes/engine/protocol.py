@@ -12,20 +12,22 @@ from dataclasses import dataclass
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.resident import ResidentFactory
 from stallprobes.engine.timeline.status import TimelineStatus
-from stallprobes.model import Probe
+from stallprobes.model import Probe, Process
 
 
 @dataclass(frozen=True)
 class Start:
     """To the engine, first message: prepare ``probes`` on ``backend`` and start their threads.
 
-    ``resident`` makes the resident of an engine with virtual time, None for none.
+    ``resident`` makes the resident of an engine with virtual time, None for none. ``process`` is the receiver, which
+    prepares the probes that name it; the engine starts the other process.
     """
 
     probes: tuple[Probe, ...]
     backend: str
     options: Options
     resident: ResidentFactory | None = None
+    process: Process = Process.ENGINE
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,13 @@ class Stop:
 
 @dataclass(frozen=True)
 class Ready:
-    """From the engine: every probe is parked. ``info`` is the backend's description of devices and contexts."""
+    """From the engine: every probe is parked. ``info`` is the backend's description of devices and contexts.
+
+    ``second_pid`` is the id of the second process, None without one.
+    """
 
     info: Mapping[str, object]
+    second_pid: int | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from stallprobes.engine.process import EngineProcess, SpareEngine
 from stallprobes.engine.protocol import (
     Advance,
     CallResident,
+    Ready,
     Start,
     Stop,
     SwitchTimeline,
@@ -322,6 +323,16 @@ class Session:
     def engine_pid(self) -> int | None:
         """The engine's process id, None if it does not run. Distinguishes it from other users of the GPU."""
         return None if self._process is None or self._inbox.ended else self._process.process.pid
+
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """The ids of the session's processes on the GPU: the engine and its second process; empty if it does not run.
+
+        Before the engine is ready only its own is known.
+        """
+        answer, pid = self._inbox.answer, self.engine_pid
+        second = answer.second_pid if isinstance(answer, Ready) else None
+        return tuple(one for one in (pid, second) if one is not None) if pid is not None else ()
 
     def probe_failures(self) -> tuple[ProbeFailure, ...]:
         """The probes that stopped with an error, in the order of their failures."""

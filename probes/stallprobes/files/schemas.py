@@ -14,6 +14,7 @@ _PACKAGES = {
     "reference": "stallprobes.matrix",
     "doctor": "stallprobes",
     "replay": "stallprobes.live",
+    "demo": "stallprobes.live",
     "watch": "stallprobes.watch",
 }
 

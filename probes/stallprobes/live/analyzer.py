@@ -26,7 +26,7 @@ from stallprobes.live.onset import onset
 from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
 from stallprobes.live.view_model import FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough
-from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe, Role
+from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe, Process, Role
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
@@ -127,6 +127,10 @@ class Analyzer:
             self._last, self._last_wall_s = now, observation.wall_s
             return
         self._add_switch_marks(now)
+        if self._last is not None and self._idle_changed(now, self._last):
+            # No window contains calls of both periods.
+            self._recent.clear()
+            self._collector.interrupt()
         self._update_window(now)
         others, disturbed = _other_processes(observation), None
         if now.at_ns - self._judged_ns >= JUDGE_NS:
@@ -134,6 +138,14 @@ class Analyzer:
             disturbed = self._judge(now, observation.wall_s, others)
         self._collector.feed(now, disturbed, bool(others))
         self._last, self._last_wall_s = now, observation.wall_s
+
+    def _idle_changed(self, now: Snapshot, before: Snapshot) -> bool:
+        """Whether a probe has begun or ceased to make its calls after longer idle times than in its baseline."""
+        return any(
+            probe.is_idle_at(now.probes[probe.name].period_ns) != probe.is_idle_at(before.probes[probe.name].period_ns)
+            for probe in self.probe_set.probes
+            if probe.baseline_period_ns is not None
+        )
 
     def _change_timeline(self, on: bool, at_ns: int) -> None:
         """Use the baselines of the other state of the timeline; no window contains calls of both."""
@@ -412,11 +424,12 @@ class Analyzer:
 
 
 def _other_processes(observation: Observation) -> tuple[str, ...] | None:
-    """The other processes on the GPU; None if NVML does not know them, or if the engine may be one of them."""
+    """The other processes on the GPU; None if NVML does not know them, or if the listed may include the session's."""
     telemetry = observation.telemetry
     if observation.other_processes or telemetry is None:
         return observation.other_processes or None
     known = telemetry.readings.get("processes")
-    if known is None or known.value is None or len(known.value) > 1:
+    own = {probe.program.process for probe in observation.probe_set.probes} | {Process.ENGINE}
+    if known is None or known.value is None or len(known.value) > len(own):
         return None
     return ()

@@ -31,6 +31,7 @@ class BaselineCollector:
     def __init__(self, probe_set: ProbeSet, baseline_ns: int, baselines: Mapping[str, Baseline]) -> None:
         self.baselines: dict[str, Baseline] = dict(baselines)
         self._victims = [probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR]
+        self._probes = {probe.name: probe for probe in probe_set.probes}
         self._aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
         self._baseline_ns = baseline_ns
         self._window_ns = min(WINDOW_NS, baseline_ns // 2)
@@ -60,7 +61,8 @@ class BaselineCollector:
             self._idle_since_ns = now.at_ns
         for name in self._victims:
             part, begun = now.probes[name], self._starts.get(name)
-            if not part.on or part.error is not None or name in (disturbed or ()):
+            idle = self._probes[name].is_idle_at(part.period_ns)
+            if not part.on or part.error is not None or idle or name in (disturbed or ()):
                 self._starts.pop(name, None)
             elif begun is None:
                 since = max(self._idle_since_ns, part.on_since_ns or now.at_ns)

@@ -84,11 +84,13 @@ def capture(
             simulated = probe_set.backend == SIM
             keeper = TraceKeeper(probe_set.probes, recorder.put_trace_blocking, others=others, simulated=simulated)
         loop = _CaptureLoop(session, probe_set, recorder, telemetry, keeper, wall_s, stop, suspension)
+        loop.set_periods(idle=False)
         session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
         loop.run_for(_LONGEST_BASELINE_S, until=lambda: not loop.analyzer.without_baseline)
         for on, phase_s in ((True, seconds), (False, _AFTER_S)):
             if loop.stopped:
                 break
+            loop.set_periods(idle=on)
             loop.switch_aggressors(on)
             loop.run_for(phase_s)
     finally:
@@ -146,6 +148,12 @@ class _CaptureLoop:
         """Switch all aggressors on or off."""
         self._session.set_running(dict.fromkeys(self._aggressors, on))
         self._aggressors_on = on
+
+    def set_periods(self, idle: bool) -> None:
+        """Give the probes with two periods the longer one, or that of their baselines."""
+        for probe in self._probe_set.probes:
+            if probe.baseline_period_ns is not None:
+                self._session.set_period(probe.name, probe.period_ns if idle else probe.baseline_period_ns)
 
     def run_for(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         """Record for ``seconds``, or until ``until`` returns True."""

@@ -245,6 +245,7 @@ def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
                 "context": probe.context,
                 "stream": probe.stream,
                 "period_ns": probe.period_ns,
+                **({} if probe.baseline_period_ns is None else {"baseline_period_ns": probe.baseline_period_ns}),
                 "slot_group": probe.slot_group,
                 "proof": probe.program.proof is not None,
                 "ops": [[op.fn, op.phase and op.phase.name_1, op.label] for op in probe.program.ops],

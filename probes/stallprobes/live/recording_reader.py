@@ -10,7 +10,7 @@ import re
 from types import MappingProxyType
 from typing import Any
 
-from stallprobes.catalog import entries
+from stallprobes.catalog import SECOND_PROCESS, entries
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import MalformedJson
@@ -39,6 +39,7 @@ from stallprobes.model import (
     Context,
     Op,
     Probe,
+    Process,
     Program,
     Role,
     SlotGroup,
@@ -169,16 +170,25 @@ def wall_s(value: object, kind: str = OBSERVATION) -> float:
 def _probe(node: Node) -> Probe:
     """The probe without the arguments of its calls, which a view does not need."""
     keys = ("name", "title", "role", "entry", "context", "stream", "period_ns", "proof", "ops")
-    known = node.some(*keys, optional=("slot_group",))
+    known = node.some(*keys, optional=("slot_group", "baseline_period_ns"))
     ops = tuple(_op(one) for one in values.items(known["ops"], recorded_snapshot.MOST_OPS))
     title, stream, context = (values.text(known[key]) for key in ("title", "stream", "context"))
     entry = values.text(known["entry"])
+    second = context.partition(" of GPU ")[0].endswith(SECOND_PROCESS)
     return Probe(
         name=known["name"].name(),
         title=title,
         role=known["role"].choice(Role),
-        program=Program(ops, context=None, proof=Word("proof") if known["proof"].flag() else None),
+        program=Program(
+            ops,
+            context=None,
+            proof=Word("proof") if known["proof"].flag() else None,
+            process=Process.SECOND if second else Process.ENGINE,
+        ),
         period_ns=known["period_ns"].whole(0, values.LONGEST_NS),
+        baseline_period_ns=known["baseline_period_ns"].whole(0, values.LONGEST_NS)
+        if "baseline_period_ns" in known
+        else None,
         entry=entry,
         context=context,
         stream=stream,

@@ -12,6 +12,8 @@ from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
 WINDOW_NS = 1_000 * MS
 # A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
 _OWN_NS = STARVED_WINDOW_NS
+# One with a long period: until it has so many calls. A verdict needs three.
+_CALLS = 4
 LONGEST_WINDOW_NS = 4_000 * MS
 
 
@@ -59,7 +61,7 @@ class LazyWindows(Mapping[str, Window]):
 def long_enough(now: ProbeSnapshot, start: ProbeSnapshot) -> bool:
     """Whether the window from ``start`` to ``now`` has its full length."""
     length_ns = now.at_ns - start.at_ns
-    if length_ns < WINDOW_NS:
+    if length_ns < max(WINDOW_NS, min(_CALLS * now.period_ns if now.on else 0, LONGEST_WINDOW_NS)):
         return False
     return (
         not now.in_slots or not now.on or now.allowed_ns - start.allowed_ns >= _OWN_NS or length_ns >= LONGEST_WINDOW_NS

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from stallprobes.catalog import Placement, entries
+from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import Options
 from stallprobes.engine.resident import CallStopped
@@ -59,10 +59,10 @@ class CellRunner:
         aggressors = [probe for one in aggressor_sets for probe in one.probes]
         probes = [*(one.probe for one in victims), *aggressors]
         # Draining the primary context includes its green contexts.
-        contexts = [context for context in contexts_of(probes) if context != replace(GREEN, device=context.device)]
+        drained = [each for each in contexts_of(probes) if each.context.name != GREEN.name]
         drains = [
-            entries()["context-sync"].probe(Placement(context), name=f"drain {number}", period_ns=_DRAIN_PACE_NS)
-            for number, context in enumerate(contexts)
+            entries()["context-sync"].probe(each, name=f"drain {number}", period_ns=_DRAIN_PACE_NS)
+            for number, each in enumerate(drained)
         ]
         paced = [probe.name for probe in aggressors if virtual and entries()[probe.entry].control]
         measured = MeasuredProbes(

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.catalog import CheckPlacement, entries
+from stallprobes.catalog import CheckPlacement, Placement, entries, in_threads
 from stallprobes.catalog.host import HOST
 from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET, MatrixColumn, MatrixRow
 from stallprobes.model import MIB, Context, Probe, Role
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import ALL, OWN, parse_probe, probe_name, unknown_name_message
+from stallprobes.patterns.naming import (
+    ALL,
+    OWN,
+    by_name,
+    parse_probe,
+    parse_probes,
+    probe_name,
+    unknown_name_message,
+)
 
 # Aggressors of the primary context share one stream, so that a victim can be placed on it.
 AGGRESSORS_STREAM = "shared"
@@ -81,11 +89,11 @@ def plan(
 
     def add_victims(names: Iterable[str]) -> None:
         for name in names:
-            _add_victim(rows, _probe_of_role(name, Role.VICTIM))
+            _add_victim(rows, _probes_of_role(name, Role.VICTIM)[0])
 
     def add_aggressors(names: Iterable[str]) -> None:
         for name in names:
-            _add_aggressor_set(columns, (_probe_of_role(name, Role.AGGRESSOR),))
+            _add_aggressor_set(columns, _probes_of_role(name, Role.AGGRESSOR))
 
     add_victims(_split_names(victims, Role.VICTIM))
     add_aggressors(_split_names(aggressors, Role.AGGRESSOR))
@@ -123,11 +131,14 @@ def enables_peer_access(probe: Probe) -> bool:
     return any(op.fn == "cuCtxEnablePeerAccess" for op in probe.program.setup)
 
 
-def contexts_of(probes: Iterable[Probe]) -> list[Context]:
-    """The contexts of ``probes``, each once."""
+def contexts_of(probes: Iterable[Probe]) -> list[Placement]:
+    """The contexts of ``probes`` with their processes, each once."""
     return list(
         dict.fromkeys(
-            resource for probe in probes for resource in probe.program.resources() if isinstance(resource, Context)
+            Placement(resource, process=probe.program.process)
+            for probe in probes
+            for resource in probe.program.resources()
+            if isinstance(resource, Context)
         )
     )
 
@@ -144,8 +155,11 @@ def _split_names(names: Sequence[str], role: Role) -> list[str]:
     return found
 
 
-def _probe_of_role(name: str, role: Role) -> Probe:
-    found = _size_limited(parse_probe(name, stream=OWN if role is Role.VICTIM else AGGRESSORS_STREAM))
+def _probes_of_role(name: str, role: Role) -> list[Probe]:
+    probes = [
+        _size_limited(one) for one in parse_probes(name, stream=OWN if role is Role.VICTIM else AGGRESSORS_STREAM)
+    ]
+    found = probes[0]
     if found.role is not role:
         there = [entry.name for entry in entries().values() if entry.role is role]
         if role is Role.VICTIM and found.role is Role.HOST:
@@ -155,7 +169,7 @@ def _probe_of_role(name: str, role: Role) -> Probe:
             f'"{name}" is {other}, not {"a victim" if role is Role.VICTIM else "an aggressor"}; '
             f"there are: {', '.join(there)}"
         )
-    return found
+    return probes
 
 
 def _size_limited(probe: Probe) -> Probe:
@@ -174,16 +188,21 @@ def _row(probe: Probe, name: str) -> MatrixRow:
 
 
 def _add_aggressor_set(columns: dict[str, AggressorSet], probes: Sequence[Probe]) -> None:
-    names = tuple(probe_name(probe, stream=AGGRESSORS_STREAM) for probe in probes)
-    name = "+".join(names)
-    title = " and ".join(_title(probe) for probe in probes)
-    own = tuple(replace(probe, name=f"aggressor {name}") for name, probe in zip(names, probes, strict=True))
-    columns.setdefault(name, AggressorSet(MatrixColumn(name, title, names), own))
+    named = by_name(probes, stream=AGGRESSORS_STREAM)
+    title = " and ".join(_title(each[0], len(each)) for each in named.values())
+    own: list[Probe] = []
+    for called, each in named.items():
+        aggressor = f"aggressor {called}"
+        own += [replace(each[0], name=aggressor)] if len(each) == 1 else in_threads(each[0], len(each), aggressor)
+    name = "+".join(named)
+    columns.setdefault(name, AggressorSet(MatrixColumn(name, title, tuple(named)), tuple(own)))
 
 
-def _title(probe: Probe) -> str:
-    """The entry's title, with context and stream unless they are the default."""
+def _title(probe: Probe, threads: int) -> str:
+    """The entry's title, with context and stream unless they are the default, and the number of several threads."""
     parts = [entries()[probe.entry].title]
+    if threads > 1:
+        parts.append(f"{threads} threads")
     if probe.context not in ("primary", "none"):
         parts.append(probe.context)
     if probe.stream not in (AGGRESSORS_STREAM, "none"):

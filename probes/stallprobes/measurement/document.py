@@ -57,6 +57,7 @@ def _variant(variant: VariantResult) -> dict[str, Any]:
         "verdicts": [_verdict(verdict) for verdict in variant.verdicts],
         "blame": None if variant.blame is None else _blame(variant.blame, variant),
         "spread": _spread(variant),
+        **({} if variant.gpu_states is None else {"gpu_state": variant.gpu_states.document()}),
     }
 
 

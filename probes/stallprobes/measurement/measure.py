@@ -22,6 +22,7 @@ from stallprobes.latency.window import Window, has_run
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
+from stallprobes.measurement.gpu_state import GpuStateRecorder, GpuStates
 from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
 from stallprobes.measurement.run_clock import SETTLE_S, STEP_S, WARM_S, RunClock, RunProgress, RunStoodStill, RunStopped
 from stallprobes.measurement.run_trace import other_processes
@@ -34,6 +35,8 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
+# A verdict needs three calls.
+_IDLE_CALLS = 4
 _DRAIN_S = 2.0
 _PROOF_S = 5.0
 # Records take some 10 ms. CUPTI waits behind back-to-back pageable copies, half a second on an H200.
@@ -99,9 +102,10 @@ def run(
     traced = trace_s is not None
     settings = replace(settings, timeline=timeline or traced or settings.timeline, rings=traced or settings.rings)
     cycles = [longest_cycle(variant.probes, settings.together) for _, variant in chosen]
+    windows = [window_s(variant, seconds) for _, variant in chosen]
     plans = [_blame_plan(variant, settings.together) if blame else None for _, variant in chosen]
     others = other_processes(settings.gpu, survey) if trace_s is not None and backend == "cuda" else ()
-    clock = RunClock(cycles, plans, seconds, progress, stop, trace_s, others)
+    clock = RunClock(cycles, windows, plans, seconds, progress, stop, trace_s, others)
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for pattern, variant in chosen:
@@ -112,7 +116,7 @@ def run(
         try:
             while True:
                 try:
-                    result, new_info = _variant(pattern, variant, backend, settings, clock, results)
+                    result, new_info = _variant(pattern, variant, backend, settings, clock, results, seconds)
                     break
                 except RunStoodStill:
                     # Calls that were in flight seem to have taken as long as the suspension.
@@ -146,6 +150,7 @@ def _variant(
     options: Options,
     clock: RunClock,
     before: Sequence[VariantResult],
+    seconds: float,
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
     def without(status: str, reason: str) -> VariantResult:
         empty = VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
@@ -159,7 +164,10 @@ def _variant(
         if options.timeline:
             session.require_timeline()
         clock.started(session)
-        return replace(_measured(pattern, variant, session, clock, slots), together=options.together), info
+        with GpuStateRecorder(session, any(probe.idles for probe in variant.probes)) as recorder:
+            clock.sample = recorder.sample
+            measured = _measured(pattern, variant, session, clock, recorder, slots, window_s(variant, seconds))
+        return replace(measured, together=options.together), info
     except Unsupported as error:
         return without("unsupported", error.reason), {}
     except RunStopped:
@@ -171,21 +179,52 @@ def _variant(
             raise
         return without("invalid", error.sentence), session.info
     finally:
-        clock.tracer = None
+        clock.tracer = clock.sample = None
         session.stop()
 
 
-def _measured(pattern: str, variant: Variant, session: Session, clock: RunClock, slots: int) -> VariantResult:
-    """Measure one variant; its windows last ``slots`` times as long, so that each victim gets its time."""
+def window_s(variant: Variant, seconds: float) -> float:
+    """The length in seconds of the window of ``variant``: ``seconds``, or enough for four calls after idle times."""
+    longest_ns = max((probe.period_ns for probe in variant.probes if probe.idles), default=0)
+    return max(seconds, _IDLE_CALLS * longest_ns / 1e9)
+
+
+def _set_periods(session: Session, variant: Variant, baseline: bool) -> None:
+    """Give the probes of ``variant`` with two periods that of the baseline, or the longer one."""
+    for probe in variant.probes:
+        if probe.baseline_period_ns is not None:
+            session.set_period(probe.name, probe.baseline_period_ns if baseline else probe.period_ns)
+
+
+def _measured(
+    pattern: str,
+    variant: Variant,
+    session: Session,
+    clock: RunClock,
+    recorder: GpuStateRecorder,
+    slots: int,
+    seconds: float,
+) -> VariantResult:
+    """Measure one variant; its windows last ``slots`` times as long, so that each victim gets its time.
+
+    Probes that make their calls after long idle times have their usual period in the baselines.
+    """
     aggressors = [probe.name for probe in variant.probes if probe.role is Role.AGGRESSOR]
+    _set_periods(session, variant, baseline=True)
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
     clock.pass_time(session, WARM_S)
+    recorder.take()
     before = _baseline(session, clock, slots)
+    baseline_state = recorder.take()
+    _set_periods(session, variant, baseline=False)
     session.set_running(dict.fromkeys(aggressors, True))
     _await_aggressors(variant, session, clock)
     clock.pass_time(session, SETTLE_S)
-    windows = _windows(session, clock, clock.window_s * slots)
+    recorder.take()
+    windows = _windows(session, clock, seconds * slots)
+    window_state = recorder.take()
     session.set_running(dict.fromkeys(aggressors, False))
+    _set_periods(session, variant, baseline=True)
     baselines = [before]
     drained = _drained(variant, session, clock)
     trace, clock.tracer = None if clock.tracer is None else clock.tracer.trace(), None
@@ -216,6 +255,7 @@ def _measured(pattern: str, variant: Variant, session: Session, clock: RunClock,
         blame=blame,
         timeline=_timeline_summary(session),
         trace=trace,
+        gpu_states=None if baseline_state is None or window_state is None else GpuStates(baseline_state, window_state),
     )
 
 

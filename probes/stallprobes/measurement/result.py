@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.latency.baseline import widest
 from stallprobes.latency.ratio import Quantile
+from stallprobes.measurement.gpu_state import GpuStates
 from stallprobes.model import JUDGED_PHASES, Channel, Kind
 from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.blame import Blame
@@ -38,6 +39,7 @@ class VariantResult:
     ``together``: slots were switched off. ``blame`` is the result of the experiment that switched
     each aggressor on and off, None without one. ``timeline`` says how the timeline was recorded, None without it.
     ``trace`` is what it recorded last until the aggressors were switched off, None unless it was asked for.
+    ``gpu_states`` are the GPU's clocks beside calls that are made after long idle times, None for other variants.
     """
 
     pattern: str
@@ -54,6 +56,7 @@ class VariantResult:
     blame: Blame | None = None
     timeline: TimelineSummary | None = None
     trace: Trace | None = None
+    gpu_states: GpuStates | None = None
 
     def widest(self, quantile: Quantile) -> RunSpread | None:
         """The largest spread of a percentile among the judged phases that the host measures.

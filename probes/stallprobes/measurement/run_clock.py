@@ -37,14 +37,16 @@ class RunStoodStill(Exception):
 class RunClock:
     """Progress of a run: lets time pass in steps, between which the run can be stopped.
 
-    ``cycles`` is the number of slots of each variant, by which its measurement is longer; ``plans`` are its blame
-    experiments. ``trace_s`` is the length of the traces, None for none, ``others`` the other processes on the GPU;
-    ``tracer`` reads the trace of the present variant.
+    ``cycles`` is the number of slots of each variant, by which its measurement is longer, ``windows`` the length of its
+    window in seconds; ``plans`` are its blame experiments. ``trace_s`` is the length of the traces, None for none,
+    ``others`` the other processes on the GPU; ``tracer`` reads the trace of the present variant. ``sample`` is called
+    after each step, None for nothing.
     """
 
     def __init__(
         self,
         cycles: Sequence[int],
+        windows: Sequence[float],
         plans: Sequence[BlamePlan | None],
         seconds: float,
         progress: Callable[[RunProgress], None] | None,
@@ -54,14 +56,14 @@ class RunClock:
     ) -> None:
         self._trace_s, self._others = trace_s, others
         self.tracer: RunTracer | None = None
+        self.sample: Callable[[], None] | None = None
         self.blame = any(plan is not None for plan in plans)
-        self.window_s = seconds
         self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
         self.stopped = False
-        rests_s, measured_s = _START_S + WARM_S + 2 * SETTLE_S, self.baseline_s + self.window_s
+        rests_s = _START_S + WARM_S + 2 * SETTLE_S
         self._left = [
-            (rests_s + slots * measured_s, 0.0 if plan is None else plan.total_s)
-            for slots, plan in zip(cycles, plans, strict=True)
+            (rests_s + slots * (self.baseline_s + window_s), 0.0 if plan is None else plan.total_s)
+            for slots, window_s, plan in zip(cycles, windows, plans, strict=True)
         ]
         self._total = sum(map(sum, self._left))
         self._base = 0.0
@@ -108,6 +110,8 @@ class RunClock:
             else:
                 self.tracer.run_for(step)
             left -= step
+            if self.sample is not None:
+                self.sample()
             self._done += step
             self._report(self._text)
 

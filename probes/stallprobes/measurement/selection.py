@@ -8,7 +8,7 @@ from stallprobes.catalog import entries
 from stallprobes.errors import UnknownName
 from stallprobes.model import Kind, Needs, Probe, Role, Variant
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import ALL, parse_probe, unknown_name_message
+from stallprobes.patterns.naming import ALL, parse_probes, unknown_name_message
 
 # The name that stands for a pattern where probes are selected by name.
 PROBES = "probes"
@@ -42,7 +42,7 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
 def _probes_variant(names: Iterable[str]) -> Variant:
     probes: dict[str, Probe] = {}
     for name in names:
-        probes[name] = parse_probe(name)
+        probes |= {probe.name: probe for probe in parse_probes(name)}
     if not any(probe.role is Role.HOST for probe in probes.values()):
         probes["host"] = entries()["host"].probe()
     two = any(getattr(r, "device", 0) == 1 for probe in probes.values() for r in probe.program.resources())

@@ -11,11 +11,35 @@ from functools import cache
 from types import MappingProxyType
 
 from stallprobes.model import Pattern
-from stallprobes.patterns import default_stream, pageable, peer, readback, secondary
+from stallprobes.patterns import (
+    default_stream,
+    event_polling,
+    host_callback,
+    idle_wakeup,
+    launch_storm,
+    pageable,
+    peer,
+    readback,
+    second_process,
+    secondary,
+    vmm_churn,
+)
 
 __all__ = ["patterns"]
 
-_MODULES = (secondary, peer, pageable, readback, default_stream)
+_MODULES = (
+    secondary,
+    peer,
+    pageable,
+    readback,
+    default_stream,
+    event_polling,
+    host_callback,
+    vmm_churn,
+    launch_storm,
+    second_process,
+    idle_wakeup,
+)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallprobes.catalog import Placement, entries
+from stallprobes.catalog import Placement, entries, in_threads
 from stallprobes.catalog.host import HOST
 from stallprobes.model import GREEN, Kind, Needs, Probe, Variant
 
@@ -14,14 +14,34 @@ def probe(entry: str, placement: Placement | None = None, *, name: str | None = 
     return entries()[entry].probe(placement, name=name, size=size)
 
 
-def variant(
-    name: str, kind: Kind, title: str, probes: Sequence[Probe], *, expect: str, why: str = "", remedy: str = ""
-) -> Variant:
-    """A variant with the host control added and its needs taken from the entries and contexts of ``probes``.
+def idle_probe(entry: str, period_ns: int) -> Probe:
+    """The probe of catalogue entry ``entry`` with one call each ``period_ns``, whose baseline has its usual period."""
+    known = entries()[entry]
+    return known.probe(period_ns=period_ns, baseline_period_ns=known.period_ns)
 
-    Raises ValueError when one probe needs peer access and another must not have it.
+
+def several(entry: str, number: int) -> tuple[Probe, ...]:
+    """``number`` probes of catalogue entry ``entry``, each on a stream of its own; one has the entry's name."""
+    return (probe(entry),) if number == 1 else in_threads(probe(entry), number, entry)
+
+
+def variant(
+    name: str,
+    kind: Kind,
+    title: str,
+    probes: Sequence[Probe],
+    *,
+    expect: str,
+    why: str = "",
+    remedy: str = "",
+    host: Probe | None = None,
+) -> Variant:
+    """A variant with the host control ``host`` added, by default the usual one.
+
+    Its needs are those of the entries and contexts of ``probes``. Raises ValueError when one probe needs peer access
+    and another must not have it.
     """
-    return Variant(name, kind, title, (*probes, probe(HOST)), expect, why, remedy, _needs(probes))
+    return Variant(name, kind, title, (*probes, host or probe(HOST)), expect, why, remedy, _needs(probes))
 
 
 def _needs(probes: Sequence[Probe]) -> Needs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallprobes.catalog import Placement
 from stallprobes.catalog.streams import gated_copy_placement
-from stallprobes.model import Kind, Pattern
+from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, variant
 
 _LAUNCH = probe("launch-then-open", Placement())
@@ -19,6 +19,7 @@ PATTERN = Pattern(
     "meanwhile. A launch on any stream of the context needs that lock. Here the event occurs only after the launch, so "
     "neither call can proceed.",
     remedy="Use pinned memory for the copy, or copy on a non-blocking stream of its own.",
+    symptom=Symptom.HANG,
     reported="A PyTorch user with NCCL: an asynchronous all_reduce, its wait() on the default stream, and a tensor "
     "printed on that stream, while another thread launches the kernel that the all_reduce needs to complete.",
     variants=(

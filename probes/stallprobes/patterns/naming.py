@@ -1,20 +1,31 @@
-"""Names of placed probes, ``ENTRY@CONTEXT/STREAM``; context and stream are optional."""
+"""Names of placed probes, ``ENTRY-xTHREADS@CONTEXT/STREAM``; threads, context and stream are optional.
+
+``launch-burst-x16`` are 16 probes of the entry ``launch-burst``, each with a thread and resources of its own.
+"""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
+from stallprobes.catalog import SECOND_PROCESS, Placement, entries, in_threads, on_null_stream, on_shared_stream
 from stallprobes.errors import UnknownName
-from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe
+from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe, Process, Role
 from stallprobes.patterns import patterns
 
 ALL = "all"
 OWN = "own"
 
 _LONGEST_LIST = 20
-CONTEXTS = {context.name: context for context in (PRIMARY, SECONDARY, THIRD, GREEN)}
+# More threads than most machines have cores for would measure the host.
+MOST_THREADS = 16
+_THREADS = re.compile(r"(?P<entry>[^@/]+)-x(?P<threads>[0-9]+)(?P<place>[@/].*)?")
+CONTEXTS = {
+    **{context.name: Placement(context) for context in (PRIMARY, SECONDARY, THIRD, GREEN)},
+    SECOND_PROCESS: Placement(PRIMARY, process=Process.SECOND),
+}
 STREAMS = {OWN: Placement, "null": on_null_stream, "shared": on_shared_stream}
 
 
@@ -31,9 +42,50 @@ def parse_probe(name: str, *, stream: str = OWN, size: int | None = None, as_nam
         raise UnknownName(unknown_name_message("context", context, CONTEXTS))
     if named_stream and named_stream not in STREAMS:
         raise UnknownName(unknown_name_message("stream", named_stream, STREAMS))
-    placement = STREAMS[named_stream or stream](CONTEXTS[context or PRIMARY.name])
+    where = CONTEXTS[context or PRIMARY.name]
+    placement = replace(STREAMS[named_stream or stream](where.context), process=where.process)
     found = entries()[entry]
     return found.probe(placement, name=as_name or name, size=size if found.size else None)
+
+
+def parse_probes(name: str, *, stream: str = OWN, size: int | None = None) -> tuple[Probe, ...]:
+    """The probes called ``name``, one for each of its threads; other than that as ``parse_probe``. Raises UnknownName.
+
+    Several are called ``NAME 1``, ``NAME 2`` and so on.
+    """
+    found = _THREADS.fullmatch(name)
+    if found is None or name.partition("/")[0].partition("@")[0] in entries():
+        return (parse_probe(name, stream=stream, size=size),)
+    threads = int(found["threads"])
+    one = parse_probe(found["entry"] + (found["place"] or ""), stream=stream, size=size)
+    if one.role is not Role.AGGRESSOR:
+        raise UnknownName(f'"{found["entry"]}" is no aggressor: only aggressors run in several threads')
+    if not 2 <= threads <= MOST_THREADS:
+        raise UnknownName(f'"{name}" asks for {threads} threads: 2 to {MOST_THREADS} are possible')
+    return in_threads(one, threads, name)
+
+
+def entry_name(name: str) -> str:
+    """The catalogue entry of the probe or probes called ``name``."""
+    entry = name.partition("/")[0].partition("@")[0]
+    found = _THREADS.fullmatch(entry)
+    return entry if entry in entries() or found is None else found["entry"]
+
+
+def by_name(probes: Iterable[Probe], *, stream: str = OWN) -> dict[str, list[Probe]]:
+    """``probes`` by their shortest names, where ``stream`` is the default stream.
+
+    Those that differ in their threads only are together, by a name with their number.
+    """
+    found: dict[str, list[Probe]] = {}
+    for probe in probes:
+        found.setdefault(probe_name(probe, stream=stream), []).append(probe)
+    return {name if len(each) == 1 else _with_threads(name, len(each)): each for name, each in found.items()}
+
+
+def _with_threads(name: str, threads: int) -> str:
+    entry = re.split("[@/]", name, maxsplit=1)[0]
+    return f"{entry}-x{threads}{name[len(entry) :]}"
 
 
 def probe_name(probe: Probe, *, stream: str = OWN) -> str:

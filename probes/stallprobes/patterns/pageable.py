@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallprobes.catalog import Placement, on_null_stream, on_shared_stream
-from stallprobes.model import Kind, Pattern, Variant
+from stallprobes.model import Kind, Pattern, Symptom, Variant
 from stallprobes.patterns._build import probe, variant
 
 _PLACEMENTS: dict[str, tuple[Placement, Placement, str]] = {
@@ -66,6 +66,7 @@ PATTERN = Pattern(
     "lock, and at times the context's, until the copy is complete. A launch that needs the lock waits. The lock is not "
     "fair, so a thread that copies without a pause can keep other threads out.",
     remedy="Use pinned memory for the copies, and a non-blocking stream for each thread instead of the default stream.",
+    symptom=Symptom.SLOW_LAUNCHES,
     reported="A PyTorch user with two threads, one copying a 256 MB tensor to new CPU memory, one computing on 1024 "
     "elements: in Nsight Systems the second thread is in cudaLaunchKernel while the first one copies.",
     variants=tuple(_variant(copy, stream) for copy in _COPIES for stream in _PLACEMENTS),

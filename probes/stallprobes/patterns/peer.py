@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallprobes.model import Kind, Pattern
+from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, variant
 
 PATTERN = Pattern(
@@ -16,6 +16,7 @@ PATTERN = Pattern(
     remedy="Enable peer access where the machine supports it. Otherwise submit peer copies only to streams with no "
     "pending work, or relay them through pinned memory: D2H on the source's stream, H2D on a stream of the "
     "destination GPU, in chunks tied by events. A relay with both halves on one stream stalls like the staged copy.",
+    symptom=Symptom.WAITING_COPIES,
     reported="A user with four RTX 3090, Linux 5.15 and CUDA 12.2. Enabling peer access locked up the kernel, so that "
     "every copy is staged.",
     variants=(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallprobes.model import Kind, Pattern
+from stallprobes.model import Kind, Pattern, ReportedLatency, Symptom
 from stallprobes.patterns._build import probe, variant
 
 PATTERN = Pattern(
@@ -16,6 +16,13 @@ PATTERN = Pattern(
     "once, where the value is needed. Exclude first calls from a measurement.",
     reported="A CUDA.jl user with a Tesla V100-PCIE-32GB, driver 535.183.1, CUDA 11.8: 61 % of a profile in 200 "
     "cudaMemcpyAsync calls that norm and normalize! made.",
+    symptom=Symptom.WAITING_COPIES,
+    latency=ReportedLatency(
+        gpu="Tesla V100-PCIE-32GB",
+        figure="cudaMemcpyAsync of one scalar: on the GPU, and inside the call",
+        baseline_ns=1_900,
+        stalled_ns=4_950_000,
+    ),
     variants=(
         variant(
             "first-call",

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from stallprobes.catalog import Placement
-from stallprobes.model import GREEN, MIB, PRIMARY, SECONDARY, THIRD, Context, Kind, Pattern, Probe
+from stallprobes.model import (
+    GREEN,
+    MIB,
+    PRIMARY,
+    SECONDARY,
+    THIRD,
+    Context,
+    Kind,
+    Pattern,
+    Probe,
+    ReportedLatency,
+    Symptom,
+)
 from stallprobes.patterns._build import probe, variant
 
 
@@ -28,6 +40,14 @@ PATTERN = Pattern(
     "PREFER_OVERLAP_WITH_COMPUTE do not help.",
     reported="A user with a Tesla V100-PCIE-32GB, driver 580.159.03, CUDA 12.6. In Nsight Systems the copy started "
     "1.5 µs after the API call returned in the primary context, and 2.26 ms after it in a secondary one.",
+    symptom=Symptom.WAITING_COPIES,
+    latency=ReportedLatency(
+        gpu="Tesla V100-PCIE-32GB",
+        figure="from the call's return to the start on the GPU",
+        baseline_ns=1_600,
+        stalled_ns=2_260_000,
+        remedy_ns=1_500,
+    ),
     variants=(
         variant(
             "secondary-alone",

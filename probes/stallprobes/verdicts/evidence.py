@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,6 +101,11 @@ class Evidence:
         return max(STALLED * usual, usual + (ALONE_TAIL_NS if alone else TAIL_NS))
 
     @property
+    def idling(self) -> bool:
+        """Whether the calls of the window were made after longer idle times than those of the baseline."""
+        return self.probe.is_idle_at(self.window.period_ns)
+
+    @property
     def in_flight_op(self) -> str | None:
         """The op of the call in flight, None without one."""
         flight = self.window.in_flight
@@ -114,3 +120,20 @@ class Evidence:
         half_seconds = window.duration_ns / STARVED_WINDOW_NS
         due = STARVED_WINDOW_NS / window.period_ns
         return window.iterations < STARVED_CALLS * half_seconds and due > 2 * STARVED_CALLS
+
+
+@dataclass(frozen=True)
+class EvidenceByRole:
+    """The evidence on all probes that ran at the same time, by role.
+
+    ``others`` are the other processes on the GPU, None if NVML does not know them.
+    """
+
+    aggressors: Sequence[Evidence]
+    victims: Sequence[Evidence]
+    host: Evidence | None
+    others: tuple[str, ...] | None = None
+
+    def alone(self, one: Evidence) -> bool:
+        """Whether ``one`` ran as in its baseline: without an aggressor, and not after longer idle times."""
+        return not self.aggressors and not one.idling

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from stallprobes.catalog import UNKNOWN_CAUSE, explanation
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
 from stallprobes.model import JUDGED_PHASES, Channel, Phase, Role, Source
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.change_over import change_overs
-from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS, Evidence
+from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS, Evidence, EvidenceByRole
+from stallprobes.verdicts.explanations import after_idle, explained, host_noise, while_running
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
-from stallprobes.verdicts.verdict import Proof, Verdict
+from stallprobes.verdicts.verdict import Verdict
 
 # The tail counts when at least this share of the calls, and this many, lie above three times the baseline's p99.
 TAIL_SHARE = 0.01
@@ -44,19 +44,6 @@ DRIFT_REMEDY = "Measure again, for longer."
 _Z90 = 1.282
 
 _CALL = Channel(Phase.CALL)
-
-
-@dataclass(frozen=True)
-class EvidenceByRole:
-    """The evidence on all probes that ran at the same time, by role.
-
-    ``others`` are the other processes on the GPU, None if NVML does not know them.
-    """
-
-    aggressors: Sequence[Evidence]
-    victims: Sequence[Evidence]
-    host: Evidence | None
-    others: tuple[str, ...] | None = None
 
 
 def judge(evidence: Sequence[Evidence], others: tuple[str, ...] | None = None) -> tuple[Verdict, ...]:
@@ -105,7 +92,7 @@ def _victim(one: Evidence, by_role: EvidenceByRole) -> list[Verdict]:
         if verdict is not None:
             found.append(verdict)
     found = without_starts_of_waits(found)
-    if not found and not by_role.aggressors:
+    if not found and by_role.alone(one):
         unsteady = _unsteady(one)
         found = [] if unsteady is None else [unsteady]
     return found or [_quiet(one)]
@@ -125,10 +112,10 @@ def _starved(one: Evidence, by_role: EvidenceByRole) -> Verdict:
     head = f"{one.probe.title}: {'starved, ' if starved else ''}{returned}{waiting}{before}"
     kind = VerdictKind.STARVED if starved else VerdictKind.STALLED
     if one.probe.role is Role.HOST or (by_role.host is not None and _host_paused(by_role.host, one)):
-        kind, explained = VerdictKind.HOST, _host_noise(one)
+        kind, reason = VerdictKind.HOST, host_noise(one)
     else:
-        explained = _explanation(one, by_role)
-        head += _while_running(by_role.aggressors)
+        reason = explained(one, by_role)
+        head += while_running(by_role.aggressors)
     return Verdict(
         probe=one.probe.name,
         phase=Phase.CALL,
@@ -138,9 +125,9 @@ def _starved(one: Evidence, by_role: EvidenceByRole) -> Verdict:
         ratio=None if flight is None or not baseline_ns else flight.age_ns / baseline_ns,
         kind=kind,
         head=f"{head}.",
-        cause=explained.why,
-        remedy=explained.remedy,
-        proof=explained.proof,
+        cause=reason.why,
+        remedy=reason.remedy,
+        proof=reason.proof,
     )
 
 
@@ -168,7 +155,7 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
     the baseline has too became the usual one. Without an aggressor a stall takes the excess of a tail, and nothing is
     slower.
     """
-    alone = not by_role.aggressors
+    alone = by_role.alone(one)
     now, slower_ns, tail_ns = (
         one.now(channel),
         one.slower_ns(channel),
@@ -252,10 +239,10 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
     change, baseline_ns, ratio = reported_change(one, figure)
     head = f"{one.probe.title}: {figure.channel.in_sentence} {figure.quantile} {change}{gpu_clause(one, figure)}"
     if one.probe.role is Role.HOST or _pauses_explain(one, figure) or _host_explains(by_role, one, figure):
-        kind, explained = VerdictKind.HOST, _host_noise(one)
+        kind, reason = VerdictKind.HOST, host_noise(one)
     else:
-        explained = _explanation(one, by_role)
-        head += _while_running(by_role.aggressors)
+        reason = explained(one, by_role, figure.channel.phase)
+        head += after_idle(one) + while_running(by_role.aggressors)
     return Verdict(
         probe=one.probe.name,
         phase=figure.channel.phase,
@@ -265,13 +252,13 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
         ratio=ratio,
         kind=kind,
         head=f"{head}.",
-        cause=explained.why,
-        remedy=explained.remedy,
-        proof=explained.proof,
+        cause=reason.why,
+        remedy=reason.remedy,
+        proof=reason.proof,
         range_ns=None if one.variation is None else one.variation.range_ns(figure.channel, figure.quantile),
         detectable=None
         if ratio is None
-        else _detectable(one, figure.channel, figure.quantile, alone=not by_role.aggressors),
+        else _detectable(one, figure.channel, figure.quantile, alone=by_role.alone(one)),
     )
 
 
@@ -323,23 +310,6 @@ def _host_paused(host: Evidence, one: Evidence) -> bool:
     return one.variation is not None and longest_ns >= HOST_SHARE * flight.age_ns
 
 
-@dataclass(frozen=True)
-class _Explained:
-    why: str
-    remedy: str
-    proof: Proof = Proof.NONE
-
-
-def _host_noise(one: Evidence) -> _Explained:
-    control = one.probe.role is Role.HOST
-    return _Explained(
-        "It makes no CUDA call: the machine was slower, not the driver."
-        if control
-        else "The host control, which makes no CUDA call, slowed down at the same time.",
-        "Look for other load on this machine, or measure again.",
-    )
-
-
 def _quiet(one: Evidence) -> Verdict:
     channel = next(iter(_judged_channels(one)), _CALL)
     now_ns = (one.now(channel) or Histogram.empty()).percentile(50)
@@ -386,8 +356,8 @@ def _host_time(one: Evidence) -> list[Verdict]:
             continue
         others = {name: histogram.percentile(50) or 0.0 for name, histogram in device.items() if name != label}
         longest = max(others, key=lambda name: others[name], default=None)
-        explained = sum(others.values()) >= HIDDEN_SHARE * (host_ns - gpu_ns)
-        if explained and longest is not None:
+        is_gpu_time = sum(others.values()) >= HIDDEN_SHARE * (host_ns - gpu_ns)
+        if is_gpu_time and longest is not None:
             why = (
                 f"The host time is the wait for the GPU work before it: {longest} takes {duration_ns(others[longest])}."
             )
@@ -405,7 +375,7 @@ def _host_time(one: Evidence) -> list[Verdict]:
                 baseline_ns=gpu_ns,
                 now_ns=host_ns,
                 ratio=host_ns / max(gpu_ns, 1.0),
-                kind=VerdictKind.GPU_TIME if explained else VerdictKind.OVERHEAD,
+                kind=VerdictKind.GPU_TIME if is_gpu_time else VerdictKind.OVERHEAD,
                 head=f"{one.probe.title}: {label} takes {duration_ns(host_ns)} on the host, "
                 f"{duration_ns(gpu_ns)} on the GPU.",
                 cause=why,
@@ -413,32 +383,3 @@ def _host_time(one: Evidence) -> list[Verdict]:
             )
         )
     return found
-
-
-def _explanation(one: Evidence, by_role: EvidenceByRole) -> _Explained:
-    if not by_role.aggressors:
-        return _without_aggressor(by_role.others)
-    known = explanation(
-        one.probe, [other.probe for other in by_role.aggressors], [other.probe for other in by_role.victims]
-    )
-    return _Explained(known.why, known.remedy, Proof.NONE if known is UNKNOWN_CAUSE else Proof.RULE)
-
-
-def _without_aggressor(others: tuple[str, ...] | None) -> _Explained:
-    """The explanation of a stall without an aggressor, from the other processes that NVML lists."""
-    if others is None:
-        known = "The other processes on this GPU are not known."
-        remedy = "Look for another process that uses this GPU, for example with nvidia-smi."
-    elif not others:
-        known = "NVML lists no other process on this GPU."
-        remedy = "Look for messages of the driver at this time (dmesg), and record the screen if it happens again."
-    else:
-        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-        known = f"NVML lists another process on this GPU: {others[0]}{more}."
-        remedy = "Stop the other process, or measure on another GPU."
-    return _Explained(f"No aggressor ran. {known}", remedy)
-
-
-def _while_running(aggressors: Sequence[Evidence]) -> str:
-    titles = " and ".join(f"“{one.probe.title}”" for one in aggressors)
-    return f" while {titles} {'run' if len(aggressors) > 1 else 'runs'}" if aggressors else ""

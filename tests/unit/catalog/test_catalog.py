@@ -56,6 +56,14 @@ def test_every_kind_of_hardware_has_a_label() -> None:
         ("launch/shared", "d2h-pinned-large/shared", "runs in order"),
         ("peer-copy", "peer-copy-behind-kernel", "between two GPUs"),
         ("d2d@secondary", "module-load", "Loading code"),
+        ("launch", "spin@second-process", "Each process"),
+        ("h2d-pinned", "spin@second-process", "Each process"),
+        ("launch@second-process", "spin", "Each process"),
+        ("launch@second-process", "spin@second-process", None),
+        ("d2h-pinned", "spin@second-process", None),
+        ("d2h-pinned", "d2h-pinned-large@second-process", "one copy engine"),
+        ("launch", "alloc-free@second-process", None),
+        ("launch/null", "d2h-pageable-warm@second-process/null", "in every context"),
     ],
 )
 def test_cause_by_context_stream_and_hardware(victim: str, aggressor: str, words: str | None) -> None:

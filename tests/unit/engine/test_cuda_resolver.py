@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from stallprobes.catalog import entries
+from stallprobes.engine import loop
 from stallprobes.engine.backend import Options
-from stallprobes.engine.cuda.api import OUT_OF_MEMORY, Api, CudaError, setup_error
+from stallprobes.engine.cuda.api import DEVICE_UNAVAILABLE, OUT_OF_MEMORY, Api, CudaError, setup_error
 from stallprobes.engine.cuda.devices import Contexts, CudaDevice
+from stallprobes.engine.cuda.memory_structs import memory_struct
 from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
+from stallprobes.engine.op_table import compile_program
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import (
     GREEN,
@@ -24,6 +28,9 @@ from stallprobes.model import (
     Event,
     Kernel,
     KernelArgs,
+    Load,
+    MemoryStruct,
+    MemoryStructKind,
     Op,
     Space,
     Stream,
@@ -72,6 +79,9 @@ def resolver(api: FakeApi, options: Options | None = None, gpus: int = 1) -> Cud
 
 
 def test_too_little_gpu_memory_is_unsupported_with_what_it_was_for() -> None:
+    exclusive = setup_error(CudaError("cuDevicePrimaryCtxRetain", DEVICE_UNAVAILABLE, "unavailable"), "the context")
+    assert isinstance(exclusive, Unsupported)
+    assert "exclusive-process mode" in exclusive.reason
     full = resolver(FakeApi(refuse={"cuMemAlloc": OUT_OF_MEMORY}))
     with pytest.raises(Unsupported, match="too little GPU memory for buffer source"):
         full.value(Buffer("source", Space.DEVICE, MIB))
@@ -122,6 +132,22 @@ def test_events_are_timed_only_where_asked() -> None:
     assert api.named("cuEventCreate") == [(2,), (0,)]
 
 
+def test_a_thread_sleeps_for_a_blocking_event() -> None:
+    api = FakeApi()
+    made = resolver(api)
+    made.value(Event("blocking", blocking=True))
+    made.value(Event("both", timing=True, blocking=True))
+    assert api.named("cuEventCreate") == [(3,), (1,)]
+
+
+@pytest.mark.parametrize(("target", "query"), [(Event("end"), "cuEventQuery"), (Stream("own"), "cuStreamQuery")])
+def test_a_poll_calls_the_query_of_its_target(target: Event | Stream, query: str) -> None:
+    api = FakeApi(missing=(query,))
+    with pytest.raises(Unsupported, match=query):
+        resolver(api).lower(Op("native:poll", (target, 5, MS)))
+    assert resolver(FakeApi()).lower(Op("native:poll", (target, 5, MS))) == (77, target, 5, MS)
+
+
 def test_a_launch_has_the_c_arguments_and_a_spin_its_cycles() -> None:
     made = resolver(FakeApi())
     stream, started = Stream("own"), Word("started", mapped=True)
@@ -155,6 +181,61 @@ def test_a_batch_copy_carries_its_flag() -> None:
     assert isinstance(attributes, int)
     assert ctypes.c_uint64.from_address(sizes).value == MIB
     assert list((ctypes.c_int32 * 6).from_address(attributes)) == [1, 0, 0, 0, 0, 1]
+
+
+class Attributes:
+    """The device attributes that a made-up driver knows, each by its name."""
+
+    class CUdevice_attribute:
+        CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = "mapping"
+        CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = "pools"
+
+
+class MappingApi(FakeApi):
+    """A made-up driver of a GPU that has one of the two features."""
+
+    driver = Attributes
+
+    def __init__(self, feature: str) -> None:
+        super().__init__()
+        self.feature = feature
+
+    def call(self, function: str, *args: object) -> Any:
+        if function == "cuDeviceGetAttribute":
+            return int(args[0] == self.feature)
+        return super().call(function, *args)
+
+
+@pytest.mark.parametrize(
+    ("kind", "feature", "words"),
+    [
+        (MemoryStructKind.ALLOCATION, "mapping", "no virtual memory management"),
+        (MemoryStructKind.ACCESS, "mapping", "no virtual memory management"),
+        (MemoryStructKind.POOL, "pools", "no memory pools"),
+    ],
+)
+def test_memory_is_named_on_a_gpu_that_can_map_it(kind: MemoryStructKind, feature: str, words: str) -> None:
+    known = resolver(MappingApi(feature))
+    at, made = known.value(MemoryStruct(kind)), memory_struct(kind, GPU.ordinal)
+    assert ctypes.string_at(at, ctypes.sizeof(made)) == bytes(made)
+    with pytest.raises(Unsupported, match=words):
+        resolver(MappingApi("neither")).value(MemoryStruct(kind))
+
+
+@pytest.mark.parametrize("entry", ["map-unmap", "map-unmap-pieces", "create-release"])
+def test_mapping_calls_have_the_c_arguments(entry: str) -> None:
+    """cuMemCreate(handle, size, properties, flags), cuMemMap(address, size, offset, handle, flags), and so on."""
+    made = resolver(MappingApi("mapping"))
+    program = entries()[entry].probe().program
+    table = compile_program(program, made)
+    for row, op in zip(table.ops, program.ops, strict=True):
+        loads = {number for number, arg in enumerate(op.args) if isinstance(arg, Load)}
+        assert {number for number in range(len(op.args)) if row[loop.COL_LOAD_MASK] & (1 << number)} == loads
+        assert len(op.args) == {"cuMemCreate": 4, "cuMemMap": 5, "cuMemSetAccess": 4, "cuMemUnmap": 2}.get(op.fn, 1)
+    assert {row[loop.COL_A0 + 1] for row in table.ops if row[loop.COL_LOAD_MASK] == 1 and row[loop.COL_A0 + 1]} <= {
+        64 * MIB,
+        4 * MIB,
+    }
 
 
 def test_mapped_words_begin_at_zero_and_lie_apart() -> None:

@@ -22,7 +22,7 @@ from stallprobes.model import Channel, Op, Phase
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 
 # What a scripted call raises would only be printed.
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 
 
 def one_op(*durations: int, period_ns: int = MS) -> ProbeSnapshot:

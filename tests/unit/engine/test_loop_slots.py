@@ -16,7 +16,7 @@ from stallprobes.model import Channel, Op, Phase
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 SLOT = 10 * MS
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 
 
 class SlottedStage(Stage):

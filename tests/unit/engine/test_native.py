@@ -109,6 +109,41 @@ def test_work_takes_time_in_proportion_to_its_iterations() -> None:
     assert call("work", 0) == 0
 
 
+def queries(*codes: int) -> tuple[object, int, list[int]]:
+    """A query that returns ``codes``, the last one again and again: what must stay alive, its address, its handles."""
+    asked: list[int] = []
+
+    def query(handle: int, *_: int) -> int:
+        asked.append(handle)
+        return codes[min(len(asked), len(codes)) - 1]
+
+    made = SHAPE(query)
+    return made, int(ctypes.cast(made, ctypes.c_void_p).value or 0), asked
+
+
+@pytest.mark.parametrize("step_ns", [0, MS])
+def test_a_poll_queries_until_the_work_is_complete(step_ns: int) -> None:
+    keep, query, asked = queries(native.NOT_READY, native.NOT_READY, 0)
+    assert call("poll", query, 77, step_ns, 60_000 * MS) == 0
+    assert asked == [77, 77, 77]
+    assert keep is not None
+
+
+def test_a_poll_returns_any_other_code_at_once() -> None:
+    keep, query, asked = queries(700)
+    assert call("poll", query, 5, 0, 60_000 * MS) == 700
+    assert (asked, keep is not None) == ([5], True)
+
+
+@pytest.mark.parametrize("step_ns", [0, MS, 60_000 * MS])
+def test_a_poll_gives_up_after_its_time(step_ns: int) -> None:
+    keep, query, asked = queries(native.NOT_READY)
+    since = time.monotonic_ns()
+    assert call("poll", query, 5, step_ns, 20 * MS) == native.NOT_READY
+    assert time.monotonic_ns() - since >= 20 * MS
+    assert (bool(asked), keep is not None) == (True, True)
+
+
 def test_nothing_returns_at_once() -> None:
     assert call("nothing") == 0
 
@@ -138,6 +173,48 @@ def test_a_gate_that_nobody_opens_opens_itself_and_counts_it() -> None:
     call("gate", data)
     assert time.monotonic_ns() - since >= 30 * MS
     assert (word[0], forced[0], len(keep)) == (1, 6, 3)
+
+
+def test_spinning_takes_its_time_on_the_cpu() -> None:
+    since, used = time.monotonic_ns(), time.thread_time()
+    assert call("spin", 20 * MS) == 0
+    assert time.monotonic_ns() - since >= 20 * MS
+    assert time.thread_time() - used > 0
+
+
+def test_a_busy_host_function_counts_after_its_time() -> None:
+    calls, at = words(41)
+    keep, data = words(at, 0, 10 * MS)
+    since = time.monotonic_ns()
+    call("busy", data)
+    assert time.monotonic_ns() - since >= 10 * MS
+    assert (calls[0], len(keep)) == (42, 3)
+
+
+def test_a_mutex_is_taken_once() -> None:
+    mutex, at = words(0)
+    assert call("lock", at, 60_000 * MS) == 0
+    assert mutex[0] == 1
+    assert call("lock", at, 5 * MS) == 1
+    assert call("store", at, 0) == 0
+    assert call("lock", at, 0) == 0
+
+
+def test_a_host_function_waits_for_the_mutex_and_releases_it() -> None:
+    mutex, at = words(1)
+    forced, forced_at = words(0)
+    keep, data = words(at, forced_at, 60_000 * MS)
+    threading.Timer(0.05, lambda: mutex.__setitem__(0, 0)).start()
+    call("mutex", data)
+    assert (mutex[0], forced[0], len(keep)) == (0, 0, 3)
+
+
+def test_a_host_function_gives_a_mutex_up_and_leaves_it_to_its_holder() -> None:
+    mutex, at = words(1)
+    forced, forced_at = words(2)
+    keep, data = words(at, forced_at, 5 * MS)
+    call("mutex", data)
+    assert (mutex[0], forced[0], len(keep)) == (1, 3, 3)
 
 
 def test_a_helper_or_function_that_is_not_there_is_a_key_error() -> None:

@@ -197,6 +197,18 @@ def test_a_watchdog_that_was_asked_for_goes_before_the_programs() -> None:
     assert read(data + 16) == 5
 
 
+def test_a_watchdog_ends_what_waits_and_shortens_no_work() -> None:
+    memory = HostMemory()
+    resolver = HostResolver(memory, watchdog_ns=5)
+    words = {name: Word(name) for name in ("gate", "mutex", "busy")}
+    data = {name: resolver.value(HostFunction(name, word, Word("forced"), 1_000_000)) for name, word in words.items()}
+    assert {name: read(at + 16) for name, at in data.items()} == {"gate": 5, "mutex": 5, "busy": 1_000_000}
+    for word in words.values():
+        write(memory.word(word), 7)
+    memory.open_gates()
+    assert {name: read(memory.word(word)) for name, word in words.items()} == {"gate": 1, "mutex": 0, "busy": 7}
+
+
 def test_words_are_written_and_read_with_their_sign() -> None:
     address = HostMemory().word(Word("w"))
     write(address, -3)

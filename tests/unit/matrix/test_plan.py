@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.catalog import entries
+from stallprobes.catalog import CheckPlacement, Placement, entries
 from stallprobes.catalog.host import HOST
 from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET
-from stallprobes.matrix.plan import plan
-from stallprobes.model import MIB, Buffer, Role, Space
+from stallprobes.matrix.plan import contexts_of, plan
+from stallprobes.model import MIB, Buffer, Process, Role, Space
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import parse_probe, probe_name
 
@@ -179,3 +179,16 @@ def test_a_probe_says_the_name_it_was_made_by(name: str) -> None:
 
 def test_every_entry_of_the_catalogue_can_be_named() -> None:
     assert all(parse_probe(name).entry == name for name in entries())
+
+
+def test_a_column_may_be_in_the_second_process_and_is_drained_there() -> None:
+    name = CheckPlacement("second-process").probe_name("spin")
+    assert name == "spin@second-process"
+    found = plan(["launch"], [name])
+    (spin,) = found.aggressor_sets[-1].probes
+    assert (spin.program.process, found.columns[-1].title) == (
+        Process.SECOND,
+        "spin kernel · 16 blocks · second-process",
+    )
+    places = contexts_of([*(one.probe for one in found.victims), spin])
+    assert places == [Placement(), Placement(process=Process.SECOND)]

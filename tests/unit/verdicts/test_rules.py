@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
@@ -299,3 +301,38 @@ def test_a_thread_that_often_lost_its_cpu_while_polling_explains_a_tail_and_no_m
     assert kind(late, 2) == "stalled"
     assert kind(late, 0) == "stalled"
     assert kind(Histogram.of([300_000] * 1000), 100) == "stalled"
+
+
+def after_idle(entry: str, now_ns: int, baseline_ns: int, channel: Channel = CALL) -> Evidence:
+    """Four calls, one a second, of a probe whose baseline has one each millisecond."""
+    of = entries()[entry].probe(period_ns=SECOND, baseline_period_ns=1_000_000)
+    return seen(of, Histogram.of([now_ns] * 4), spread(baseline_ns), spread(baseline_ns), channel=channel)
+
+
+def test_what_is_slow_after_idle_times_is_slower_than_its_baseline_and_not_the_machines_variation() -> None:
+    wait = verdict_on("launch", after_idle("launch", 400_000, 5_000, WAIT), after_idle("host", 5_000, 5_000))
+    assert (wait.kind, wait.proof) == ("stalled", "rule")
+    assert "after 1.00 s without a call" in wait.head
+    assert "clocks" in wait.cause
+    call = verdict_on("launch", after_idle("launch", 8_000, 4_000), after_idle("host", 5_000, 5_000))
+    assert (call.kind, call.phase) == ("slower", Phase.CALL)
+    assert "on the host" in call.cause
+
+
+def test_the_hosts_own_wake_up_is_not_blamed_on_the_gpu() -> None:
+    slow_host = after_idle("host", 60_000, 5_000)
+    launch = verdict_on("launch", after_idle("launch", 70_000, 5_000, WAIT), slow_host)
+    assert launch.kind == "host"
+    assert "after the same idle time" in launch.cause
+    control = verdict_on("host", slow_host)
+    assert control.kind == "host"
+    assert "not the GPU" in control.cause
+    assert "idle states of the CPU" in control.remedy
+
+
+def test_in_its_baselines_period_such_a_probe_is_judged_like_any_other() -> None:
+    of = entries()["launch"].probe(period_ns=SECOND, baseline_period_ns=1_000_000)
+    slow = seen(of, spread(9_000), spread(5_000), channel=CALL)
+    in_series = replace(slow, window=replace(slow.window, period_ns=1_000_000))
+    assert not in_series.idling
+    assert verdict_on("launch", in_series).kind == "unsteady"

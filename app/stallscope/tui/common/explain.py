@@ -124,13 +124,18 @@ def stalls_of(probe_set: ProbeSet, probe: Probe) -> list[Pattern]:
     if probe.role is Role.HOST:
         return []
     disturbs = probe.role is Role.AGGRESSOR
-    others = {other.entry for other in probe_set.probes if (other.role is Role.AGGRESSOR) != disturbs}
+    others = {_place(other) for other in probe_set.probes if (other.role is Role.AGGRESSOR) != disturbs}
     found = []
     for pattern in patterns().values():
-        stalls = ({one.entry for one in v.probes} for v in pattern.variants if v.kind is Kind.STALL)
-        if any(probe.entry in names and names & others for names in stalls):
+        stalls = ({_place(one) for one in v.probes} for v in pattern.variants if v.kind is Kind.STALL)
+        if any(_place(probe) in places and places & others for places in stalls):
             found.append(pattern)
     return found
+
+
+def _place(probe: Probe) -> tuple[str, str]:
+    """The entry of ``probe`` with its context: the same pair stalls in one context, or in two."""
+    return probe.entry, probe.context
 
 
 def next_language(shown: Sequence[Pattern], language: CodeLanguage) -> CodeLanguage:

@@ -195,8 +195,8 @@ class ActionScreen(Screen[bool]):
             key = key_label(keys_of(action, self.settings.keys))
             yield SystemCommand(f"{action.title} ({key})", action.description, partial(self.run_action, action.call))
 
-    def if_sharing_allowed(self, then: Callable[[], None]) -> None:
-        """Call ``then``, after a confirmation where other processes compute on the GPU."""
+    def if_sharing_allowed(self, then: Callable[[], None], otherwise: Callable[[], None] = lambda: None) -> None:
+        """Call ``then``, after a confirmation where other processes compute on the GPU; ``otherwise`` without it."""
         live = self.live
         others = () if live is None else live.disturbed_processes()
         if live is None or not others:
@@ -208,6 +208,8 @@ class ActionScreen(Screen[bool]):
             if yes:
                 live.sharing_allowed = True
                 then()
+            else:
+                otherwise()
 
         question = f"Other processes use this GPU: {', '.join(others)}. Disturb them?"
         self.app.push_screen(Ask(question), answered)

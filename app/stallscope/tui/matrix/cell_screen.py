@@ -12,6 +12,7 @@ from textual.containers import Vertical, VerticalScroll
 from stallprobes.catalog import entries
 from stallprobes.matrix.matrix import PHASES
 from stallprobes.model import Channel
+from stallprobes.patterns.naming import entry_name
 from stallprobes.units import duration
 from stallscope.tui.common.dialog import Dialog, section
 from stallscope.tui.common.histograms import Histograms
@@ -93,7 +94,7 @@ def explanation(matrix_view: MatrixView, key: Key) -> PrintableText:
     _append_percentiles(text, matrix_view, key)
     _append_measurement(text, matrix_view, key)
     row, column = matrix_view.matrix.row(key[0]), matrix_view.matrix.column(key[1])
-    for name in dict.fromkeys((row.entry, *(_entry(name) for name in column.aggressors))):
+    for name in dict.fromkeys((row.entry, *(entry_name(name) for name in column.aggressors))):
         entry = entries().get(name)
         if entry is not None:
             section(text, entry.title, entry.what)
@@ -134,8 +135,3 @@ def _append_measurement(text: PrintableText, matrix_view: MatrixView, key: Key) 
         f"{duration(cell.seconds * 1e6)} in total; "
         "baseline just before and after each.",
     )
-
-
-def _entry(name: str) -> str:
-    """The catalog entry in ``ENTRY@CONTEXT/STREAM``."""
-    return name.partition("/")[0].partition("@")[0]

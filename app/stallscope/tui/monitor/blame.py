@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -189,7 +190,8 @@ class BlamePlanDialog(Dialog[bool]):
 
     def text(self) -> str:
         """The states, their number and the time."""
-        titles = ", ".join(probe.title for probe in self.aggressors)
+        threads = Counter(probe.title for probe in self.aggressors)
+        titles = ", ".join(title + (f" in {count} threads" if count > 1 else "") for title, count in threads.items())
         several = ", each alone, each off with the others on" if len(self.aggressors) > 1 else ""
         return (
             f"Blame: which aggressor is the cause?\n\nAggressors: {titles}.\n\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SECTIONS = (
+SECTIONS: tuple[tuple[str, str], ...] = (
     (
         "States",
         "quiet: as fast as the baseline. slower: at least 1.5 times the baseline and beyond its spread, for 1.2 s, "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stallprobes.engine.backend import Options
+from stallprobes.live.observation import ProbeSet
 from stallprobes.machine import gpus
 
 
@@ -13,7 +14,8 @@ from stallprobes.machine import gpus
 class EngineRequest:
     """The command line's choice: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU.
 
-    With ``together``, victims of different contexts run at the same time instead of in slots.
+    With ``together``, victims of different contexts run at the same time instead of in slots. ``first`` are the probes
+    at the start, by default those of the monitor.
     """
 
     gpu: str | None = None
@@ -22,6 +24,7 @@ class EngineRequest:
     sim_set: Mapping[str, str] = field(default_factory=dict)
     allow_shared: bool = False
     together: bool = False
+    first: ProbeSet | None = None
 
 
 @dataclass(frozen=True)

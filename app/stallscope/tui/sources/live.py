@@ -28,6 +28,7 @@ from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.model import Probe, Role
 from stallscope.tui import probe_sets
 from stallscope.tui.sources.engine_request import EngineRequest, EngineTarget
+from stallscope.tui.sources.idle_periods import IdlePeriods
 from stallscope.tui.sources.live_timeline import LiveTimeline
 from stallscope.tui.sources.own_processes import OwnProcesses
 
@@ -67,6 +68,7 @@ class LiveSource:
         # Probes that were switched, by name; and the states that the engine has.
         self._switches: dict[str, bool] = {}
         self._applied: dict[str, bool] = {}
+        self._periods = IdlePeriods(())
         self._own_processes = OwnProcesses()
         self._waiting: frozenset[str] = frozenset()
         # Aggressors stay off while the program is suspended.
@@ -156,7 +158,10 @@ class LiveSource:
             self._switches[name] = False
 
     def update_engine(self, baseline_missing: bool) -> None:
-        """Apply the switches to the engine; aggressors stay off while ``baseline_missing``."""
+        """Apply the switches to the engine.
+
+        While ``baseline_missing`` aggressors stay off, and probes whose baseline has another period have that one.
+        """
         probe_set, session = self._current
         if session is None or self._status[0] != EngineCondition.READY or session is self._experiment:
             return
@@ -173,6 +178,7 @@ class LiveSource:
             with contextlib.suppress(KeyError):
                 session.set_running(changed)
                 self._applied.update(changed)
+        self._periods.switch(session, not baseline_missing)
 
     def suspend(self) -> None:
         """Switch the aggressors off at once, until ``resume``."""
@@ -208,10 +214,10 @@ class LiveSource:
         return self._switches.get(probe.name, probe.role is not Role.AGGRESSOR)
 
     def set_period(self, name: str, period_ns: int) -> None:
-        """Set the time between the calls of a probe."""
+        """Set the time between the calls of a probe; of one whose baseline has another period, that after it."""
         session = self._current[1]
         if session is not None:
-            session.set_period(name, period_ns)
+            self._periods.change(session, name, period_ns)
 
     def load(self, probe_set: ProbeSet, switches: Mapping[str, bool]) -> None:
         """Stop the engine and start one for ``probe_set``.
@@ -294,7 +300,8 @@ class LiveSource:
 
     def _start(self, gpu: str | None) -> None:
         """Select a GPU, and start an engine there."""
-        base = self._current[0] if self._current[0].probes else ProbeSet("default", probe_sets.default_probes(), CUDA)
+        first = self.request.first or ProbeSet("default", probe_sets.default_probes(), CUDA)
+        base = self._current[0] if self._current[0].probes else first
         if self.request.sim is not None:
             self._start_engine(_simulated(base, None), {})
             return
@@ -308,12 +315,12 @@ class LiveSource:
                 return
             self._start_engine(_simulated(base, str(error)), {})
             return
-        first = self._selected[0]
+        selected = self._selected[0]
         details = (f"driver {self._survey.driver_version or 'n/a'}", f"CUDA {self._survey.driver.cuda_version_text}")
-        if self._telemetry is None or self._telemetry.uuid != first.uuid:
+        if self._telemetry is None or self._telemetry.uuid != selected.uuid:
             if self._telemetry is not None:
                 self._telemetry.stop()
-            self._telemetry = Telemetry(first.uuid)
+            self._telemetry = Telemetry(selected.uuid)
             self._telemetry.start()
         self._start_engine(replace(base, backend=CUDA, details=details, why_simulated=None), {})
 
@@ -327,6 +334,7 @@ class LiveSource:
             previous.stop()
         self._current, self._waiting = (probe_set, None), frozenset()
         self._switches, self._applied = switches, {}
+        self._periods = IdlePeriods(probe_set.probes)
         self._set_status(EngineCondition.STARTING, "creating contexts, streams and buffers")
         if probe_set.backend == CUDA and self._survey is not None:
             needed = probe_sets.gpus_needed(probe_set)
@@ -350,11 +358,12 @@ class LiveSource:
                 # A name on the command line is wrong (a profile), which no key can repair.
                 self.fatal = (error.exit_code, error.sentence)
         else:
-            self._own_processes.add_engine(session.engine_pid)
+            self._own_processes.add(session.process_ids)
             # Victims start here and not at the screen's next update.
             self._applied = {
                 probe.name: self._switched_on(probe) and probe.role is not Role.AGGRESSOR for probe in probe_set.probes
             }
+            self._periods.apply(session)
             session.set_running(self._applied)
             self._current = (_with_simulated_details(probe_set, info), session)
             self._set_status(EngineCondition.READY)
@@ -413,7 +422,7 @@ class LiveSource:
         if self._telemetry is None:
             return ()
         return self._own_processes.others(
-            self._telemetry.snapshot().processes, None if session is None else session.engine_pid
+            self._telemetry.snapshot().processes, () if session is None else session.process_ids
         )
 
 

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from stallprobes.machine.gpus import GpuProcess
 
 
 class OwnProcesses:
-    """This process, its children and the engines that it has started."""
+    """This process, the engines that it has started, and their second processes."""
 
     def __init__(self) -> None:
-        self._engine_pids: set[int] = set()
+        self._pids = {os.getpid()}
 
-    def add_engine(self, pid: int | None) -> None:
-        """Add an engine; None for one that has ended already."""
-        self._engine_pids.add(pid or 0)
+    def add(self, pids: Iterable[int]) -> None:
+        """Add the processes of a session."""
+        self._pids.update(pids)
 
-    def others(self, known: Sequence[GpuProcess], engine_pid: int | None) -> tuple[str, ...]:
+    def others(self, known: Sequence[GpuProcess], session_pids: Sequence[int]) -> tuple[str, ...]:
         """Name and process id of each process of ``known`` that is not one of these.
 
-        ``engine_pid`` is that of the engine that runs, None without one.
+        ``session_pids`` are those of the session that runs, empty without one.
         """
         # NVML's list is seconds old, so it may contain an engine that has ended.
-        # The engines of a check are children of this process too.
-        self._engine_pids.update(one.pid for one in known if _parent(one.pid) == os.getpid())
-        own = {os.getpid(), *self._engine_pids}
-        others = [one for one in known if one.pid not in own]
-        # In a container NVML has other process ids: the engine is then one of the processes without a name.
-        if engine_pid is not None and not any(one.pid in own for one in known):
-            nameless = next((one for one in others if one.name == "?"), None)
-            if nameless is not None:
+        # The engines of a check are children of this process too, and their second processes are children of these.
+        for one in known:
+            parent = _parent(one.pid)
+            if os.getpid() in (parent, None if parent is None else _parent(parent)):
+                self._pids.add(one.pid)
+        others = [one for one in known if one.pid not in self._pids]
+        # In a container NVML has other process ids: the session's are then among the processes without a name.
+        if not any(one.pid in self._pids for one in known):
+            for nameless in [one for one in others if one.name == "?"][: len(session_pids)]:
                 others.remove(nameless)
         return tuple(f"{one.name} (pid {one.pid})" for one in others)
 

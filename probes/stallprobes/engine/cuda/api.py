@@ -17,6 +17,8 @@ CUDA_12_8 = 12_080
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 OUT_OF_MEMORY = 2
+# CUDA_ERROR_DEVICE_UNAVAILABLE: among other reasons, the GPU admits one process at a time (CUDA driver API, CUresult).
+DEVICE_UNAVAILABLE = 46
 # Sticky errors: afterwards every call in the context returns the same error (CUDA driver API, CUresult).
 STICKY_ERRORS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 
@@ -104,7 +106,9 @@ class Api:
 
 
 def setup_error(error: CudaError, what: str) -> Unsupported | BackendError:
-    """The exception for a failed setup call: Unsupported for out of memory, else BackendError."""
+    """The exception for a failed setup call: Unsupported for what this GPU cannot give now, else BackendError."""
     if error.code == OUT_OF_MEMORY:
         return Unsupported(f"too little GPU memory for {what}")
+    if error.code == DEVICE_UNAVAILABLE:
+        return Unsupported(f"the GPU is unavailable for {what}: in exclusive-process mode it admits one process")
     return BackendError(EXIT_ENGINE, f"{what} could not be created: {error}")

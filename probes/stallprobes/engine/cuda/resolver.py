@@ -14,6 +14,7 @@ from stallprobes.engine import native
 from stallprobes.engine.backend import Options
 from stallprobes.engine.cuda.api import Api, CudaError, setup_error
 from stallprobes.engine.cuda.devices import Contexts
+from stallprobes.engine.cuda.memory_structs import memory_struct
 from stallprobes.engine.cuda.nvml_calls import NvmlCalls
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory
 from stallprobes.engine.host_resolver import HostResolver
@@ -30,6 +31,8 @@ from stallprobes.model import (
     Image,
     Kernel,
     KernelArgs,
+    MemoryStruct,
+    MemoryStructKind,
     Op,
     Resource,
     Space,
@@ -39,12 +42,20 @@ from stallprobes.model import (
 )
 
 _HOST_ALLOC_PORTABLE_MAPPED = 0x01 | 0x02
+_EVENT_BLOCKING_SYNC = 0x01
 _EVENT_DISABLE_TIMING = 0x02
 _STREAM_NON_BLOCKING = 0x01
 _MAPPED_WORDS = 512
 _ORDER_STREAM = 1
 _LOCATION_NONE = 0
 _PREFER_OVERLAP = 1
+# What the GPU must have for each kind of structure: the device attribute, and its name in a message.
+_MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
+_NEEDED = {
+    MemoryStructKind.ALLOCATION: _MAPPING,
+    MemoryStructKind.ACCESS: _MAPPING,
+    MemoryStructKind.POOL: ("MEMORY_POOLS", "memory pools"),
+}
 
 
 def ptx() -> bytes:
@@ -172,6 +183,8 @@ class CudaResolver:
                 return int(self._shared.contexts.device(index).handle)
             case Image():
                 return self._shared.image()
+            case MemoryStruct(kind, index):
+                return self._memory_struct(kind, index)
             case Stream(kind=StreamKind.NULL):
                 self._shared.contexts.handle(resource.context)
                 return 0
@@ -192,6 +205,9 @@ class CudaResolver:
                 return (target, grid, 1, 1, threads, 1, 1, 0, stream, params, 0)
             case "cuLaunchHostFunc", (Stream() as stream, HostFunction(name) as function):
                 return (stream, native.address(name), self.value(function))
+            case "native:poll", (Event() | Stream() as target, int(step_ns), int(timeout_ns)):
+                query = "cuEventQuery" if isinstance(target, Event) else "cuStreamQuery"
+                return (self._api.address(query), target, step_ns, timeout_ns)
             case "cuMemcpyBatchAsync", (Buffer() as to, Buffer() as source, int(size), CopyAttributes() as how, stream):
                 cells = self._int_array(self.value(to), self.value(source), size, 0, 0)
                 to_, source_, size_, index_, failed_ = (cells + 8 * number for number in range(5))
@@ -233,8 +249,9 @@ class CudaResolver:
                 case Stream(kind=kind):
                     flags = _STREAM_NON_BLOCKING if kind is StreamKind.NON_BLOCKING else 0
                     return self._keep(self._api.call("cuStreamCreate", flags))
-                case Event(timing=timing):
-                    return self._keep(self._api.call("cuEventCreate", 0 if timing else _EVENT_DISABLE_TIMING))
+                case Event(timing=timing, blocking=blocking):
+                    flags = (0 if timing else _EVENT_DISABLE_TIMING) | (_EVENT_BLOCKING_SYNC if blocking else 0)
+                    return self._keep(self._api.call("cuEventCreate", flags))
                 case Graph():
                     return self._graph(resource)
         except CudaError as error:
@@ -274,6 +291,17 @@ class CudaResolver:
         if not graph.instantiated:
             return int(template)
         return self._keep(self._api.call("cuGraphInstantiate", template, 0))
+
+    def _memory_struct(self, kind: MemoryStructKind, index: int) -> int:
+        """The address of a structure that names memory of GPU number ``index``. Raises Unsupported."""
+        gpu = self._shared.contexts.device(index)
+        attribute, what = _NEEDED[kind]
+        number = getattr(self._api.driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{attribute}_SUPPORTED")
+        if not int(self._api.call("cuDeviceGetAttribute", number, gpu.handle)):
+            raise Unsupported(f"{gpu.name} has no {what}")
+        made = memory_struct(kind, gpu.ordinal)
+        self._shared.keep.append(made)
+        return ctypes.addressof(made)
 
     def _attributes(self, wanted: CopyAttributes) -> int:
         """The address of a CUmemcpyAttributes: access order, two locations of two ints each, flags."""

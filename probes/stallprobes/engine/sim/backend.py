@@ -157,7 +157,7 @@ class SimBackend:
     def switch_timeline(self, on: bool) -> None:
         """Switch the timeline, which takes effect at once."""
         if self._timeline is not None and self._machine is not None:
-            self._timeline.switch(on, self._prepared().clock, self._machine.gpu_contexts)
+            self._timeline.switch(on, self._prepared().clock, self._machine.engine_contexts)
 
     def timeline(self) -> TimelineStatus | None:
         """The state of the timeline."""

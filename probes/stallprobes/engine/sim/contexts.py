@@ -29,6 +29,7 @@ def create(host: HostThread, into: HostWord, _flags: int, device: int) -> Call:
     if device >= len(simulation.gpus):
         return INVALID_VALUE
     context = GpuContext(host.clock, f"made {next(_numbers)}", simulation.gpus[device], simulation.wakeup)
+    context.queue.traced = host.context is None or host.context.queue.traced
     yield from _work(host, context, host.call_ns("cuCtxCreate"))
     into.put(context)
     host.contexts.append(context)

@@ -8,13 +8,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from stallprobes.engine.sim.clock import Clock
-from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, GraphicsTiming, UncontendedEngine
+from stallprobes.engine.sim.clock import NEVER, Clock
+from stallprobes.engine.sim.engines import (
+    CopyEngine,
+    GraphicsEngine,
+    GraphicsTiming,
+    HostFunctionThread,
+    UncontendedEngine,
+)
 from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopies
 from stallprobes.engine.sim.locks import BargingLock, FairLock, WakeupLatency
 from stallprobes.engine.sim.profile import Profile
 from stallprobes.engine.sim.sampling import LatencyDistribution
-from stallprobes.model import Space, StreamKind
+from stallprobes.model import HostFunction, Space, StreamKind
 
 US = 1_000
 
@@ -73,9 +79,10 @@ class Storage:
 
 
 @dataclass(eq=False)
-class Gate:
-    """Arguments of the native host function ``gate``: its word, its counter of timeouts, and its timeout in ns."""
+class BoundHostFunction:
+    """A native host function with its word, its counter of timeouts, and its timeout in ns."""
 
+    function: HostFunction
     word: HostWord
     forced: HostWord
     timeout_ns: int
@@ -83,10 +90,11 @@ class Gate:
 
 @dataclass(eq=False)
 class EventHandle:
-    """A CUDA event; ``job`` is the job of its last record."""
+    """A CUDA event; ``job`` is the job of its last record. ``blocking``: a thread that waits for it sleeps."""
 
     timing: bool
     job: Job | None = None
+    blocking: bool = False
 
 
 @dataclass(eq=False)
@@ -128,15 +136,26 @@ class Slowdowns:
     ``parts``: those that may be in effect now; without any, none is.
     """
 
-    __slots__ = ("_clock", "parts")
+    __slots__ = ("_clock", "_polling", "_threads", "parts")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.parts: list[_Slowdown] = []
+        # The number of threads that poll now, and their part.
+        self._threads = 0
+        self._polling: _Slowdown | None = None
 
     def add(self, factor: float, until: int) -> None:
         """Make calls take ``factor`` times as long until the time ``until`` (ns)."""
         self.parts.append(_Slowdown(factor, until))
+
+    def add_polling(self, threads: int, share: float) -> None:
+        """Let ``threads`` more threads poll, or fewer; each makes calls take longer by ``share`` of their time."""
+        self.parts = [part for part in self.parts if part is not self._polling]
+        self._threads += threads
+        self._polling = _Slowdown(1 + share * self._threads, NEVER) if share and self._threads else None
+        if self._polling is not None:
+            self.parts.append(self._polling)
 
     @property
     def factor(self) -> float:
@@ -170,6 +189,8 @@ class SimGpu:
                 restore_ns=us(parameters.restore_us),
                 yield_ns=us(parameters.yield_us),
                 threads=threads,
+                wakeup_ns=us(parameters.wakeup_us),
+                wakeup_after_ns=round(1e6 * parameters.wakeup_ms),
             ),
         )
         self.threads = threads
@@ -240,6 +261,7 @@ class GpuContext:
         self.lock: FairLock = self.locks.submission
         self.queue: ContextQueue = ContextQueue(name) if within is None else within.queue
         self.slowdowns: Slowdowns = Slowdowns(clock) if within is None else within.slowdowns
+        self.callbacks: HostFunctionThread = HostFunctionThread(clock) if within is None else within.callbacks
         if within is None:
             gpu.graphics.add_context(self.queue)
         self.peers: set[GpuContext] = set()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stallprobes.engine.sim.clock import NEVER, Clock
+from stallprobes.engine.sim.clock import NEVER, Clock, Process, Wait
 from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopy
 
 
@@ -26,6 +27,9 @@ class GraphicsTiming:
 
     A context switch in the middle of kernels takes ``save_ns`` plus ``save_ns_per_thread`` for each running thread
     plus ``restore_ns``; the change-over from an idle context takes ``yield_ns``, whether it was idle for long or not.
+    After an idle time of ``wakeup_after_ns`` or longer a kernel starts ``wakeup_ns`` later, after a shorter one in
+    proportion. That the delay grows so is a guess; it is 0 unless a profile or ``--sim-set`` says otherwise, since no
+    recorded machine shows it.
     """
 
     timeslice_ns: int
@@ -34,6 +38,8 @@ class GraphicsTiming:
     restore_ns: int
     yield_ns: int
     threads: int
+    wakeup_ns: int = 0
+    wakeup_after_ns: int = 1_000_000_000
 
 
 class GraphicsEngine:
@@ -120,6 +126,8 @@ class GraphicsEngine:
     def _start(self, job: Job, ready: int) -> None:
         available, busy_until = self._available, self._busy_until
         start = available if available > ready else ready
+        if self._timing.wakeup_ns and start > busy_until:
+            start += round(self._timing.wakeup_ns * min((start - busy_until) / self._timing.wakeup_after_ns, 1))
         if job.start == NEVER:
             job.set_start(start)
         self._running.append(job)
@@ -306,6 +314,49 @@ class HostExecutor:
         """Start the job at ``ready`` (ns)."""
         job.set_start(ready)
         self._begin(job, ready)
+
+
+class HostFunctionThread:
+    """The driver's thread that calls the host functions of a context, one after the other.
+
+    CUDA's documentation says that host functions without a mandated order, as in independent streams, may be
+    serialized; that they are is a guess. A launch on another stream waits for none: on an H200 it returned in
+    microseconds beside a host function that waited.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: deque[tuple[Job, int, Callable[[], Wait]]] = deque()
+        self._running = False
+
+    def add(self, job: Job, ready: int, call: Callable[[], Wait]) -> None:
+        """Accept a job that may start at ``ready`` (ns) and lasts as long as the waits of ``call``."""
+        self._waiting.append((job, ready, call))
+        if not self._running:
+            self._running = True
+            self._clock.process(self._run())
+
+    def _run(self) -> Process:
+        clock = self._clock
+        while self._waiting:
+            job, ready, call = self._waiting.popleft()
+            yield from clock.wait(max(ready - clock.now, 0))
+            job.set_start(clock.now)
+            yield from call()
+            job.set_end(clock.now)
+        self._running = False
+
+
+class HostFunctionEngine:
+    """Executes one job on ``thread``: the waits of ``call``."""
+
+    def __init__(self, thread: HostFunctionThread, call: Callable[[], Wait]) -> None:
+        self._thread = thread
+        self._call = call
+
+    def enqueue(self, job: Job, ready: int) -> None:
+        """Let the thread execute the job, at ``ready`` (ns) at the earliest."""
+        self._thread.add(job, ready, self._call)
 
 
 class StagedPeerEngine:

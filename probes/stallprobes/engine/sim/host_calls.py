@@ -12,6 +12,8 @@ from stallprobes.model import Space
 
 _MIB = 1 << 20
 _TIMED_OUT = 1
+# A native helper looks at its word each 20 us.
+LOCK_STEP_NS = 20_000
 _HEAVY_NS = 50_000
 _NVML = "nvml:"
 
@@ -59,6 +61,28 @@ def wait(host: HostThread, word: HostWord, value: int, timeout_ns: int) -> Call:
     while word.value < value and host.clock.now < deadline and not host.simulation.quit:
         yield from host.wait_for_word(word, deadline)
     return SUCCESS if word.value >= value else _TIMED_OUT
+
+
+@call("native:lock")
+def lock(host: HostThread, word: HostWord, timeout_ns: int) -> Call:
+    """(word, timeout ns): takes the mutex; 1 after the timeout."""
+    clock = host.clock
+    yield from clock.wait(host.base_ns("native:store"))
+    began = clock.now
+    while word.value != 0 and clock.now < began + timeout_ns and not host.simulation.quit:
+        yield from host.wait_for_word(word, began + timeout_ns)
+        yield from clock.wait(-(clock.now - began) % LOCK_STEP_NS)
+    if word.value != 0:
+        return _TIMED_OUT
+    word.put(1)
+    return SUCCESS
+
+
+@call("native:spin")
+def spin(host: HostThread, ns: int) -> Call:
+    """(ns)."""
+    yield from host.clock.wait(ns)
+    return SUCCESS
 
 
 @call("native:sleep")

@@ -256,6 +256,24 @@ class HostThread:
                 late += job.staging.delay_ns(self.clock.now, self)
         return late
 
+    def wait_at_most(self, jobs: list[Job], until: int) -> Process:
+        """Wait until the last of ``jobs`` is done, at most until ``until`` (ns)."""
+        clock = self.clock
+        changed = clock.event()
+        waiting = True
+
+        def wake() -> None:
+            nonlocal waiting
+            if waiting and (clock.now >= until or all(job.end <= clock.now for job in jobs)):
+                waiting = False
+                changed.succeed()
+
+        clock.call_at(until, lambda _: wake())
+        for job in jobs:
+            job.on_end(wake)
+        if waiting:
+            yield changed
+
     def wait_for_word(self, word: Any, until: int) -> Process:
         """Wait until another thread stores into ``word``, at most until ``until`` (ns)."""
         clock = self.clock

@@ -26,13 +26,14 @@ class ContextQueue:
     """The kernels of one context that wait for the graphics engine; a green context shares its primary context's.
 
     ``pending``: jobs that have not started, with the time from which each may start (ns). ``preempted``: jobs that
-    were taken off the engine.
+    were taken off the engine. ``traced``: the timeline records its work; CUPTI does so for the engine's own process.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.pending: deque[tuple[Job, int]] = deque()
         self.preempted: list[Job] = []
+        self.traced = True
 
     @property
     def has_work(self) -> bool:

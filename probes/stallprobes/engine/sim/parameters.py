@@ -51,6 +51,10 @@ class EngineParameters:
     new_context_pieces: int = parameter("short pieces of work before it")
     piece_us: float = parameter("duration of a short piece of the driver's own work, such as loading a module")
     queue: int = parameter("launches that may be pending in a stream", above=0)
+    wakeup_us: float = parameter(
+        "additional time until a kernel starts on a GPU that was idle for wakeup_ms", default=0.0
+    )
+    wakeup_ms: float = parameter("that idle time; a shorter one adds less", above=0, default=1000.0)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,10 @@ class MemoryParameters:
     unregister_us_per_mib: float = parameter("cuMemHostUnregister")
     pin_tail_us: float = parameter("end of a call that pins or unpins memory, after the locks are released")
     unmap_us_per_mib: float = parameter("munmap of touched pages")
+    create_us_per_mib: float = parameter("cuMemCreate", default=0)
+    access_us_per_mib: float = parameter("cuMemSetAccess", default=0)
+    gpu_unmap_us_per_mib: float = parameter("cuMemUnmap", default=0)
+    release_us_per_mib: float = parameter("cuMemRelease", default=0)
 
 
 @dataclass(frozen=True)
@@ -137,6 +145,7 @@ class SlowdownParameters:
     fresh: float = parameter("during staging to untouched memory", above=0)
     upload: float = parameter("during staging from pageable memory", above=0)
     unmap: float = parameter("while touched pages are freed", above=0)
+    poll: float = parameter("additional share of a call's time for each thread that polls without a pause", default=0)
 
 
 @dataclass(frozen=True)

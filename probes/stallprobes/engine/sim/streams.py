@@ -1,17 +1,15 @@
-"""Calls on streams, events and host functions."""
+"""Calls on streams and events."""
 
 from __future__ import annotations
 
-from stallprobes.engine.sim.clock import Call, Wait
-from stallprobes.engine.sim.device import EventHandle, Gate, HostWord, SimStream, us
-from stallprobes.engine.sim.engines import HostExecutor
+from stallprobes.engine.sim.clock import Call
+from stallprobes.engine.sim.device import EventHandle, HostWord, SimStream, us
 from stallprobes.engine.sim.host_thread import INVALID_HANDLE, NOT_READY, SUCCESS, HostThread, call, latency_only
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import StreamKind
 
 _NON_BLOCKING = 1
-_GATE_STEP_NS = 20_000
 
 
 @call("cuStreamSynchronize")
@@ -108,10 +106,48 @@ def query(host: HostThread, event: EventHandle) -> Call:
 def synchronize_event(host: HostThread, event: EventHandle) -> Call:
     """(event)."""
     if event.job is not None and event.job.end > host.clock.now:
-        yield from host.wait_for_jobs([event.job])
+        if event.blocking:
+            yield from host.wait_for_job(event.job)
+            yield from host.clock.wait(host.sample_ns(host.simulation.wakeup.asleep))
+        else:
+            yield from host.wait_for_jobs([event.job])
     else:
         yield from host.clock.wait(host.call_ns("cuEventQuery"))
     return SUCCESS
+
+
+@call("native:poll")
+def poll(host: HostThread, target: EventHandle | SimStream, step_ns: int, timeout_ns: int) -> Call:
+    """(event or stream, ns between two queries, timeout ns): queries until the work is complete.
+
+    A query takes no lock: on an H200 the queries beside calls that hold a context's locks for milliseconds keep their
+    time. Threads that query without a pause may still make the calls of others longer, in proportion to their number.
+    """
+    clock, gpu = host.clock, None if host.context is None else host.context.gpu
+    name = "cuEventQuery" if isinstance(target, EventHandle) else "cuStreamQuery"
+    began = clock.now
+    jobs = _unfinished(host, target)
+    if jobs:
+        query_ns = host.call_ns(f"pending {name}")
+        period_ns = query_ns + (step_ns + host.sample_ns(host.simulation.timer) if step_ns else 0)
+        share = 0.0 if step_ns else host.simulation.profile.drag.poll
+        if gpu is not None:
+            gpu.slowdowns.add_polling(1, share)
+        yield from host.wait_at_most(jobs, began + timeout_ns)
+        if gpu is not None:
+            gpu.slowdowns.add_polling(-1, share)
+        # The query that is being made, or the sleep, ends first.
+        yield from clock.wait(-(clock.now - began) % period_ns)
+        if _unfinished(host, target):
+            return NOT_READY
+    yield from clock.wait(host.call_ns(name))
+    return NOT_READY if _unfinished(host, target) else SUCCESS
+
+
+def _unfinished(host: HostThread, target: EventHandle | SimStream) -> list[Job]:
+    if isinstance(target, SimStream):
+        return target.unfinished()
+    return [target.job] if target.job is not None and target.job.end > host.clock.now else []
 
 
 @call("cuStreamWaitEvent")
@@ -133,28 +169,3 @@ def elapsed(host: HostThread, into: HostWord, begin: EventHandle, end: EventHand
         return NOT_READY
     into.put((end.job.end - begin.job.end) / 1e6)
     return SUCCESS
-
-
-@call("cuLaunchHostFunc")
-def launch_host_function(host: HostThread, stream: SimStream, gate: Gate) -> Call:
-    """(stream, gate). A thread of the driver calls the host function in stream order."""
-    yield from host.submit_call(host.call_ns("cuLaunchHostFunc"), stream)
-    clock = host.clock
-    lead = us(host.simulation.profile.locks.callback_us)
-    stream.submit(Job(clock, HostExecutor(lambda job, _: clock.process(_gate(host, gate, job))), 0, lead, lead))
-    return SUCCESS
-
-
-def _gate(host: HostThread, gate: Gate, job: Job) -> Wait:
-    """The native gate: polls its word every 20 us and opens by itself after its timeout."""
-    clock = host.clock
-    yield from clock.wait(max(job.start - clock.now, 0))
-    began = clock.now
-    deadline = began + gate.timeout_ns
-    while gate.word.value == 0 and clock.now < deadline and not host.simulation.quit:
-        yield from host.wait_for_word(gate.word, deadline)
-        yield from clock.wait(-(clock.now - began) % _GATE_STEP_NS)
-    if gate.word.value == 0:
-        gate.forced.add(1)
-        gate.word.put(1)
-    job.set_end(clock.now)

@@ -258,7 +258,7 @@ class SimTimeline:
         words[COLLECTED_NS] = now
 
     def _submitted(self, stream: SimStream, job: Job) -> None:
-        if job.what not in WORK_KINDS:
+        if job.what not in WORK_KINDS or not stream.context.queue.traced:
             return
         thread = self._threads.get(self._clock.active_process)
         if thread is not None and thread.call is not None:
@@ -268,9 +268,10 @@ class SimTimeline:
         def switched(old: ContextQueue | None, left: int, new: ContextQueue, got: int) -> None:
             if old is new:
                 return
-            if old is not None:
+            if old is not None and old.traced:
                 self._switches.append((left, index, old, SwitchOperation.END))
-            self._switches.append((got, index, new, SwitchOperation.START))
+            if new.traced:
+                self._switches.append((got, index, new, SwitchOperation.START))
 
         return switched
 

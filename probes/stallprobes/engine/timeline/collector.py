@@ -326,14 +326,14 @@ class Collector:
         self, numbers: dict[StreamUse, tuple[int, int]], shared: set[tuple[int, int]]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         threads = self._threads()
-        index = {probe.name: number for number, probe in enumerate(self._probes)}
+        own = {probe.name: probe for probe in self._probes}
         most = max((len(probe.program.ops) for probe in self._probes), default=1)
         tracks = np.zeros((max(len(numbers), 1), tables.TRACK_WORDS), dtype=np.int64)
         ops = np.zeros((max(len(numbers), 1), most, tables.OP_WORDS), dtype=np.int64)
         ops[:, :, tables.ROW_START :] = -1
         for row, table, (use, (context, stream)) in zip(tracks, ops, numbers.items(), strict=False):
-            probe, part = self._probes[index[use.probe]], self._board[use.probe]
-            row[tables.TRACK_PROBE] = index[use.probe]
+            probe, part = own[use.probe], self._board[use.probe]
+            row[tables.TRACK_PROBE] = self._board.layout.names.index(use.probe)
             row[[tables.TRACK_CONTEXT, tables.TRACK_STREAM]] = context, stream
             row[tables.TRACK_DEPTH] = depth(probe.program, use.stream)
             row[tables.TRACK_THREAD] = threads.get(use.probe, -1) if (context, stream) in shared else 0

@@ -1,0 +1,139 @@
+"""The command ``demo``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stallscope.cli import completers, diagnostics, gpu_choice, options, output_files
+from stallscope.cli.command import CliCommand
+from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.options import SimulationOptions
+from stallscope.cli.stdout import Output
+
+if TYPE_CHECKING:
+    from stallprobes.live.demo_outcome import DemoResult
+    from stallprobes.live.demo_plan import PatternPlan
+
+SECONDS = 8.0
+
+
+@click.command("demo", cls=CliCommand)
+@click.option(
+    "--pattern",
+    "names",
+    multiple=True,
+    shell_complete=completers.patterns,
+    metavar="NAME",
+    help="Show only this pattern; repeatable, in this order.",
+)
+@options.seconds(SECONDS, "Time per step, from when its probes run.")
+@click.option("--loop", is_flag=True, help="Begin again after the table at the end, until you quit.")
+@options.gpu()
+@click.option(
+    "--record",
+    type=options.OUTPUT_FILE,
+    shell_complete=completers.files,
+    metavar="FILE",
+    help="Record the measurements to FILE.",
+)
+@options.json("stallscope.demo/1")
+@options.allow_shared
+@options.together
+@options.simulation
+@options.ascii_only
+def command(
+    names: tuple[str, ...],
+    seconds: float,
+    loop: bool,
+    gpu: str | None,
+    record: Path | None,
+    as_json: bool,
+    allow_shared: bool,
+    together: bool,
+    simulation: SimulationOptions,
+    ascii_only: bool,
+) -> None:
+    """Show all patterns on the screen, one after the other: quiet, the stall, the remedy. It needs no key.
+
+    A caption says what runs and what to look at. Keys: right and left for the next and the previous step, p to pause,
+    q to quit. Patterns that this machine does not support are skipped. At the end a table shows what was found here
+    beside what the reporters found; it is also written to stdout.
+
+    Without a usable GPU, the demo uses a simulated GPU and says so.
+
+    \b
+    Examples:
+      stallscope demo
+      stallscope demo --sim --pattern secondary-context-d2d --seconds 5
+      stallscope demo --loop
+    """
+    from stallscope.cli import screen
+    from stallscope.tui.demo.tour import DemoTour
+
+    plans = _plans(names)
+    options.reject_two_gpus(gpu, simulation)
+    session = replace(simulation.session_options(), together=together)
+    # Before the question about other processes.
+    screen.load_settings(ascii_only)
+    if record is not None:
+        output_files.require_new_file("--record", record)
+    if simulation.profile is None and not allow_shared:
+        allow_shared = _confirm_shared(gpu, max(variant.needs.gpus for plan in plans for variant in plan.stalls))
+    tour = DemoTour(plans, seconds, loop)
+    code = screen.run_live(gpu, session, allow_shared, record, ascii_only, tour)
+    _write_results(tour.result, as_json)
+    if tour.problem and not code:
+        raise CommandError(ExitCode.FAILED, tour.problem)
+    diagnostics.exit_process(code)
+
+
+def _plans(names: Sequence[str]) -> tuple[PatternPlan, ...]:
+    """The plans of the patterns called ``names``, by default of all. Raises CommandError for an unknown name."""
+    from stallprobes.live import demo_plan
+    from stallprobes.patterns import patterns
+
+    known = patterns()
+    for name in names:
+        if name not in known:
+            from stallprobes.patterns.naming import unknown_name_message
+
+            raise CommandError(ExitCode.USAGE, unknown_name_message("pattern", name, known))
+    return demo_plan.plans(known[name] for name in dict.fromkeys(names or known))
+
+
+def _confirm_shared(gpu: str | None, count: int) -> bool:
+    """Ask before other processes on up to ``count`` GPUs are disturbed; returns whether the user agreed to that.
+
+    Without other processes it asks nothing and returns False. Where no GPU is asked for and there is none, the demo
+    uses the simulated one. Raises CommandError as ``choose_gpus`` does.
+    """
+    from stallprobes.errors import NoGpu
+    from stallprobes.machine import gpus
+
+    try:
+        chosen = gpus.choose(gpu, gpus.survey(), count)
+    except NoGpu as error:
+        if gpu is not None:
+            raise CommandError(ExitCode.NO_GPU, str(error)) from error
+        return False
+    gpu_choice.confirm_shared(chosen)
+    return any(gpus.others(one) for one in chosen)
+
+
+def _write_results(result: DemoResult, as_json: bool) -> None:
+    """Write what was found to stdout."""
+    out = Output()
+    if as_json:
+        from stallprobes.live import demo_document
+
+        out.json(demo_document.document(result))
+    else:
+        from stallscope.report import demo_text
+
+        demo_text.write_demo(out, result)
+    out.flush()

@@ -1,0 +1,108 @@
+"""Text report of a demo: what was found here, beside what the reporters found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stallprobes.model import ReportedLatency
+from stallprobes.units import duration_ns, times
+from stallscope.report.remedy_text import with_code
+from stallscope.report.text import TableCell, TableColumn, TextWriter
+
+if TYPE_CHECKING:
+    from stallprobes.live.demo_outcome import DemoResult, PatternOutcome, StepLatency
+
+_FIGURE = "figure"
+_COLUMNS = (
+    TableColumn("pattern"),
+    TableColumn(_FIGURE),
+    TableColumn("baseline", right=True),
+    TableColumn("stalled", right=True),
+    TableColumn("×", right=True),
+    TableColumn("remedy", right=True),
+)
+_NO_FIGURE = "no figure"
+
+
+def write_demo(out: TextWriter, result: DemoResult) -> None:
+    """Write the table of what was found, then the cause and the report of each pattern, then what was skipped."""
+    shown = [one for one in result.outcomes if not one.skipped]
+    if not result.outcomes:
+        out.line("The demo has measured nothing.")
+    if shown:
+        out.paragraph(result.machine, style="strong")
+        _table(out, shown)
+        for one in shown:
+            _details(out, one)
+    skipped = [one for one in result.outcomes if one.skipped]
+    if skipped:
+        out.line()
+        out.line("Skipped, because this machine does not support them", "strong")
+        for one in skipped:
+            out.paragraph(f"{one.pattern.name}: {one.skipped}", indent="    ", first="  ")
+
+
+def _table(out: TextWriter, shown: Sequence[PatternOutcome]) -> None:
+    """Write the widest table that fits: with the figure and the report, without the figure, without both."""
+    columns = (*_COLUMNS, TableColumn("reported"))
+    rows = [(*_row(one), _reported(one.pattern.latency)) for one in shown]
+    figure = next(at for at, column in enumerate(columns) if column.title == _FIGURE)
+    narrow = [(*row[:figure], *row[figure + 1 :]) for row in rows]
+    narrow_columns = (*columns[:figure], *columns[figure + 1 :])
+    if out.natural_width(columns, rows) <= out.width:
+        out.table(columns, rows)
+    elif out.natural_width(narrow_columns, narrow) <= out.width:
+        out.table(narrow_columns, narrow)
+    else:
+        out.table(narrow_columns[:-1], [row[:-1] for row in narrow])
+
+
+def _row(one: PatternOutcome) -> tuple[TableCell | str, ...]:
+    stalled = one.stalled
+    style = "" if stalled is None else stalled.kind.look.style
+    return (
+        one.pattern.name,
+        "–" if stalled is None else stalled.figure,
+        duration_ns(one.baseline_ns),
+        TableCell("–" if stalled is None else duration_ns(stalled.now_ns), style),
+        TableCell("–" if one.ratio is None else times(one.ratio)[1:], style),
+        "–" if one.remedied is None else duration_ns(one.remedied.now_ns),
+    )
+
+
+def _reported(latency: ReportedLatency | None) -> str:
+    """``1.60 µs → 2.26 ms``."""
+    if latency is None:
+        return _NO_FIGURE
+    return f"{duration_ns(latency.baseline_ns)} → {duration_ns(latency.stalled_ns)}"
+
+
+def _details(out: TextWriter, one: PatternOutcome) -> None:
+    """Where the figures of the table are from, the cause, the remedy and the report of a pattern."""
+    out.line()
+    out.line(one.pattern.name, "strong")
+    if one.problem:
+        _labelled(out, "failed", one.problem, "bad")
+    if one.stalled is not None:
+        _labelled(out, "stall", f"{one.stall}: {_sentence(one.stalled)}")
+    if one.remedied is not None:
+        helps = f"{one.remedy}: {one.remedied.title}: {one.remedied.figure} {duration_ns(one.remedied.now_ns)}."
+        _labelled(out, "remedy", with_code(helps, one.pattern.name))
+    elif one.no_remedy:
+        _labelled(out, "remedy", f"not possible on this machine: {one.no_remedy}")
+    _labelled(out, "report", one.pattern.reported, "dim")
+    if one.pattern.latency is not None:
+        known = one.pattern.latency
+        remedy = "" if known.remedy_ns is None else f", with the remedy {duration_ns(known.remedy_ns)}"
+        _labelled(out, "", f"{known.gpu}, {known.figure}: {_reported(known)}{remedy}.", "dim")
+
+
+def _sentence(found: StepLatency) -> str:
+    """Figure, verdict and cause of a stall."""
+    text = f"{found.title}: {found.figure}: {found.kind.look.word}."
+    return f"{text} {found.cause}" if found.cause else text
+
+
+def _labelled(out: TextWriter, label: str, text: str, style: str = "") -> None:
+    out.paragraph(text, indent=" " * 10, first=f"  {label:<8}", style=style)

@@ -1,0 +1,180 @@
+"""The screen of the demo: the monitor, which goes through the patterns by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+
+from stallprobes.live import demo_plan
+from stallprobes.live.demo_plan import DemoPhase, DemoStep
+from stallprobes.live.recorder import Recorder
+from stallprobes.patterns import patterns
+from stallscope.tui import probe_sets
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
+from stallscope.tui.common.printable_text import PrintableStatic
+from stallscope.tui.common.screen import ScreenContext
+from stallscope.tui.demo import help_text
+from stallscope.tui.demo.caption import DemoCaption
+from stallscope.tui.demo.panels import ENDED, DemoPanels
+from stallscope.tui.demo.tour import DemoTour
+from stallscope.tui.monitor import help_text as monitor_help_text
+from stallscope.tui.monitor.screen import Monitor
+
+SECONDS = 8.0
+# Columns beside the table at the end: its scroll bar and a margin.
+_BESIDE_TABLE = 4
+
+
+class DemoScreen(Monitor, inherit_bindings=False):
+    """The monitor with the course of a demo, which is the tour in its context, by default that of all patterns."""
+
+    NAME = "demo"
+    HELP_SECTIONS = (*help_text.SECTIONS, *monitor_help_text.SECTIONS)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key, f"probe('{key}')", show=False) for key in (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
+    ]
+
+    def __init__(self, context: ScreenContext, recorder: Recorder | None = None) -> None:
+        super().__init__(context, recorder)
+        self.tour = context.controller(DemoTour, lambda: DemoTour(demo_plan.plans(patterns().values()), SECONDS))
+        self.tour.use(self)
+        self.panels = DemoPanels(self)
+        # The step whose worst victim has got the focus.
+        self._focused_step: DemoStep | None = None
+        self._results_shown = False
+
+    def compose(self) -> ComposeResult:
+        """The panels of the monitor, the caption, and the table at the end."""
+        yield from super().compose()
+        yield DemoCaption(id="caption")
+        with VerticalScroll(id="results", can_focus=False):
+            yield PrintableStatic(id="results-text")
+
+    def tick(self) -> None:
+        """Read the observations that are due, let the demo continue, and draw one frame."""
+        super().tick()
+        if self.live is None or self.last is None or self.live.fatal is not None:
+            return
+        before = self.tour.step, self.tour.state
+        self.tour.tick(self.clock(), self.last, self.analyzer, watched=self.app.screen is self)
+        if self.tour.finished:
+            self.app.exit()
+            return
+        if (self.tour.step, self.tour.state) != before:
+            self.mark_changed()
+        self._show_results(self.tour.ended)
+        self._focus_stalled_victim()
+
+    def _focus_stalled_victim(self) -> None:
+        """Focus the worst victim once a stall appears; the user may then choose another one."""
+        step = self.tour.step
+        if step is self._focused_step or step.phase is not DemoPhase.STALL or self.analyzer is None:
+            return
+        if self.probe_set is None or self.probe_set.variant != step.variant.name or self.analyzer.worst is None:
+            return
+        self.focus_name, self._focused_step = self.analyzer.worst, step
+        self.mark_changed()
+
+    def _show_results(self, shown: bool) -> None:
+        if shown == self._results_shown:
+            return
+        self._results_shown = shown
+        self.set_class(shown, ENDED)
+        if shown:
+            self._write_results()
+        self.rearrange()
+        self.mark_changed()
+
+    def _write_results(self) -> None:
+        if isinstance(self.panels, DemoPanels):
+            self.panels.write_results(self.size.width - _BESIDE_TABLE)
+
+    def place_panels(self, width: int, height: int) -> None:
+        """Set the panels' sizes, and the width of the table at the end."""
+        super().place_panels(width, height)
+        if self._results_shown:
+            self._write_results()
+
+    # The stage of the tour.
+
+    def load(self, step: DemoStep) -> None:
+        """Start an engine for the variant of ``step``, with its aggressors on or off."""
+        live, base = self.live, self.probe_set
+        if live is None or base is None:
+            return
+        new = probe_sets.for_variant(base, step.pattern, step.variant)
+        on = dict.fromkeys(probe_sets.aggressors(new), True) if step.aggressors_on else {}
+        self._if_allowed(bool(on), lambda: live.load(new, on))
+
+    def switch(self, on: bool) -> None:
+        """Switch the aggressors of the present engine on or off."""
+        live, probe_set = self.live, self.probe_set
+        if live is None or probe_set is None:
+            return
+
+        def switch_all() -> None:
+            for name in probe_sets.aggressors(probe_set):
+                live.switch(name, on)
+
+        self._if_allowed(on, switch_all)
+
+    def _if_allowed(self, disturbs: bool, then: Callable[[], None]) -> None:
+        """Call ``then``; if it ``disturbs`` other processes on the GPU, after a question that may end the demo."""
+        if disturbs:
+            self.if_sharing_allowed(then, otherwise=self.tour.end)
+        else:
+            then()
+
+    # Actions.
+
+    def action_demo_next(self) -> None:
+        """Go to the next step."""
+        self.tour.next()
+        self.mark_changed()
+
+    def action_demo_back(self) -> None:
+        """Go to the previous step."""
+        self.tour.back()
+        self.mark_changed()
+
+    def action_demo_pause(self) -> None:
+        """Pause or resume the demo. The probes keep running."""
+        self.tour.paused = not self.tour.paused
+        self.mark_changed()
+
+    def action_demo_end(self) -> None:
+        """Go to the table at the end."""
+        if not self.tour.ended:
+            self.tour.end()
+            self.mark_changed()
+
+    def action_remedy(self) -> None:
+        """Go to the remedy of the pattern."""
+        self.tour.go_to_remedy()
+        self.mark_changed()
+
+    def action_restart(self) -> None:
+        """Begin the pattern again with a new engine."""
+        self.tour.restart()
+        self.mark_changed()
+
+    def action_focus_up(self) -> None:
+        """Focus the row above; scroll the table at the end."""
+        if self._results_shown:
+            self.query_one("#results").scroll_up(animate=False)
+        else:
+            super().action_focus_up()
+
+    def action_focus_down(self) -> None:
+        """Focus the row below; scroll the table at the end."""
+        if self._results_shown:
+            self.query_one("#results").scroll_down(animate=False)
+        else:
+            super().action_focus_down()
+
+
+SCREEN = DemoScreen

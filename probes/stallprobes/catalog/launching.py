@@ -1,0 +1,106 @@
+"""Probes that submit in bursts, in several threads at the same time: launches, records, graphs; one for all streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stallprobes.catalog.entry import Cause, Entry, Hardware, Placement, Relation, synchronized
+from stallprobes.catalog.kernels import INLINE, TIME_SLICE
+from stallprobes.model import US, Event, Graph, Kernel, KernelArgs, Op, Phase, Program, Role, Stream
+
+# No multiple of a victim's period, so that the bursts pass over its calls instead of always or never meeting them.
+# Threads that are switched on together begin within 2 ms, and then keep their distance: bursts of several threads meet.
+BURST_PERIOD_NS = 40_900 * US
+BURST = 64
+STREAMS = 16
+
+
+def _launch(placement: Placement, stream: Stream) -> Op:
+    kernel = Kernel("empty", placement.context)
+    return Op("cuLaunchKernel", (kernel, 1, 1, stream, KernelArgs()), label="launches", repeat=BURST)
+
+
+def _launches(placement: Placement, _size: int) -> Program:
+    stream = placement.resolved_stream()
+    return Program(ops=synchronized(stream, _launch(placement, stream)), context=placement.context)
+
+
+def _records(placement: Placement, _size: int) -> Program:
+    stream, event = placement.resolved_stream(), Event("event", placement.context)
+    record = Op("cuEventRecord", (event, stream), label="records", repeat=BURST)
+    return Program(ops=synchronized(stream, record), context=placement.context)
+
+
+def _graph(placement: Placement, _size: int) -> Program:
+    stream, graph = placement.resolved_stream(), Graph("graph", placement.context, nodes=BURST)
+    return Program(ops=synchronized(stream, Op("cuGraphLaunch", (graph, stream))), context=placement.context)
+
+
+def _all_streams(placement: Placement, _size: int) -> Program:
+    streams = [Stream(f"stream {number}", placement.context) for number in range(STREAMS)]
+    launches = [_launch(placement, stream) for stream in streams]
+    waits = [Op("cuStreamSynchronize", (stream,), Phase.WAIT) for stream in streams]
+    return Program(ops=(*launches, *waits), context=placement.context)
+
+
+_LOCK_OF_LAUNCHES = Cause(
+    context=Relation.SAME,
+    why="Each call that submits work takes a lock of its context for most of its time, whatever its stream. Threads "
+    "that submit at the same time wait for each other, each for all those that came before it.",
+    remedy="Launch a graph in place of many kernels, or let one thread launch on all streams.",
+)
+
+
+def _entry(
+    name: str,
+    title: str,
+    program: Callable[[Placement, int], Program],
+    what: str,
+    source: str,
+    note: str = "",
+) -> Entry:
+    return Entry(
+        name=name,
+        title=title,
+        role=Role.AGGRESSOR,
+        program=program,
+        period_ns=BURST_PERIOD_NS,
+        uses=Hardware.GRAPHICS_ENGINE,
+        what=f"{what}, each 41 ms.",
+        source=source,
+        note=note,
+        causes=(_LOCK_OF_LAUNCHES, TIME_SLICE, INLINE),
+    )
+
+
+ENTRIES = (
+    _entry(
+        "launch-burst",
+        "launches in bursts",
+        _launches,
+        "64 launches of an empty kernel, then cuStreamSynchronize",
+        "cms-patatrack/pixeltrack-standalone #218 and NVIDIA/TensorRT #3351: several threads launch at the same time",
+        "launch-burst-x16 are 16 threads of it, each with a stream of its own.",
+    ),
+    _entry(
+        "record-burst",
+        "event records in bursts",
+        _records,
+        "64 cuEventRecord, then cuStreamSynchronize",
+        "cms-patatrack/pixeltrack-standalone #218: 40 % of the time in CUDA calls is in cudaEventRecord",
+    ),
+    _entry(
+        "graph-burst",
+        "graph in place of a burst",
+        _graph,
+        "One cuGraphLaunch of 64 empty kernels, then cuStreamSynchronize",
+        "launch-burst with a graph, as discussed in NVIDIA/TensorRT #3351",
+    ),
+    _entry(
+        "launch-all",
+        "bursts of one thread on 16 streams",
+        _all_streams,
+        "64 launches on each of 16 streams by one thread, then cuStreamSynchronize of each",
+        "NVIDIA/TensorRT #3351, its advice: a single thread with several streams",
+    ),
+)

@@ -1,0 +1,97 @@
+"""Probes that wait for a kernel by querying an event or a stream, and the ways to wait without queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stallprobes.catalog.copies import ERROR_NOT_READY
+from stallprobes.catalog.entry import Cause, Entry, Hardware, Placement, Relation
+from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
+from stallprobes.model import MS, US, Event, Op, Phase, Program, Role, Stream, Word
+
+KERNEL_NS = 4 * MS
+BACK_OFF_NS = 100 * US
+# A kernel that another context delays for longer is waited for in several iterations.
+POLL_TIMEOUT_NS = 100 * MS
+
+
+def _waiting(wait: Callable[[Stream, Event], Op], blocking: bool = False) -> Callable[[Placement, int], Program]:
+    """The program of a kernel of 4 ms, an event behind it, and ``wait``."""
+
+    def program(placement: Placement, _size: int) -> Program:
+        stream, started = placement.resolved_stream(), Word("started", mapped=True)
+        event = Event("event", placement.context, blocking=blocking)
+        return Program(
+            ops=(
+                spin_op(placement, 1, KERNEL_NS, started, label="kernel"),
+                Op("cuEventRecord", (event, stream), phase=None),
+                wait(stream, event),
+            ),
+            context=placement.context,
+            proof=started,
+        )
+
+    return program
+
+
+def _poll(target: Event | Stream, step_ns: int) -> Op:
+    return Op("native:poll", (target, step_ns, POLL_TIMEOUT_NS), Phase.WAIT, ok=(ERROR_NOT_READY,))
+
+
+_POLLING = Cause(
+    context=Relation.SAME,
+    why="Each query is a call of the driver, and a thread that queries without a pause makes about a million of them "
+    "each second. Other calls were reported to take longer beside many such threads, with which they share the "
+    "driver's locks and the CPU's caches.",
+    remedy="Wait for an event created with CU_EVENT_BLOCKING_SYNC in cuEventSynchronize, or sleep between two queries.",
+)
+
+
+def _entry(
+    name: str, title: str, program: Callable[[Placement, int], Program], what: str, source: str, *causes: Cause
+) -> Entry:
+    return Entry(
+        name=name,
+        title=title,
+        role=Role.AGGRESSOR,
+        program=program,
+        uses=Hardware.GRAPHICS_ENGINE,
+        what=f"A kernel of 4 ms in one block, an event behind it, and {what}, in a loop.",
+        source=source,
+        note=f"{name}-x16 are 16 threads of it, each with a stream of its own.",
+        causes=(*causes, TIME_SLICE, INLINE),
+    )
+
+
+ENTRIES = (
+    _entry(
+        "event-poll",
+        "event polling",
+        _waiting(lambda _, event: _poll(event, 0)),
+        "cuEventQuery of it without a pause until it is complete",
+        "tensorflow/tensorflow #6224: a thread queries each event about 15 000 times; vllm-project/vllm #47081",
+        _POLLING,
+    ),
+    _entry(
+        "stream-poll",
+        "stream polling",
+        _waiting(lambda stream, _: _poll(stream, 0)),
+        "cuStreamQuery of its stream without a pause until it is complete",
+        "programs that poll a stream in place of an event",
+        _POLLING,
+    ),
+    _entry(
+        "event-backoff",
+        "event polling with pauses",
+        _waiting(lambda _, event: _poll(event, BACK_OFF_NS)),
+        "cuEventQuery of it each 0.1 ms until it is complete",
+        "tensorflow/tensorflow #6224, its answer: poll at longer intervals",
+    ),
+    _entry(
+        "event-block",
+        "blocking wait for an event",
+        _waiting(lambda _, event: Op("cuEventSynchronize", (event,), Phase.WAIT), blocking=True),
+        "cuEventSynchronize of it, which sleeps because the event has CU_EVENT_BLOCKING_SYNC",
+        "vllm-project/vllm #47081, its remedy: blocking events",
+    ),
+)

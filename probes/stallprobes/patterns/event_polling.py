@@ -1,0 +1,88 @@
+"""Threads that poll events or streams beside launches and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallprobes.model import Kind, Pattern, Probe, Symptom, Variant
+from stallprobes.patterns._build import probe, several, variant
+
+_VICTIMS = (probe("launch"), probe("d2h-pinned"))
+
+
+def _variant(
+    name: str, kind: Kind, title: str, aggressors: Sequence[Probe], *, expect: str, why: str = "", remedy: str = ""
+) -> Variant:
+    return variant(name, kind, title, (*_VICTIMS, *aggressors), expect=expect, why=why, remedy=remedy)
+
+
+PATTERN = Pattern(
+    name="event-poll-storm",
+    title="Threads that poll events without a pause slow down launches and copies",
+    see="1, 4 and 16 threads each wait for a kernel of 4 ms by calling cuEventQuery, or cuStreamQuery, until it is "
+    "complete. One more thread launches, another one copies to pinned memory. With blocking waits in place of the "
+    "queries the same kernels run and no thread polls.",
+    why="Each query is a call of the driver, about a million of them each second in each thread. Other calls were "
+    "reported to share the driver's locks with them; on an H200 a query waits for no lock that launches hold. A thread "
+    "that polls also needs a core of its own: with more such threads than cores, other threads wait for a CPU. The "
+    "host control shows that part.",
+    remedy="Create the event with CU_EVENT_BLOCKING_SYNC and wait in cuEventSynchronize, which sleeps. Where a thread "
+    "must poll, let it sleep between two queries, and let one thread poll for all.",
+    symptom=Symptom.SLOW_LAUNCHES,
+    reported="Users of vLLM (vllm-project/vllm #47081: event waits that spin on the driver's lock made one of several "
+    "processes late; blocking events cured it) and of TensorFlow (tensorflow/tensorflow #6224: 15 000 queries for each "
+    "event). What an H200 shows is not recorded yet.",
+    variants=(
+        _variant(
+            "x1",
+            Kind.CONTROL,
+            "one thread polls an event",
+            several("event-poll", 1),
+            expect="Launches and copies keep their time.",
+            why="A query does not wait for the locks that launches hold, and one thread is no crowd.",
+        ),
+        _variant(
+            "x4",
+            Kind.CONTROL,
+            "4 threads poll events",
+            several("event-poll", 4),
+            expect="Reported: launches and copies take longer with each thread that polls.",
+        ),
+        _variant(
+            "x16",
+            Kind.STALL,
+            "16 threads poll events",
+            several("event-poll", 16),
+            expect="Reported: launches and copies take longer with each thread that polls. On a machine with fewer "
+            "cores the host control slows down too.",
+        ),
+        _variant(
+            "streams-x16",
+            Kind.STALL,
+            "16 threads poll their streams",
+            several("stream-poll", 16),
+            expect="As with events.",
+            why="cuStreamQuery asks for the state of a stream as cuEventQuery does for that of an event.",
+        ),
+        _variant(
+            "back-off-x16",
+            Kind.REMEDY,
+            "16 threads poll events each 0.1 ms",
+            several("event-backoff", 16),
+            expect="Launches and copies keep their time. The threads notice the end of their kernels up to 0.1 ms "
+            "later.",
+            why="Each thread makes some 25 queries in place of thousands, and sleeps between them.",
+            remedy="This is the second remedy.",
+        ),
+        _variant(
+            "blocking-x16",
+            Kind.REMEDY,
+            "16 threads wait for blocking events",
+            several("event-block", 16),
+            expect="Launches and copies keep their time. The threads notice the end of their kernels later than by "
+            "polling, by the time that a thread takes to wake up.",
+            why="A thread that waits for a blocking event sleeps until the GPU interrupts, and makes no call.",
+            remedy="This is the first remedy.",
+        ),
+    ),
+)

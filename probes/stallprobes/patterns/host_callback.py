@@ -1,0 +1,88 @@
+"""A host function that lasts beside launches, copies and other host functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallprobes.model import Kind, Pattern, Probe, Symptom, Variant
+from stallprobes.patterns._build import probe, variant
+
+_VICTIMS = (probe("callback"), probe("launch"), probe("d2h-pinned"))
+
+
+def _variant(
+    name: str, kind: Kind, title: str, aggressors: Sequence[Probe], *, expect: str, why: str = "", remedy: str = ""
+) -> Variant:
+    return variant(name, kind, title, (*_VICTIMS, *aggressors), expect=expect, why=why, remedy=remedy)
+
+
+PATTERN = Pattern(
+    name="host-callback",
+    title="A host function that lasts delays the host functions of all other streams",
+    see="A host function behind a kernel runs for 1 ms, for 10 ms, or until another thread releases a mutex. On other "
+    "streams one thread each launches a kernel, copies to pinned memory, and submits a host function that returns at "
+    "once. Where the driver calls one host function at a time, the short one waits for the long one.",
+    why="The driver calls host functions on a thread of its own. CUDA's documentation allows it to call those of "
+    "independent streams one after the other. cudaStreamAddCallback, the older call, was also reported to hold the "
+    "driver's mutex meanwhile, which stops launches of all threads; a thread that holds a mutex in such a launch, "
+    "while the host function waits for this mutex, is a deadlock. On an H200 a launch beside a cuLaunchHostFunc that "
+    "waited returned at once.",
+    remedy="Keep host functions short, and never let one wait for a lock that a thread can hold in a CUDA call. Let it "
+    "wake a thread that does the work, or let that thread wait for an event in place of a host function.",
+    symptom=Symptom.HANG,
+    reported="Users of FBGEMM (pytorch/FBGEMM #5462: callbacks block launches of NCCL kernels on other streams), NCCL "
+    "(NVIDIA/nccl #1742: host functions serialize the kernels of other streams) and LMCache (LMCache/LMCache #2952: a "
+    "host function in Python deadlocks with a thread that holds the interpreter lock in a CUDA call). What an H200 "
+    "shows is not recorded yet.",
+    variants=(
+        _variant(
+            "alone",
+            Kind.CONTROL,
+            "a host function that returns at once, and no other",
+            (),
+            expect="Launches, copies and short host functions do not delay each other.",
+            why="No host function lasts.",
+        ),
+        _variant(
+            "busy-1ms",
+            Kind.STALL,
+            "a host function of 1 ms",
+            (probe("callback-1ms"),),
+            expect="The short host function can wait for up to 1 ms. Launches and copies keep their time.",
+        ),
+        _variant(
+            "busy-10ms",
+            Kind.STALL,
+            "a host function of 10 ms",
+            (probe("callback-10ms"),),
+            expect="The short host function can wait for up to 10 ms. Launches and copies keep their time.",
+        ),
+        _variant(
+            "mutex",
+            Kind.STALL,
+            "a host function that waits for a mutex, and a thread that launches with the mutex",
+            (probe("callback-mutex"), probe("mutex-holder")),
+            expect="The short host function can wait for as long as the other thread holds the mutex, up to 5 ms. With "
+            "a driver that stops launches while a host function runs all of them hang, until a watchdog ends the host "
+            "function after 250 ms.",
+        ),
+        _variant(
+            "short",
+            Kind.REMEDY,
+            "a short host function; the thread does the work",
+            (probe("callback-short"),),
+            expect="No call takes longer.",
+            why="The driver's thread is free again after microseconds.",
+            remedy="This is the first remedy.",
+        ),
+        _variant(
+            "event",
+            Kind.REMEDY,
+            "an event in place of the host function; the thread does the work",
+            (probe("event-thread"),),
+            expect="No call takes longer.",
+            why="The thread of the program waits for the event, and the driver's thread has nothing to call.",
+            remedy="This is the second remedy.",
+        ),
+    ),
+)

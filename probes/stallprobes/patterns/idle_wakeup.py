@@ -1,0 +1,75 @@
+"""A launch after an idle time of the GPU takes longer than one of a series."""
+
+from __future__ import annotations
+
+from stallprobes.catalog.host import HOST
+from stallprobes.model import MS, Kind, Pattern, Symptom, Variant
+from stallprobes.patterns._build import idle_probe, probe, variant
+
+_SECOND = 1_000 * MS
+
+
+def _after(name: str, idle_ns: int, title: str, kind: Kind, expect: str, why: str = "") -> Variant:
+    return variant(
+        name, kind, title, (idle_probe("launch", idle_ns),), expect=expect, why=why, host=idle_probe(HOST, idle_ns)
+    )
+
+
+PATTERN = Pattern(
+    name="idle-wakeup",
+    title="A launch after an idle time takes longer than one of a series",
+    see="A launch each millisecond is the baseline. Then the same thread launches after 100 ms, 1 s and 5 s without "
+    "any work on the GPU. The result names the GPU's SM clock, performance state and power in both times, as NVML "
+    "shows them. The host control has the same idle times. What an H200 shows is not recorded yet.",
+    why="Two parts add up. The call itself is slower on the host: the driver's code and data leave the caches of the "
+    "CPU, which enters idle states; what the host control shows as well is never blamed on the GPU. The wait is slower "
+    "where an idle GPU lowers its clocks and its power state, which it raises when work arrives.",
+    remedy="Keep the GPU active with a small kernel at short intervals, or lock its clocks (nvidia-smi -lgc, as root). "
+    "Persistence mode (nvidia-smi -pm 1, as root) keeps the driver loaded while no program uses the GPU, which makes "
+    "the first call of the next program faster. stallscope changes neither setting.",
+    symptom=Symptom.SLOW_FIRST_CALL,
+    reported="Users of TensorRT on Windows: on an RTX 3070 an inference took 92 ms after 10 s without one "
+    "(NVIDIA/TensorRT #2042); on an RTX 2070 Super one of 2 ms takes much longer with a sleep of 1 s before it "
+    "(#2107). The answer names the GPU's clocks, which nvidia-smi can lock.",
+    variants=(
+        variant(
+            "after-1ms",
+            Kind.CONTROL,
+            "a launch each millisecond",
+            (probe("launch"),),
+            expect="The launch takes microseconds.",
+            why="The GPU is idle for less than a millisecond.",
+        ),
+        _after(
+            "after-100ms",
+            100 * MS,
+            "a launch after 100 ms",
+            Kind.STALL,
+            "The launch call takes longer: what it needs is not in the caches of the CPU.",
+        ),
+        _after(
+            "after-1s",
+            _SECOND,
+            "a launch after 1 s",
+            Kind.STALL,
+            "The call as after 100 ms. Where the GPU has lowered its clocks, the wait for the kernel takes longer too.",
+        ),
+        _after(
+            "after-5s",
+            5 * _SECOND,
+            "a launch after 5 s, measured for 20 s",
+            Kind.STALL,
+            "As after 1 s, and longer where the GPU lowers its clocks further.",
+        ),
+        variant(
+            "keep-alive",
+            Kind.REMEDY,
+            "a launch after 1 s, and a kernel of 20 µs each 10 ms on another stream",
+            (idle_probe("launch", _SECOND), probe("keep-alive")),
+            expect="The wait is as in a series. The call stays slower, since its own thread has slept.",
+            why="The GPU is never idle for longer than 10 ms, so it keeps its clocks.",
+            remedy="This is the remedy for the wait, without root: a small kernel from a thread of its own.",
+            host=idle_probe(HOST, _SECOND),
+        ),
+    ),
+)

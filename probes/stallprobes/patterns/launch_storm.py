@@ -1,0 +1,89 @@
+"""Threads that launch at the same time on streams of their own, and delay each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallprobes.model import Kind, Pattern, Probe, Symptom, Variant
+from stallprobes.patterns._build import probe, several, variant
+
+_VICTIMS = (probe("launch"), probe("event"))
+
+
+def _variant(
+    name: str, kind: Kind, title: str, aggressors: Sequence[Probe], *, expect: str, why: str = "", remedy: str = ""
+) -> Variant:
+    return variant(name, kind, title, (*_VICTIMS, *aggressors), expect=expect, why=why, remedy=remedy)
+
+
+PATTERN = Pattern(
+    name="launch-storm",
+    title="Threads that launch at the same time on streams of their own delay each other",
+    see="1, 4 and 16 threads launch 64 small kernels at the same time, each on a stream of its own, each 41 ms. One "
+    "more thread launches a kernel each millisecond, another one records an event. Those of their calls that meet a "
+    "burst take longer the more threads launch, although no stream and no kernel waits for another.",
+    why="Each call that submits work takes a lock of its context in the driver for most of its time, whatever its "
+    "stream. The calls of all threads of a context run one after the other, and each thread waits for those ahead of "
+    "it. The time on the GPU stays the same.",
+    remedy="Submit fewer calls: one launch of a graph in place of many kernels. Or let one thread launch on all "
+    "streams, so that no thread waits for another.",
+    symptom=Symptom.SLOW_LAUNCHES,
+    reported="Users of pixel track reconstruction with several threads (cms-patatrack/pixeltrack-standalone #218: an "
+    "average of 22 µs in cudaLaunchKernel and 23 µs in cudaEventRecord, at most 2.5 and 6.5 ms) and of TensorRT on a "
+    "Jetson AGX Orin with two threads (NVIDIA/TensorRT #3351: they wait in pthread_mutex_lock, called by libcuda). "
+    "What an H200 shows is not recorded yet.",
+    variants=(
+        _variant(
+            "x1",
+            Kind.CONTROL,
+            "one thread launches",
+            several("launch-burst", 1),
+            expect="Most launches and records keep their time; those that meet a burst wait for one call.",
+            why="One other thread holds the lock for a part of the time only.",
+        ),
+        _variant(
+            "x4",
+            Kind.CONTROL,
+            "4 threads launch",
+            several("launch-burst", 4),
+            expect="The slowest launches and records wait for one call of each other thread.",
+            why="Four threads hold the lock for a small part of the time, and few calls meet them.",
+        ),
+        _variant(
+            "x16",
+            Kind.STALL,
+            "16 threads launch",
+            several("launch-burst", 16),
+            expect="Launches and records that meet the bursts wait for the calls of most other threads: the tail grows "
+            "to many times the baseline, the median does not.",
+        ),
+        _variant(
+            "records-x16",
+            Kind.CONTROL,
+            "16 threads record events",
+            several("record-burst", 16),
+            expect="A launch waits behind records as behind launches, but for less time, since a record is a shorter "
+            "call.",
+            why="An event record submits work to a stream like a launch and takes the same lock.",
+            remedy="Record an event only where another stream or thread waits for it.",
+        ),
+        _variant(
+            "graphs-x16",
+            Kind.REMEDY,
+            "16 threads launch graphs",
+            several("graph-burst", 16),
+            expect="Launches and records keep their time.",
+            why="One cuGraphLaunch takes the lock once for 64 kernels.",
+            remedy="This is the first remedy.",
+        ),
+        _variant(
+            "one-thread",
+            Kind.REMEDY,
+            "one thread launches on 16 streams",
+            (probe("launch-all"),),
+            expect="A launch waits for one call of the other thread at most.",
+            why="The same number of kernels is launched, but only one other thread takes the lock.",
+            remedy="This is the second remedy.",
+        ),
+    ),
+)

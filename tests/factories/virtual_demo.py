@@ -1,0 +1,118 @@
+"""A demo without a screen: its tour over simulated GPUs in this process, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from factories.virtual_session import VirtualSession
+from factories.waiting import LIMIT_S
+from stallprobes.engine.backend import Options, ProbeFailure
+from stallprobes.errors import Unsupported
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.demo_plan import DemoStep
+from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.live.recorder import Recorder
+from stallscope.tui.demo.tour import DemoTour
+from stallscope.tui.probe_sets import aggressors, for_variant
+from stallscope.tui.sources.idle_periods import IdlePeriods
+
+STEP_S = 0.1
+# Longer than any demo of the tests.
+_LIMIT_S = 300.0
+
+
+class VirtualDemo:
+    """The stage of ``tour``: its engines are virtual sessions with ``options``.
+
+    ``shown`` is the list of steps as (pattern, variant, aggressors on). ``lost`` ends the engine of that variant,
+    ``failing`` makes a probe fail there. The observations are recorded to ``record``.
+    """
+
+    def __init__(
+        self,
+        tour: DemoTour,
+        *,
+        machine: str = "2",
+        lost: str = "",
+        failing: str = "",
+        record: Path | None = None,
+    ) -> None:
+        self.tour = tour
+        self.shown: list[tuple[str, str, bool]] = []
+        self.now_s = 0.0
+        self._machine, self._lost, self._failing = machine, lost, failing
+        self._set = tour.first_probe_set()
+        self._session: VirtualSession | None = None
+        self._analyzer: Analyzer | None = None
+        self._status = EngineStatus(EngineCondition.STARTING)
+        self._on: dict[str, bool] = {}
+        self._recorder = None if record is None else Recorder(record)
+        tour.use(self)
+        self._start(replace(self._set, backend=SIM), {})
+
+    def load(self, step: DemoStep) -> None:
+        """Start the session of ``step``."""
+        new = for_variant(self._set, step.pattern, step.variant)
+        self.shown.append((step.pattern.name, step.variant.name, step.aggressors_on))
+        self._start(new, dict.fromkeys(aggressors(new), step.aggressors_on))
+
+    def switch(self, on: bool) -> None:
+        """Switch the aggressors."""
+        self.shown.append((self._set.pattern, self._set.variant, on))
+        self._on = dict.fromkeys(aggressors(self._set), on)
+
+    def _start(self, probe_set: ProbeSet, on: dict[str, bool]) -> None:
+        if self._session is not None:
+            self._session.stop()
+        self._set, self._on = replace(probe_set, gpus=(), details=()), on
+        options = Options(profile="h200", sim_set={"machine.gpus": self._machine})
+        self._idle_periods = IdlePeriods(probe_set.probes)
+        self._session, self._analyzer = VirtualSession(probe_set.probes, backend=SIM, options=options), None
+        try:
+            info = self._session.start()
+        except Unsupported as error:
+            self._status = EngineStatus(EngineCondition.REFUSED, 0.0, error.reason)
+            return
+        self._set = replace(self._set, gpus=(GpuName(str(info.get("gpu_model"))),))
+        self._status = EngineStatus(EngineCondition.READY)
+        self._analyzer = Analyzer(self._set)
+        self._idle_periods.apply(self._session)
+        self._session.set_running([one.name for one in probe_set.probes if one.name not in aggressors(probe_set)])
+
+    def run(self, until: Callable[[], bool] | None = None, watched: bool = True) -> None:
+        """Let time pass until ``until`` holds, by default until the table is shown."""
+        done = until or (lambda: self.tour.ended)
+        while not done():
+            assert self.now_s < _LIMIT_S
+            self.step(watched)
+
+    def step(self, watched: bool = True) -> None:
+        """Let a tenth of a second pass."""
+        self.now_s += STEP_S
+        session, analyzer = self._session, self._analyzer
+        failures: tuple[ProbeFailure, ...] = ()
+        snapshot = None
+        if session is not None and analyzer is not None and self._status.state is EngineCondition.READY:
+            if self._set.variant == self._lost:
+                self._status = EngineStatus(EngineCondition.LOST, 0.0, "the engine was killed")
+            if self._set.variant == self._failing:
+                failures = (ProbeFailure(self._set.probes[0].name, "cuLaunchKernel", 700, "illegal address"),)
+            self._idle_periods.switch(session, not analyzer.holds_aggressors)
+            session.set_running({name: on and not analyzer.holds_aggressors for name, on in self._on.items()})
+            session.run_for(STEP_S)
+            snapshot = session.snapshot()
+        observation = Observation(self.now_s, self._set, self._status, snapshot, probe_failures=failures)
+        if analyzer is not None:
+            analyzer.feed(observation)
+            if self._recorder is not None:
+                self._recorder.put_blocking(observation, analyzer.baselines)
+        self.tour.tick(self.now_s, observation, analyzer, watched)
+
+    def close(self) -> None:
+        """End the session, and close the recording."""
+        if self._recorder is not None:
+            self._recorder.close(LIMIT_S)
+        if self._session is not None:
+            self._session.stop()

@@ -1,0 +1,35 @@
+"""On a real GPU: the demo in a terminal from start to end without a key, with the stalls of the reports."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from factories.documents import validate
+from factories.terminal import OpenTerminal
+from stallprobes.patterns import patterns
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+SCREEN_BACK = b"\x1b[?1049l"
+REPORTED = ("secondary-context-d2d", "pageable-d2h-vs-launch", "scalar-readback", "default-stream-gate")
+
+
+def test_it_shows_each_stall_and_its_remedy(terminal: OpenTerminal) -> None:
+    screen = terminal("demo", "--gpu", "0", "--allow-shared", "--seconds", "4", "--json", size=(160, 48))
+    # Longer than a test waits for a condition.
+    while screen.alive:
+        screen.read(0.1)
+    assert screen.wait_for_end() == 0, screen.text()[-3000:]
+    printed = screen.text(since=screen.raw.rindex(SCREEN_BACK))
+    document = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])
+    validate(document, "stallscope.demo/1")
+    assert document["backend"] == "cuda"
+    found = {one["pattern"]: one for one in document["patterns"]}
+    assert list(found) == list(patterns())
+    assert [name for name, one in found.items() if one["problem"]] == []
+    for name in REPORTED:
+        one = found[name]
+        assert one["stalled"]["kind"] in ("stalled", "starved", "gpu-time"), name
+        assert one["stalled"]["now_us"] > 10 * one["remedied"]["now_us"], name

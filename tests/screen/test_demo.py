@@ -1,0 +1,180 @@
+"""``stallscope demo``: from start to end in a terminal without a key, its keys, and its question."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from factories.command_line import environment
+from factories.documents import validate
+from factories.processes import wait_for_end
+from factories.screen import QUICK, drawn_strips, text_of, until
+from factories.terminal import SETTINGS, OpenTerminal
+from factories.waiting import LIMIT_S, wait_until
+from stallprobes.live.demo_plan import DemoPhase, plans
+from stallprobes.live.recording import Recording
+from stallprobes.model import Role
+from stallprobes.patterns import patterns
+from stallscope.tui.app import StallscopeApp
+from stallscope.tui.common.ask import Ask
+from stallscope.tui.common.help import Help
+from stallscope.tui.demo.screen import DemoScreen
+from stallscope.tui.demo.tour import DemoState, DemoTour
+from stallscope.tui.sources.engine_request import EngineRequest
+from stallscope.tui.sources.live import LiveSource
+
+SCREEN_BACK = b"\x1b[?1049l"
+
+
+def in_order(text: str, *words: str) -> bool:
+    """Whether ``text`` has all ``words``, each after the one before it."""
+    at = 0
+    for word in words:
+        at = text.find(word, at) + 1
+        if not at:
+            return False
+    return True
+
+
+def test_it_runs_from_start_to_end_at_80x24_without_a_key_and_prints_the_table(
+    terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "demo.rec"
+    arguments = ("--sim", "--seconds", "0.5", "--pattern", "secondary-context-d2d", "--record", str(file))
+    screen = terminal("demo", *arguments, size=(80, 24))
+    assert screen.wait_for_end() == 0
+    assert in_order(screen.text(), "Quiet: D2D", "Remedy: kernel and copy", "the demo has ended")
+    assert "Stall: kernel in the primary context" in screen.text()
+    printed = screen.text(since=screen.raw.rindex(SCREEN_BACK))
+    assert in_order(printed, f"recorded to {file}", "SIMULATED NVIDIA H200", "1.60 µs → 2.26 ms")
+    recording = Recording(file)
+    shown = []
+    for observation in recording.play():
+        if observation.snapshot is not None:
+            parts = observation.snapshot.probes
+            on = any(parts[one.name].on for one in observation.probe_set.probes if one.role is Role.AGGRESSOR)
+            shown.append((observation.probe_set.variant, on))
+    recording.close()
+    assert list(dict.fromkeys(shown)) == [
+        ("kernel-other-context", False),
+        ("kernel-other-context", True),
+        ("kernel-same-context", False),
+        ("kernel-same-context", True),
+    ]
+
+
+def test_it_runs_from_start_to_end_at_160x48_in_ascii_without_colour(terminal: OpenTerminal) -> None:
+    chosen = ("--pattern", "peer-copy-behind-kernel", "--pattern", "scalar-readback")
+    arguments = ("--sim", "--sim-set", "machine.gpus=1", "--seconds", "0.5", *chosen, "--ascii")
+    screen = terminal("demo", *arguments, size=(160, 48), NO_COLOR="1", LC_ALL="POSIX", PYTHONUTF8="0", LANG="C")
+    assert screen.wait_for_end() == 0
+    assert screen.raw.isascii()
+    assert b"38;2" not in screen.raw
+    printed = " ".join(screen.text(since=screen.raw.rindex(SCREEN_BACK)).split())
+    assert "1.90 us -> 4.95 ms" in printed
+    assert "Skipped, because this machine does not support them peer-copy-behind-kernel: 2 GPUs are needed" in printed
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_in_tmux_it_runs_from_start_to_end_without_a_key(tmp_path: Path) -> None:
+    tmux = ["tmux", "-S", str(tmp_path / "tmux"), "-f", os.devnull]
+    demo = [sys.executable, "-m", "stallscope", "demo", "--sim", "--seconds", "0.5", "--pattern", "scalar-readback"]
+    variables = {**environment(), "STALLSCOPE_SETTINGS": str(SETTINGS), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
+    def pane(size: tuple[int, int]) -> str:
+        shown = [*tmux, "capture-pane", "-p", "-S", "-", "-t", f"{size[0]}x{size[1]}"]
+        return subprocess.run(shown, env=variables, capture_output=True, text=True, check=True).stdout
+
+    sizes = ((80, 24), (160, 48))
+    try:
+        for columns, rows in sizes:
+            words = [*tmux, "new-session", "-d", "-s", f"{columns}x{rows}", "-x", str(columns), "-y", str(rows)]
+            shell = f"{shlex.join(demo)}; echo exit code $?; exec sleep {LIMIT_S:.0f}"
+            subprocess.run([*words, shell], env=variables, check=True)
+        for size in sizes:
+            wait_until(lambda size=size: "exit code 0" in pane(size), f"the end at {size}")  # type: ignore[misc]
+            assert in_order(pane(size), "SIMULATED NVIDIA H200", "scalar-readback", "1.90 µs → 4.95 ms")
+    finally:
+        subprocess.run([*tmux, "kill-server"], env=variables, check=False)
+
+
+def test_a_lost_engine_is_named_and_a_key_quits_with_what_was_found(terminal: OpenTerminal) -> None:
+    arguments = ("--sim", "--seconds", "60", "--pattern", "scalar-readback", "--json")
+    screen = terminal("demo", *arguments, size=(100, 30))
+    screen.wait_for("s left")
+    (engine,) = screen.children()
+    screen.press("n")
+    screen.wait_for("Stall: reduction")
+    os.kill(engine, signal.SIGKILL)
+    screen.wait_for("killed by SIGKILL")
+    screen.press("q")
+    assert screen.wait_for_end() == 4
+    wait_for_end(engine)
+    printed = screen.text(since=screen.raw.rindex(SCREEN_BACK))
+    assert "stallscope: scalar-readback: " in printed
+    document = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])
+    validate(document, "stallscope.demo/1")
+    assert ["killed by SIGKILL" in one["problem"] for one in document["patterns"]] == [True]
+
+
+@asynccontextmanager
+async def live_demo(*names: str, seconds: float) -> AsyncIterator[tuple[Pilot[None], DemoScreen]]:
+    """The demo of patterns over a simulated GPU, in this process."""
+    tour = DemoTour(plans(patterns()[name] for name in names), seconds)
+    source = LiveSource(EngineRequest(sim="h200", first=tour.first_probe_set()))
+    app = StallscopeApp(lambda: source, QUICK, first="demo", controllers=(tour,))
+    try:
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: isinstance(pilot.app.screen, DemoScreen))
+            screen = pilot.app.screen
+            assert isinstance(screen, DemoScreen)
+            yield pilot, screen
+    finally:
+        source.close()
+
+
+@pytest.mark.usefixtures("without_terminal_updates")
+async def test_keys_and_the_question_before_other_processes_are_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live_demo("secondary-context-d2d", seconds=60) as (pilot, screen):
+        tour = screen.tour
+
+        def drawn() -> str:
+            return text_of(drawn_strips(pilot.app))
+
+        await until(pilot, lambda: tour.state is DemoState.RUNNING)
+        await pilot.press("p")
+        await until(pilot, lambda: "PAUSED" in drawn())
+        assert tour.paused
+        await pilot.press("space")
+        assert not tour.paused
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Help))
+        elapsed_s = tour.elapsed_s
+        screen.tick()
+        screen.tick()
+        assert tour.elapsed_s == elapsed_s
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is screen)
+        assert screen.live is not None
+        monkeypatch.setattr(screen.live, "disturbed_processes", lambda: ("trainer (pid 7)",))
+        await pilot.press("right")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await until(pilot, lambda: "trainer (pid 7)" in drawn())
+        await pilot.press("n")
+        await until(pilot, lambda: tour.ended and "the demo has ended" in drawn())
+        assert not screen.live.is_on("spin-primary")
+        assert "secondary-context-d2d" in drawn()
+        await pilot.press("left")
+        await until(pilot, lambda: not tour.ended and "Quiet: D2D" in drawn())
+        assert tour.step.phase is DemoPhase.QUIET

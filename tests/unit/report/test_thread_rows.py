@@ -1,0 +1,35 @@
+"""Threads of one aggressor in the report of a run: one row, and named once in a verdict."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from stallscope.cli.main import cli
+
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
+
+def report(*arguments: str, columns: int = 200) -> str:
+    done = CliRunner().invoke(
+        cli, ["run", *arguments, "--sim", "--seconds", "0.5"], env={"COLUMNS": str(columns)}, catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("columns", [200, 60])
+def test_sixteen_threads_are_one_row_and_named_once(columns: int) -> None:
+    text = " ".join(report("launch-storm", "--variant", "x16", columns=columns).split())
+    assert text.count("launch-burst 1 … 16") == 1
+    assert "launch-burst 2" not in text
+    assert "while “launches in bursts · primary · own stream” runs in 16 threads." in text
+    assert " and “launches" not in text
+
+
+def test_two_aggressors_keep_rows_and_names_of_their_own() -> None:
+    text = report("launch", "launch-burst-x2", "launch-burst", "spin@secondary")
+    names = [line.split("  ")[1:] for line in text.splitlines()]
+    assert sum("launch-burst-x2 1 … 2" in " ".join(parts) for parts in names) == 1
+    words = " ".join(text.split())
+    assert "“launches in bursts · primary · own stream” in 3 threads and “spin kernel · 16 blocks · secondary" in words
