@@ -12,7 +12,7 @@ import numpy as np
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap, Window
-from stallprobes.matrix.disagreement import most_disagreeing
+from stallprobes.matrix.block_choice import BlockCosts, chosen_cells
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.verdict import Verdict
@@ -51,6 +51,7 @@ def made_up(
     spread: float = 0.15,
     drift: float = 0.0,
     steps: float = 1.0,
+    rough: float = 1.0,
     rows: tuple[MatrixRow, ...] = ROWS,
     columns: tuple[MatrixColumn, ...] = COLUMNS,
     fingerprint: Mapping[str, object] = FINGERPRINT,
@@ -59,7 +60,7 @@ def made_up(
 
     ``times`` multiplies every call of a cell (row, column), ``tails`` one call in 25. ``spread`` is the lognormal
     sigma of a call, ``drift`` that of a whole repeat. ``steps``: each repeat is slower by a factor between 1 and this,
-    independent of the others.
+    independent of the others; in every third cell up to its power ``rough``.
     """
     drawn = _cells(
         seed,
@@ -70,6 +71,7 @@ def made_up(
         spread=spread,
         drift=drift,
         steps=steps,
+        rough=rough,
         rows=rows,
         columns=columns,
     )
@@ -100,19 +102,23 @@ def _cells(
     spread: float,
     drift: float,
     steps: float,
+    rough: float,
     rows: tuple[MatrixRow, ...],
     columns: tuple[MatrixColumn, ...],
 ) -> Mapping[tuple[str, str], Cell]:
     dice = np.random.default_rng(seed)
-    cells = {}
+    cells: dict[tuple[str, str], Cell] = {}
     for row in rows:
         for column in columns:
             key = (row.name, column.name)
+            most = steps ** (rough if len(cells) % 3 == 1 else 1.0)
             factor, tail = dict(times).get(key, 1.0), dict(tails).get(key, 1.0)
 
-            def channels(factor: float, tail: float, n: int, row: MatrixRow = row) -> dict[Channel, Histogram]:
+            def channels(
+                factor: float, tail: float, n: int, row: MatrixRow = row, most: float = most
+            ) -> dict[Channel, Histogram]:
                 shift = float(np.exp(dice.normal(0, drift))) if drift else 1.0
-                shift *= float(steps ** dice.random()) if steps > 1 else 1.0
+                shift *= float(most ** dice.random()) if most > 1 else 1.0
                 found = {}
                 for channel, middle in zip((CALL, WAIT), USUAL.get(row.name, (3000, 5000)), strict=True):
                     drawn = middle * factor * shift * np.exp(dice.normal(0, spread, n))
@@ -141,14 +147,14 @@ def _cells(
 def uneven(seed: int, *, repeats: int = 4, rounds: int = 4, share: float = 0.25, **settings: Any) -> Matrix:
     """A matrix with additional repeats, as a check measures them.
 
-    In each of the ``rounds``, the ``share`` of the cells whose repeats disagree most gets one more.
+    In each of the ``rounds``, at most the ``share`` of the cells gets one more: those that gain most precision by it.
     """
-    whole = made_up(seed, repeats=repeats + rounds, **settings)
+    whole = made_up(seed, repeats=repeats + rounds, **{"rough": 2.0, **settings})
     counts = dict.fromkeys(whole.cells, repeats)
     measured = [key for key in counts if key[1] != QUIET]
     for _ in range(rounds):
         held = {key: whole.cells[key].repeats[: counts[key]] for key in measured}
-        for key in most_disagreeing(held, round(share * len(measured))):
+        for key in chosen_cells(held, BlockCosts(virtual=True), round(share * len(measured))):
             counts[key] += 1
     cells = {key: replace(cell, repeats=cell.repeats[: counts[key]]) for key, cell in whole.cells.items()}
     return replace(whole, cells=cells, repeats=repeats)

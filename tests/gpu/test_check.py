@@ -56,8 +56,8 @@ def test_the_whole_check_ends_in_time_and_says_what_the_machine_cannot_do() -> N
     whole = runner.run(plan(), seed=2)
     assert whole.seconds <= PROMISED_S
     unsupported = {cell.column for cell in whole.cells.values() if cell.status is Status.UNSUPPORTED}
-    # The cells whose repeats disagreed have more, and those that did not have no fewer.
-    assert max(len(cell.repeats) for cell in whole.cells.values()) > schedule.REPEATS
+    # The cells that gain precision by it have more repeats.
+    assert max(len(cell.repeats) for cell in whole.cells.values()) > whole.repeats
     assert len(gpus.survey().gpus) > 1 or "peer-copy-behind-kernel" in unsupported
     if "H200" in str(whole.fingerprint.get("gpu")):
         assert broken(whole) == []

@@ -49,7 +49,7 @@ class CheckCells:
                 continue
             for row, now in one.windows.items():
                 self._accumulators[row, block.aggressor_set.column.name].add(one.before[row], now, after.get(row))
-            if not block.disagreeing:
+            if not block.additional:
                 self._add_host(block, one.before, one.windows, after)
                 # The blocks share their baseline.
                 if number == 0:

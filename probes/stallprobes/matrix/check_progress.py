@@ -65,6 +65,12 @@ class ProgressReporter:
             self._text = f"{what} · {block.aggressor_set.column.title}"
             self._progress(self._present())
 
+    def report_end(self) -> None:
+        """Report that all windows are measured; those that were left out last are no longer expected."""
+        if self._progress is not None:
+            with self._lock:
+                self._progress(self._present())
+
     def report_cell(self, cell: Cell) -> None:
         """Report a cell that was just measured."""
         if self._progress is not None:

@@ -49,7 +49,7 @@ _ROWS = 4
 # Where cells have additional repeats, those without them are a selection that agreed by chance, and a cell with them
 # may have none in another check. So a stated ratio allows for so much more deviation. Without the factor 173 of 200
 # changes of the stated size were shown at p50 (bench_sensitivity.py).
-_SELECTION = 1.08
+SELECTION = 1.08
 # A column whose medians vary between repeats by so many times the prior variance has modes.
 _MULTIMODAL = 6.0
 _JUDGED = (Status.OK, Status.STARVED)
@@ -116,8 +116,8 @@ class _Prior:
 class _Tester:
     """All tests of a comparison, which share prior variances and the correction for their number.
 
-    Cells whose repeats disagreed have additional repeats. The priors come from the first repeats of every cell: the
-    cells without additional ones are a selection of those that vary least, and those with them of the others.
+    Some cells have additional repeats, mostly those that vary. The priors come from the first repeats of every cell:
+    the cells without additional ones are a selection of those that vary least, and those with them of the others.
     """
 
     def __init__(self, old: Matrix, new: Matrix, tests_of: Mapping[tuple[str, str], list[QuantileTest]]) -> None:
@@ -188,7 +188,7 @@ class _Tester:
         if test.single_repeat:
             return None
         variance, freedom = self._own_variance(test)
-        deviation = math.sqrt(variance) * (_SELECTION if self._selected else 1.0)
+        deviation = math.sqrt(variance) * (SELECTION if self._selected else 1.0)
         if test.quantile is P50:
             limits = [(student_t_limit(LIKELY, int(freedom)) + POWER_SD) * deviation]
         else:

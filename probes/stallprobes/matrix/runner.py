@@ -5,8 +5,8 @@ it also serves as the baseline after the two previous sets. Then every victim is
 victim at a time. The first repeat only warms up and measures how long an iteration of the aggressors takes; its windows
 are discarded. The last repeats leave out slow aggressors, and end when their time is spent. A
 window is rejected when the host control or the GPU's clocks disturbed it; a cell with half of its repeats rejected is
-measured again at the end. The cells whose repeats disagree most get additional ones, for which a share of the time is
-kept.
+measured again at the end. The cells that gain most precision by it get additional repeats, for which a share of the
+time is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import datetime
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 
@@ -25,14 +25,14 @@ from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.matrix import schedule
+from stallprobes.matrix.block_choice import BlockCosts, chosen_cells
 from stallprobes.matrix.cell_runner import PACE_NS, CellRunner, Stopped
 from stallprobes.matrix.check_cells import CheckCells, MeasuredBlock
 from stallprobes.matrix.check_progress import CheckProgress, ProgressReporter
-from stallprobes.matrix.disagreement import most_disagreeing
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.schedule import Block, TimeBudget
-from stallprobes.matrix.window_measurer import VictimWindow
+from stallprobes.matrix.window_measurer import Lengths, VictimWindow
 
 # Number of engines that divide the columns of a simulated check. Each uses one CPU core.
 _ENGINES = 2
@@ -96,6 +96,7 @@ class _Check:
         self._info: Mapping[str, object] = {}
         self._interrupted = False
         self._pace = TimeBudget(plan, backend == "sim")
+        self._costs = BlockCosts(backend == "sim")
         self._progress = ProgressReporter(progress, self._pace, self._repeats, cells)
         self._aborted = threading.Event()
         self._timelines: list[TimelineSummary] = []
@@ -103,7 +104,7 @@ class _Check:
     def matrix(self, survey: gpus.Survey | None) -> Matrix:
         """Measure all blocks and return the matrix."""
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        blocks = schedule.blocks(self._plan, self._repeats, self._seed)
+        blocks = schedule.blocks(self._plan, self._repeats, self._seed, self._backend == "sim")
         parts = [schedule.with_peer_access(blocks, enabling) for enabling in (False, True)]
         expected = sum(sum(self._expected_additional(group)) for part in parts for group in self._groups(part))
         self._progress.expect(schedule.window_count(blocks) + expected)
@@ -115,6 +116,7 @@ class _Check:
             rejected = self._rejected_blocks()
             self._progress.expect(schedule.window_count(rejected))
             self._measure_all(rejected)
+            self._progress.report_end()
         except (Stopped, KeyboardInterrupt):
             self._interrupted = True
         simulated = self._backend == "sim"
@@ -158,17 +160,13 @@ class _Check:
     def _is_regular(self, block: Block) -> bool:
         return 0 < block.repeat <= self._repeats
 
-    def _disagreeing_blocks(self, regular: Iterable[Block], cell_runner: CellRunner, number: int) -> list[Block]:
-        """Round ``number``, from 0 on, of additional repeats of the cells in ``regular`` that disagree most.
+    def _additional_blocks(self, regular: Iterable[Block], cell_runner: CellRunner, number: int) -> list[Block]:
+        """Round ``number``, from 0 on, of additional repeats of those cells in ``regular`` that gain most by them.
 
-        Cells with a probe that ``cell_runner`` does not have are left out, as are those with slow aggressors.
+        Cells with a probe that ``cell_runner`` does not have are left out.
         """
         rows = set(cell_runner.rows)
-        columns = {
-            one.column.name
-            for one in cell_runner.aggressor_sets
-            if not self._pace.is_slow(cell_runner.iteration_s(one))
-        }
+        columns = {one.column.name for one in cell_runner.aggressor_sets}
         keys = {(v.row.name, one.aggressor_set.column.name): None for one in regular for v in one.victims}
         # A cell with fewer valid repeats is measured again at the end.
         repeats = {
@@ -176,8 +174,9 @@ class _Check:
             for key in keys
             if key[0] in rows and key[1] in columns and (enough := self._cells.enough_repeats(*key)) is not None
         }
-        cells = most_disagreeing(repeats, self._pace.additional(len(repeats) * self._repeats, number))
-        return schedule.disagreeing_blocks(self._plan, cells, self._repeats + 1 + number, self._seed)
+        limit = self._pace.additional(len(repeats) * self._repeats, number)
+        cells = chosen_cells(repeats, self._costs, limit) if limit > 0 else []
+        return schedule.additional_blocks(self._plan, cells, self._repeats + 1 + number, self._seed)
 
     def _groups(self, blocks: list[Block]) -> list[list[Block]]:
         """The blocks of each engine: all in one, on a simulated GPU in several concurrent ones with their own columns.
@@ -237,7 +236,7 @@ class _Check:
                     self._measure_blocks(cell_runner, left)
                     self._pace.begin_additional()
                     for number, expected in rounds:
-                        left = self._disagreeing_blocks(regular, cell_runner, number)
+                        left = self._additional_blocks(regular, cell_runner, number)
                         self._progress.expect(schedule.window_count(left) - expected)
                         self._measure_blocks(cell_runner, left)
                 blocks = []
@@ -268,30 +267,54 @@ class _Check:
                 self._progress.report_step(block)
                 began = time.monotonic()
                 if not before:
-                    before = cell_runner.measure_baselines(block.victims, lengths, rng)
+                    sharing = [*(one.block for one in pending), *left[: self._pace.blocks_per_baseline]]
+                    before = self._measure_baselines(cell_runner, sharing, lengths, rng)
                     self._finish(pending, before)
                     pending = []
-                windows = cell_runner.measure(block.aggressor_set, block.victims, lengths, rng)
+                windows = self._measure_windows(cell_runner, block, lengths, rng)
                 self._cells.invalidate(cell_runner.session.probe_failures())
                 pending.append(MeasuredBlock(block, before, windows))
                 self._progress.add_done(len(block.victims))
                 left.pop(0)
-                if block.disagreeing and self._pace.additional_time_spent:
+                if block.additional and self._pace.additional_time_spent:
                     self._progress.expect(-schedule.window_count(left))
                     left.clear()
                 regular_s = time.monotonic() - began
                 self._leave_out(cell_runner, left)
-                if not left or left[0].repeat != block.repeat or left[0].victims != block.victims:
-                    self._finish(pending, cell_runner.measure_baselines(block.victims, lengths, rng))
+                if not left or left[0].repeat != block.repeat:
+                    sharing = [one.block for one in pending]
+                    self._finish(pending, self._measure_baselines(cell_runner, sharing, lengths, rng))
                     pending, before = [], {}
                     if self._is_regular(block):
                         self._report_baselines()
                 elif len(pending) >= self._pace.blocks_per_baseline:
                     before = {}
-                self._pace.add_block(block, lengths, time.monotonic() - began if block.disagreeing else regular_s)
+                self._pace.add_block(block, lengths, regular_s)
         except (Stopped, KeyboardInterrupt, EngineFailed):
             self._finish(pending, {})
             raise
+
+    def _measure_baselines(
+        self, cell_runner: CellRunner, sharing: Sequence[Block], lengths: Lengths, rng: random.Random
+    ) -> dict[str, VictimWindow]:
+        """The baselines of all victims of the blocks ``sharing`` that belong to the repeat of the first."""
+        victims = schedule.victims_of(one for one in sharing if one.repeat == sharing[0].repeat)
+        began = time.monotonic()
+        found = cell_runner.measure_baselines(victims, lengths, rng)
+        self._costs.add_baselines(len(victims), time.monotonic() - began)
+        return found
+
+    def _measure_windows(
+        self, cell_runner: CellRunner, block: Block, lengths: Lengths, rng: random.Random
+    ) -> dict[str, VictimWindow]:
+        """The windows of a block."""
+        began = time.monotonic()
+        found = cell_runner.measure(block.aggressor_set, block.victims, lengths, rng)
+        # The windows of the warm-up are shorter.
+        if block.repeat:
+            windows_s = {row: one.window.duration_ns / 1e9 for row, one in found.items()}
+            self._costs.add_block(block.aggressor_set.column.name, windows_s, time.monotonic() - began)
+        return found
 
     def _leave_out(self, cell_runner: CellRunner, left: list[Block]) -> None:
         """Remove the first blocks of ``left`` up to one that is not left out."""

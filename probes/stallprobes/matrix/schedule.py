@@ -1,7 +1,7 @@
 """Schedule of a check: the order of its cells and the lengths of their windows.
 
-A share of the time is for additional repeats of the cells whose repeats disagree. They are measured in rounds, each
-with the cells that disagree most at its start.
+A share of the time is for additional repeats. They are measured in rounds, each with the cells that gain most by them
+at its start.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _SLOW_S = 0.015
 # time the machine does not vary, but every window costs more than its calls.
 _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
 # Victims of each block that warms up.
-_WARM_UP_VICTIMS = 4
+_WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
 # A slow iteration of the aggressor may extend a window to so many times its usual length.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # Weight of the previous estimate in the moving average of a block's overhead.
 _SMOOTHING = 0.7
-# Estimated time of an additional repeat over that of a regular one: it has baselines of its own on both sides, and
-# fewer victims share the start of the aggressors. To simulate that start takes longer than to simulate a window.
+# Estimated time of an additional repeat over that of a regular one: fewer victims share the start of the aggressors and
+# the baselines. To simulate that start takes longer than to simulate a window.
 _ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 
 
@@ -59,40 +59,46 @@ _ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 class Block:
     """One aggressor set with victims, in one repeat. Repeat 0 warms up and is discarded.
 
-    ``disagreeing``: it holds only victims whose repeats disagree, and counts in their cells only, not in those of the
-    host control or of the column quiet.
+    ``additional``: it holds only victims that gain by another repeat, and counts in their cells only, not in those of
+    the host control or of the column quiet.
     """
 
     repeat: int
     aggressor_set: AggressorSet
     victims: tuple[VictimProbe, ...]
-    disagreeing: bool = False
+    additional: bool = False
 
 
-def blocks(plan: Plan, repeats: int, seed: int) -> list[Block]:
+def blocks(plan: Plan, repeats: int, seed: int, virtual: bool = False) -> list[Block]:
     """Blocks of each aggressor set with all victims, for each repeat in an order that ``seed`` determines.
 
     The blocks of repeat 0 have a few victims each, and every victim is in some of them.
     """
+    most = _VIRTUAL_WARM_UP_VICTIMS if virtual else _WARM_UP_VICTIMS
     found = []
     for repeat in range(repeats + 1):
         order = list(plan.aggressor_sets)
         random.Random(f"{seed} order {repeat}").shuffle(order)
         for number, one in enumerate(order):
-            few = repeat == 0 and len(plan.victims) > _WARM_UP_VICTIMS
-            places = [(number * _WARM_UP_VICTIMS + place) % len(plan.victims) for place in range(_WARM_UP_VICTIMS)]
+            few = repeat == 0 and len(plan.victims) > most
+            places = [(number * most + place) % len(plan.victims) for place in range(most)]
             found.append(Block(repeat, one, tuple(plan.victims[place] for place in places) if few else plan.victims))
     return found
 
 
-def disagreeing_blocks(plan: Plan, cells: Collection[tuple[str, str]], repeat: int, seed: int) -> list[Block]:
+def additional_blocks(plan: Plan, cells: Collection[tuple[str, str]], repeat: int, seed: int) -> list[Block]:
     """Blocks of the ``cells`` (row, column), one for each aggressor set, in an order that ``seed`` determines."""
     found = []
     for one in plan.aggressor_sets:
         victims = tuple(victim for victim in plan.victims if (victim.row.name, one.column.name) in cells)
-        found += [Block(repeat, one, victims, disagreeing=True)] if victims else []
+        found += [Block(repeat, one, victims, additional=True)] if victims else []
     random.Random(f"{seed} order {repeat}").shuffle(found)
     return found
+
+
+def victims_of(whole: Iterable[Block]) -> tuple[VictimProbe, ...]:
+    """The victims of the blocks, each once."""
+    return tuple({victim.row.name: victim for block in whole for victim in block.victims}.values())
 
 
 def window_count(whole: Iterable[Block]) -> int:
@@ -140,9 +146,8 @@ class TimeBudget:
         self._part_began_s = 0.0
         self._part_ends_s = self._budget_s
         self._regular_ends_s = (1 - self._share) * self._budget_s
-        # Windows with an aggressor: their number and the seconds of their blocks, and the sum of their lengths.
-        self._regular_windows, self._regular_s, self._lengths_s = 0, 0.0, 0.0
-        self._additional_windows, self._additional_s = 0, 0.0
+        # Windows with an aggressor: their number and the sum of their lengths.
+        self._regular_windows, self._lengths_s = 0, 0.0
 
     @property
     def spent_s(self) -> float:
@@ -174,16 +179,11 @@ class TimeBudget:
         total = round(windows * self._share / (1 - self._share) / cost)
         return total // ROUNDS + (number < total % ROUNDS)
 
-    def additional(self, windows: int, number: int) -> int:
-        """Number of cells in round ``number``, from 0 on, of additional repeats; 0 if no time is left."""
+    def additional(self, windows: int, number: int) -> float:
+        """Limit of the costs of round ``number``, from 0 on, of additional repeats: seconds, in virtual time cells."""
         if self._virtual:
             return self.expected_additional(windows, number)
-        if not self._regular_windows:
-            return 0
-        each_s = _ADDITIONAL_COST * self._regular_s / self._regular_windows
-        if self._additional_windows:
-            each_s = self._additional_s / self._additional_windows
-        return int(max(self._part_ends_s - self.spent_s, 0.0) / (ROUNDS - number) / each_s)
+        return max(self._part_ends_s - self.spent_s, 0.0) / (ROUNDS - number) if self._regular_windows else 0.0
 
     def lengths(self, left: Sequence[Block]) -> Lengths:
         """Lengths of the windows of the first block of ``left``."""
@@ -198,7 +198,7 @@ class TimeBudget:
             )
         else:
             shortest_s, stretch, part = _SHORTEST_S, _STRETCH, _BASELINE_PART
-            if block.disagreeing:
+            if block.additional:
                 # As long as the regular ones on average, so that the repeats of a cell are alike.
                 window_s = self._lengths_s / max(self._regular_windows, 1)
             else:
@@ -229,13 +229,10 @@ class TimeBudget:
 
     def add_block(self, block: Block, lengths: Lengths, seconds: float) -> None:
         """Update the estimates with a block that took ``seconds``."""
-        if block.disagreeing:
-            self._additional_windows += len(block.victims)
-            self._additional_s += seconds
+        if block.additional:
             return
         if block.repeat:
             self._regular_windows += len(block.victims)
-            self._regular_s += seconds
             self._lengths_s += len(block.victims) * lengths.window_s
         windows = len(block.victims) * lengths.window_s * (1 + _BASELINE_PART)
         self._overhead_s = _SMOOTHING * self._overhead_s + (1 - _SMOOTHING) * max(seconds - windows, 0.0)

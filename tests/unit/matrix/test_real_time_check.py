@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -115,9 +115,10 @@ def test_two_blocks_share_the_baselines_around_them(cell_runner: type[ScriptedCe
             assert all(repeat.before and repeat.after for repeat in cell.repeats), cell
 
 
-def test_slow_aggressors_have_the_fewest_repeats_and_no_additional_ones(
-    cell_runner: type[ScriptedCellRunner],
+def test_the_last_regular_repeats_leave_slow_aggressors_out(
+    cell_runner: type[ScriptedCellRunner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(runner, "chosen_cells", lambda *_: [])
     matrix = runner.run(PLAN, backend="cuda")
     found = repeats(matrix)
     assert found.pop(SLOW) == {schedule.LEAST_REPEATS}
@@ -137,3 +138,28 @@ def test_every_window_is_counted_in_the_progress(cell_runner: type[ScriptedCellR
     cell_runner.window_s = 0.3
     runner.run(PLAN, backend="cuda", progress=steps.append, cells=True)
     assert steps[-1].done == steps[-1].total
+
+
+def test_additional_repeats_share_blocks_and_baselines(
+    cell_runner: type[ScriptedCellRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [("launch", "spin"), ("d2d", "spin"), ("event", SLOW), ("d2d", "alloc-free")]
+    limits: list[float] = []
+
+    def chosen(_cells: object, _costs: object, limit: float) -> list[tuple[str, str]]:
+        limits.append(limit)
+        return wanted if len(limits) == 1 else []
+
+    monkeypatch.setattr(runner, "chosen_cells", chosen)
+    regular = runner.run(replace(PLAN, quick=True), backend="cuda", seed=3)
+    counts = {key: len(cell.repeats) for key, cell in regular.cells.items() if key[1] != QUIET and key[0] != "host"}
+    least = min(counts.values())
+    assert {key for key in counts if counts[key] > least} == set(wanted)
+    for key in wanted:
+        last = regular.cells[key].repeats[-1]
+        # Two blocks share the baselines around them, which are those of the victims of both.
+        assert last.before
+        assert last.after
+    # Three blocks: before the first, after the second, after the third.
+    assert [step == "baselines" for step in cell_runner.measured[-6:]] == [True, False, False, True, False, True]
+    assert all(limit > 0 for limit in limits)

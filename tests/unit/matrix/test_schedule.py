@@ -49,9 +49,11 @@ def measured(clock: Clock, chosen: Plan, start_s: float = 1.5) -> tuple[float, l
     rounds, window_lengths = [], set()
     for number in range(schedule.ROUNDS):
         cells = [(v.row.name, one.column.name) for v in chosen.victims for one in chosen.aggressor_sets]
-        size = pace.additional(len(cells) * repeats, number)
-        # Every fifth cell, so that each block has few victims.
-        left = schedule.disagreeing_blocks(chosen, [*cells[::5], *cells[1::5]][:size], repeats + 1 + number, 1)
+        # Every fifth cell, so that each block has about three victims.
+        some = schedule.additional_blocks(chosen, cells[:1], repeats + 1 + number, 1)
+        each_s = 0.05 / 3 + 0.008 + 2 * pace.lengths(some).window_s
+        size = int(pace.additional(len(cells) * repeats, number) / each_s)
+        left = schedule.additional_blocks(chosen, [*cells[::5], *cells[1::5]][:size], repeats + 1 + number, 1)
         rounds.append(0)
         while left and not pace.additional_time_spent:
             block = left.pop(0)
@@ -95,7 +97,7 @@ def test_the_warm_up_has_every_victim_and_every_aggressor() -> None:
 def test_the_last_repeats_may_end_when_the_time_is_spent(clock: Clock) -> None:
     pace = TimeBudget(WHOLE, virtual=False)
     blocks = {block.repeat: block for block in schedule.blocks(WHOLE, schedule.REPEATS, 1)}
-    late = replace(blocks[schedule.REPEATS], repeat=schedule.REPEATS + 1, disagreeing=True)
+    late = replace(blocks[schedule.REPEATS], repeat=schedule.REPEATS + 1, additional=True)
     clock.now_s += schedule.BUDGET_S
     assert [repeat for repeat in blocks if pace.is_late(blocks[repeat])] == [5, 6]
     assert not pace.is_late(late)
@@ -139,22 +141,29 @@ def test_in_virtual_time_the_number_of_additional_repeats_is_fixed(clock: Clock)
     sizes = [pace.additional(cells * schedule.REPEATS, number) for number in range(schedule.ROUNDS)]
     assert max(sizes) - min(sizes) <= 1
     assert sizes == [pace.expected_additional(cells * schedule.REPEATS, number) for number in range(schedule.ROUNDS)]
+    assert TimeBudget(WHOLE, virtual=False).additional(cells, 0) == 0
     # A share of 0.2 for repeats that cost six times the time of a regular one.
     assert sum(sizes) == round(cells * schedule.REPEATS * 0.2 / 0.8 / 6)
     clock.now_s += 1000
     assert not pace.additional_time_spent
 
 
-def test_the_blocks_of_disagreeing_cells_share_an_aggressor_set_and_their_order_follows_from_the_seed() -> None:
+def test_the_blocks_of_additional_repeats_share_an_aggressor_set_and_their_order_follows_from_the_seed() -> None:
     cells = [("launch", "spin"), ("d2d", "spin"), ("d2d", "alloc-async"), ("launch", "alloc-free")]
-    found = schedule.disagreeing_blocks(WHOLE, cells, 5, 1)
+    found = schedule.additional_blocks(WHOLE, cells, 5, 1)
     assert sorted((b.aggressor_set.column.name, tuple(v.row.name for v in b.victims)) for b in found) == [
         ("alloc-async", ("d2d",)),
         ("alloc-free", ("launch",)),
         ("spin", ("launch", "d2d")),
     ]
-    assert {(block.repeat, block.disagreeing) for block in found} == {(5, True)}
-    assert found == schedule.disagreeing_blocks(WHOLE, cells, 5, 1)
-    assert any(found != schedule.disagreeing_blocks(WHOLE, cells, 5, seed) for seed in range(2, 9))
+    assert {(block.repeat, block.additional) for block in found} == {(5, True)}
+    assert found == schedule.additional_blocks(WHOLE, cells, 5, 1)
+    assert any(found != schedule.additional_blocks(WHOLE, cells, 5, seed) for seed in range(2, 9))
     assert schedule.window_count(found) == len(cells)
-    assert schedule.disagreeing_blocks(WHOLE, [], 5, 1) == []
+    assert schedule.additional_blocks(WHOLE, [], 5, 1) == []
+
+
+def test_the_victims_of_blocks_are_each_named_once() -> None:
+    found = schedule.additional_blocks(WHOLE, [("launch", "spin"), ("d2d", "spin"), ("d2d", "alloc-async")], 5, 1)
+    assert sorted(victim.row.name for victim in schedule.victims_of(found)) == ["d2d", "launch"]
+    assert schedule.victims_of([]) == ()
