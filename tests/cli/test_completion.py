@@ -57,7 +57,7 @@ def answered(line: str) -> list[object]:
             [f"spin@{name}" for name in ("primary", "secondary", "third", "green", "second-process")],
         ),
         ("stallscope run d2d@third/", ["d2d@third/own", "d2d@third/null", "d2d@third/shared"]),
-        ("stallscope run launch-burst-x16@s", ["launch-burst-x16@secondary"]),
+        ("stallscope run launch-burst-x16@sec", ["launch-burst-x16@secondary", "launch-burst-x16@second-process"]),
         ("stallscope run nothing@", []),
         ("stallscope run scalar-readback --variant ", READBACKS),
         ("stallscope run --variant kernel-o", ["kernel-other-context"]),
