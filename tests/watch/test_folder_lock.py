@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from factories import processes
+from factories import processes, waiting
 from factories.command_line import start
 from factories.stand_in import StandIn
 from stallprobes.watch.injection.layout import PAGE
@@ -136,8 +136,13 @@ def test_the_next_watch_removes_the_folder_of_a_killed_one_once_its_program_has_
         assert sorted(path.name for path in folder.iterdir()) == [f"{program}-0.watch", LOCK_FILE]
         os.kill(program, signal.SIGKILL)
         processes.wait_for_end(program)
-    watch_another()
-    assert list(runtime.iterdir()) == []
+
+    def is_removed() -> bool:
+        watch_another()
+        return list(runtime.iterdir()) == []
+
+    # The kernel releases the files of a killed process a little later than it shows it as ended.
+    waiting.wait_until(is_removed, "the folder is removed")
 
 
 def is_host(pid: int) -> bool:

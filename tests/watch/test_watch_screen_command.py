@@ -93,8 +93,8 @@ def test_quitting_ends_the_program_as_ctrl_c_would(
     screen = watching(terminal, settings, sys.executable, script)
     screen.wait_for("ready")
     # Nothing of it is drawn beside the pane: it has an empty input and no terminal.
-    assert "input: '' terminal: True" in screen.text()
-    assert "no terminal of its own" in screen.text()
+    screen.wait_for("input: '' terminal: True")
+    screen.wait_for("no terminal of its own")
     since = screen.press("q")
     screen.wait_for("still runs. End it?", since=since)
     since = screen.press("y")
@@ -152,7 +152,7 @@ def test_the_output_goes_to_a_file_instead(terminal: OpenTerminal, settings: dic
     file = tmp_path / "out.log"
     screen = watching(terminal, settings, "--output", str(file), "sh", "-c", "echo out; echo err >&2")
     screen.wait_for("ENDED, exit code 0")
-    assert "It goes to" in screen.text()
+    screen.wait_for("It goes to")
     screen.press("q")
     assert screen.wait_for_end() == 0
     assert file.read_text() == "out\nerr\n"
