@@ -29,7 +29,9 @@ def test_a_suspended_check_stops_its_engines_and_continues(terminal: OpenTermina
     since = shell.press("\x1a")
     shell.wait_for("Stopped", since=since)
     assert _state(check) == "T"
-    assert {_state(pid) for pid in engines if not processes.has_ended(pid)} == {"T"}
+    shell.wait_until(
+        lambda: {_state(pid) for pid in engines if not processes.has_ended(pid)} == {"T"}, "the engines are stopped"
+    )
     since = shell.press("fg\n")
     shell.wait_for("Latency relative to baseline", since=since)
     shell.wait_until(lambda: not processes.children(shell.pid), "the check has ended")
