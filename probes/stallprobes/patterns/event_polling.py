@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from stallprobes.model import Kind, Pattern, Probe, Symptom, Variant
+from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, several, variant
 
 _VICTIMS = (probe("launch"), probe("d2h-pinned"))
-
-
-def _variant(
-    name: str, kind: Kind, title: str, aggressors: Sequence[Probe], *, expect: str, why: str = "", remedy: str = ""
-) -> Variant:
-    return variant(name, kind, title, (*_VICTIMS, *aggressors), expect=expect, why=why, remedy=remedy)
 
 
 PATTERN = Pattern(
@@ -33,52 +25,52 @@ PATTERN = Pattern(
     "processes late; blocking events cured it) and of TensorFlow (tensorflow/tensorflow #6224: 15 000 queries for each "
     "event). What an H200 shows is not recorded yet.",
     variants=(
-        _variant(
+        variant(
             "x1",
             Kind.CONTROL,
             "one thread polls an event",
-            several("event-poll", 1),
+            (*_VICTIMS, *several("event-poll", 1)),
             expect="Launches and copies keep their time.",
             why="A query does not wait for the locks that launches hold, and one thread is no crowd.",
         ),
-        _variant(
+        variant(
             "x4",
             Kind.CONTROL,
             "4 threads poll events",
-            several("event-poll", 4),
+            (*_VICTIMS, *several("event-poll", 4)),
             expect="Reported: launches and copies take longer with each thread that polls.",
         ),
-        _variant(
+        variant(
             "x16",
             Kind.STALL,
             "16 threads poll events",
-            several("event-poll", 16),
+            (*_VICTIMS, *several("event-poll", 16)),
             expect="Reported: launches and copies take longer with each thread that polls. On a machine with fewer "
             "cores the host control slows down too.",
         ),
-        _variant(
+        variant(
             "streams-x16",
             Kind.STALL,
             "16 threads poll their streams",
-            several("stream-poll", 16),
+            (*_VICTIMS, *several("stream-poll", 16)),
             expect="As with events.",
             why="cuStreamQuery asks for the state of a stream as cuEventQuery does for that of an event.",
         ),
-        _variant(
+        variant(
             "back-off-x16",
             Kind.REMEDY,
             "16 threads poll events each 0.1 ms",
-            several("event-backoff", 16),
+            (*_VICTIMS, *several("event-backoff", 16)),
             expect="Launches and copies keep their time. The threads notice the end of their kernels up to 0.1 ms "
             "later.",
             why="Each thread makes some 25 queries in place of thousands, and sleeps between them.",
             remedy="This is the second remedy.",
         ),
-        _variant(
+        variant(
             "blocking-x16",
             Kind.REMEDY,
             "16 threads wait for blocking events",
-            several("event-block", 16),
+            (*_VICTIMS, *several("event-block", 16)),
             expect="Launches and copies keep their time. The threads notice the end of their kernels later than by "
             "polling, by the time that a thread takes to wake up.",
             why="A thread that waits for a blocking event sleeps until the GPU interrupts, and makes no call.",

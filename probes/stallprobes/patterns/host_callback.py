@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from stallprobes.model import Kind, Pattern, Probe, Symptom, Variant
+from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, variant
 
 _VICTIMS = (probe("callback"), probe("launch"), probe("d2h-pinned"))
-
-
-def _variant(
-    name: str, kind: Kind, title: str, aggressors: Sequence[Probe], *, expect: str, why: str = "", remedy: str = ""
-) -> Variant:
-    return variant(name, kind, title, (*_VICTIMS, *aggressors), expect=expect, why=why, remedy=remedy)
 
 
 PATTERN = Pattern(
@@ -35,51 +27,51 @@ PATTERN = Pattern(
     "host function in Python deadlocks with a thread that holds the interpreter lock in a CUDA call). What an H200 "
     "shows is not recorded yet.",
     variants=(
-        _variant(
+        variant(
             "alone",
             Kind.CONTROL,
             "a host function that returns at once, and no other",
-            (),
+            _VICTIMS,
             expect="Launches, copies and short host functions do not delay each other.",
             why="No host function lasts.",
         ),
-        _variant(
+        variant(
             "busy-1ms",
             Kind.STALL,
             "a host function of 1 ms",
-            (probe("callback-1ms"),),
+            (*_VICTIMS, probe("callback-1ms")),
             expect="The short host function can wait for up to 1 ms. Launches and copies keep their time.",
         ),
-        _variant(
+        variant(
             "busy-10ms",
             Kind.STALL,
             "a host function of 10 ms",
-            (probe("callback-10ms"),),
+            (*_VICTIMS, probe("callback-10ms")),
             expect="The short host function can wait for up to 10 ms. Launches and copies keep their time.",
         ),
-        _variant(
+        variant(
             "mutex",
             Kind.STALL,
             "a host function that waits for a mutex, and a thread that launches with the mutex",
-            (probe("callback-mutex"), probe("mutex-holder")),
+            (*_VICTIMS, probe("callback-mutex"), probe("mutex-holder")),
             expect="The short host function can wait for as long as the other thread holds the mutex, up to 5 ms. With "
             "a driver that stops launches while a host function runs all of them hang, until a watchdog ends the host "
             "function after 250 ms.",
         ),
-        _variant(
+        variant(
             "short",
             Kind.REMEDY,
             "a short host function; the thread does the work",
-            (probe("callback-short"),),
+            (*_VICTIMS, probe("callback-short")),
             expect="No call takes longer.",
             why="The driver's thread is free again after microseconds.",
             remedy="This is the first remedy.",
         ),
-        _variant(
+        variant(
             "event",
             Kind.REMEDY,
             "an event in place of the host function; the thread does the work",
-            (probe("event-thread"),),
+            (*_VICTIMS, probe("event-thread")),
             expect="No call takes longer.",
             why="The thread of the program waits for the event, and the driver's thread has nothing to call.",
             remedy="This is the second remedy.",

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from stallprobes.model import Kind, Pattern, Probe, Symptom, Variant
+from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, several, variant
 
 _VICTIMS = (probe("launch"), probe("event"))
-
-
-def _variant(
-    name: str, kind: Kind, title: str, aggressors: Sequence[Probe], *, expect: str, why: str = "", remedy: str = ""
-) -> Variant:
-    return variant(name, kind, title, (*_VICTIMS, *aggressors), expect=expect, why=why, remedy=remedy)
 
 
 PATTERN = Pattern(
@@ -33,54 +25,54 @@ PATTERN = Pattern(
     "Jetson AGX Orin with two threads (NVIDIA/TensorRT #3351: they wait in pthread_mutex_lock, called by libcuda). "
     "What an H200 shows is not recorded yet.",
     variants=(
-        _variant(
+        variant(
             "x1",
             Kind.CONTROL,
             "one thread launches",
-            several("launch-burst", 1),
+            (*_VICTIMS, *several("launch-burst", 1)),
             expect="Most launches and records keep their time; those that meet a burst wait for one call.",
             why="One other thread holds the lock for a part of the time only.",
         ),
-        _variant(
+        variant(
             "x4",
             Kind.CONTROL,
             "4 threads launch",
-            several("launch-burst", 4),
+            (*_VICTIMS, *several("launch-burst", 4)),
             expect="The slowest launches and records wait for one call of each other thread.",
             why="Four threads hold the lock for a small part of the time, and few calls meet them.",
         ),
-        _variant(
+        variant(
             "x16",
             Kind.STALL,
             "16 threads launch",
-            several("launch-burst", 16),
+            (*_VICTIMS, *several("launch-burst", 16)),
             expect="Launches and records that meet the bursts wait for the calls of most other threads: the tail grows "
             "to many times the baseline, the median does not.",
         ),
-        _variant(
+        variant(
             "records-x16",
             Kind.CONTROL,
             "16 threads record events",
-            several("record-burst", 16),
+            (*_VICTIMS, *several("record-burst", 16)),
             expect="A launch waits behind records as behind launches, but for less time, since a record is a shorter "
             "call.",
             why="An event record submits work to a stream like a launch and takes the same lock.",
             remedy="Record an event only where another stream or thread waits for it.",
         ),
-        _variant(
+        variant(
             "graphs-x16",
             Kind.REMEDY,
             "16 threads launch graphs",
-            several("graph-burst", 16),
+            (*_VICTIMS, *several("graph-burst", 16)),
             expect="Launches and records keep their time.",
             why="One cuGraphLaunch takes the lock once for 64 kernels.",
             remedy="This is the first remedy.",
         ),
-        _variant(
+        variant(
             "one-thread",
             Kind.REMEDY,
             "one thread launches on 16 streams",
-            (probe("launch-all"),),
+            (*_VICTIMS, probe("launch-all")),
             expect="A launch waits for one call of the other thread at most.",
             why="The same number of kernels is launched, but only one other thread takes the lock.",
             remedy="This is the second remedy.",

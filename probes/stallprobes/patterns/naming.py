@@ -61,7 +61,7 @@ def parse_probes(name: str, *, stream: str = OWN, size: int | None = None) -> tu
     if one.role is not Role.AGGRESSOR:
         raise UnknownName(f'"{found["entry"]}" is no aggressor: only aggressors run in several threads')
     if not 2 <= threads <= MOST_THREADS:
-        raise UnknownName(f'"{name}" asks for {threads} threads: 2 to {MOST_THREADS} are possible')
+        raise UnknownName(f'"{name}": {threads} is no number of threads: 2 to {MOST_THREADS} are possible')
     return in_threads(one, threads, name)
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from stallprobes.model import Kind, Pattern, Symptom, Variant
+from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, variant
 
 _VICTIMS = (probe("launch"), probe("d2d"), probe("d2h-pinned"))
-
-
-def _variant(name: str, kind: Kind, title: str, entry: str, *, expect: str, why: str = "", remedy: str = "") -> Variant:
-    return variant(name, kind, title, (*_VICTIMS, probe(entry)), expect=expect, why=why, remedy=remedy)
 
 
 PATTERN = Pattern(
@@ -27,41 +23,41 @@ PATTERN = Pattern(
     "GPU and is to be considered expensive); see also NVIDIA/TensorRT-LLM #11641. What an H200 shows is not recorded "
     "yet.",
     variants=(
-        _variant(
+        variant(
             "one-piece",
             Kind.STALL,
             "64 MiB in one piece",
-            "map-unmap",
+            (*_VICTIMS, probe("map-unmap")),
             expect="Launches and copies that meet cuMemSetAccess or cuMemUnmap wait for them.",
         ),
-        _variant(
+        variant(
             "pieces",
             Kind.STALL,
             "64 MiB in 16 pieces",
-            "map-unmap-pieces",
+            (*_VICTIMS, probe("map-unmap-pieces")),
             expect="More launches and copies wait, each for a shorter call.",
         ),
-        _variant(
+        variant(
             "create-only",
             Kind.CONTROL,
             "64 MiB that is created and released, but mapped nowhere",
-            "create-release",
+            (*_VICTIMS, probe("create-release")),
             expect="Launches keep their time: without an address no page table changes.",
             why="Memory without an address needs none of the locks that launches need.",
         ),
-        _variant(
+        variant(
             "alloc-free",
             Kind.STALL,
             "64 MiB by cuMemAlloc and cuMemFree",
-            "alloc-free",
+            (*_VICTIMS, probe("alloc-free")),
             expect="Launches and copies wait as well: both calls map and unmap memory too.",
             why="cuMemAlloc and cuMemFree hold the same locks for the whole of their work.",
         ),
-        _variant(
+        variant(
             "pool",
             Kind.REMEDY,
             "64 MiB from a pool that keeps its memory",
-            "pool-alloc",
+            (*_VICTIMS, probe("pool-alloc")),
             expect="Launches and copies keep their time.",
             why="An allocation from a pool that has grown maps nothing and takes the lock of its stream only.",
             remedy="This is the remedy.",

@@ -45,8 +45,8 @@ def test_a_name_without_a_number_is_one_probe() -> None:
     [
         ("launch-x4", '"launch" is no aggressor'),
         ("host-x2", '"host" is no aggressor'),
-        ("spin-x1", "asks for 1 threads: 2 to 16 are possible"),
-        (f"spin-x{MOST_THREADS + 1}", "asks for 17 threads"),
+        ("spin-x1", "1 is no number of threads: 2 to 16 are possible"),
+        (f"spin-x{MOST_THREADS + 1}", "17 is no number of threads"),
         ("spinn-x4", 'did you mean "spin"'),
         ("spin-x4@nowhere", 'no context "nowhere"'),
     ],
