@@ -33,14 +33,15 @@ from stallscope.cli import main as cli
 # What it prints, and its exit code.
 PROGRAM = ("sh", "-c", "echo out; echo err >&2; exit 7")
 # Prints the numbers of the signals that it gets, until it is killed or gets SIGUSR2.
+# It waits for a signal by sigwait: one that arrives just before signal.pause() is handled only at the next.
 COUNTER = """\
 import os, signal
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, lambda number, _: os.write(1, f"got {number}\\n".encode()))
-signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))
+numbers = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 os.write(1, b"ready\\n")
-while True:
-    signal.pause()
+while (number := signal.sigwait(numbers)) != signal.SIGUSR2:
+    os.write(1, f"got {number}\\n".encode())
+os._exit(3)
 """
 
 Watch = Callable[..., tuple[int, str, str]]
@@ -406,7 +407,7 @@ def test_a_killed_watch_leaves_the_program_alone(counting: Process) -> None:
 
 def is_program(pid: int) -> bool:
     """Whether a process runs COUNTER."""
-    return b"signal.pause" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"signal.sigwait" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def states(watch: int) -> set[str]:

@@ -23,19 +23,20 @@ from stallprobes.files.schemas import schema
 from stallprobes.watch.live.recording import WatchRecording
 
 SIZE = (120, 36)
-# Says which signals it gets, and ends by SIGUSR2.
+# Says which signal it gets, and ends with 40 and its number. It uses sigwait, since pause() may miss a signal.
 WAITING = """\
 import os, signal, sys
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, lambda number, _: (os.write(1, b"got %d\\n" % number), os._exit(40 + number)))
+numbers = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 print("input:", repr(sys.stdin.read()), "terminal:", os.isatty(1), flush=True)
 try:
     open("/dev/tty")
 except OSError:
     print("no terminal of its own", flush=True)
 print("ready", flush=True)
-while True:
-    signal.pause()
+number = signal.sigwait(numbers)
+os.write(1, b"got %d\\n" % number)
+os._exit(40 + number)
 """
 
 
@@ -274,9 +275,8 @@ def test_ctrl_c_after_the_screen_reaches_a_program_that_ignored_the_first(
 ) -> None:
     file = tmp_path / "stubborn.py"
     file.write_text(
-        "import os, signal\ngot = []\n"
-        "signal.signal(signal.SIGINT, lambda *_: got.append(1) or (len(got) == 2 and os._exit(9)))\n"
-        "print('ready', flush=True)\nwhile True: signal.pause()\n"
+        "import os, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
+        "print('ready', flush=True)\nfor _ in range(2): signal.sigwait({signal.SIGINT})\nos._exit(9)\n"
     )
     screen = watching(terminal, settings, sys.executable, str(file))
     screen.wait_for("ready")
