@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+import textual.app
+import textual.pilot
 from textual._compositor import Compositor
 from textual._context import active_app, visible_screen_stack
 from textual.app import App
@@ -19,7 +21,8 @@ from textual.strip import Strip
 
 from factories.waiting import LIMIT_S
 from stallprobes.engine.session import Session
-from stallprobes.model import Role
+from stallprobes.live import analyzer, baselines
+from stallprobes.model import MS, Role
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
@@ -27,8 +30,9 @@ from stallscope.tui.sources.engine_request import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
 SNAPSHOTS = Path(__file__).parents[1] / "screen" / "snapshots"
-# Drawing takes most of the CPU time of a live monitor.
-QUICK = Settings(quiet_seconds=0.5, frames_per_second=3)
+# A short measurement of the baseline.
+QUICK = Settings(quiet_seconds=0.3, frames_per_second=10)
+_SETTLE_NS = 100 * MS
 
 
 def monitor(pilot: Pilot[None]) -> Monitor:
@@ -43,7 +47,8 @@ async def until(pilot: Pilot[None], condition: Callable[[], object]) -> None:
     end = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end, f"after {LIMIT_S:g} s the condition does not hold"
-        await pilot.pause(0.02)
+        assert pilot.app._exception is None
+        await asyncio.sleep(0.02)
 
 
 def quiet_is_known(screen: Monitor) -> bool:
@@ -65,13 +70,23 @@ async def live_monitor(settings: Settings = QUICK, wait: bool = True) -> AsyncIt
     source = LiveSource(EngineRequest(sim="h200"))
     app = StallscopeApp(lambda: source, settings)
     try:
-        async with app.run_test(size=(120, 36)) as pilot:
-            await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-            if wait:
-                await until(pilot, lambda: quiet_is_known(monitor(pilot)))
-            yield pilot
+        with short_settling():
+            async with app.run_test(size=(120, 36)) as pilot:
+                await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+                if wait:
+                    await until(pilot, lambda: quiet_is_known(monitor(pilot)))
+                yield pilot
     finally:
         source.close()
+
+
+@contextmanager
+def short_settling() -> Iterator[None]:
+    """Within it, a baseline begins soon after the last aggressor stopped: no call of a simulated GPU is slower then."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (analyzer, baselines):
+            patch.setattr(module, "SETTLE_NS", _SETTLE_NS)
+        yield
 
 
 @contextmanager
@@ -135,6 +150,35 @@ class SharedMonitor:
         """Leave the app and end its engine."""
         self._ended.set()
         await self._task
+
+
+@contextmanager
+def processed_input() -> Iterator[None]:
+    """Within it, a pilot waits after each key until every message is processed and every change is laid out.
+
+    Textual's own wait ends when the process used little CPU time in the last 20 ms: too late where a live monitor is
+    drawn meanwhile, and too early where the machine stopped the process.
+    """
+
+    async def wait_for_idle(_min_sleep: float = 0.0, _max_sleep: float = 0.0) -> None:
+        await _no_callback_is_ready()
+        screens = active_app.get()._screen_stacks
+        if screens[active_app.get()._current_mode]:
+            active_app.get().screen._on_timer_update()
+            await _no_callback_is_ready()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (textual.app, textual.pilot):
+            patch.setattr(module, "wait_for_idle", wait_for_idle)
+        yield
+
+
+async def _no_callback_is_ready() -> None:
+    """Let the event loop run until it waits for time, input or a thread."""
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(0)
+    while loop._ready:  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
 
 
 @contextmanager

@@ -9,13 +9,20 @@ from collections.abc import Iterator
 import pytest
 
 from factories import forked_processes
-from factories.screen import no_terminal_updates
+from factories.screen import no_terminal_updates, processed_input
 
 
 @pytest.fixture(autouse=True, scope="module")
 def engines_by_fork() -> Iterator[None]:
     """Engines of the screens in this process start by a fork; those of screens in a terminal start as usual."""
     with forked_processes.engines():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def input_is_processed() -> Iterator[None]:
+    """After a key the pilot waits for what it causes."""
+    with processed_input():
         yield
 
 

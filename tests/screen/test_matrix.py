@@ -19,7 +19,17 @@ from textual.widgets import Input, OptionList
 
 from factories.matrix_examples import screen_example
 from factories.recordings import STALL
-from factories.screen import QUICK, assert_snapshot, drawn_strips, monitor, quiet_is_known, settled, text_of, until
+from factories.screen import (
+    QUICK,
+    assert_snapshot,
+    drawn_strips,
+    monitor,
+    quiet_is_known,
+    settled,
+    short_settling,
+    text_of,
+    until,
+)
 from factories.scripted_check import ScriptedServices
 from stallprobes.engine.backend import Options
 from stallprobes.live.observation import CUDA, EngineCondition
@@ -103,15 +113,16 @@ async def live(services: MatrixServices, size: tuple[int, int] = (140, 44)) -> A
     source = LiveSource(EngineRequest(sim="h200"))
     app = StallscopeApp(lambda: source, QUICK)
     try:
-        async with app.run_test(size=size, notifications=True) as pilot:
-            await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
-            await until(pilot, lambda: quiet_is_known(monitor(pilot)))
-            if isinstance(services, ScriptedServices):
-                services.engine_pid = lambda: source.engine_pid
-            monitor(pilot).context.controllers[MatrixController] = MatrixController(services)
-            await pilot.press("m")
-            await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
-            yield pilot
+        with short_settling():
+            async with app.run_test(size=size, notifications=True) as pilot:
+                await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+                await until(pilot, lambda: quiet_is_known(monitor(pilot)))
+                if isinstance(services, ScriptedServices):
+                    services.engine_pid = lambda: source.engine_pid
+                monitor(pilot).context.controllers[MatrixController] = MatrixController(services)
+                await pilot.press("m")
+                await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
+                yield pilot
     finally:
         app.close()
 
