@@ -6,13 +6,14 @@ import asyncio
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from textual.widgets import OptionList
 
 from factories.recordings import probe_set_of
-from factories.screen import QUICK, live_monitor, monitor, recorded_switches, running, until
+from factories.screen import QUICK, live_monitor, monitor, quiet_is_known, recorded_switches, running, until
 from factories.waiting import LIMIT_S
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
@@ -20,6 +21,7 @@ from stallprobes.live.observation import EngineCondition
 from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
+from stallprobes.model import MS
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import MONITOR_ACTIONS, SCREENS
 from stallscope.tui.app import StallscopeApp
@@ -41,13 +43,18 @@ def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
         assert action.name in SCREENS if action.opens_screen else callable(getattr(Monitor, f"action_{action.name}"))
 
 
-async def test_an_aggressor_waits_until_quiet_is_measured() -> None:
-    async with live_monitor(Settings(quiet_seconds=2.0), wait=False) as pilot:
+async def test_an_aggressor_waits_until_the_baseline_is_measured() -> None:
+    async with live_monitor(replace(QUICK, quiet_seconds=3600.0), wait=False) as pilot:
         await until(pilot, lambda: monitor(pilot).last and monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
         await pilot.press("1")
         await until(pilot, lambda: monitor(pilot).last.waiting == {"spin"})  # type: ignore[union-attr]
         assert "spin" not in running(pilot)
+        analyzer = monitor(pilot).analyzer
+        assert analyzer is not None
+        analyzer._collector._baseline_ns = 300 * MS
+        analyzer._collector._window_ns = 150 * MS
         await until(pilot, lambda: "spin" in running(pilot))
+        assert quiet_is_known(monitor(pilot))
 
 
 async def test_quiet_is_measured_again_with_what_disturbs_off_and_then_on_again() -> None:

@@ -51,6 +51,13 @@ def short_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blame_experiment, "BUDGET_S", 0.0)
 
 
+@pytest.fixture
+def endless_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans whose first state, all off, does not end by itself."""
+    whole = experiment.plan
+    monkeypatch.setattr(experiment, "plan", lambda *asked: replace(whole(*asked), window_s=3600.0))
+
+
 async def _begin(pilot: Pilot[None], *keys: str) -> None:
     await pilot.press(*keys)
     await until(pilot, lambda: "spin" in running(pilot))
@@ -86,10 +93,6 @@ async def test_the_result_names_the_cause_in_dialog_and_log_and_everything_is_as
         # Without an aggressor each second extends them.
         before = dict(analyzer.baselines)
         await pilot.press("enter")
-        await until(pilot, lambda: screen.blame.status)
-        await pilot.press("1")
-        await until(pilot, lambda: screen.last is not None and screen.last.experiment)
-        assert "escape stops" in screen.blame.status
         await until(pilot, lambda: isinstance(pilot.app.screen, BlameResult))
         dialog = pilot.app.screen
         assert isinstance(dialog, BlameResult)
@@ -98,7 +101,6 @@ async def test_the_result_names_the_cause_in_dialog_and_log_and_everything_is_as
         assert [one.conclusion for one in figure.aggressors] == [Conclusion.CAUSE]
         await pilot.press("escape")
         await until(pilot, lambda: screen.last is not None and not screen.last.experiment)
-        # The key of the aggressor had no effect during the experiment.
         await until(pilot, lambda: "spin" in running(pilot))
         assert analyzer.baselines["launch"] is before["launch"]
         proven = [one.verdict for one in analyzer.log if one.verdict.proof is Proof.BLAME]
@@ -106,18 +108,21 @@ async def test_the_result_names_the_cause_in_dialog_and_log_and_everything_is_as
         assert all("Proven by blame" in one.cause for one in proven)
 
 
-async def test_escape_stops_the_experiment_and_restores_the_aggressors(
-    shared: SharedMonitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = experiment.plan
-    # The first state, all off, does not end by itself.
-    monkeypatch.setattr(experiment, "plan", lambda *asked: replace(whole(*asked), window_s=3600.0))
+@pytest.mark.usefixtures("endless_plan")
+async def test_escape_stops_the_experiment_and_restores_the_aggressors(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         await _begin(pilot, "1")
         screen = monitor(pilot)
         with recorded_switches() as switches:
             await pilot.press("enter")
             await until(pilot, lambda: "spin" not in running(pilot))
+            await until(pilot, lambda: screen.last is not None and screen.last.experiment)
+            assert "escape stops" in screen.blame.status
+            # During the experiment the key of the aggressor has no effect.
+            await pilot.press("1")
+            assert any("escape stops it" in one.message for one in pilot.app._notifications)
+            assert screen.live is not None
+            assert screen.live.is_on("spin")
             assert switches == [{"spin": False}]
             await pilot.press("escape")
             await until(pilot, lambda: not screen.blame.status)
@@ -126,7 +131,7 @@ async def test_escape_stops_the_experiment_and_restores_the_aggressors(
         assert isinstance(pilot.app.screen, Monitor)
 
 
-@pytest.mark.usefixtures("short_plan")
+@pytest.mark.usefixtures("endless_plan")
 async def test_a_restart_and_a_killed_engine_end_the_experiment_with_a_sentence() -> None:
     async with live_monitor() as pilot:
         screen = monitor(pilot)

@@ -18,7 +18,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from factories.recordings import STALL
-from factories.screen import QUICK, SharedMonitor, assert_snapshot, drawn_strips, monitor, text_of, until
+from factories.screen import QUICK, SharedMonitor, assert_snapshot, drawn_strips, monitor, settled, text_of, until
 from factories.timeline_traces import SECONDARY, recorded, report_1, trace_of
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineStatus
 from stallprobes.live.observation import EngineCondition
@@ -85,7 +85,7 @@ async def replayed(
             plot = pilot.app.screen.query_one(TracePlot)
             await until(pilot, lambda: plot.view.rows or plot.view.sentences)
             timeline(pilot).rearrange()
-            await pilot.pause(0.1)
+            await settled(pilot)
             yield pilot
     finally:
         app.close()
@@ -240,6 +240,8 @@ async def shared() -> AsyncIterator[SharedMonitor]:
 async def opened(shared: SharedMonitor) -> AsyncIterator[Pilot[None]]:
     """The timeline screen over the shared engine, live."""
     async with shared.as_at_first() as pilot:
+        # That of the test before may still be switched off.
+        await until(pilot, lambda: _condition(pilot) is TimelineCondition.OFF)
         await pilot.press("g")
         await until(pilot, lambda: isinstance(pilot.app.screen, TimelineScreen))
         timeline(pilot).capture.go_live()
