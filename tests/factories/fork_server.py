@@ -27,9 +27,11 @@ import time
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+_TESTS = str(Path(__file__).parents[1])
 _REQUEST_BYTES = 1 << 20
 _MOST_DESCRIPTORS = 16
 # Above every descriptor that a program is given.
@@ -65,11 +67,12 @@ class ForkServer:
         cwd: str | None = None,
         new_session: bool = False,
         terminal: bool = False,
+        engine: bool = False,
     ) -> int:
         """Run ``python ARGUMENTS``, a script, ``-m`` or ``-c``, and return the process id of this new child.
 
         ``descriptors`` maps the program's descriptors to this process's. ``terminal``: descriptor 0 becomes the
-        controlling terminal of a new session.
+        controlling terminal of a new session. ``engine``: the program's first engine is a forked child too.
         """
         request = {
             "arguments": list(arguments),
@@ -78,6 +81,7 @@ class ForkServer:
             "cwd": cwd or os.getcwd(),
             "session": new_session or terminal,
             "terminal": terminal,
+            "engine": engine,
         }
         with self._lock:
             connection = self._connected(env)
@@ -157,7 +161,7 @@ def _serve(connection: socket.socket) -> NoReturn:
                 os.close(reading)
                 os.close(writing)
                 connection.close()
-                _become(json.loads(message), received)
+                become(json.loads(message), received)
             os.write(writing, str(program).encode())
             os._exit(0)
         os.waitpid(between, 0)
@@ -167,8 +171,8 @@ def _serve(connection: socket.socket) -> NoReturn:
             connection.send(pipe.read())
 
 
-def _become(request: Mapping[str, Any], received: list[int]) -> NoReturn:
-    """Run the program of ``request`` in this forked process."""
+def become(request: Mapping[str, Any], received: list[int]) -> NoReturn:
+    """Run the program of ``request`` in this forked process, which has got the descriptors ``received``."""
     parked = [fcntl.fcntl(one, fcntl.F_DUPFD, _PARKED_FD) for one in received]
     for descriptor in received:
         os.close(descriptor)
@@ -184,6 +188,10 @@ def _become(request: Mapping[str, Any], received: list[int]) -> NoReturn:
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     arguments = [one for one in request["arguments"] if one != "-P"]
+    if request["engine"]:
+        from factories import waiting_engine
+
+        waiting_engine.prepare()
     code: object = 0
     try:
         if arguments[0] == "-m":
@@ -247,9 +255,18 @@ def _import_commands() -> None:
 
 
 def _import_screen() -> None:
-    """Import what the screen imports."""
-    for module in ("stallscope.cli.main", "stallscope.cli.screen", "stallscope.tui.app", "stallscope.tui.sources.live"):
-        importlib.import_module(module)
+    """Import what the screen imports, and for its first engine what that imports."""
+    _import_engine()
+    del sys.modules["scipy"]
+    import stallscope.tui
+
+    for name in ("stallscope.cli.main", "stallscope.cli.screen"):
+        importlib.import_module(name)
+    for module in pkgutil.walk_packages(stallscope.tui.__path__, f"{stallscope.tui.__name__}."):
+        importlib.import_module(module.name)
+    sys.path.append(_TESTS)
+    importlib.import_module("factories.waiting_engine")
+    sys.path.remove(_TESTS)
 
 
 def _import_engine() -> None:

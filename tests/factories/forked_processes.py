@@ -5,12 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import AnyStr
-
-import pytest
 
 from factories.fork_server import Preload, server
 from stallprobes.engine import process
@@ -29,16 +27,21 @@ class ForkedProcess(subprocess.Popen[AnyStr]):
         descriptors |= {fd: fd for fd in given["pass_fds"]}
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         try:
-            self.pid = server(self.preload).start(
-                given["args"][1:],
-                descriptors,
-                os.environ if given["env"] is None else given["env"],
-                cwd=given["cwd"],
-                new_session=given["start_new_session"],
-            )
+            env = os.environ if given["env"] is None else given["env"]
+            self.pid = self._forked(given["args"][1:], descriptors, env, given["cwd"], given["start_new_session"])
             self._child_created = True
         finally:
             self._close_pipe_fds(*(given[end] for end in ends))  # type: ignore[attr-defined]
+
+    def _forked(
+        self,
+        arguments: Sequence[str],
+        descriptors: Mapping[int, int],
+        env: Mapping[str, str],
+        cwd: str | None,
+        new_session: bool,
+    ) -> int:
+        return server(self.preload).start(arguments, descriptors, env, cwd=cwd, new_session=new_session)
 
 
 class ForkedEngine(ForkedProcess[AnyStr]):
@@ -50,6 +53,9 @@ class ForkedEngine(ForkedProcess[AnyStr]):
 @contextmanager
 def engines() -> Iterator[None]:
     """Within it, engines of this process start by a fork."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": ForkedEngine}))
+    unchanged = process.subprocess  # type: ignore[attr-defined]
+    process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedEngine})  # type: ignore[assignment, attr-defined]
+    try:
         yield
+    finally:
+        process.subprocess = unchanged  # type: ignore[attr-defined]

@@ -29,8 +29,8 @@ _ESCAPES = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[\]P_].*?(?:\x07|\x1b\\)|
 class Terminal:
     """The program in a pseudo-terminal of ``size`` (columns, rows); ``shell``: an interactive bash in its place.
 
-    The program starts by a fork of a server that has imported its modules, unless ``environment`` has a variable that
-    the interpreter reads at its start.
+    The program and its first engine start by a fork of a server that has imported their modules, unless ``environment``
+    has a variable that the interpreter reads at its start.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class Terminal:
         if forked:
             self.fd, follower = pty.openpty()
             self._resize(columns, rows)
-            self.pid = server(Preload.SCREEN).start(program, dict.fromkeys(range(3), follower), env, terminal=True)
+            streams = dict.fromkeys(range(3), follower)
+            self.pid = server(Preload.SCREEN).start(program, streams, env, terminal=True, engine="--sim" in arguments)
             os.close(follower)
         else:
             self.pid, self.fd = pty.fork()
