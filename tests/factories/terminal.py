@@ -30,7 +30,7 @@ class Terminal:
     """The program in a pseudo-terminal of ``size`` (columns, rows); ``shell``: an interactive bash in its place.
 
     The program and its first engine start by a fork of a server that has imported their modules, unless ``environment``
-    has a variable that the interpreter reads at its start.
+    changes a variable that the interpreter reads at its start.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Terminal:
             "PYTHONPATH": os.pathsep.join(ROOTS),
             "STALLSCOPE_SETTINGS": str(SETTINGS),
         }
-        forked = not shell and not variables_at_start(environment)
+        forked = not shell and variables_at_start(env | environment) == variables_at_start(env)
         env |= environment
         self.raw = b""
         self._read_text = (0, 0, "")
