@@ -376,7 +376,9 @@ class Stage:
         async with self.app.run_test(size=SIZE) as pilot:
 
             async def settle() -> None:
-                await pilot.pause(0.05)
+                # Time for threads, then every message.
+                await pilot.pause(0.01)
+                await pilot.pause()
 
             self.settle = settle
             while not isinstance(self.app.screen, Monitor) or self.app.screen.monitor_view is None:
@@ -539,16 +541,16 @@ async def draw_watch(file: Path) -> dict[str, str]:
     async with app.run_test(size=SIZE) as pilot:
         source.seek(WATCHED_AT_S)
         while not isinstance(app.screen, WatchScreen) or not app.screen.query(WatchTable):
-            await pilot.pause(0.05)
+            await pilot.pause(0.01)
         screen = app.screen
         while not screen.query_one(WatchTable).rows:
             screen.draw()
-            await pilot.pause(0.05)
+            await pilot.pause(0.01)
         await pilot.press("down")
-        await pilot.pause(0.05)
+        await pilot.pause()
         # Other rows can have changed the sizes of the panels.
         screen.draw()
-        await pilot.pause(0.05)
+        await pilot.pause()
         visible_screen_stack.set(app._background_screens)
         strips = screen._compositor.render_strips(screen.size)
         assert screen.moment is not None

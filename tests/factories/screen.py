@@ -33,6 +33,8 @@ SNAPSHOTS = Path(__file__).parents[1] / "screen" / "snapshots"
 # A short measurement of the baseline.
 QUICK = Settings(quiet_seconds=0.3, frames_per_second=10)
 _SETTLE_NS = 100 * MS
+# Layouts and drawings that follow one another after a key; a screen that always changes has no end of them.
+_MOST_UPDATES = 20
 
 
 def monitor(pilot: Pilot[None]) -> Monitor:
@@ -162,15 +164,28 @@ def processed_input() -> Iterator[None]:
 
     async def wait_for_idle(_min_sleep: float = 0.0, _max_sleep: float = 0.0) -> None:
         await _no_callback_is_ready()
-        screens = active_app.get()._screen_stacks
-        if screens[active_app.get()._current_mode]:
-            active_app.get().screen._on_timer_update()
+        for _ in range(_MOST_UPDATES):
+            screen = _shown_screen(active_app.get())
+            if screen is None or not _has_to_be_drawn(screen):
+                return
+            # What the next frame of Textual does; its messages can change the screen again.
+            screen._on_timer_update()
             await _no_callback_is_ready()
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (textual.app, textual.pilot):
             patch.setattr(module, "wait_for_idle", wait_for_idle)
         yield
+
+
+def _shown_screen(app: App[object]) -> Screen[object] | None:
+    stack = app._screen_stacks[app._current_mode]
+    return stack[-1] if stack else None
+
+
+def _has_to_be_drawn(screen: Screen[object]) -> bool:
+    states = (screen._layout_required, screen._scroll_required, screen._repaint_required, screen._recompose_required)
+    return any(states) or bool(screen._dirty_widgets) or bool(screen._callbacks)
 
 
 async def _no_callback_is_ready() -> None:
