@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import textual.app
@@ -15,6 +17,8 @@ import textual.pilot
 from textual._compositor import Compositor
 from textual._context import active_app, visible_screen_stack
 from textual.app import App
+from textual.cache import LRUCache
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.strip import Strip
@@ -175,6 +179,31 @@ def processed_input() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (textual.app, textual.pilot):
             patch.setattr(module, "wait_for_idle", wait_for_idle)
+        yield
+
+
+# Parsed style sheets of all apps by their variables.
+_PARSED: defaultdict[frozenset[tuple[str, str]], LRUCache[Any, Any]] = defaultdict(lambda: LRUCache(256))
+
+
+@contextmanager
+def shared_styles() -> Iterator[None]:
+    """Within it, no app parses a style sheet that another one has parsed with the same variables."""
+    create, set_variables = Stylesheet.__init__, Stylesheet.set_variables
+
+    def shared_create(sheet: Stylesheet, *, variables: dict[str, str] | None = None) -> None:
+        create(sheet, variables=variables)
+        sheet._parse_cache = _PARSED[frozenset(sheet._variables.items())]
+
+    def shared_set_variables(sheet: Stylesheet, variables: dict[str, str]) -> None:
+        # The cache of the old variables is left to others.
+        sheet._parse_cache = LRUCache(1)
+        set_variables(sheet, variables)
+        sheet._parse_cache = _PARSED[frozenset(variables.items())]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "__init__", shared_create)
+        patch.setattr(Stylesheet, "set_variables", shared_set_variables)
         yield
 
 

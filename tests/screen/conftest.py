@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from factories import forked_processes
-from factories.screen import no_terminal_updates, processed_input
+from factories.screen import no_terminal_updates, processed_input, shared_styles
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -21,8 +21,8 @@ def engines_by_fork() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def input_is_processed() -> Iterator[None]:
-    """After a key the pilot waits for what it causes."""
-    with processed_input():
+    """After a key the pilot waits for what it causes; style sheets are parsed once."""
+    with processed_input(), shared_styles():
         yield
 
 
