@@ -23,6 +23,11 @@ from factories.waiting import LIMIT_S
 # A short measurement of the baseline, few frames.
 SETTINGS = Path(__file__).parents[1] / "screen" / "data" / "terminal.toml"
 
+# The kernel passes on what a program wrote a little after its end, and then reports the end of the terminal.
+_END_S = 0.5
+# Until a key is pressed again: longer than the program waits for the rest of a paste.
+_AGAIN_S = 2.0
+
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[\]P_].*?(?:\x07|\x1b\\)|\x1b.", re.DOTALL)
 
 
@@ -73,14 +78,14 @@ class Terminal:
         return self._read_text[2]
 
     def read(self, seconds: float) -> bytes:
-        """Read for ``seconds``, or to the end; returns what came."""
+        """Read for ``seconds`` and then what waits, or to the end; returns what came."""
         begun, until = len(self.raw), time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            if select.select([self.fd], [], [], left)[0]:
-                try:
-                    self.raw += os.read(self.fd, 65536)
-                except OSError:
-                    break
+        # At least once, however long this process was stopped.
+        while select.select([self.fd], [], [], max(0.0, until - time.monotonic()))[0]:
+            try:
+                self.raw += os.read(self.fd, 65536)
+            except OSError:
+                break
         return self.raw[begun:]
 
     def wait_for(self, words: str, since: int = 0) -> None:
@@ -93,9 +98,30 @@ class Terminal:
         while not condition():
             assert time.monotonic() < until, f"after {LIMIT_S:g} s still not: {what}: {self.text()[-3000:]}"
             alive = self.alive
-            self.read(0.02)
+            self.read(0.02 if alive else _END_S)
             # What it wrote at last has been read.
             assert alive or condition(), f"it ended: {self.text()[-3000:]}"
+
+    def press_until(self, keys: str, words: str) -> None:
+        """Press keys until ``words`` are written, also if the program drops keys."""
+        since, until = len(self.raw), time.monotonic() + LIMIT_S
+        while words not in self.text(since):
+            assert time.monotonic() < until, f"after {LIMIT_S:g} s still not: {words!r}: {self.text()[-3000:]}"
+            self.press(keys)
+            again = time.monotonic() + _AGAIN_S
+            while words not in self.text(since) and time.monotonic() < again:
+                self.read(0.02)
+
+    def quit(self) -> int:
+        """Press the key that quits wherever it is pressed until the program ends; returns its exit code."""
+        until = time.monotonic() + LIMIT_S
+        while self.alive:
+            assert time.monotonic() < until, f"after {LIMIT_S:g} s it still runs: {self.text()[-3000:]}"
+            self.press("\x11")
+            again = time.monotonic() + _AGAIN_S
+            while self.alive and time.monotonic() < again:
+                self.read(0.02)
+        return self.wait_for_end()
 
     def press(self, keys: str) -> int:
         """Press keys; returns the number of bytes written before."""
@@ -137,7 +163,7 @@ class Terminal:
         while self.alive:
             assert time.monotonic() < until, f"after {LIMIT_S:g} s it still runs: {self.text()[-3000:]}"
             self.read(0.01)
-        self.read(0.05)
+        self.read(_END_S)
         assert self.status is not None
         return self.status
 

@@ -426,7 +426,7 @@ async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> 
 
     async with live(Broken()) as pilot:
         await begin(pilot)
-        await until(pilot, lambda: state(pilot).run is None)
+        await until(pilot, lambda: state(pilot).run is None and state(pilot).note)
         assert "ZeroDivisionError: made up" in state(pilot).note
 
 

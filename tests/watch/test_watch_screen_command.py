@@ -273,16 +273,19 @@ def test_a_screen_that_fails_leaves_the_program_running(
 def test_ctrl_c_after_the_screen_reaches_a_program_that_ignored_the_first(
     terminal: OpenTerminal, settings: dict[str, str], tmp_path: Path
 ) -> None:
-    file = tmp_path / "stubborn.py"
+    file, ignored = tmp_path / "stubborn.py", tmp_path / "ignored"
+    # Two signals that arrive before the program waits for the first would be one.
     file.write_text(
-        "import os, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
-        "print('ready', flush=True)\nfor _ in range(2): signal.sigwait({signal.SIGINT})\nos._exit(9)\n"
+        "import os, pathlib, signal, sys\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
+        "print('ready', flush=True)\nsignal.sigwait({signal.SIGINT})\npathlib.Path(sys.argv[1]).touch()\n"
+        "signal.sigwait({signal.SIGINT})\nos._exit(9)\n"
     )
-    screen = watching(terminal, settings, sys.executable, str(file))
+    screen = watching(terminal, settings, sys.executable, str(file), str(ignored))
     screen.wait_for("ready")
     since = screen.press("\x03")
     screen.wait_for("End it?", since=since)
     since = screen.press("y")
     screen.wait_for("waiting for its end", since=since)
+    screen.wait_until(ignored.exists, "the first signal has reached the program")
     screen.press("\x03")
     assert screen.wait_for_end() == 9
