@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
 
 # Long enough for a machine that is busy with something else: a test fails on what is done, never on how fast.
 LIMIT_S = 90.0
@@ -15,3 +18,15 @@ def wait_until(condition: Callable[[], object], what: str, limit_s: float = LIMI
     while not condition():
         assert time.monotonic() < until, f"after {limit_s:g} s still not: {what}"
         time.sleep(0.005)
+
+
+def undisturbed(attempt: Callable[[int], Found], holds: Callable[[Found], object], attempts: int = 20) -> Found:
+    """The result of the first attempt for which ``holds``, otherwise of the last; ``attempt`` gets its number.
+
+    For programs whose short calls must not be slow: a busy machine may take the CPU from one of them.
+    """
+    for number in range(attempts):
+        found = attempt(number)
+        if holds(found):
+            break
+    return found

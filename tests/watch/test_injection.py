@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from factories.stand_in import VERSION, Outcome, StandIn, build_cupti
-from factories.waiting import wait_until
+from factories.waiting import undisturbed, wait_until
 from factories.watched_programs import watch_python
 from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.watch.environment import WatchOptions
@@ -61,7 +61,11 @@ def test_slots_of_ended_threads_are_used_again_and_their_calls_kept(stand_in: St
 
 
 def test_a_call_is_described_by_its_arguments(stand_in: StandIn, tmp_path: Path) -> None:
-    (thread,) = only(stand_in.run(tmp_path / "out", "copies")).threads
+    process = undisturbed(
+        lambda number: only(stand_in.run(tmp_path / f"out{number}", "copies")),
+        lambda process: [len(thread.slow_calls) for thread in process.threads] == [8],
+    )
+    (thread,) = process.threads
     found = [
         (slow.call.function, slow.call.stream, slow.call.bytes, slow.call.source, slow.call.target)
         for slow in thread.slow_calls
@@ -99,7 +103,12 @@ def test_a_call_is_described_by_its_arguments(stand_in: StandIn, tmp_path: Path)
 def test_the_kind_of_host_memory_is_never_guessed(
     stand_in: StandIn, tmp_path: Path, ranges: int, size: int, kinds: tuple[MemoryKind, ...]
 ) -> None:
-    (thread,) = only(stand_in.run(tmp_path / "out", "ranges", str(ranges), str(size), options=CALLS_ONLY)).threads
+    arguments = ("ranges", str(ranges), str(size))
+    process = undisturbed(
+        lambda number: only(stand_in.run(tmp_path / f"out{number}", *arguments, options=CALLS_ONLY)),
+        lambda process: [len(thread.slow_calls) for thread in process.threads] == [len(kinds)],
+    )
+    (thread,) = process.threads
     assert tuple(slow.call.target for slow in thread.slow_calls) == kinds
 
 

@@ -217,7 +217,8 @@ def test_calls_are_reported_as_text_and_json(watch: Watch, stand_in: StandIn, tm
     (process,) = document["processes"]
     assert (process["state"], process["slow_us"], process["calls"]) == ("recording", 1500, 15)
     slow = [(call["function"], call["bytes"], call["source"], call["target"]) for call in process["slow_calls"]]
-    assert slow[:2] == [
+    # A busy machine may make a short call slow.
+    assert [one for one in slow if one[0] == "cuMemcpyDtoHAsync_v2"] == [
         ("cuMemcpyDtoHAsync_v2", 4096, "device", "pageable"),
         ("cuMemcpyDtoHAsync_v2", 96, "device", "pinned"),
     ]
@@ -455,9 +456,11 @@ def test_the_report_names_the_places_that_make_slow_calls(watch: Watch, stand_in
     assert "Slow calls by place in the program\n" in err
     assert "4 blocking 4-byte copies from read_loss in host (cuMemcpyDtoHAsync_v2): " in err
     (process,) = read(saved)["processes"]
-    (site,) = process["sites"]
+    # A busy machine may make a short call slow too.
+    (site,) = (one for one in process["sites"] if one["function"] == "cuMemcpyDtoHAsync_v2")
     assert (site["calls"], site["place"]["function"], site["cause"]) == (4, "read_loss", "unattributed")
-    stack = process["stacks"][process["slow_calls"][0]["stack"]]
+    copy = next(one for one in process["slow_calls"] if one["function"] == "cuMemcpyDtoHAsync_v2")
+    stack = process["stacks"][copy["stack"]]
     assert [frame["function"] for frame in stack["native"] if frame["file"].endswith("/host")][:2] == [
         "read_loss", "train_step"
     ]  # fmt: skip

@@ -185,7 +185,10 @@ def test_a_folder_is_recorded_and_traced_too(
     assert {event["cat"] for event in events if event["ph"] == "X"} >= {"call", "gpu"}
     again = json.loads(stallscope_command("replay", str(record), "--json").stdout)
     assert (again["program"], again["processes"][0]["name"]) == (None, "host")
-    assert [call["cause"] for call in again["processes"][0]["slow_calls"]] == ["gpu-work", "gpu-work"]
+    # A busy machine may make a short call slow too.
+    waited = ("cuMemcpyDtoHAsync_v2", "cuStreamSynchronize")
+    slow = [call["cause"] for call in again["processes"][0]["slow_calls"] if call["function"] in waited]
+    assert slow == ["gpu-work", "gpu-work"]
     traces = tmp_path / "traces.json"
     assert stallscope_command("replay", str(record), "--trace", str(traces)).returncode == 0
     assert json.loads(traces.read_text(encoding="utf-8"))["otherData"]["watched"] == str(folder)
