@@ -53,3 +53,11 @@ def engines() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": ForkedEngine}))
         yield
+
+
+@contextmanager
+def none() -> Iterator[None]:
+    """Within it, engines have interpreters of their own again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "subprocess", subprocess)
+        yield
