@@ -10,10 +10,12 @@ As a program: fork_server.py KIND SOCKET_FD.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import fcntl
 import gc
 import importlib
+import inspect
 import json
 import os
 import pkgutil
@@ -27,7 +29,7 @@ import time
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 _REQUEST_BYTES = 1 << 20
@@ -44,6 +46,45 @@ class Preload(StrEnum):
     COMMAND = "command"
     SCREEN = "screen"
     ENGINE = "engine"
+
+
+def descriptors_of(given: Mapping[str, Any]) -> dict[int, int]:
+    """The descriptors that a program gets and those of this process, from the arguments of Popen._execute_child."""
+    streams = {0: given["p2cread"], 1: given["c2pwrite"], 2: given["errwrite"]}
+    found = {number: number if fd == -1 else fd for number, fd in streams.items()}
+    return found | {fd: fd for fd in given["pass_fds"]}
+
+
+class SecondProcess(subprocess.Popen[bytes]):
+    """The second process of an engine that is a fork of a server: a fork of this engine, before any probe runs."""
+
+    def _execute_child(self, *arguments: object) -> None:
+        given = inspect.signature(super()._execute_child).bind(*arguments).arguments  # type: ignore[misc]
+        descriptors = descriptors_of(given)
+        request = {
+            "arguments": given["args"][1:],
+            "targets": list(descriptors),
+            "env": given["env"],
+            "cwd": os.getcwd(),
+            "session": given["start_new_session"],
+            "terminal": False,
+        }
+        pid = os.fork()
+        if pid == 0:
+            try:
+                # All others are the engine's.
+                received = [os.dup(fd) for fd in descriptors.values()]
+                for name in os.listdir("/proc/self/fd"):
+                    if int(name) not in received:
+                        with contextlib.suppress(OSError):
+                            os.close(int(name))
+                _become(request, received)
+            finally:
+                os._exit(1)
+        self.pid = pid
+        self._child_created = True
+        ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(given[end] for end in ends))  # type: ignore[attr-defined]
 
 
 class ForkServer:
@@ -257,6 +298,8 @@ def _import_engine() -> None:
     sys.modules["scipy"] = None  # type: ignore[assignment]
     for module in ("stallprobes.engine.slots", "stallprobes.engine.host", "stallprobes.engine.sim.backend"):
         importlib.import_module(module)
+    process = importlib.import_module("stallprobes.engine.process")
+    process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": SecondProcess})  # type: ignore[attr-defined]
 
 
 def main(kind: str, connection: socket.socket) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import AnyStr
 
 import pytest
 
-from factories.fork_server import Preload, server
+from factories.fork_server import Preload, descriptors_of, server
 from stallprobes.engine import process
 
 
@@ -24,14 +24,11 @@ class ForkedProcess(subprocess.Popen[AnyStr]):
     def _execute_child(self, *arguments: object) -> None:
         # What Popen calls to start the program: the names of its parameters are the same in all supported versions.
         given = inspect.signature(super()._execute_child).bind(*arguments).arguments  # type: ignore[misc]
-        streams = {0: given["p2cread"], 1: given["c2pwrite"], 2: given["errwrite"]}
-        descriptors = {number: number if fd == -1 else fd for number, fd in streams.items()}
-        descriptors |= {fd: fd for fd in given["pass_fds"]}
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         try:
             self.pid = server(self.preload).start(
                 given["args"][1:],
-                descriptors,
+                descriptors_of(given),
                 os.environ if given["env"] is None else given["env"],
                 cwd=given["cwd"],
                 new_session=given["start_new_session"],
