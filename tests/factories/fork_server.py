@@ -20,6 +20,7 @@ import json
 import os
 import pkgutil
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -55,8 +56,11 @@ def descriptors_of(given: Mapping[str, Any]) -> dict[int, int]:
     return found | {fd: fd for fd in given["pass_fds"]}
 
 
-class SecondProcess(subprocess.Popen[bytes]):
-    """The second process of an engine that is a fork of a server: a fork of this engine, before any probe runs."""
+class EngineOfFork(subprocess.Popen[bytes]):
+    """The engine of a program that a server has forked, and the second process of such an engine: a fork of it.
+
+    Both are started by a thread that does nothing else, before any probe runs.
+    """
 
     def _execute_child(self, *arguments: object) -> None:
         given = inspect.signature(super()._execute_child).bind(*arguments).arguments  # type: ignore[misc]
@@ -78,6 +82,7 @@ class SecondProcess(subprocess.Popen[bytes]):
                     if int(name) not in received:
                         with contextlib.suppress(OSError):
                             os.close(int(name))
+                _reset()
                 _become(request, received)
             finally:
                 os._exit(1)
@@ -242,6 +247,18 @@ def _become(request: Mapping[str, Any], received: list[int]) -> NoReturn:
     _exit(code)
 
 
+def _reset() -> None:
+    """Undo what a program has changed in its process, as exec does."""
+    atexit._clear()
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    # As at the start of the interpreter.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _exit(code: object) -> NoReturn:
     """End the process as the interpreter does, but without freeing the modules, which would copy their pages."""
     threading._shutdown()  # type: ignore[attr-defined]
@@ -263,8 +280,8 @@ def _open_streams() -> None:
             number,
             "w" if number else "r",
             buffering=1 if number == 2 or os.isatty(number) else -1,
-            encoding=old.encoding,
-            errors=old.errors,
+            encoding=getattr(old, "encoding", "utf-8"),
+            errors=getattr(old, "errors", "backslashreplace"),
             closefd=False,
         )
         setattr(sys, name, new)
@@ -282,9 +299,16 @@ def _import_commands() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.startswith("stallprobes.engine."):
                 importlib.import_module(module.name)
-    importlib.import_module("stallprobes.engine.sim.profile")
+    for name in ("stallprobes.engine.second_process", "stallprobes.engine.slots", "stallprobes.engine.sim.backend"):
+        importlib.import_module(name)
     importlib.import_module("numpy.ma")
     fake_machine.prepare()
+    _fork_engines()
+
+
+def _fork_engines() -> None:
+    process = importlib.import_module("stallprobes.engine.process")
+    process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": EngineOfFork})  # type: ignore[attr-defined]
 
 
 def _import_screen() -> None:
@@ -298,8 +322,7 @@ def _import_engine() -> None:
     sys.modules["scipy"] = None  # type: ignore[assignment]
     for module in ("stallprobes.engine.slots", "stallprobes.engine.host", "stallprobes.engine.sim.backend"):
         importlib.import_module(module)
-    process = importlib.import_module("stallprobes.engine.process")
-    process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": SecondProcess})  # type: ignore[attr-defined]
+    _fork_engines()
 
 
 def main(kind: str, connection: socket.socket) -> NoReturn:
