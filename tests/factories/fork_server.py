@@ -315,6 +315,8 @@ def _import_screen() -> None:
     """Import what the screen imports."""
     for module in ("stallscope.cli.main", "stallscope.cli.screen", "stallscope.tui.app", "stallscope.tui.sources.live"):
         importlib.import_module(module)
+    importlib.import_module("stallprobes.engine.sim.backend")
+    _fork_engines()
 
 
 def _import_engine() -> None:
