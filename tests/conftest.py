@@ -222,12 +222,16 @@ def terminal() -> Iterator[OpenTerminal]:
 
 @pytest.fixture
 def parent() -> Iterator[Parent]:
-    """Start Python source in a process of its own that can import the package; killed at the end of the test."""
+    """Start Python source in a process of its own that can import the package; killed at the end of the test.
+
+    ``forked``: it and its engines are forks, for programs that end by a signal, not as the interpreter does.
+    """
     started = []
 
-    def run(source: str) -> subprocess.Popen[str]:
+    def run(source: str, *, forked: bool = False) -> subprocess.Popen[str]:
+        kind: type[subprocess.Popen[str]] = forked_processes.ForkedEngine if forked else subprocess.Popen
         environment = os.environ | {"PYTHONPATH": str(PROBES)}
-        process = subprocess.Popen(
+        process = kind(
             [sys.executable, "-c", source], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         started.append(process)

@@ -169,7 +169,7 @@ PARENT = """
 
 @pytest.mark.parametrize("victim", ["session", "engine"])
 def test_a_killed_session_or_engine_takes_a_hung_second_process_along(parent: Parent, victim: str) -> None:
-    process = parent(textwrap.dedent(PARENT))
+    process = parent(textwrap.dedent(PARENT), forked=victim == "session")
     assert process.stdout is not None
     engine, other = (int(word) for word in process.stdout.readline().split())
     os.kill(process.pid if victim == "session" else engine, signal.SIGKILL)
