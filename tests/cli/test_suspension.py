@@ -10,7 +10,6 @@ from factories import processes
 from factories.terminal import OpenTerminal
 from stallprobes.live.recording import Recording
 
-
 # The number of measured cells in the progress bar.
 _MEASURED = re.compile(r"\] [1-9]\d*/\d+, ")
 

@@ -299,14 +299,20 @@ def _import_commands() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.startswith("stallprobes.engine."):
                 importlib.import_module(module.name)
-    for name in ("stallprobes.engine.second_process", "stallprobes.engine.slots", "stallprobes.engine.sim.backend"):
-        importlib.import_module(name)
+    importlib.import_module("stallprobes.engine.sim.backend")
     importlib.import_module("numpy.ma")
     fake_machine.prepare()
     _fork_engines()
 
 
 def _fork_engines() -> None:
+    """Let programs fork their engines, of which all modules are imported here.
+
+    Another thread of the program may import something while it forks: what the engine needs must be complete.
+    """
+    importlib.import_module("stallprobes.engine.main")
+    # It is run as the main program.
+    del sys.modules["stallprobes.engine.main"]
     process = importlib.import_module("stallprobes.engine.process")
     process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": EngineOfFork})  # type: ignore[attr-defined]
 

@@ -50,8 +50,7 @@ def integers(node: Node, limits: Mapping[str, tuple[int, int]]) -> tuple[int, ..
         type(value) is list
         and len(value) == len(limits)
         and all(
-            type(each) is int and low <= each <= high
-            for each, (low, high) in zip(value, limits.values(), strict=True)
+            type(each) is int and low <= each <= high for each, (low, high) in zip(value, limits.values(), strict=True)
         )
     ):
         return tuple(value)

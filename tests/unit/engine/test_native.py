@@ -234,8 +234,8 @@ def test_libc_functions_are_found_by_name() -> None:
     assert getppid() == os.getppid()
 
 
-# Prints how many functions a start loads from the cache: a helper, and with an argument the loop. As in an engine, numba
-# imports no scipy.
+# Prints how many functions a start loads from the cache: a helper, and with an argument the loop. As in an engine,
+# numba imports no scipy.
 CODE = """
 import sys
 sys.modules["scipy"] = None
