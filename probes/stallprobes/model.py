@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 KIB = 1024
@@ -461,6 +462,10 @@ class Program:
 
     def channels(self) -> tuple[Channel, ...]:
         """The channels of the program: one for each of its phases, the due time, and one for each label."""
+        return self._channels
+
+    @cached_property
+    def _channels(self) -> tuple[Channel, ...]:
         measured = [op for op in self.ops if op.phase is not None]
         phases = [p for p in Phase if p.traits.of_call and any(op.phase is p for op in measured)]
         labelled: dict[Channel, None] = {}

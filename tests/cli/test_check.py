@@ -459,11 +459,11 @@ def test_progress_lines_are_printed_without_a_terminal(stallscope_command: Comma
 
 
 def test_a_simulated_check_is_marked_as_simulated(stallscope_command: Command, tmp_path: Path) -> None:
-    chosen = ("--victims", "launch", "--victims", "d2d@secondary", "--aggressors", "spin,alloc-async", "--quick")
+    chosen = ("--victims", "launch", "--victims", "d2d@secondary", "--aggressors", "spin", "--quick")
     first = str(tmp_path / "first.json")
     done = stallscope_command("check", "--sim", *chosen, "--save", first)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("SIMULATED GPU, profile h200, seed 1 · 3 victims × 2 aggressors")
+    assert done.stdout.startswith("SIMULATED GPU, profile h200, seed 1 · 3 victims × 1 aggressor")
     assert "STALLED  d2d@secondary beside spin: wait p50 " in done.stdout
     again = stallscope_command("check", "--sim", "--sim-seed", "2", *chosen, "--compare", first, "--json")
     assert again.returncode == 0, again.stderr

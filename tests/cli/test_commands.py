@@ -77,7 +77,6 @@ def test_on_a_dumb_terminal_the_screen_names_the_terminal(stallscope_command: Co
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (("--sim", "run", "launch"), ("run", "launch", "--sim")),
         (("--sim", "v100", "run", "launch"), ("run", "launch", "--sim", "v100")),
         (
             ("--sim-set", "timeslice_us=4000", "--sim-seed", "0", "--together", "--sim", "run", "launch"),

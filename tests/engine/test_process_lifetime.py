@@ -29,7 +29,7 @@ HANGS = {
     "libc": "Op('libc:pause', ok=(-1,))",
 }
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = pytest.mark.usefixtures("forked_engines", "nothing_left")
 
 
 def parent_source(then: str, setup: str = "()") -> str:
@@ -62,7 +62,8 @@ WAITS = """
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_parent_ended_by_a_signal_takes_its_engine_along(parent: Parent, number: signal.Signals) -> None:
-    process = parent(parent_source(WAITS))
+    # Two of them with interpreters of their own, as a user's program and its engine.
+    process = parent(parent_source(WAITS), forked=number in (signal.SIGTERM, signal.SIGHUP))
     assert process.stdout is not None
     engine = int(process.stdout.readline())
     process.send_signal(number)
@@ -78,7 +79,7 @@ def test_a_parent_killed_while_the_engine_starts_takes_it_along(parent: Parent) 
         print(session.engine_pid, flush=True)
         time.sleep(600)
     """
-    process = parent(parent_source(then, setup=f"({HANGS['native']},)"))
+    process = parent(parent_source(then, setup=f"({HANGS['native']},)"), forked=True)
     assert process.stdout is not None
     engine = int(process.stdout.readline())
     process.kill()
@@ -96,7 +97,7 @@ def test_the_kernel_ends_the_engine_even_if_its_socket_stays_open(parent: Parent
         print(engine, sibling, flush=True)
         time.sleep(600)
     """
-    process = parent(parent_source(then))
+    process = parent(parent_source(then), forked=True)
     assert process.stdout is not None
     engine, sibling = (int(word) for word in process.stdout.readline().split())
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from factories import forked_processes
 from factories.host_probes import host_probe
 from factories.processes import Parent, children, wait_for_end
 from factories.waiting import wait_until
@@ -28,7 +29,14 @@ from stallprobes.model import MIB, Buffer, Op, Probe, Process, Program, Role, Sp
 
 HUNG = Op("native:sleep", (600_000_000_000,))
 
-pytestmark = pytest.mark.usefixtures("forked_engines", "nothing_left")
+pytestmark = pytest.mark.usefixtures("forked_second_processes", "nothing_left")
+
+
+@pytest.fixture(scope="module")
+def forked_second_processes(forked_engines: None) -> Iterator[None]:
+    """Engines and their second processes start by a fork."""
+    with forked_processes.engines(second=True):
+        yield
 
 
 def second(probe: Probe) -> Probe:
@@ -169,7 +177,7 @@ PARENT = """
 
 @pytest.mark.parametrize("victim", ["session", "engine"])
 def test_a_killed_session_or_engine_takes_a_hung_second_process_along(parent: Parent, victim: str) -> None:
-    process = parent(textwrap.dedent(PARENT))
+    process = parent(textwrap.dedent(PARENT), forked=victim == "session")
     assert process.stdout is not None
     engine, other = (int(word) for word in process.stdout.readline().split())
     os.kill(process.pid if victim == "session" else engine, signal.SIGKILL)

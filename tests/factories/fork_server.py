@@ -48,6 +48,13 @@ class Preload(StrEnum):
     ENGINE = "engine"
 
 
+def descriptors_of(given: Mapping[str, Any]) -> dict[int, int]:
+    """The descriptors that a program gets and those of this process, from the arguments of Popen._execute_child."""
+    streams = {0: given["p2cread"], 1: given["c2pwrite"], 2: given["errwrite"]}
+    found = {number: number if fd == -1 else fd for number, fd in streams.items()}
+    return found | {fd: fd for fd in given["pass_fds"]}
+
+
 class ForkServer:
     """Client of a server, which it starts for the first program and ends with this process."""
 
@@ -230,8 +237,8 @@ def _open_streams() -> None:
             number,
             "w" if number else "r",
             buffering=1 if number == 2 or os.isatty(number) else -1,
-            encoding=old.encoding,
-            errors=old.errors,
+            encoding=getattr(old, "encoding", "utf-8"),
+            errors=getattr(old, "errors", "backslashreplace"),
             closefd=False,
         )
         setattr(sys, name, new)
@@ -239,7 +246,9 @@ def _open_streams() -> None:
 
 
 def _import_commands() -> None:
-    """Import what commands import, except the screen and the compiled loop, which few need."""
+    """Import what commands import, except the screen, and for their first engine what that imports."""
+    _import_engine()
+    del sys.modules["scipy"]
     import stallprobes
     import stallscope.cli
     import stallscope.report
@@ -249,7 +258,6 @@ def _import_commands() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.startswith("stallprobes.engine."):
                 importlib.import_module(module.name)
-    importlib.import_module("stallprobes.engine.sim.profile")
     importlib.import_module("numpy.ma")
     fake_machine.prepare()
 
@@ -264,16 +272,16 @@ def _import_screen() -> None:
         importlib.import_module(name)
     for module in pkgutil.walk_packages(stallscope.tui.__path__, f"{stallscope.tui.__name__}."):
         importlib.import_module(module.name)
-    sys.path.append(_TESTS)
-    importlib.import_module("factories.waiting_engine")
-    sys.path.remove(_TESTS)
 
 
 def _import_engine() -> None:
     """Import the backends of the host and of the simulated GPU, without scipy as the engine's main program does."""
     sys.modules["scipy"] = None  # type: ignore[assignment]
-    for module in ("stallprobes.engine.slots", "stallprobes.engine.host", "stallprobes.engine.sim.backend"):
-        importlib.import_module(module)
+    for name in ("second_process", "slots", "host", "sim.backend"):
+        importlib.import_module(f"stallprobes.engine.{name}")
+    sys.path.append(_TESTS)
+    importlib.import_module("factories.waiting_engine")
+    sys.path.remove(_TESTS)
 
 
 def main(kind: str, connection: socket.socket) -> NoReturn:

@@ -9,7 +9,7 @@ from pathlib import Path
 from factories.waiting import wait_until
 
 # Starts Python source in a process of its own.
-Parent = Callable[[str], "subprocess.Popen[str]"]
+Parent = Callable[..., "subprocess.Popen[str]"]
 
 
 def has_ended(pid: int) -> bool:

@@ -1,14 +1,17 @@
 """A forked child of a program that waits to become the program's first engine.
 
-The start of an interpreter and the imports of an engine take most of the CPU time of a screen in a terminal. Later
-engines of the program start as usual.
+The start of an interpreter and the imports of an engine take most of the CPU time of a command or a screen. The child
+is forked before the program starts a thread: a later fork could copy a lock that another thread holds. Later engines of
+the program start as usual.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -59,11 +62,20 @@ class FirstForkedEngine(ForkedProcess[AnyStr]):
         return pid
 
 
+def _end() -> None:
+    """End the child if it has not become an engine."""
+    for pid, connection in _waiting:
+        connection.close()
+        os.waitpid(pid, 0)
+
+
 def prepare() -> None:
     """Fork the child. Called before this process starts a thread."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
+        # Signals of the terminal are for the program.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         ours.close()
         message, received, _, _ = socket.recv_fds(theirs, _REQUEST_BYTES, _MOST_DESCRIPTORS)
         if not message:
@@ -75,7 +87,9 @@ def prepare() -> None:
                 with contextlib.suppress(OSError):
                     os.close(int(name))
         sys.modules["scipy"] = None  # type: ignore[assignment]
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         become(json.loads(message), received)
     theirs.close()
     _waiting.append((pid, ours))
+    atexit.register(_end)
     process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": FirstForkedEngine})  # type: ignore[assignment, attr-defined]

@@ -10,7 +10,7 @@ from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.plan import plan
 
 SMALL = plan(["launch", "d2d", "d2h-pinned", "h2d-pinned"], ["spin", "alloc-async", "module-load", "d2h-pinned-large"])
-SEEDS = range(1, 5)
+SEEDS = range(1, 4)
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
@@ -27,5 +27,5 @@ def test_a_tail_of_one_and_a_half_times_is_found_and_the_rest_left_alone(old: Ma
     assert [said.others for _, said in found.values() if said.others] == []
 
 
-def test_other_seeds_of_the_same_machine_are_no_change(old: Matrix) -> None:
-    assert [outcome(compare(old, measured(SMALL, seed)), None) for seed in (102, 103)] == [Outcome(False, ())] * 2
+def test_another_seed_of_the_same_machine_is_no_change(old: Matrix) -> None:
+    assert outcome(compare(old, measured(SMALL, 102)), None) == Outcome(False, ())

@@ -20,6 +20,7 @@ import jsonschema
 import pytest
 
 from stallprobes.files import schemas
+from stallprobes.latency.baseline import Baseline
 from stallprobes.live import replay_document
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.recording_stream import RecordingStream
@@ -46,23 +47,41 @@ ROWS_EVERY = 10
 Json = Any
 
 
+class RowsAnalyzer(Analyzer):
+    """An analyzer that keeps the rows of the screen, so that a recording is read and analyzed once for log and rows."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.fed = 0
+        self.rows: list[Json] = []
+
+    def follow_recorded(self, baselines: Mapping[str, Baseline]) -> None:
+        super().follow_recorded(baselines)
+        self.fed += 1
+        if self.fed % ROWS_EVERY == 0:
+            view = self.monitor_view(None, strip=0)
+            self.rows.append([[w.name, w.state, str(w.quantile), three(w.ratio), three(w.p50_us)] for w in view.rows])
+
+
 @cache
+def replayed_with_rows(name: str) -> tuple[Mapping[str, Json], Json]:
+    """The document of a recording, and the rows of the screen at every ROWS_EVERY-th observation."""
+    made: list[RowsAnalyzer] = []
+
+    def analyzer(*arguments: Any, **named: Any) -> RowsAnalyzer:
+        made.append(RowsAnalyzer(*arguments, **named))
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        # The rows of the long one would take most of the time of this module.
+        if name != NOISY:
+            patch.setattr(replay_document, "Analyzer", analyzer)
+        document = replay_document.document(RECORDINGS[name])
+    return document, [rows for one in made for rows in one.rows]
+
+
 def replayed(name: str) -> Mapping[str, Json]:
-    return replay_document.document(RECORDINGS[name])
-
-
-@cache
-def rows(name: str) -> Json:
-    analyzer, found = None, []
-    for number, moment in enumerate(RecordingStream(RECORDINGS[name])):
-        if analyzer is None:
-            analyzer = Analyzer(moment.observation.probe_set)
-        analyzer.feed(moment.observation)
-        analyzer.follow_recorded(moment.baselines)
-        if number % ROWS_EVERY == ROWS_EVERY - 1:
-            view = analyzer.monitor_view(None, strip=0)
-            found.append([[w.name, w.state, str(w.quantile), three(w.ratio), three(w.p50_us)] for w in view.rows])
-    return found
+    return replayed_with_rows(name)[0]
 
 
 def three(value: float | None) -> float | None:
@@ -78,8 +97,7 @@ def figures(name: str) -> Json:
         ]
         for entry in replayed(name)["verdicts"]
     ]
-    # The rows of the long one would take most of the time of this module.
-    return {"log": log, "rows": [] if name == NOISY else rows(name)}
+    return {"log": log, "rows": replayed_with_rows(name)[1]}
 
 
 @pytest.mark.parametrize("name", RECORDINGS)

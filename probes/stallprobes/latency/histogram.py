@@ -191,6 +191,15 @@ class Histogram:
         count = self.count
         return float(self.counts[index(ns) + 1 :].sum()) / count if count else 0.0
 
+    def with_values(self, buckets: Sequence[int], counts: Sequence[int], max_ns: int) -> Histogram:
+        """This histogram with ``counts`` more values in ``buckets``, all different; ``max_ns`` is the new maximum."""
+        total = self.counts.copy()
+        total[buckets] += np.array(counts, dtype=np.uint64)
+        found = Histogram(_frozen(total), max_ns)
+        # ``count`` without a sum over all buckets.
+        found.__dict__["count"] = self.count + sum(counts)
+        return found
+
     def merge(self, other: Histogram) -> Histogram:
         """The sum of both histograms."""
         return Histogram(_frozen(self.counts + other.counts), max(self.max_ns, other.max_ns))

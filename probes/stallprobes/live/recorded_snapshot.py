@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import ge
 from typing import Any
 
-import numpy as np
-
 from stallprobes.engine.layout import EngineState, ProbeState
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.files.json_reader import Node
@@ -94,10 +92,7 @@ def _histogram(node: Node, max_ns: Any, pairs: Any, before: Histogram) -> Histog
         raise node.wrong("has a count below 1, or counts above 2**53 in total")
     if max_ns < LOWER[buckets[-1]]:
         raise node.wrong("has a maximum below its highest bucket")
-    added = before.counts.copy()
-    added[buckets] += np.array(counts, dtype=np.uint64)
-    added.flags.writeable = False
-    return Histogram(added, max_ns)
+    return before.with_values(buckets, counts, max_ns)
 
 
 def read_snapshot(node: Node, probe_set: ProbeSet, before: Snapshot | None) -> Snapshot:
@@ -188,7 +183,12 @@ def _channels(
         raise node.wrong(f"has {len(items)} channels, and the program of {probe.name} {len(own)}")
     for one, channel in zip(items, own, strict=True):
         record = one.value
-        if type(record) is not list or len(record) != 4 or record[:2] != [channel.phase.name_1, channel.label]:
+        if (
+            type(record) is not list
+            or len(record) != 4
+            or record[0] != channel.phase.name_1
+            or record[1] != channel.label
+        ):
             raise one.wrong(f"is not the channel {channel.phase} {channel.label}".rstrip())
         earlier = Histogram.empty() if before is None else before.channels[channel]
         found[channel] = _histogram(one, record[2], record[3], earlier)
@@ -217,13 +217,13 @@ def _traced_channels(
 
 
 def _first_ns(node: Node, channels: Collection[Channel]) -> dict[Channel, int | None]:
-    items = node.items()
-    if len(items) != len(channels):
-        raise node.wrong(f"has {len(items)} values, and the probe {len(channels)} channels")
-    return {
-        channel: None if one.value is None else one.whole(0, LONGEST_NS)
-        for channel, one in zip(channels, items, strict=True)
-    }
+    listed = node.listed()
+    if len(listed) != len(channels):
+        raise node.wrong(f"has {len(listed)} values, and the probe {len(channels)} channels")
+    for number, value in enumerate(listed):
+        if value is not None and not (type(value) is int and 0 <= value <= LONGEST_NS):
+            node.item(number, value).whole(0, LONGEST_NS)
+    return dict(zip(channels, listed, strict=True))
 
 
 def _in_flight(node: Node, probe: Probe, at_ns: int, allowed_ns: int | None) -> InFlight | None:

@@ -89,6 +89,8 @@ def key_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
 
 PRINT = """
 import sys
+# As in an engine, numba imports no linear algebra.
+sys.modules["scipy"] = None
 sys.path[:0] = {path!r}
 from caller import run
 print(run(10), sum(run.stats.cache_hits.values()), sum(run.stats.cache_misses.values()))

@@ -88,10 +88,15 @@ def time_of_wait(at: int, ms: int) -> float:
 
 def test_wait_does_not_hold_a_core() -> None:
     _, at = words(0)
-    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-    assert call("wait", at, 1, 300 * MS) == 1
-    # It gave the core away, once for each step, of which a busy machine makes fewer.
-    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before > 10
+    given = 0
+    # It gives the core away once for each step, of which a busy machine makes few in a call.
+    for _ in range(200):
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        assert call("wait", at, 1, 20 * MS) == 1
+        given += resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+        if given > 100:
+            return
+    raise AssertionError(f"only {given} times in 200 calls")
 
 
 def test_sleep_takes_the_time_it_is_told() -> None:
@@ -229,9 +234,11 @@ def test_libc_functions_are_found_by_name() -> None:
     assert getppid() == os.getppid()
 
 
-# Prints how many functions a start loads from the cache: a helper, and with an argument the loop.
+# Prints how many functions a start loads from the cache: a helper, and with an argument the loop. As in an engine,
+# numba imports no scipy.
 CODE = """
 import sys
+sys.modules["scipy"] = None
 sys.path[:0] = {path!r}
 from stallprobes.engine import native
 native.address("nothing")
@@ -264,6 +271,7 @@ def test_the_second_start_compiles_nothing(tmp_path: Path) -> None:
 def test_it_starts_without_a_place_for_a_cache() -> None:
     code = f"""
 import sys
+sys.modules["scipy"] = None
 sys.path[:0] = {sys.path!r}
 import numba.core.caching as caching
 caching.CacheImpl._locator_classes = []

@@ -119,6 +119,8 @@ def test_timestamps_are_those_of_the_monotonic_clock() -> None:
 def test_the_cached_callbacks_use_the_pool_of_their_own_process() -> None:
     callbacks()
     code = (
+        "import sys\n"
+        "sys.modules['scipy'] = None\n"
         "from stallprobes.engine.timeline.buffers import *\n"
         "from factories.fake_cupti import request\n"
         "pad = bytearray(1 << 22)\n"
