@@ -323,6 +323,9 @@ def builder() -> str:
             reasons.append(f"there is no {name}")
             continue
         have = subprocess.run([name, "images", "-q", base], capture_output=True, stdin=subprocess.DEVNULL)
+        if name == "buildah" and os.environ.get("BUILDAH_ISOLATION") != "chroot" and not shutil.which("crun"):
+            reasons.append("buildah has no container runtime")
+            continue
         for arguments in (("info",), ("pull", base))[: 1 if have.returncode == 0 and have.stdout.strip() else 2]:
             done = subprocess.run([name, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
             if done.returncode != 0:

@@ -73,7 +73,7 @@ def test_probes_of_both_processes_are_switched_and_counted_alike() -> None:
 
 
 def test_a_session_without_such_probes_has_no_second_process() -> None:
-    with Session([host_probe("a")], "host") as session:
+    with forked_processes.engines(), Session([host_probe("a")], "host") as session:
         assert session.process_ids == (session.engine_pid,)
         assert children(session.engine_pid or 0) == []
 

@@ -287,7 +287,7 @@ def test_rare_stalls_that_every_host_has_name_nobody(hosts: int, share: float, b
 
 
 @pytest.mark.parametrize("in_memory", [1 << 30, 1 << 16], ids=["in memory", "in a file"])
-def test_hundreds_of_hosts_are_merged_with_one_check_in_memory(in_memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_hosts_are_merged_with_one_check_in_memory(in_memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeat_spool, "_IN_MEMORY", in_memory)
     rows, columns = matrices.ROWS[:2], matrices.COLUMNS[:2]
     drawn = [host(seed, rows=rows, columns=columns, calls=30, repeats=1).cells for seed in range(7)]
@@ -296,10 +296,10 @@ def test_hundreds_of_hosts_are_merged_with_one_check_in_memory(in_memory: int, m
     alive: list[weakref.ref[Matrix]] = []
 
     def checks() -> Iterator[tuple[str, Matrix]]:
-        for number in range(300):
+        for number in range(1000):
             # Only the last one may still be in use.
             assert sum(one() is not None for one in alive) <= 1
-            cells = dict(slow if number == 150 else drawn[number % len(drawn)])
+            cells = dict(slow if number == 500 else drawn[number % len(drawn)])
             check = replace(alike, cells=cells)
             alive[:] = [*alive[-1:], weakref.ref(check)]
             yield f"node-{number}", check
@@ -307,10 +307,10 @@ def test_hundreds_of_hosts_are_merged_with_one_check_in_memory(in_memory: int, m
 
     shares: list[float] = []
     found = merge.merge(checks(), progress=shares.append)
-    assert len(found.matrix.hosts) == 300
-    assert counts(found.matrix, ("d2d", "spin"))[0] == 9_000
+    assert len(found.matrix.hosts) == 1000
+    assert counts(found.matrix, ("d2d", "spin"))[0] == 30_000
     assert [repeat.host for repeat in found.matrix.cells["d2d", "spin"].repeats] == list(found.matrix.hosts)
-    assert {(one.host, one.row, one.column) for one in found.outliers} == {("node-150", "d2d", "spin")}
+    assert {(one.host, one.row, one.column) for one in found.outliers} == {("node-500", "d2d", "spin")}
     assert shares == sorted(shares)
     assert max(shares) < 1
 
