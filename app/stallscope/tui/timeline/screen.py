@@ -123,11 +123,19 @@ class TimelineScreen(ActionScreen):
         if sentences or (self._is_moving and history is None):
             return TraceView(sentences=sentences)
         if self._is_moving and history is not None:
-            trace = self.live_trace.last_span(history, self.query_one(TracePlot).plot_layout.columns)
-            cursor.follow(trace)
-            zero_ns, limits = cursor.viewport.end_ns, self.live_trace.limits(trace.probes)
-            rows, off = cursor.book.rows, self.live_trace.off(trace.probes)
-            return TraceView(trace, rows, cursor.viewport, zero_ns, cursor.selection, limits, live=True, off=off)
+            trace, picture = self.live_trace.last_span(history, self.query_one(TracePlot).plot_layout.columns)
+            cursor.follow(trace, len(picture.gaps) > 0)
+            return TraceView(
+                trace,
+                cursor.book.rows,
+                cursor.viewport,
+                cursor.viewport.end_ns,
+                cursor.selection,
+                self.live_trace.limits(trace.probes),
+                live=True,
+                off=self.live_trace.off(trace.probes),
+                picture=picture,
+            )
         if cursor.trace is None or cursor.intervals is None:
             return TraceView()
         trigger = cursor.trace.trigger
