@@ -159,7 +159,7 @@ class Analyzer:
         self._collector, self._other_collector = self._other_collector, self._collector
         self._collector.restart()
         self._recent.clear()
-        self._windows, self._verdicts = None, ()
+        self._windows, self._verdicts, self._judged_calls = None, (), {}
         self._tracker.end_all(self._last_wall_s)
 
     def add_blame(self, found: Blame, wall_s: float) -> None:

@@ -51,7 +51,8 @@ class _OpTable:
 
     def numbers(self, probes: Int64s, ops: Int64s) -> Int64s:
         """The numbers of operations of probes."""
-        found: Int64s = probes * self.each + np.minimum(ops, self.each - 1)
+        known = (ops >= 0) & (ops < self.each)
+        found: Int64s = probes * self.each + np.where(known, ops, self.each - 1)
         return found
 
     def limits_ns(self, limits: TriggerLimits) -> Int64s:
@@ -265,7 +266,7 @@ class LiveCells:
         """The intervals of ``picture`` without a row: open calls and work, contexts on the engine, and its gaps."""
         outline, found = picture.outline, []
         for flight in outline.open_calls:
-            op = flight.probe * self._ops.each + min(flight.op, self._ops.each - 1)
+            op = int(self._ops.numbers(np.array([flight.probe]), np.array([flight.op]))[0])
             end_ns = max(outline.end_ns, flight.since_ns)
             found.append((flight.probe, flight.since_ns, end_ns, int(self._ops.waits[op]), op))
         open_since: dict[int, int] = {}
