@@ -15,7 +15,8 @@ from stallprobes.live.recorder import Recorder
 from stallprobes.live.recording import Recording
 from stallprobes.model import Context, Op, Process, Word
 from stallprobes.patterns.naming import parse_probe, probe_name
-from stallprobes.traces.delay import DelayCause, delays_of_call, foreign_gaps
+from stallprobes.traces.delay import DelayCause, delays_of_call
+from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import WORK_PROBE
 from stallscope.tui import probe_sets
 

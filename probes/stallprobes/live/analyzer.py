@@ -25,7 +25,7 @@ from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.onset import onset
 from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
 from stallprobes.live.view_model import FocusView, LogEntry, MonitorView, ProbeRow
-from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough
+from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, extended_ns, long_enough, thinned
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe, Process, Role
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.evidence import Evidence
@@ -72,6 +72,7 @@ class Analyzer:
         self._on_before: dict[str, bool] = {}
         self._judged_ns = 0
         self._verdicts: tuple[Verdict, ...] = ()
+        self._judged_calls: dict[str, int] = {}
         # The board's time at which each aggressor was last found running.
         self._ran_ns: dict[str, int] = {}
         self._waiting: frozenset[str] = frozenset()
@@ -130,6 +131,7 @@ class Analyzer:
         if self._last is not None and self._idle_changed(now, self._last):
             # No window contains calls of both periods.
             self._recent.clear()
+            self._judged_calls = {}
             self._collector.interrupt()
         self._update_window(now)
         others, disturbed = _other_processes(observation), None
@@ -157,7 +159,7 @@ class Analyzer:
         self._collector, self._other_collector = self._other_collector, self._collector
         self._collector.restart()
         self._recent.clear()
-        self._windows, self._verdicts = None, ()
+        self._windows, self._verdicts, self._judged_calls = None, (), {}
         self._tracker.end_all(self._last_wall_s)
 
     def add_blame(self, found: Blame, wall_s: float) -> None:
@@ -321,7 +323,15 @@ class Analyzer:
 
     def _judged_window(self) -> JudgedWindow:
         return JudgedWindow(
-            self._windows, self._last, self.baselines, self._verdicts, self._errors, self._waiting, self.timeline
+            self._windows,
+            self._last,
+            self.baselines,
+            self._verdicts,
+            self._errors,
+            self._waiting,
+            self.timeline,
+            self._collector.progress(self._last),
+            self._judged_calls,
         )
 
     def _plots(
@@ -363,6 +373,7 @@ class Analyzer:
             long_enough(now.probes[name], part) for name, part in self._recent[1].probes.items()
         ):
             self._recent.popleft()
+        thinned(self._recent)
         self._windows = LazyWindows(tuple(self._recent)) if len(self._recent) > 1 else None
 
     def _judge(self, now: Snapshot, wall_s: float, others: tuple[str, ...] | None) -> set[str] | None:
@@ -379,6 +390,7 @@ class Analyzer:
             for probe in self.probe_set.probes
             if now.probes[probe.name].on or self._ran_ns.get(probe.name, -1) >= since_ns - 2 * JUDGE_NS
         ]
+        self._judged_calls = {probe.name: self._windows[probe.name].iterations for probe in judged}
         found = judge([self._evidence(probe, self._windows[probe.name], now) for probe in judged], others)
         self._verdicts = self._with_blame(tuple(one for one in found if now.probes[one.probe].on), now)
         alone = not any(probe.role is Role.AGGRESSOR for probe in judged)
@@ -395,6 +407,7 @@ class Analyzer:
             after=not alone and ran_ns < since_ns,
             onset=lambda one: onset(one, now, self.probe_set.probes, self.baselines.get(one.probe)),
             alone=alone,
+            extended_ns=lambda name: extended_ns(now.probes[name].period_ns),
         )
         # The change-over of contexts without slots is steady, and part of what is measured there.
         disturbed = (VerdictKind.OVERHEAD, VerdictKind.GPU_TIME)

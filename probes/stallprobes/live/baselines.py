@@ -10,6 +10,7 @@ from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
 from stallprobes.latency.window import Window
+from stallprobes.live.call_progress import CallProgress, calls_left_ns
 from stallprobes.live.observation import ProbeSet
 from stallprobes.model import MS, Role
 
@@ -144,6 +145,18 @@ class BaselineCollector:
             if now.probes[name].on and now.probes[name].error is None and name not in self.baselines
         )
 
+    def progress(self, now: Snapshot | None) -> dict[str, CallProgress]:
+        """The calls of each probe without a baseline whose calls are so rare that their number decides."""
+        found: dict[str, CallProgress] = {}
+        if now is None:
+            return found
+        for name in self.needed(now):
+            part, begun = now.probes[name], self._starts.get(name)
+            if ENOUGH_CALLS * part.period_ns > self._baseline_ns:
+                calls = 0 if begun is None else part.iterations - begun.iterations
+                found[name] = CallProgress(calls, ENOUGH_CALLS, self.left_s(now, [name]), baseline=True)
+        return found
+
     def left_s(self, now: Snapshot | None, names: Sequence[str], groups: int = 1) -> float | None:
         """Seconds until the baselines of ``names`` are complete; None while an aggressor may run.
 
@@ -161,8 +174,16 @@ class BaselineCollector:
                 settling = max(settled - now.at_ns, 0)
             else:
                 missing -= now.probes[name].allowed_ns - begun.allowed_ns
+            missing = max(missing, _calls_ns(now.probes[name], begun))
             left = max(left, settling + missing * (groups if now.probes[name].in_slots else 1))
         return left / 1e9
+
+
+def _calls_ns(part: ProbeSnapshot, begun: ProbeSnapshot | None) -> int:
+    """The time until a window that began with ``begun`` has enough calls."""
+    if begun is None:
+        return ENOUGH_CALLS * part.period_ns
+    return calls_left_ns(ENOUGH_CALLS, part.iterations - begun.iterations, part.period_ns, part.at_ns - begun.at_ns)
 
 
 def may_run(part: ProbeSnapshot) -> bool:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.window import has_run
+from stallprobes.latency.window import Window, has_run
+from stallprobes.live.call_progress import CallProgress, calls_left_ns
 from stallprobes.live.view_model import ChannelView, ProbeRow
-from stallprobes.live.windows import LazyWindows
+from stallprobes.live.windows import LazyWindows, extended_ns
 from stallprobes.model import Channel, Phase, Probe, Role, Source, op_name
 from stallprobes.units import range_ns
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
+from stallprobes.verdicts.rules import TAIL_CALLS
 from stallprobes.verdicts.verdict import Verdict
 
 # The kinds that a victim's row shows as a word; an unsteady one shows its range.
@@ -34,7 +36,8 @@ class JudgedWindow:
     """The present windows of all probes, None before the first, with what is known of the probes at their end.
 
     ``last`` is the last snapshot, None without an engine. ``errors`` are sentences by probe; ``waiting`` are aggressors
-    that wait for the baseline. With ``timeline`` the phases that it measures are shown.
+    that wait for the baseline. With ``timeline`` the phases that it measures are shown. ``progress`` is that of
+    baselines, by probe, where calls are rare; ``judged_calls`` are the calls of each probe on which ``verdicts`` rest.
     """
 
     windows: LazyWindows | None
@@ -44,6 +47,8 @@ class JudgedWindow:
     errors: Mapping[str, str]
     waiting: frozenset[str]
     timeline: bool
+    progress: Mapping[str, CallProgress] = field(default_factory=dict)
+    judged_calls: Mapping[str, int] = field(default_factory=dict)
 
     def row(self, probe: Probe) -> ProbeRow:
         """The row of a probe: its state and its figures."""
@@ -90,8 +95,22 @@ class JudgedWindow:
             return replace(row, state="running" if ran else "no proof", mark="" if ran else "warn")
         baseline = self.baselines.get(probe.name)
         if baseline is None:
-            return replace(row, state="baseline", mark="dim")
+            learned = self.progress.get(probe.name)
+            return replace(row, state="baseline" if learned is None else learned.state, mark="dim", progress=learned)
+        few = self._too_few(probe, window, own)
+        if few is not None:
+            return replace(row, state=few.state, mark="dim", progress=few)
         return self._judged_row(row, own, live, baseline)
+
+    def _too_few(self, probe: Probe, window: Window, own: Verdict | None) -> CallProgress | None:
+        """The progress of a probe with a long period that has too few calls for a verdict; None for any other."""
+        period_ns = window.period_ns
+        if not extended_ns(period_ns) or self.judged_calls.get(probe.name, 0) >= TAIL_CALLS:
+            return None
+        if own is not None and own.kind is not VerdictKind.QUIET:
+            return None
+        calls = min(window.iterations, TAIL_CALLS)
+        return CallProgress(calls, TAIL_CALLS, calls_left_ns(TAIL_CALLS, calls, period_ns, window.duration_ns) / 1e9)
 
     def _judged_row(self, row: ProbeRow, own: Verdict | None, live: Histogram, baseline: Baseline) -> ProbeRow:
         """The row of a victim with its ratio and the state that its worst verdict ``own`` gives."""

@@ -132,11 +132,13 @@ class VerdictTracker:
         after: bool,
         onset: Callable[[Verdict], str],
         alone: bool = False,
+        extended_ns: Callable[[str], int] = lambda _: 0,
     ) -> None:
         """Process the verdicts of one window.
 
         ``alone``: no aggressor ran. ``after``: the aggressors that the verdicts name stopped before the window began.
-        ``onset`` returns a sentence on when a verdict began, "" where that is not known.
+        ``onset`` returns a sentence on when a verdict began, "" where that is not known. ``extended_ns`` is the length
+        of the window of a probe with few calls in a second, 0 for others.
         """
         present = {_key(verdict): verdict for verdict in reversed(verdicts) if verdict.kind.logged}
         passed = max(1, min((now_ns - self._judged_ns + _JITTER_NS) // JUDGE_NS, _MISSING))
@@ -146,7 +148,8 @@ class VerdictTracker:
             state.lasted += passed if state.found else 1
             state.found, state.missing, state.after = state.found + 1, 0, state.after or after
             if state.entry is None:
-                self._begin(state, found, wall_s, onset, alone)
+                fresh = now_ns - state.first_ns >= extended_ns(found.probe)
+                self._begin(state, found, wall_s, onset, alone, fresh)
             elif found.kind is VerdictKind.UNSTEADY:
                 state.entry = self._unsteady[found.probe] = self._widened(state.entry, found)
             elif _worse(found, state.entry.verdict):
@@ -172,9 +175,18 @@ class VerdictTracker:
         self._pending.clear()
 
     def _begin(
-        self, state: _Pending, found: Verdict, wall_s: float, onset: Callable[[Verdict], str], alone: bool
+        self,
+        state: _Pending,
+        found: Verdict,
+        wall_s: float,
+        onset: Callable[[Verdict], str],
+        alone: bool,
+        fresh: bool,
     ) -> None:
-        """Log ``found`` once it was found often enough: the window may contain a single outlier."""
+        """Log ``found`` once it was found often enough: the window may contain a single outlier.
+
+        ``fresh``: the window has no call of the one in which it was found first, as far as its length says.
+        """
         if found.kind is VerdictKind.UNSTEADY:
             known = self._unsteady.get(found.probe)
             if known is not None:
@@ -184,7 +196,7 @@ class VerdictTracker:
         # Without an aggressor, a busy machine interrupts 1 call in 100 within one second, not in two.
         burst = alone and found.kind is VerdictKind.STALLED and found.quantile is Quantile.P99
         lasting = burst or found.kind is VerdictKind.SLOWER
-        enough = state.lasted >= _LASTING if lasting else state.found >= _FOUND
+        enough = state.lasted >= _LASTING and fresh if lasting else state.found >= _FOUND
         if (not enough and found.kind is not VerdictKind.FAILED) or (found.kind is VerdictKind.SLOWER and state.after):
             return
         self._last_number += 1

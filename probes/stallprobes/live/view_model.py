@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
+from stallprobes.live.call_progress import CallProgress
 from stallprobes.live.history import BINS
 from stallprobes.model import Phase, Role
 from stallprobes.units import duration
@@ -23,8 +24,8 @@ class ProbeRow:
     ``state`` is a word or two, or the range of an unsteady probe; ``mark`` is its style: "good", "warn", "bad", "dim"
     or "". ``phase`` is the phase of the percentiles: the one with the worst verdict. ``ratio`` compares the percentile
     ``quantile`` ("p50", or "p99" where only the tail is slow) with the baseline. ``strip`` holds a bin for each column
-    of the last minute, -1 for no call. ``range_us`` is the range of an unsteady probe. Times are microseconds, None
-    where there is none.
+    of the last minute, -1 for no call. ``range_us`` is the range of an unsteady probe. ``progress`` is that of a probe
+    with too few calls for a baseline or a verdict. Times are microseconds, None where there is none.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ProbeRow:
     strip: tuple[int, ...] = ()
     short_title: str = ""
     range_us: tuple[float, float] | None = None
+    progress: CallProgress | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,12 @@ class MonitorView:
         return next((row for row in self.rows if row.name == name), None)
 
     @property
+    def progress(self) -> tuple[str, ...]:
+        """A sentence on each victim that makes few calls, while it has too few for a baseline or a verdict."""
+        rows = (row for row in self.rows if row.role is Role.VICTIM)
+        return tuple(f"{row.title}: {row.progress.text}." for row in rows if row.progress is not None)
+
+    @property
     def aggressors(self) -> tuple[ProbeRow, ...]:
         """The rows of the upper table."""
         return tuple(row for row in self.rows if row.role is Role.AGGRESSOR)
@@ -171,5 +179,6 @@ def report_text(view: MonitorView, head: Sequence[str]) -> str:
     widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
     lines.append("")
-    lines += [entry.text for entry in view.log] or ["No verdict: every probe is as fast as its baseline."]
+    quiet = ["No verdict: every probe is as fast as its baseline."]
+    lines += [*view.progress, *(entry.text for entry in view.log)] or quiet
     return "\n".join(lines) + "\n"

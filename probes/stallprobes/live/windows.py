@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
@@ -12,9 +13,23 @@ from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
 WINDOW_NS = 1_000 * MS
 # A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
 _OWN_NS = STARVED_WINDOW_NS
-# One with a long period: until it has so many calls. A verdict needs three.
-_CALLS = 4
 LONGEST_WINDOW_NS = 4_000 * MS
+# One with a long period: until it has so many calls, at most for this time. A verdict needs three.
+_CALLS = 4
+_LONGEST_OF_CALLS_NS = 60_000 * MS
+
+
+def thinned(recent: deque[Snapshot]) -> None:
+    """Remove snapshots older than the usual windows from ``recent``, up to one a second.
+
+    Only windows of calls with a long period are that long.
+    """
+    at, old_ns = 0, recent[-1].at_ns - LONGEST_WINDOW_NS
+    while at + 2 < len(recent) and recent[at + 1].at_ns < old_ns:
+        if recent[at + 2].at_ns - recent[at].at_ns <= WINDOW_NS:
+            del recent[at + 1]
+        else:
+            at += 1
 
 
 class LazyWindows(Mapping[str, Window]):
@@ -58,10 +73,16 @@ class LazyWindows(Mapping[str, Window]):
         return next((start for start in starts if long_enough(part, start)), self._recent[0].probes[part.name])
 
 
+def extended_ns(period_ns: int) -> int:
+    """The length of the window of a probe with so long a period that it has few calls in a second; 0 for others."""
+    length_ns = min(_CALLS * period_ns, _LONGEST_OF_CALLS_NS)
+    return length_ns if length_ns > WINDOW_NS else 0
+
+
 def long_enough(now: ProbeSnapshot, start: ProbeSnapshot) -> bool:
     """Whether the window from ``start`` to ``now`` has its full length."""
     length_ns = now.at_ns - start.at_ns
-    if length_ns < max(WINDOW_NS, min(_CALLS * now.period_ns if now.on else 0, LONGEST_WINDOW_NS)):
+    if length_ns < max(WINDOW_NS, extended_ns(now.period_ns) if now.on else 0):
         return False
     return (
         not now.in_slots or not now.on or now.allowed_ns - start.allowed_ns >= _OWN_NS or length_ns >= LONGEST_WINDOW_NS

@@ -11,9 +11,9 @@ _VICTIMS = (probe("launch"), probe("d2h-pinned"))
 PATTERN = Pattern(
     name="event-poll-storm",
     title="Threads that poll events without a pause slow down launches and copies",
-    see="1, 4 and 16 threads each wait for a kernel of 4 ms by calling cuEventQuery, or cuStreamQuery, until it is "
-    "complete. One more thread launches, another one copies to pinned memory. With blocking waits in place of the "
-    "queries the same kernels run and no thread polls.",
+    see="One, 4 or 16 threads each wait for a kernel of 4 ms: they call cuEventQuery or cuStreamQuery until it is "
+    "complete. Two more threads make the calls that are measured: one launches, the other one copies to pinned "
+    "memory. With blocking waits in place of the queries, the same kernels run and no thread polls.",
     why="Each query is a call of the driver, about a million of them each second in each thread. Other calls were "
     "reported to share the driver's locks with them; on an H200 a query waits for no lock that launches hold. A thread "
     "that polls also needs a core of its own: with more such threads than cores, other threads wait for a CPU. The "
@@ -30,8 +30,8 @@ PATTERN = Pattern(
             Kind.CONTROL,
             "one thread polls an event",
             (*_VICTIMS, *several("event-poll", 1)),
-            expect="Launches and copies keep their time.",
-            why="A query does not wait for the locks that launches hold, and one thread is no crowd.",
+            expect="Launches and copies take as long as without it.",
+            why="A query does not wait for a lock that launches hold, and one thread that polls occupies one core.",
         ),
         variant(
             "x4",
@@ -54,15 +54,15 @@ PATTERN = Pattern(
             "16 threads poll their streams",
             (*_VICTIMS, *several("stream-poll", 16)),
             expect="As with events.",
-            why="cuStreamQuery asks for the state of a stream as cuEventQuery does for that of an event.",
+            why="cuStreamQuery returns the state of a stream as cuEventQuery returns that of an event.",
         ),
         variant(
             "back-off-x16",
             Kind.REMEDY,
             "16 threads poll events each 0.1 ms",
             (*_VICTIMS, *several("event-backoff", 16)),
-            expect="Launches and copies keep their time. The threads notice the end of their kernels up to 0.1 ms "
-            "later.",
+            expect="Launches and copies take as long as without these threads, which notice the end of their kernels "
+            "up to 0.1 ms later.",
             why="Each thread makes some 25 queries in place of thousands, and sleeps between them.",
             remedy="This is the second remedy.",
         ),
@@ -71,8 +71,8 @@ PATTERN = Pattern(
             Kind.REMEDY,
             "16 threads wait for blocking events",
             (*_VICTIMS, *several("event-block", 16)),
-            expect="Launches and copies keep their time. The threads notice the end of their kernels later than by "
-            "polling, by the time that a thread takes to wake up.",
+            expect="Launches and copies take as long as without these threads. A thread notices the end of its kernel "
+            "later than by polling, by the time that it takes to wake up.",
             why="A thread that waits for a blocking event sleeps until the GPU interrupts, and makes no call.",
             remedy="This is the first remedy.",
         ),

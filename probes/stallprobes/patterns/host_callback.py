@@ -10,15 +10,16 @@ _VICTIMS = (probe("callback"), probe("launch"), probe("d2h-pinned"))
 
 PATTERN = Pattern(
     name="host-callback",
-    title="A host function that lasts delays the host functions of all other streams",
-    see="A host function behind a kernel runs for 1 ms, for 10 ms, or until another thread releases a mutex. On other "
-    "streams one thread each launches a kernel, copies to pinned memory, and submits a host function that returns at "
-    "once. Where the driver calls one host function at a time, the short one waits for the long one.",
+    title="A long host function delays the host functions of all other streams",
+    see="A host function behind a kernel runs for 1 ms, for 10 ms, or until another thread releases a mutex. Three "
+    "more threads, each with a stream of its own, make the calls that are measured: a launch, a copy to pinned "
+    "memory, and a host function that returns at once. Where the driver calls one host function at a time, the short "
+    "one waits for the long one.",
     why="The driver calls host functions on a thread of its own. CUDA's documentation allows it to call those of "
     "independent streams one after the other. cudaStreamAddCallback, the older call, was also reported to hold the "
-    "driver's mutex meanwhile, which stops launches of all threads; a thread that holds a mutex in such a launch, "
-    "while the host function waits for this mutex, is a deadlock. On an H200 a launch beside a cuLaunchHostFunc that "
-    "waited returned at once.",
+    "driver's mutex while the function runs, which stops the launches of all threads. If a thread that holds a mutex "
+    "of its own makes such a launch, and the host function waits for that mutex, neither returns: a deadlock. On an "
+    "H200 a launch beside a cuLaunchHostFunc that waited returned at once.",
     remedy="Keep host functions short, and never let one wait for a lock that a thread can hold in a CUDA call. Let it "
     "wake a thread that does the work, or let that thread wait for an event in place of a host function.",
     symptom=Symptom.HANG,
@@ -33,29 +34,29 @@ PATTERN = Pattern(
             "a host function that returns at once, and no other",
             _VICTIMS,
             expect="Launches, copies and short host functions do not delay each other.",
-            why="No host function lasts.",
+            why="Each host function returns at once.",
         ),
         variant(
             "busy-1ms",
             Kind.STALL,
             "a host function of 1 ms",
             (*_VICTIMS, probe("callback-1ms")),
-            expect="The short host function can wait for up to 1 ms. Launches and copies keep their time.",
+            expect="The short host function can wait for up to 1 ms. Launches and copies are not delayed.",
         ),
         variant(
             "busy-10ms",
             Kind.STALL,
             "a host function of 10 ms",
             (*_VICTIMS, probe("callback-10ms")),
-            expect="The short host function can wait for up to 10 ms. Launches and copies keep their time.",
+            expect="The short host function can wait for up to 10 ms. Launches and copies are not delayed.",
         ),
         variant(
             "mutex",
             Kind.STALL,
             "a host function that waits for a mutex, and a thread that launches with the mutex",
             (*_VICTIMS, probe("callback-mutex"), probe("mutex-holder")),
-            expect="The short host function can wait for as long as the other thread holds the mutex, up to 5 ms. With "
-            "a driver that stops launches while a host function runs all of them hang, until a watchdog ends the host "
+            expect="The short host function can wait for as long as the other thread holds the mutex, up to 5 ms. If "
+            "the driver stops launches while a host function runs, all of them hang until a watchdog ends the host "
             "function after 250 ms.",
         ),
         variant(

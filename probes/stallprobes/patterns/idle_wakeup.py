@@ -17,10 +17,11 @@ def _after(name: str, idle_ns: int, title: str, kind: Kind, expect: str, why: st
 
 PATTERN = Pattern(
     name="idle-wakeup",
-    title="A launch after an idle time takes longer than one of a series",
+    title="A launch after an idle time takes longer than a launch in a series",
     see="A launch each millisecond is the baseline. Then the same thread launches after 100 ms, 1 s and 5 s without "
-    "any work on the GPU. The result names the GPU's SM clock, performance state and power in both times, as NVML "
-    "shows them. The host control has the same idle times. What an H200 shows is not recorded yet.",
+    "any work on the GPU. The result names the GPU's SM clock, performance state and power for the baseline and for "
+    "the idle times, as NVML shows them. The host control has the same idle times. What an H200 shows is not recorded "
+    "yet.",
     why="Two parts add up. The call itself is slower on the host: the driver's code and data leave the caches of the "
     "CPU, which enters idle states; what the host control shows as well is never blamed on the GPU. The wait is slower "
     "where an idle GPU lowers its clocks and its power state, which it raises when work arrives.",
@@ -29,7 +30,7 @@ PATTERN = Pattern(
     "the first call of the next program faster. stallscope changes neither setting.",
     symptom=Symptom.SLOW_FIRST_CALL,
     reported="Users of TensorRT on Windows: on an RTX 3070 an inference took 92 ms after 10 s without one "
-    "(NVIDIA/TensorRT #2042); on an RTX 2070 Super one of 2 ms takes much longer with a sleep of 1 s before it "
+    "(NVIDIA/TensorRT #2042); on an RTX 2070 Super an inference of 2 ms takes much longer after a sleep of 1 s "
     "(#2107). The answer names the GPU's clocks, which nvidia-smi can lock.",
     variants=(
         variant(
@@ -45,28 +46,28 @@ PATTERN = Pattern(
             100 * MS,
             "a launch after 100 ms",
             Kind.STALL,
-            "The launch call takes longer: what it needs is not in the caches of the CPU.",
+            "The launch call takes longer: its code and data are no longer in the caches of the CPU.",
         ),
         _after(
             "after-1s",
             _SECOND,
             "a launch after 1 s",
             Kind.STALL,
-            "The call as after 100 ms. Where the GPU has lowered its clocks, the wait for the kernel takes longer too.",
+            "The call takes as long as after 100 ms. Where the GPU has lowered its clocks, the wait takes longer too.",
         ),
         _after(
             "after-5s",
             5 * _SECOND,
             "a launch after 5 s, measured for 20 s",
             Kind.STALL,
-            "As after 1 s, and longer where the GPU lowers its clocks further.",
+            "As after 1 s; longer where the GPU lowers its clocks further. Three calls, 15 s, make a verdict.",
         ),
         variant(
             "keep-alive",
             Kind.REMEDY,
             "a launch after 1 s, and a kernel of 20 µs each 10 ms on another stream",
             (idle_probe("launch", _SECOND), probe("keep-alive")),
-            expect="The wait is as in a series. The call stays slower, since its own thread has slept.",
+            expect="The wait is as short as in a series. The call stays slower, since its own thread has slept.",
             why="The GPU is never idle for longer than 10 ms, so it keeps its clocks.",
             remedy="This is the remedy for the wait, without root: a small kernel from a thread of its own.",
             host=idle_probe(HOST, _SECOND),

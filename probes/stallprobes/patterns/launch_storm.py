@@ -11,12 +11,13 @@ _VICTIMS = (probe("launch"), probe("event"))
 PATTERN = Pattern(
     name="launch-storm",
     title="Threads that launch at the same time on streams of their own delay each other",
-    see="1, 4 and 16 threads launch 64 small kernels at the same time, each on a stream of its own, each 41 ms. One "
-    "more thread launches a kernel each millisecond, another one records an event. Those of their calls that meet a "
-    "burst take longer the more threads launch, although no stream and no kernel waits for another.",
-    why="Each call that submits work takes a lock of its context in the driver for most of its time, whatever its "
-    "stream. The calls of all threads of a context run one after the other, and each thread waits for those ahead of "
-    "it. The time on the GPU stays the same.",
+    see="One, 4 or 16 threads each launch 64 small kernels every 41 ms, all at the same time and each thread on a "
+    "stream of its own. Two more threads make the calls that are measured: one launches a kernel each millisecond, "
+    "the other one records an event. Calls of these two that meet a burst take longer the more threads launch, "
+    "although no stream waits for another.",
+    why="Each call that submits work holds a lock of its context in the driver for most of its time, whichever stream "
+    "it uses. So the calls of all threads of a context run one after the other, and each thread waits for those ahead "
+    "of it. The time on the GPU stays the same.",
     remedy="Submit fewer calls: one launch of a graph in place of many kernels. Or let one thread launch on all "
     "streams, so that no thread waits for another.",
     symptom=Symptom.SLOW_LAUNCHES,
@@ -30,7 +31,7 @@ PATTERN = Pattern(
             Kind.CONTROL,
             "one thread launches",
             (*_VICTIMS, *several("launch-burst", 1)),
-            expect="Most launches and records keep their time; those that meet a burst wait for one call.",
+            expect="Most launches and records take as long as without it; those that meet a burst wait for one call.",
             why="One other thread holds the lock for a part of the time only.",
         ),
         variant(
@@ -64,7 +65,7 @@ PATTERN = Pattern(
             Kind.REMEDY,
             "16 threads launch graphs",
             (*_VICTIMS, *several("graph-burst", 16)),
-            expect="Launches and records keep their time.",
+            expect="Launches and records take as long as without the bursts.",
             why="One cuGraphLaunch takes the lock once for 64 kernels.",
             remedy="This is the first remedy.",
         ),

@@ -19,11 +19,11 @@ PATTERN = Pattern(
     title="A second process on the GPU delays the launches and copies of the first",
     see="A launch and a 1 MiB copy within the GPU, which take microseconds alone, take milliseconds while another "
     "process computes on the same GPU. The calls return quickly; the wait is on the GPU. Transfers between host and "
-    "GPU by a copy engine keep their time. The figures of an H200 are not recorded yet.",
+    "GPU by a copy engine are not delayed. The figures of an H200 are not recorded yet.",
     why="Each process has contexts of its own, and the GPU's graphics engine runs one context at a time. While the "
-    "other process keeps it busy, new work waits until that process's time-slice ends. Sharing a GPU by time-slices, "
-    "as container platforms offer it, is this. To the driver the two processes are like two contexts of one process, "
-    "but they share no lock.",
+    "other process keeps it busy, new work waits until that process's time-slice ends. Container platforms that share "
+    "a GPU by time-slicing do the same. To the driver the two processes are like two contexts of one process, but "
+    "they share no lock.",
     remedy="Do the work in one process, on a stream for each task: kernels of one context run at the same time. Or "
     "move data with a copy engine. Processes that must stay apart can run as clients of NVIDIA's Multi-Process "
     "Service (MPS): by its documentation, kernels and copies of several clients overlap on the GPU, which then has no "
@@ -44,7 +44,7 @@ PATTERN = Pattern(
         variant(
             "other-process",
             Kind.STALL,
-            "the same kernel as in the other variants, in a second process",
+            "the kernel in a second process",
             (*_ON_ENGINE, _spin(Placement(process=Process.SECOND), "second-process")),
             expect="Each launch and each D2D copy waits for a time-slice of the other process.",
         ),

@@ -14,14 +14,14 @@ PATTERN = Pattern(
     see="One thread creates 64 MiB of GPU memory, maps it, gives access to it, unmaps it and releases it, as PyTorch's "
     "expandable segments do when they grow and shrink. Other threads launch and copy on streams of their own. Their "
     "calls take longer, as beside cuMemAlloc and cuMemFree.",
-    why="cuMemSetAccess and cuMemUnmap change the GPU's page tables. A driver does that under locks that launches and "
-    "copies of the same context need, and it costs more the more pieces the memory has.",
+    why="cuMemSetAccess and cuMemUnmap change the GPU's page tables. The driver does that under locks that launches "
+    "and copies of the same context need, and it takes longer the more pieces the memory has.",
     remedy="Allocate from a pool that keeps its memory: cuMemAllocFromPoolAsync with a release threshold maps nothing "
     "once it has grown. Or keep memory mapped, reuse it, and map in few large pieces.",
     symptom=Symptom.SLOW_LAUNCHES,
-    reported="Developers of PyTorch (pytorch/pytorch #96995: mapping costs in proportion to the pieces, waits for the "
-    "GPU and is to be considered expensive); see also NVIDIA/TensorRT-LLM #11641. What an H200 shows is not recorded "
-    "yet.",
+    reported="Developers of PyTorch (pytorch/pytorch #96995: the cost of mapping grows with the number of pieces, it "
+    "waits for the GPU, and should be considered expensive); see also NVIDIA/TensorRT-LLM #11641. What an H200 shows "
+    "is not recorded yet.",
     variants=(
         variant(
             "one-piece",
@@ -42,8 +42,8 @@ PATTERN = Pattern(
             Kind.CONTROL,
             "64 MiB that is created and released, but mapped nowhere",
             (*_VICTIMS, probe("create-release")),
-            expect="Launches keep their time: without an address no page table changes.",
-            why="Memory without an address needs none of the locks that launches need.",
+            expect="Launches are not delayed: memory without an address changes no page table.",
+            why="Creating and releasing memory takes none of the locks that launches need.",
         ),
         variant(
             "alloc-free",
@@ -58,7 +58,7 @@ PATTERN = Pattern(
             Kind.REMEDY,
             "64 MiB from a pool that keeps its memory",
             (*_VICTIMS, probe("pool-alloc")),
-            expect="Launches and copies keep their time.",
+            expect="Launches and copies are not delayed.",
             why="An allocation from a pool that has grown maps nothing and takes the lock of its stream only.",
             remedy="This is the remedy.",
         ),

@@ -28,8 +28,8 @@ from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.files import atomic, compression
 from stallprobes.traces import labels
 from stallprobes.traces.chrome_events import EventTrack, FileNumbers, TextCache, json_text, us_text
-from stallprobes.traces.delay import foreign_gaps
 from stallprobes.traces.delay_index import DelayIndex
+from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.rows import RowKey, RowKind, spans_of
 from stallprobes.traces.trace import (
     CALL_BEGAN,

@@ -115,14 +115,6 @@ class CallBeside:
     overlap_ns: int
 
 
-@dataclass(frozen=True)
-class ForeignGap:
-    """A time in which work waited for the graphics engine and no context of this program had it."""
-
-    begin_ns: int
-    end_ns: int
-
-
 def needs_graphics_engine(work: Int64s) -> bool:
     """Whether the work in row ``work`` runs on the graphics engine, which contexts share by time-slices.
 
@@ -130,6 +122,15 @@ def needs_graphics_engine(work: Int64s) -> bool:
     """
     kind = int(work[WORK_KIND])
     return kind in _COMPUTING or (kind == _COPY and work[WORK_COPY] == _WITHIN_DEVICE)
+
+
+def on_graphics_engine(work: Int64s) -> NDArray[np.bool_]:
+    """Which rows of ``work`` need the graphics engine."""
+    kinds = work[:, WORK_KIND]
+    found: NDArray[np.bool_] = (kinds == _COPY) & (work[:, WORK_COPY] == _WITHIN_DEVICE)
+    for kind in _COMPUTING:
+        found |= kinds == kind
+    return found
 
 
 def delay_of(trace: Trace, work: Int64s) -> Delay | None:
@@ -250,48 +251,6 @@ def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
             found[flight.probe, flight.op] = found.get((flight.probe, flight.op), 0) + overlap
     beside = [CallBeside(number, op, overlap) for (number, op), overlap in found.items()]
     return tuple(sorted(beside, key=lambda each: -each.overlap_ns))
-
-
-def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
-    """The times in which work waited for the graphics engine and none of the recorded contexts had it."""
-    if not trace.context_switches:
-        return ()
-    work = trace.work
-    kinds, copies = work[:, WORK_KIND], work[:, WORK_COPY]
-    on_engine = (kinds == _COPY) & (copies == _WITHIN_DEVICE)
-    for kind in _COMPUTING:
-        on_engine |= kinds == kind
-    returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
-    waited = on_engine & (returned > 0) & (start > returned)
-    waits = _united(
-        np.maximum(returned[waited], trace.engine_known_ns),
-        np.minimum(start[waited], trace.end_ns),
-    )
-    # A gap is at most as long as the wait.
-    waits = waits[waits[:, 1] - waits[:, 0] > LONGEST_CHANGE_NS]
-    held = _united(trace.tenures[:, TENURE_START], trace.tenures[:, TENURE_END])
-    found = []
-    for begin, end in waits.tolist():
-        # Tenures that overlap the wait; their ends are in order, since united ones do not overlap.
-        first, last = np.searchsorted(held[:, 1], begin, "right"), np.searchsorted(held[:, 0], end, "left")
-        borders = [begin, *held[first:last].ravel().tolist(), end]
-        for at, until in zip(borders[::2], borders[1::2], strict=True):
-            if until - at > LONGEST_CHANGE_NS:
-                found.append(ForeignGap(at, until))
-    return tuple(found)
-
-
-def _united(begins: Int64s, ends: Int64s) -> Int64s:
-    """Spans as int64[n][2], overlapping ones as one, in the order of their begins."""
-    whole = ends > begins
-    begins, ends = begins[whole], ends[whole]
-    order = np.argsort(begins, kind="stable")
-    begins, ends = begins[order], np.maximum.accumulate(ends[order])
-    if not len(begins):
-        return np.zeros((0, 2), dtype=np.int64)
-    first = np.flatnonzero(np.concatenate(([True], begins[1:] > ends[:-1])))
-    last = np.concatenate((first[1:], [len(begins)])) - 1
-    return np.column_stack((begins[first], ends[last]))
 
 
 def work_label(trace: Trace, number: int) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -42,7 +43,6 @@ from stallprobes.traces.open_work import UnrecordedCalls
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_COLUMNS,
-    CALL_PROBE,
     CALL_RETURNED,
     OPEN,
     OVERHEAD_COLUMNS,
@@ -83,6 +83,8 @@ class _Rows:
         # Each with its first start and its last end.
         self._chunks: deque[tuple[int, int, Int64s]] = deque()
         self._count = 0
+        # The number of chunks that were ever added.
+        self.added = 0
         # Up to this time rows were dropped because there were too many.
         self.dropped_ns = 0
 
@@ -91,6 +93,13 @@ class _Rows:
         if len(rows):
             self._chunks.append((int(rows[:, self._start].min()), int(rows[:, self._end].max()), rows))
             self._count += len(rows)
+            self.added += 1
+
+    def since(self, number: int, begin_ns: int) -> Int64s:
+        """The rows of chunk ``number`` and all later ones that are still there, without chunks that ended before."""
+        first = max(number - (self.added - len(self._chunks)), 0)
+        found = [rows for _, last_ns, rows in islice(self._chunks, first, None) if last_ns >= begin_ns]
+        return np.concatenate(found) if found else self._none
 
     def drop(self, before_ns: int) -> None:
         """Drop chunks that ended before a time, and the oldest beyond MOST_ROWS."""
@@ -119,6 +128,27 @@ class _Rows:
         return rows[np.argsort(starts, kind="stable")]
 
 
+@dataclass(frozen=True)
+class HistoryPosition:
+    """How far a reader has read a history: the numbers of the next chunks of calls, work, tenures and overheads."""
+
+    calls: int = 0
+    work: int = 0
+    tenures: int = 0
+    overheads: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class AddedRows:
+    """The rows that a history got since a position, in the columns of a trace but in no order; ``position`` is next."""
+
+    calls: Int64s
+    work: Int64s
+    tenures: Int64s
+    overheads: Int64s
+    position: HistoryPosition
+
+
 class TraceHistory:
     """The last ``keep_s`` seconds of a timeline, fed with its rows.
 
@@ -137,11 +167,15 @@ class TraceHistory:
         self._index = {probe.name: number for number, probe in enumerate(probes)}
         self._keep_ns = round(keep_s * 1e9)
         self._no_calls: Int64s = np.zeros((0, CALL_COLUMNS), dtype=np.int64)
+        self._no_work: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
+        self._no_overheads: Int64s = np.zeros((0, OVERHEAD_COLUMNS), dtype=np.int64)
         self._calls = _Rows(CALL_COLUMNS, CALL_BEGAN, CALL_RETURNED)
         self._work = _Rows(WORK_COLUMNS, WORK_START, WORK_END)
         self._tenures = _Rows(TENURE_COLUMNS, TENURE_START, TENURE_END)
         self._overheads = _Rows(OVERHEAD_COLUMNS, OVERHEAD_START, OVERHEAD_END)
         self._unrecorded = UnrecordedCalls(probes)
+        # When the last call of each probe that has returned began, by its number.
+        self._last_began: dict[int, int] = {}
         # The contexts that have the engine, and since when; and the time of the first switch.
         self._held: dict[int, int] = {}
         self._engine_since_ns = OPEN
@@ -160,6 +194,9 @@ class TraceHistory:
         calls = np.concatenate(
             [self._no_calls, *(_calls(self._index[name], found) for name, found in rows.calls.items())]
         )
+        for name, found in rows.calls.items():
+            if len(found):
+                self._last_began[self._index[name]] = int(found[:, CALL_BEGAN_NS].max())
         # In one order, so that a span is put in order by merging few pieces.
         self._calls.add(calls[np.argsort(calls[:, CALL_BEGAN], kind="stable")])
         records = rows.records
@@ -203,6 +240,17 @@ class TraceHistory:
         """What was lost since the history began; host calls count as overwritten too."""
         return replace(self._losses, overwritten=self._overwritten)
 
+    def added(self, since: HistoryPosition, begin_ns: int = 0) -> AddedRows:
+        """The rows added since a position that are still there; some that ended before ``begin_ns`` are left out."""
+        kept = (self._calls, self._work, self._tenures, self._overheads)
+        return AddedRows(
+            self._calls.since(since.calls, begin_ns),
+            self._work.since(since.work, begin_ns),
+            self._tenures.since(since.tenures, begin_ns),
+            self._overheads.since(since.overheads, begin_ns),
+            HistoryPosition(*(one.added for one in kept)),
+        )
+
     def trace(
         self,
         begin_ns: int,
@@ -213,28 +261,40 @@ class TraceHistory:
         trigger: TraceTrigger | None = None,
     ) -> Trace:
         """The trace of a span. ``snapshot`` has the calls in flight, ``others`` the other processes on the GPU."""
+        outline = self.outline(begin_ns, end_ns, snapshot=snapshot, others=others)
         tenures = self._tenures.between(begin_ns, end_ns)
-        held = [(context, since, OPEN) for context, since in self._held.items() if since <= end_ns]
-        if held:
-            tenures = np.concatenate((tenures, np.array(held, dtype=np.int64)))
+        if len(outline.tenures):
+            tenures = np.concatenate((tenures, outline.tenures))
             tenures = tenures[np.argsort(tenures[:, TENURE_START], kind="stable")]
-        calls = self._calls.between(begin_ns, end_ns)
+        return replace(
+            outline,
+            calls=self._calls.between(begin_ns, end_ns),
+            work=self._work.between(begin_ns, end_ns),
+            tenures=tenures,
+            overheads=self._overheads.between(begin_ns, end_ns),
+            trigger=trigger,
+        )
+
+    def outline(
+        self, begin_ns: int, end_ns: int, *, snapshot: Snapshot | None = None, others: Sequence[str] = ()
+    ) -> Trace:
+        """The trace of a span without its rows: names, open calls and work, and the contexts that have the engine."""
+        held = [(context, since, OPEN) for context, since in self._held.items() if since <= end_ns]
         return Trace(
             begin_ns=begin_ns,
             end_ns=end_ns,
             collected_ns=self.collected_ns,
             probes=self.probes,
             names=TraceNames(dict(self.status.contexts), dict(self.status.streams)),
-            calls=calls,
-            work=self._work.between(begin_ns, end_ns),
-            tenures=tenures,
-            overheads=self._overheads.between(begin_ns, end_ns),
+            calls=self._no_calls,
+            work=self._no_work,
+            tenures=np.array(held, dtype=np.int64).reshape(-1, TENURE_COLUMNS),
+            overheads=self._no_overheads,
             context_switches=self.status.context_switches,
             losses=self.losses,
             wall_offset_s=self._wall_offset_s,
-            open_calls=() if snapshot is None else self._still_open(snapshot, calls),
+            open_calls=() if snapshot is None else self._still_open(snapshot),
             others=tuple(others),
-            trigger=trigger,
             simulated=self.simulated,
             engine_since_ns=min(self._engine_since_ns, end_ns),
             open_work=tuple(self._unrecorded.open_work(self.collected_ns, self._failed(snapshot))),
@@ -247,14 +307,13 @@ class TraceHistory:
             self._index[name] for name, part in parts.items() if part.error is not None and name in self._index
         )
 
-    def _still_open(self, snapshot: Snapshot, calls: Int64s) -> tuple[OpenCall, ...]:
+    def _still_open(self, snapshot: Snapshot) -> tuple[OpenCall, ...]:
         """The calls in flight of ``snapshot`` that have not returned since it was made."""
-        found = []
-        for flight in open_calls(self._index, snapshot):
-            later = (calls[:, CALL_PROBE] == flight.probe) & (calls[:, CALL_BEGAN] >= flight.since_ns)
-            if not later.any():
-                found.append(flight)
-        return tuple(found)
+        return tuple(
+            flight
+            for flight in open_calls(self._index, snapshot)
+            if self._last_began.get(flight.probe, -1) < flight.since_ns
+        )
 
 
 def open_calls(index: Mapping[str, int], snapshot: Snapshot) -> tuple[OpenCall, ...]:

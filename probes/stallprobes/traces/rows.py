@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.traces import labels
-from stallprobes.traces.delay import foreign_gaps
+from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_OP,

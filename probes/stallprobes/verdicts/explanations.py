@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stallprobes.catalog import UNKNOWN_CAUSE, explanation, idle_cause
-from stallprobes.model import Phase, Role
+from stallprobes.model import MS, Phase, Role
 from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import Evidence, EvidenceByRole
 from stallprobes.verdicts.verdict import Proof
+
+# The period of a probe that makes few calls in a second.
+_RARE_NS = 100 * MS
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,11 @@ def _without_aggressor(others: tuple[str, ...] | None) -> Explained:
 def after_idle(one: Evidence) -> str:
     """The end of a sentence on a call that was made after an idle time, "" for any other."""
     return f" after {duration_ns(one.window.period_ns)} without a call" if one.idling else ""
+
+
+def of_calls(one: Evidence) -> str:
+    """The number of calls on which a verdict rests, where few are made in a second; "" for others."""
+    return f" ({one.window.iterations} calls)" if one.window.period_ns >= _RARE_NS else ""
 
 
 def while_running(aggressors: Sequence[Evidence]) -> str:

@@ -21,7 +21,7 @@ from stallprobes.model import JUDGED_PHASES, Channel, Phase, Role, Source
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.change_over import change_overs
 from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS, Evidence, EvidenceByRole
-from stallprobes.verdicts.explanations import after_idle, explained, host_noise, while_running
+from stallprobes.verdicts.explanations import after_idle, explained, host_noise, of_calls, while_running
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Verdict
@@ -242,7 +242,7 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
         kind, reason = VerdictKind.HOST, host_noise(one)
     else:
         reason = explained(one, by_role, figure.channel.phase)
-        head += after_idle(one) + while_running(by_role.aggressors)
+        head += after_idle(one) + of_calls(one) + while_running(by_role.aggressors)
     return Verdict(
         probe=one.probe.name,
         phase=figure.channel.phase,

@@ -22,11 +22,18 @@ class Log:
         self.tracker = VerdictTracker((), limit)
         self.ticks = 0
 
-    def feed(self, ticks: int, *verdicts: Verdict, after: bool = False) -> None:
+    def feed(self, ticks: int, *verdicts: Verdict, after: bool = False, extended_s: int = 0) -> None:
         for _ in range(ticks):
             self.ticks += 1
             at_s = self.ticks * TICK_S
-            self.tracker.feed(verdicts, round(at_s * 1e9), at_s, after=after, onset=lambda _: "")
+            self.tracker.feed(
+                verdicts,
+                round(at_s * 1e9),
+                at_s,
+                after=after,
+                onset=lambda _: "",
+                extended_ns=lambda _: extended_s * 10**9,
+            )
 
     def switch(self, name: str, on: bool) -> None:
         self.tracker.switched(Switch(name, name, on, round(self.ticks * TICK_S * 1e9)))
@@ -51,6 +58,14 @@ def test_a_stall_is_logged_when_it_is_found_twice_and_slower_after_two_windows()
     assert not slower.tracker.entries
     slower.feed(1, SLOWER)
     assert slower.entry.began_s == TICK_S
+
+
+def test_slower_of_rare_calls_is_logged_after_a_window_of_other_calls() -> None:
+    log = Log()
+    log.feed(100, SLOWER, extended_s=20)
+    assert not log.tracker.entries
+    log.feed(1, SLOWER, extended_s=20)
+    assert log.entry.began_s == TICK_S
 
 
 def test_slower_for_a_second_is_a_jump_of_the_machine_and_not_logged() -> None:

@@ -18,7 +18,7 @@ from stallprobes.files.json_reader import Node, parse
 from stallprobes.model import MS, SECONDARY
 from stallprobes.traces import codec
 from stallprobes.traces.codec import MOST_ROWS, cut, read_trace, rows, trace_out
-from stallprobes.traces.delay import foreign_gaps
+from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import CALL_BEGAN, CALL_COLUMNS, CALL_RETURNED, WORK_START, Trace, TraceTrigger
 

@@ -8,7 +8,8 @@ from factories.traces import advance, history_of, traced_machine
 from stallprobes.engine.timeline.reader import read_rows
 from stallprobes.model import MS
 from stallprobes.patterns import patterns
-from stallprobes.traces.delay import DelayCause, delay_of, foreign_gaps
+from stallprobes.traces.delay import DelayCause, delay_of
+from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import CALL_PROBE, CALL_RETURNED, OPEN, TENURE_START
 
 PROBES = patterns()["secondary-context-d2d"].variant("kernel-other-context").probes

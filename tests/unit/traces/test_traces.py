@@ -13,7 +13,8 @@ from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.engine.timeline.ring import CALLS
 from stallprobes.model import MS, SECONDARY, US, Probe
 from stallprobes.traces import delay as delays
-from stallprobes.traces.delay import DelayCause, calls_beside, delay_of, delay_text, delays_of_call, foreign_gaps
+from stallprobes.traces.delay import DelayCause, calls_beside, delay_of, delay_text, delays_of_call
+from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_PROBE,

@@ -11,6 +11,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap
 from stallprobes.live.history import DECADES, LOW_NS, binned, position
 from stallprobes.live.view_model import ChannelView, FocusView
+from stallprobes.live.windows import extended_ns
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration
 from stallscope.report.columns import display_width, padded
@@ -114,6 +115,7 @@ def histogram_lines(
     ``focused`` marks it among several. ``behind`` names what is plotted behind the live histograms.
     """
     row = view.row
+    now = _window_text(row.period_ns) or now
     state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
     out: list[Line] = [
         spread(
@@ -148,6 +150,12 @@ def histogram_lines(
     if legend:
         out.append([(" " * (label + 1), ""), *_legend(phases, now, behind[1])])
     return out
+
+
+def _window_text(period_ns: int) -> str:
+    """The length of the window of a probe with a long period: ``last 20 s``; "" for any other."""
+    length_ns = extended_ns(period_ns)
+    return f"last {length_ns / 1e9:.0f} s" if length_ns else ""
 
 
 def _legend(channels: list[ChannelView], now: str, behind: str) -> Line:

@@ -9,7 +9,9 @@ SECTIONS: tuple[tuple[str, str], ...] = (
         "while an aggressor runs. STALLED: at least 3 times. STARVED: fewer than 3 calls returned in 0.5 s. "
         "A range such as 4.5–12.7 µs: unsteady, the machine itself varies by as much with no aggressor running. "
         "host noise: the host control, which makes no CUDA call, was slower too. "
-        "baseline: the baseline is being measured. waiting: switched on, starts when the baseline is complete.",
+        "baseline: the baseline is being measured. waiting: switched on, starts when the baseline is complete. "
+        "1/3 calls: of a probe with a long period, how many of the three calls that a verdict needs were made; "
+        "base 7/20: how many of the 20 that its baseline needs.",
     ),
     (
         "Phases",
@@ -21,9 +23,9 @@ SECTIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "Values",
-        "Of the last second. in flight: the age of a call that has not returned. × base: p50 divided by the baseline's "
-        "p50. The baseline is extended by every second without an aggressor, and measured anew on its key. p99.9 needs "
-        "1000 calls.",
+        "Of the last second, or of the last four calls where the period is longer than 0.25 s. in flight: the age of a "
+        "call that has not returned. × base: p50 divided by the baseline's p50. The baseline is extended by every "
+        "second without an aggressor, and measured anew on its key. p99.9 needs 1000 calls.",
     ),
     (
         "Plots",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stallprobes.live.observation import Observation, ProbeSet
+from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallscope.tui import probe_sets
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
@@ -64,6 +64,8 @@ class MonitorPanels:
         log.entries = () if view is None else view.log
         log.engine_stopped = observation.engine.state in status.STOPPED_STATES
         log.expect = observation.probe_set.expect
+        ready = observation.engine.state is EngineCondition.READY
+        log.progress = view.progress if view is not None and ready else ()
         log.empty = status.empty_log_text(observation, screen.analyzer)
 
     def redraw(self, *panels: type[LineWidget]) -> None:

@@ -206,7 +206,7 @@ def _head(title: str, width: int) -> Line:
 
 
 def _values(row: ProbeRow) -> tuple[str, str, str, str, str]:
-    rate = "–" if row.calls_per_s is None else f"{row.calls_per_s:.0f}"
+    rate = "–" if row.calls_per_s is None else f"{row.calls_per_s:.{1 if 0 < row.calls_per_s < 0.95 else 0}f}"
     ratio = "–" if row.ratio is None else short_ratio(row.ratio)
     if row.in_flight_us is not None:
         # The age of a call that has not returned matters more than those that have.

@@ -20,7 +20,8 @@ _ROOMY = 7
 class VerdictLog(LineWidget):
     """Draws ``entries``, or the text ``empty`` without any, and above them ``expect``, what to expect of the pattern.
 
-    With ``engine_stopped`` current verdicts are the last known ones.
+    ``progress`` are sentences on probes that have too few calls for a verdict, in place of ``empty``. With
+    ``engine_stopped`` current verdicts are the last known ones.
     """
 
     class EntrySelected(Message):
@@ -35,13 +36,14 @@ class VerdictLog(LineWidget):
         self.entries: tuple[LogEntry, ...] = ()
         self.empty = ""
         self.expect = ""
+        self.progress: tuple[str, ...] = ()
         self.engine_stopped = False
         # The entry at each drawn line.
         self._line_entries: list[LogEntry | None] = []
 
     def drawn_state(self) -> object:
         """Entries and texts."""
-        return self.entries, self.empty, self.expect, self.engine_stopped
+        return self.entries, self.empty, self.expect, self.progress, self.engine_stopped
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many entries as fit."""
@@ -59,7 +61,12 @@ class VerdictLog(LineWidget):
             for text in lines:
                 out.append([(f" {text}", "accent")])
                 self._line_entries.append(None)
-        if not self.entries:
+        if height >= _ROOMY or not current:
+            for text in self.progress:
+                lines = wrapped(text, max(20, width - 2))
+                out += [[(f" {line}", "")] for line in lines]
+                self._line_entries += [None] * len(lines)
+        if not self.entries and not self.progress:
             out += [[(f" {text}", "dim")] for text in wrapped(self.empty, max(20, width - 2))]
         for entry in worst_first(self.entries):
             if len(out) >= height:

@@ -42,14 +42,16 @@ class TraceCursor:
         self.intervals = RowIntervals(trace, limits)
         self._take(trace)
 
-    def follow(self, trace: Trace) -> None:
-        """Show the present part of a trace that moves."""
+    def follow(self, trace: Trace, foreign: bool | None = None) -> None:
+        """Show the present part of a trace that moves; ``foreign``: it has gaps of the graphics engine."""
         self.intervals = None
-        self._take(trace)
+        # What passes is not selected.
+        self.unselect()
+        self._take(trace, foreign)
 
-    def _take(self, trace: Trace) -> None:
+    def _take(self, trace: Trace, foreign: bool | None = None) -> None:
         self.trace = trace
-        self.book.add(trace)
+        self.book.add(trace, foreign)
         keys = [row.key for row in self.book.rows]
         if keys and (self.selection is None or self.selection.row not in keys):
             self.selection = Selection(keys[0])

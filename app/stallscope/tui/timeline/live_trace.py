@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import Baseline
@@ -18,6 +21,7 @@ from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import clock_text
+from stallscope.tui.timeline.live_cells import LiveCells, LivePicture
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.view_model import Selection
 
@@ -34,6 +38,7 @@ class LiveTrace:
         self.report: TimelineReport | None = None
         self._context, self._capture, self._cursor = context, capture, cursor
         self._engine: EngineCondition | None = None
+        self._cells: LiveCells | None = None
         self._marker: tuple[tuple[Probe, ...], int | None, CallTrigger] | None = None
 
     # State of the engine.
@@ -153,11 +158,16 @@ class LiveTrace:
         else:
             cursor.move_to_end(capture.trace.end_ns)
 
-    def last_span(self, history: TraceHistory, columns: int) -> Trace:
-        """The trace of the last span. It moves by whole columns, so that nothing flickers."""
-        span_ns = self._cursor.viewport.span_ns
-        column_ns = max(span_ns // max(columns, 1), 1)
-        end_ns = history.collected_ns // column_ns * column_ns
+    def last_span(self, history: TraceHistory, columns: int) -> tuple[Trace, LivePicture]:
+        """The trace of the last span, with the rows that came last, and its picture on ``columns`` columns."""
+        if self._cells is None or self._cells.history is not history:
+            self._cells = LiveCells(history)
+        cells, span_ns = self._cells, self._cursor.viewport.span_ns
+        end_ns = cells.end_ns(span_ns, max(columns, 1))
         self._cursor.move_to_end(end_ns)
-        begin_ns = min(max(end_ns - span_ns, history.begin_ns), end_ns)
-        return history.trace(begin_ns, end_ns, snapshot=self._snapshot, others=self._others)
+        begin_ns = min(cells.begin_ns(end_ns - span_ns), end_ns)
+        outline = history.outline(begin_ns, end_ns, snapshot=self._snapshot, others=self._others)
+        picture, added = cells.follow(outline)
+        tenures = np.concatenate((added.tenures, outline.tenures))
+        trace = replace(outline, calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
+        return trace, picture

@@ -1,4 +1,4 @@
-"""Raster: the intervals of rows on the cells of their lines."""
+"""Raster: the intervals of rows on the cells of their lines, from sums of whole numbers that do not depend on order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from stallscope.tui.timeline.time_axis import Viewport
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,23 +35,15 @@ class Intervals:
         no = np.zeros(len(starts), dtype=np.bool_)
         return cls(starts, ends, no, no, numbers)
 
-    def between(self, begin_ns: int, end_ns: int) -> Intervals:
-        """Those that overlap a span."""
-        shown = ((self.ends > begin_ns) | (self.starts >= begin_ns)) & (self.starts < end_ns)
-        if shown.all():
-            return self
-        return Intervals(
-            self.starts[shown], self.ends[shown], self.hollow[shown], self.slow[shown], self.numbers[shown]
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class Raster:
     """The cells of the rows, each an array of shape (rows, columns).
 
     ``solid`` and ``hollow`` are the shares of the cell's time that intervals of each kind cover, ``calls`` and
-    ``waits`` the numbers of intervals that touch it. ``begin`` and ``end`` are the edges of the longest solid one, from
-    0 to 1. ``slow_call`` and ``slow_wait``: a slow one touches the cell; ``short``: it is shorter than a cell.
+    ``waits`` the numbers of intervals that touch it. ``begin`` and ``end`` are the edges of a solid one that is the
+    only one, from 0 to 1. ``slow_call`` and ``slow_wait``: a slow one touches the cell; ``short``: it is shorter than a
+    cell.
     """
 
     solid: Floats
@@ -66,86 +57,182 @@ class Raster:
     short: Bools
 
 
+@dataclass(frozen=True)
+class CellGrid:
+    """Cells of equal length without end: cell ``n`` begins at ``origin_ns + n * span_ns / width``.
+
+    A time is exact as a whole number of ``1 / width`` ns; a cell has ``span_ns`` of these units.
+    """
+
+    origin_ns: int
+    span_ns: int
+    width: int
+
+    def cell(self, at_ns: int) -> int:
+        """The cell of a time."""
+        return (at_ns - self.origin_ns) * self.width // self.span_ns
+
+    def begin_ns(self, cell: int) -> int:
+        """The first time in a cell."""
+        return self.origin_ns - (-cell * self.span_ns // self.width)
+
+    def units(self, at_ns: Int64s) -> Int64s:
+        """Times in units from the origin on."""
+        found: Int64s = (at_ns - self.origin_ns) * self.width
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Those of given intervals that are in the visible cells, which are numbered from 0 on.
+
+    ``kept`` are their indices. ``first`` and ``last`` are the cells that they touch, ``begin`` and ``end`` the units
+    from the begin of that cell on. ``within``: shorter than a cell.
+    """
+
+    kept: Int64s
+    first: Int64s
+    last: Int64s
+    begin: Int64s
+    end: Int64s
+    within: Bools
+
+    @classmethod
+    def of(cls, grid: CellGrid, first_cell: int, starts: Int64s, ends: Int64s) -> Placement:
+        """The placement on ``grid.width`` cells from ``first_cell`` on."""
+        cell, room = grid.span_ns, grid.width * grid.span_ns
+        # Times far outside stay outside, and cannot overflow.
+        least_ns = grid.begin_ns(first_cell) - grid.span_ns
+        most_ns = least_ns + 3 * grid.span_ns
+        begins = grid.units(np.clip(starts, least_ns, most_ns)) - first_cell * cell
+        finishes = grid.units(np.clip(ends, least_ns, most_ns)) - first_cell * cell
+        kept = np.flatnonzero(((finishes > 0) | (begins >= 0)) & (begins < room))
+        begins, finishes = begins[kept], finishes[kept]
+        within = finishes - begins < cell
+        begins, finishes = np.maximum(begins, 0), np.clip(finishes, 0, room)
+        first = begins // cell
+        last = np.maximum((finishes + cell - 1) // cell - 1, first)
+        return cls(kept, first, last, begins - first * cell, finishes - last * cell, within)
+
+    def only(self, which: Int64s) -> Placement:
+        """Some of them, by their indices in ``kept``."""
+        return Placement(
+            self.kept[which],
+            self.first[which],
+            self.last[which],
+            self.begin[which],
+            self.end[which],
+            self.within[which],
+        )
+
+
+# The sums of a cell: of the solid intervals and of the hollow ones that touch it their number, and the units from the
+# begin of the cell to their begins and to their ends in it.
+_SOLID, _HOLLOW = range(2)
+_COUNT, _BEGINS, _ENDS = range(3)
+
+
+class CellSums:
+    """Sums by cell of ``rows`` rows over the intervals that were added, in any order and any parts.
+
+    All of them are whole numbers below 2^53, so that they are exact.
+    """
+
+    def __init__(self, rows: int, grid: CellGrid) -> None:
+        self._grid = grid
+        self._values = np.zeros((2, 3, rows, grid.width))
+
+    def copy(self) -> CellSums:
+        """A copy of the present sums."""
+        other = CellSums(0, self._grid)
+        other._values = self._values.copy()
+        return other
+
+    def grow(self, rows: int) -> None:
+        """Have at least so many rows; the new ones are empty."""
+        more = rows - self._values.shape[2]
+        if more > 0:
+            self._values = np.concatenate((self._values, np.zeros((2, 3, more, self._grid.width))), axis=2)
+
+    def move(self, cells: int) -> None:
+        """Have the cells begin so many cells later; the new ones are empty."""
+        self._values = moved(self._values, cells)
+
+    def clear_before(self, cell: int) -> None:
+        """Empty the cells before ``cell``."""
+        self._values[..., : max(cell, 0)] = 0
+
+    def add(self, rows: Int64s, at: Placement, hollow: Bools) -> None:
+        """Add intervals: ``rows`` are their rows, ``hollow`` those that wait."""
+        for kind, which in ((_SOLID, ~hollow), (_HOLLOW, hollow)):
+            if which.any():
+                self._add(self._values[kind], rows[which] * self._grid.width, at, which)
+
+    def _add(self, sums: Floats, offsets: Int64s, at: Placement, which: Bools) -> None:
+        shape = sums.shape[1:]
+        first, last, size = offsets + at.first[which], offsets + at.last[which], shape[0] * shape[1]
+        touching, ending = touches(first, last, size), np.bincount(last, minlength=size)
+        # All but the last cell are left at their ends.
+        ends = np.bincount(last, at.end[which], size) + (touching - ending) * float(self._grid.span_ns)
+        sums[_COUNT] += touching.reshape(shape)
+        sums[_BEGINS] += np.bincount(first, at.begin[which], size).reshape(shape)
+        sums[_ENDS] += ends.reshape(shape)
+
+    def raster(self, rows: Int64s, slow_call: Bools, slow_wait: Bools, short: Bools) -> Raster:
+        """The raster of ``rows``; the others are the marks of slow intervals in their cells."""
+        (calls, begins, ends), (waits, wait_begins, wait_ends) = self._values[:, :, rows]
+        cell = self._grid.span_ns
+        one = calls == 1
+        return Raster(
+            solid=np.clip((ends - begins) / cell, 0, 1),
+            hollow=np.clip((wait_ends - wait_begins) / cell, 0, 1),
+            calls=calls.astype(np.int64),
+            waits=waits.astype(np.int64),
+            begin=np.where(one, begins / cell, 0),
+            end=np.where(one, ends / cell, 0),
+            slow_call=slow_call,
+            slow_wait=slow_wait,
+            short=short,
+        )
+
+
 def raster(rows: Sequence[Intervals], view: Viewport, width: int) -> Raster:
     """The cells of ``rows`` on ``width`` columns."""
+    return raster_on(rows, CellGrid(view.begin_ns, view.span_ns, width), 0)
+
+
+def raster_on(rows: Sequence[Intervals], grid: CellGrid, first_cell: int) -> Raster:
+    """The cells of ``rows`` from ``first_cell`` of a grid on."""
     # All rows are one line of many columns, so that the number of rows costs nothing.
-    shown = [part.between(view.begin_ns, view.end_ns) for part in rows]
-    offsets = np.repeat(np.arange(len(rows)) * width, [len(part.starts) for part in shown])
-    scale = width / view.span_ns
-    begins = (_joined([part.starts for part in shown]) - view.begin_ns) * scale
-    ends = (_joined([part.ends for part in shown]) - view.begin_ns) * scale
-    below_cell = ends - begins < 1
-    begins, ends = np.clip(begins, 0, width), np.clip(ends, 0, width)
-    # A time at a border may be a rounding error beyond it.
-    first = np.minimum((begins + _EPSILON).astype(np.int64), width - 1) + offsets
-    last = np.maximum(np.ceil(ends - _EPSILON).astype(np.int64) - 1 + offsets, first)
-    begins, ends = begins + offsets, ends + offsets
-    waits = _joined([part.hollow for part in shown]).astype(np.bool_)
-    slow = _joined([part.slow for part in shown]).astype(np.bool_)
-    shape, width = (len(rows), width), len(rows) * width
-    solid = np.flatnonzero(~waits)
-    longest = _longest((ends - begins)[solid], first[solid], last[solid], width)
-    known = longest >= 0
-    at = solid[longest[known]]
-    begin, end, cells = np.zeros(width), np.zeros(width), np.arange(width)
-    begin[known] = np.clip(begins[at] - cells[known], 0, 1)
-    end[known] = np.clip(ends[at] - cells[known], 0, 1)
+    at = Placement.of(grid, first_cell, _joined([part.starts for part in rows]), _joined([part.ends for part in rows]))
+    numbers = np.repeat(np.arange(len(rows)), [len(part.starts) for part in rows])[at.kept]
+    hollow = _joined([part.hollow for part in rows]).astype(np.bool_)[at.kept]
+    slow = _joined([part.slow for part in rows]).astype(np.bool_)[at.kept]
+    sums = CellSums(len(rows), grid)
+    sums.add(numbers, at, hollow)
+    first, last, size = numbers * grid.width + at.first, numbers * grid.width + at.last, len(rows) * grid.width
+    marks = [
+        (touches(first[which], last[which], size) > 0).reshape(len(rows), grid.width)
+        for which in (slow & ~hollow, slow & hollow, slow & at.within)
+    ]
+    return sums.raster(np.arange(len(rows)), *marks)
 
-    def touched(which: Bools) -> Int64s:
-        return _touching(first[which], last[which], width).reshape(shape)
 
-    return Raster(
-        solid=_cover(begins[~waits], ends[~waits], width).reshape(shape),
-        hollow=_cover(begins[waits], ends[waits], width).reshape(shape),
-        calls=touched(~waits),
-        waits=touched(waits),
-        begin=begin.reshape(shape),
-        end=end.reshape(shape),
-        slow_call=touched(slow & ~waits) > 0,
-        slow_wait=touched(slow & waits) > 0,
-        short=touched(slow & below_cell) > 0,
-    )
+def touches(first: Int64s, last: Int64s, cells: int) -> Int64s:
+    """The number of intervals that touch each of ``cells`` cells, each from its first to its last one."""
+    change = np.bincount(first, minlength=cells + 1) - np.bincount(last + 1, minlength=cells + 1)
+    return np.cumsum(change)[:cells]
+
+
+def moved(values: NDArray[Any], cells: int) -> NDArray[Any]:
+    """``values``, the last axis of which are cells, from a later cell on; the new ones are 0."""
+    if cells == 0:
+        return values
+    found = np.zeros_like(values)
+    if cells < values.shape[-1]:
+        found[..., : values.shape[-1] - cells] = values[..., cells:]
+    return found
 
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-
-
-def _cover(begins: Floats, ends: Floats, width: int) -> Floats:
-    """The share of each cell that is covered, at most 1."""
-    if not len(begins):
-        return np.zeros(width)
-    borders = np.arange(width + 1, dtype=np.float64)
-    # The time covered before each border is a sum over begins less one over ends.
-    return np.clip(np.diff(_before(np.sort(begins), borders) - _before(np.sort(ends), borders)), 0, 1)
-
-
-def _before(times: Floats, borders: Floats) -> Floats:
-    """For each border, the sum of its distances to the ``times`` before it."""
-    count = np.searchsorted(times, borders)
-    total = np.concatenate(([0.0], np.cumsum(times)))[count]
-    found: Floats = count * borders - total
-    return found
-
-
-def _touching(first: Int64s, last: Int64s, width: int) -> Int64s:
-    """The number of intervals that touch each cell."""
-    change = np.bincount(first, minlength=width + 1) - np.bincount(last + 1, minlength=width + 1)
-    return np.cumsum(change)[:width]
-
-
-def _longest(lengths: Floats, first: Int64s, last: Int64s, width: int) -> Int64s:
-    """The longest interval that touches each cell, the last of several; -1 for none."""
-    item = np.full(width, -1, dtype=np.int64)
-    within = first == last
-    # Of the intervals within one cell only the longest counts.
-    most = np.full(width, -1.0)
-    np.maximum.at(most, first[within], lengths[within])
-    kept = np.flatnonzero(~within | (lengths == most[first]))
-    # The last assignment to a cell is that of the longest.
-    order = kept[np.argsort(lengths[kept], kind="stable")]
-    first, count = first[order], (last - first + 1)[order]
-    total = int(count.sum())
-    cells = np.arange(total) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-    item[cells] = np.repeat(order, count)
-    return item

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallprobes.traces.delay import foreign_gaps
+from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind, RowSpans, spans_of
 from stallprobes.traces.trace import (
     CALL_OP,
@@ -41,8 +41,11 @@ class RowBook:
         self._single: set[RowKind] = set()
         self.rows: tuple[PlotRow, ...] = ()
 
-    def add(self, trace: Trace) -> None:
-        """Add the rows of ``trace``; the traces of other probes begin anew."""
+    def add(self, trace: Trace, foreign: bool | None = None) -> None:
+        """Add the rows of ``trace``; the traces of other probes begin anew.
+
+        ``foreign``: the trace has gaps of the graphics engine, None to look for them in it.
+        """
         if trace.probes != self._probes:
             self.__init__()  # type: ignore[misc]
             self._probes = trace.probes
@@ -56,8 +59,10 @@ class RowBook:
         for open_work in trace.open_work:
             self._streams.setdefault((open_work.context, open_work.stream), set()).add(open_work.probe)
         self._contexts.update(np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist())
-        if RowKind.FOREIGN not in self._single and (trace.others or foreign_gaps(trace)):
-            self._single.add(RowKind.FOREIGN)
+        if RowKind.FOREIGN not in self._single:
+            foreign = bool(foreign_gaps(trace)) if foreign is None else foreign
+            if trace.others or foreign:
+                self._single.add(RowKind.FOREIGN)
         if len(trace.overheads):
             self._single.add(RowKind.OVERHEADS)
         self.rows = tuple(self._ordered(trace))

@@ -28,7 +28,8 @@ from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
 from stallscope.tui.timeline.view_model import Selection, TraceView
 
 READS_PER_S = 10.0
-# Drawing takes at most this share of the time; the widest spans hold so many calls that they are drawn less often.
+# Drawing takes at most this share of the time on a slow machine. A single draw may take longer: after a zoom the cells
+# are computed from everything.
 _DRAW_SHARE = 0.1
 # Lines of the header and of the keys.
 _AROUND = 3
@@ -52,7 +53,7 @@ class TimelineScreen(ActionScreen):
         if not isinstance(context.source, LiveSource):
             self.recorded = RecordedTraces(context.source, self.capture, self.cursor)
         self._read_pace = Pace(READS_PER_S, context.settings.frames_per_second)
-        self._next_draw_s = 0.0
+        self._next_draw_s = self._last_draw_s = 0.0
 
     @property
     def replayed(self) -> bool:
@@ -91,8 +92,10 @@ class TimelineScreen(ActionScreen):
             self.take_changed()
             begun_s = time.thread_time()
             self.draw()
+            took_s, before_s = time.thread_time() - begun_s, self._last_draw_s
+            self._last_draw_s = took_s
             if self._is_moving:
-                self._next_draw_s = now_s + (time.thread_time() - begun_s) / _DRAW_SHARE
+                self._next_draw_s = now_s + min(took_s, before_s) / _DRAW_SHARE
 
     @property
     def _is_moving(self) -> bool:
@@ -123,11 +126,19 @@ class TimelineScreen(ActionScreen):
         if sentences or (self._is_moving and history is None):
             return TraceView(sentences=sentences)
         if self._is_moving and history is not None:
-            trace = self.live_trace.last_span(history, self.query_one(TracePlot).plot_layout.columns)
-            cursor.follow(trace)
-            zero_ns, limits = cursor.viewport.end_ns, self.live_trace.limits(trace.probes)
-            rows, off = cursor.book.rows, self.live_trace.off(trace.probes)
-            return TraceView(trace, rows, cursor.viewport, zero_ns, cursor.selection, limits, live=True, off=off)
+            trace, picture = self.live_trace.last_span(history, self.query_one(TracePlot).plot_layout.columns)
+            cursor.follow(trace, len(picture.gaps) > 0)
+            return TraceView(
+                trace,
+                cursor.book.rows,
+                cursor.viewport,
+                cursor.viewport.end_ns,
+                cursor.selection,
+                self.live_trace.limits(trace.probes),
+                live=True,
+                off=self.live_trace.off(trace.probes),
+                picture=picture,
+            )
         if cursor.trace is None or cursor.intervals is None:
             return TraceView()
         trigger = cursor.trace.trigger

@@ -14,7 +14,7 @@ from textual.message import Message
 
 from stallprobes.traces.delay import Delay, delay_text
 from stallprobes.traces.rows import RowGroup, RowKey, RowKind
-from stallprobes.traces.trace import Trace
+from stallprobes.traces.trace import Int64s, Trace
 from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule, runs_of_rows, shortened
 from stallscope.tui.timeline.glyphs import (
@@ -108,11 +108,13 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     selection = view.selection
     at = plot_layout(view.rows, None if selection is None else selection.row, width, height)
     shown = [key for key in at.lines if key is not None]
-    found = RowIntervals(trace, view.limits)
-    delay = selected_delay(trace, found, selection)
-    index = None if selection is None else selected_index(found, selection)
-    cursor = None
-    cells = raster([found[key] for key in shown], view.viewport, at.columns)
+    found, cursor, delay, index = RowIntervals(trace, view.limits), None, None, None
+    if view.picture is not None:
+        cells = view.picture.raster(shown, view.viewport, at.columns, view.limits)
+    else:
+        cells = raster([found[key] for key in shown], view.viewport, at.columns)
+        delay = selected_delay(trace, found, selection)
+        index = None if selection is None else selected_index(found, selection)
     text, style = cell_glyphs(cells, glyphs), cell_styles(cells, [_USUAL[key.kind] for key in shown])
     engine = [number for number, key in enumerate(shown) if key.kind is RowKind.TENURES]
     unknown = min(max(view.viewport.column(trace.engine_known_ns, at.columns), 0), at.columns)
@@ -138,7 +140,7 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
             head: Line = [("▸" if chosen else " ", "accent"), (padded(short[key], at.names - 1), _name_style(chosen))]
             body = drawn[key]
             if key.kind is RowKind.FOREIGN:
-                body = _labelled(trace, view, found, key, body, at.columns)
+                body = _labelled(trace, view, _foreign(view, found), body, at.columns)
             lines.append([*head, *body])
         elif title == "":
             lines.append(_delay_line(view, trace, delay, at, glyphs))
@@ -236,14 +238,22 @@ def _delay_line(view: TraceView, trace: Trace, delay: Delay | None, at: PlotLayo
     return [*head, (cut(f"{brief} ", low).rjust(low), "strong"), (drawn, "accent")]
 
 
-def _labelled(trace: Trace, view: TraceView, found: RowIntervals, key: RowKey, body: Line, width: int) -> Line:
+def _foreign(view: TraceView, found: RowIntervals) -> Int64s:
+    """The gaps of the graphics engine as int64[n][2]."""
+    if view.picture is not None:
+        return view.picture.gaps
+    gaps = found[RowKey(RowKind.FOREIGN)]
+    return np.column_stack((gaps.starts, gaps.ends))
+
+
+def _labelled(trace: Trace, view: TraceView, gaps: Int64s, body: Line, width: int) -> Line:
     """The gaps of another process, each with the names of the processes that it may be."""
     cells = "".join(text for text, _ in body)
     by = f": {', '.join(trace.others)}" if trace.others else ""
     label = f" another process{by} "
     out: Line = []
     at = 0
-    for begin, end in zip(found[key].starts.tolist(), found[key].ends.tolist(), strict=True):
+    for begin, end in gaps.tolist():
         first = max(view.viewport.column(begin, width), at)
         last = min(view.viewport.column(end, width), width)
         text = cut(label.strip(), last - first - 2)

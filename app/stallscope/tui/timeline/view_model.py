@@ -23,6 +23,7 @@ from stallprobes.traces.trace import (
     Trace,
 )
 from stallprobes.traces.trigger import TriggerLimits
+from stallscope.tui.timeline.live_cells import LivePicture
 from stallscope.tui.timeline.raster import Intervals
 from stallscope.tui.timeline.rows import PlotRow, find, intervals
 from stallscope.tui.timeline.time_axis import Viewport
@@ -40,6 +41,8 @@ class Selection:
 class TraceView:
     """What the plot shows. ``trace`` has at least the visible time; it is compared by identity.
 
+    Of a trace that moves, ``trace`` has only the rows that came last, and ``picture`` has the cells.
+
     ``zero_ns`` is the time that the axis calls 0. ``limits`` mark slow calls. ``sentences`` are shown in place of a
     trace. ``live``: the trace moves; ``off`` are then the numbers of the probes that are switched off. ``slow_only``:
     calls that were not slow are not recorded.
@@ -55,6 +58,7 @@ class TraceView:
     live: bool = False
     off: frozenset[int] = frozenset()
     slow_only: bool = False
+    picture: LivePicture | None = None
 
 
 class RowIntervals:
