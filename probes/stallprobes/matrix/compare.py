@@ -2,10 +2,10 @@
 
 A cell is slower or faster only if three conditions hold. Size: ratio and difference exceed their limits. Calls: an
 exact test of the number of calls above a cut is significant, corrected for the number of tests. Repeats: the change is
-large compared with the variance between repeats, in this cell and in similar ones, and no single repeat causes it. The
-last condition is needed because the calls of one repeat are not independent. A change of sufficient size that fails
-another condition is UNSURE if it is larger than the cell's own variance explains; else the cell is the same, and states
-the smallest ratio that it could have detected.
+large compared with the variance between repeats, in this cell and in similar ones, no single repeat causes it, and
+chance does not make such a change of cells with two modes. The last condition is needed because the calls of one repeat
+are not independent. A change of sufficient size that fails another condition is UNSURE if it is larger than the cell's
+own variance explains; else the cell is the same, and states the smallest ratio that it could have detected.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from stallprobes.matrix.comparability import mismatch, timeline_mismatch
 from stallprobes.matrix.comparison import FALSE_ALARMS, CellChange, Change, Comparison, QuantileChange
 from stallprobes.matrix.differences import differences
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
+from stallprobes.matrix.modes import Modes
 from stallprobes.matrix.noise import baseline_range
 from stallprobes.matrix.quantile_test import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
 from stallprobes.matrix.sensitivity import POWER_SD, detectable, student_t_limit, tail_distance
@@ -147,6 +148,7 @@ class _Tester:
         self._baseline_ratios: dict[tuple[str, Channel, Quantile], float] = {}
         self._row_baselines: dict[str, list[tuple[SparseChannels, SparseChannels]]] = {}
         self._variations: dict[tuple[str, Channel, Quantile], tuple[float, float] | None] = {}
+        self._modes = Modes([test for found in tests_of.values() for test in found if test.has_calls], self._is_change)
 
     def cell(self, key: tuple[str, str], tests: Iterable[QuantileTest]) -> tuple[QuantileChange, ...]:
         """The changes of the cell ``key``; the cell in the column quiet must come before its row's others."""
@@ -167,6 +169,7 @@ class _Tester:
                     change = Change.UNSURE
                     why = f"The baseline of this row's other cells is {times(ratio)} the old one"
                 self._baseline_changes[place] = change
+            change, why = self._within_modes(test, change, why)
             sentence = f"{why}." if why else ""
             found.append(
                 QuantileChange(
@@ -267,6 +270,22 @@ class _Tester:
         prior = self._priors[key]
         column = self._column_variances.get((test.cell.column, *key), 0.0) * prior.inverse_repeats
         return column > _MULTIMODAL * prior.variance.variance
+
+    def _is_change(self, test: QuantileTest) -> bool:
+        """Whether all conditions of a change hold, the cheap ones first."""
+        return (
+            test.relevant
+            and test.steady
+            and self._repeats_p_value(test) <= self._allowed
+            and test.p_value() <= self._allowed
+        )
+
+    def _within_modes(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
+        """UNSURE in place of a change that chance alone could make where repeats have two modes as far apart."""
+        if change not in (Change.SLOWER, Change.FASTER) or self._modes.false_changes(test) <= FALSE_ALARMS:
+            return change, why
+        number = self._modes.as_far_apart(test)
+        return Change.UNSURE, f"{why}, but repeats within one check differ by as much in {number} of the other phases"
 
     def _within_variation(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
         """UNSURE in place of a change between two values that the baselines of the row have too.

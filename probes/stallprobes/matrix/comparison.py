@@ -15,7 +15,8 @@ from stallprobes.verdicts.kinds import Look
 
 # Probability that a comparison of two checks of an unchanged machine reports any cell as slower or faster, if calls are
 # independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
-# consecutive checks on one H200, one cell each.
+# consecutive checks on one H200, one cell each, 1 of 200 comparisons of checks drawn from those of a noisy H200
+# (bench_detectable.py).
 FALSE_ALARMS = 0.01
 FAIL_ON = frozenset({"slower", "starved"})
 FAILURES = ("slower", "starved", "faster", "unsure")
