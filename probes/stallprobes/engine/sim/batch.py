@@ -140,9 +140,7 @@ class IterationBatch:
         clock.advance_to(ended)
         return True
 
-    def _computed_ahead(
-        self, position: int, costs: Sequence[LatencyDistribution], gap_ns: int
-    ) -> IterationsAhead:
+    def _computed_ahead(self, position: int, costs: Sequence[LatencyDistribution], gap_ns: int) -> IterationsAhead:
         """New iterations from the random number at ``position`` on, more of them if all earlier ones were used."""
         before = self._ahead
         if before is not None:
