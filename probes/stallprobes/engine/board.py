@@ -12,7 +12,7 @@ import fcntl
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +70,7 @@ from stallprobes.engine.loop_timing import LEAD_DEFAULT_NS
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.ring import CALL_WORDS, CALLS, TimelineSection
 from stallprobes.files.shared_memory import create_shared_memory
+from stallprobes.latency.dense import DenseChannels
 from stallprobes.latency.histogram import BUCKETS, Histogram
 from stallprobes.latency.window import NO_CALLS, InFlight
 from stallprobes.model import Channel, Phase
@@ -282,7 +283,7 @@ def _read(
     allowed_ns = counter_ns(words, SLOT, now_ns)
     iterations = words[ITERATIONS]
     # Counts before maxima: a maximum may be ahead of its count, never behind it.
-    channels: dict[Channel, Histogram] = {}
+    channels: Mapping[Channel, Histogram] = {}
     first_ns: dict[Channel, int | None] = {}
     if with_channels:
         # Channels of the timeline appear once it has been on.
@@ -290,8 +291,9 @@ def _read(
         counts = part.hist[: len(shown)].copy()
         # A histogram copies an array that is writeable.
         counts.flags.writeable = False
-        for channel, row, stat in zip(shown, counts, part.stats[: len(shown)].tolist(), strict=True):
-            channels[channel] = Histogram(row, stat[MAX_NS])
+        stats = part.stats[: len(shown)].tolist()
+        channels = DenseChannels(shown, counts, [stat[MAX_NS] for stat in stats])
+        for channel, stat in zip(shown, stats, strict=True):
             first_ns[channel] = stat[FIRST_NS] if iterations and stat[FIRST_NS] >= 0 else None
     ring, head = _ring(part) if with_ring else (NO_CALLS, 0)
     error = None

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from stallprobes.engine.layout import EngineState, Int64s, ProbeState
+from stallprobes.latency.dense import DenseChannels
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import InFlight, Window
+from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.model import Channel, Phase
 
 
@@ -62,13 +63,7 @@ class ProbeSnapshot:
         waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
         not of this probe.
         """
-        if not set(earlier.channels) <= set(self.channels):
-            raise ValueError(f"the earlier state is not of the probe {self.name}")
-        # The timeline may have been switched on in between.
-        channels = {
-            channel: hist.minus(earlier.channels[channel]) if channel in earlier.channels else hist
-            for channel, hist in self.channels.items()
-        }
+        channels = self._added(earlier)
         flight = self.in_flight
         allowed_ns = max(self.allowed_ns - earlier.allowed_ns, 0)
         # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
@@ -76,7 +71,7 @@ class ProbeSnapshot:
         if flight is not None and due in channels and 0 < self.period_ns < flight.allowed_ns:
             # Calls that would have been due while the slot was closed were not delayed.
             inside = min(flight.allowed_ns, allowed_ns)
-            channels[due] = channels[due].add_waiting(inside, self.period_ns)
+            channels = {**channels, due: channels[due].add_waiting(inside, self.period_ns)}
         fresh = min(self.ring_head - earlier.ring_head, len(self.ring))
         return Window(
             channels=channels,
@@ -93,6 +88,16 @@ class ProbeSnapshot:
             polled_ns=self.polled_ns - earlier.polled_ns,
             pauses=self.pauses - earlier.pauses,
         )
+
+    def _added(self, earlier: ProbeSnapshot) -> ChannelMap:
+        """The values of each channel since ``earlier``. Raises ValueError as ``minus`` does."""
+        now, before = self.channels, earlier.channels
+        if isinstance(now, DenseChannels) and isinstance(before, DenseChannels) and now.channels == before.channels:
+            return now.minus(before)
+        if not set(before) <= set(now):
+            raise ValueError(f"the earlier state is not of the probe {self.name}")
+        # The timeline may have been switched on in between.
+        return {channel: hist.minus(before[channel]) if channel in before else hist for channel, hist in now.items()}
 
     def at(self, at_ns: int) -> ProbeSnapshot:
         """The same figures as those of the time ``at_ns``."""

@@ -12,7 +12,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.latency.histogram import BUCKETS, MIDDLE, Histogram, ranks
+from stallprobes.latency.dense import DenseChannels
+from stallprobes.latency.histogram import BUCKETS, MIDDLE, ranks
 from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, summed
 from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel
@@ -45,16 +46,18 @@ class HistogramBlock:
         )
 
     @classmethod
-    def of_dense(cls, histograms: Sequence[Histogram]) -> HistogramBlock:
-        """A block with the buckets in use of ``histograms``, at least one."""
-        counts = np.stack([one.counts for one in histograms])
-        lines, places = counts.nonzero()
+    def of_dense(cls, channels: ChannelMap) -> HistogramBlock:
+        """A block with the buckets in use of the histograms of ``channels``, at least one."""
+        if not isinstance(channels, DenseChannels):
+            counts = np.stack([one.counts for one in channels.values()])
+            channels = DenseChannels(tuple(channels), counts, [one.max_ns for one in channels.values()])
+        lines, places, borders = channels.in_use
         used = np.empty((2, len(places)), dtype=np.int64)
-        used[0], used[1] = places, counts[lines, places]
-        borders = lines.searchsorted(np.arange(len(histograms) + 1))
-        sums = np.concatenate(([0], np.cumsum(used[1])))
-        totals = np.diff(sums[borders]).tolist()
-        return cls(used, borders.tolist(), [one.max_ns for one in histograms], totals)
+        used[0], used[1] = places, channels.counts[lines, places]
+        sums = np.zeros(len(places) + 1, dtype=np.int64)
+        used[1].cumsum(out=sums[1:])
+        ends = sums[borders]
+        return cls(used, borders.tolist(), channels.maxima, (ends[1:] - ends[:-1]).tolist())
 
     def histogram(self, number: int) -> SparseHistogram:
         """Histogram ``number``."""
@@ -109,7 +112,7 @@ class BlockChannels(SparseChannels):
         """``channels`` in a block of their own; the same object if they are sparse already."""
         if isinstance(channels, SparseChannels):
             return channels
-        return cls(HistogramBlock.of_dense(list(channels.values())), 0, tuple(channels)) if channels else NO_CHANNELS
+        return cls(HistogramBlock.of_dense(channels), 0, tuple(channels)) if channels else NO_CHANNELS
 
     @property
     # The base class has an attribute that is filled at once.

@@ -7,11 +7,8 @@ import datetime
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stallprobes.engine.timeline.records import RecordKind
-from stallprobes.engine.timeline.summary import TimelineSummary
-from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import LONGEST_TEXT, Node
 from stallprobes.latency.histogram_block import NO_CHANNELS, BlockChannels
@@ -20,10 +17,13 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, value_count
 from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Cell, HostStatus, Matrix, MatrixColumn, MatrixRow, Repeat, Status
-from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
+
+if TYPE_CHECKING:
+    from stallprobes.engine.timeline.summary import TimelineSummary
+    from stallprobes.matrix.repeat_spool import RepeatSpool
 
 BACKENDS = ("cuda", "simulated", "host")
 
@@ -77,7 +77,6 @@ _VERSIONS = {
     ),
 }
 VERSIONS = tuple(_VERSIONS)
-_RECORD_KINDS = {kind.word: kind for kind in RecordKind}
 
 
 class CheckSize:
@@ -137,7 +136,12 @@ class CheckReader:
             raise fields["hosts"].wrong("has a host without a name")
         self._known = {row.name for row in self._rows}, {column.name for column in self._columns}
         self._names = set(self._hosts)
-        self._spool = RepeatSpool() if self._hosts else None
+        self._spool: RepeatSpool | None = None
+        if self._hosts:
+            # Its temporary file needs modules that the check of one machine does without.
+            from stallprobes.matrix.repeat_spool import RepeatSpool
+
+            self._spool = RepeatSpool()
 
     def matrix(self, node: Node) -> Matrix:
         """The matrix of the document ``node`` and of the cells added before."""
@@ -353,13 +357,19 @@ def _histogram(node: Node) -> SparseHistogram:
 
 
 def _timeline(node: Node) -> TimelineSummary:
+    # Few checks have a timeline, and these modules take as long to load as a third of a check.
+    from stallprobes.engine.timeline.records import RecordKind
+    from stallprobes.engine.timeline.summary import TimelineSummary
+    from stallprobes.engine.timeline.trace import TimelineLosses
+
+    record_kinds = {kind.word: kind for kind in RecordKind}
     fields = node.fields("library", "kinds", "context_switches", "note", "losses")
-    kinds = [one.one_of(tuple(_RECORD_KINDS)) for one in fields["kinds"].items()]
+    kinds = [one.one_of(tuple(record_kinds)) for one in fields["kinds"].items()]
     fields["context_switches"].flag()
     losses = fields["losses"].fields(*(one.name for one in dataclasses.fields(TimelineLosses)))
     return TimelineSummary(
         library=fields["library"].text(),
-        kinds=tuple(_RECORD_KINDS[kind] for kind in kinds),
+        kinds=tuple(record_kinds[kind] for kind in kinds),
         note=fields["note"].text_or_none() or "",
         losses=TimelineLosses(**{name: one.whole(0, MOST) for name, one in losses.items()}),
     )

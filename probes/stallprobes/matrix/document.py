@@ -197,14 +197,39 @@ def _chunks(matrix: Matrix, path: Path | str, progress: Callable[[float], None])
 
     own = _Detectable.of(matrix)
     sources = _Sources(matrix)
+    baselines = _BaselineTexts(keep=not matrix.hosts)
     yield counted(f'{_json(_head(matrix, own))[:-1]},"cells":[')
     for number, cell in enumerate(matrix.cells.values()):
         progress(number / len(matrix.cells))
         yield counted(f'{"," if number else ""}\n{_json(_cell_head(cell, own, sources))[:-1]},"repeats":[')
         for place, repeat in enumerate(cell.repeats):
-            yield counted(f"{',' if place else ''}{_json(_repeat_out(repeat))}")
+            yield counted(f"{',' if place else ''}{baselines.repeat(repeat)}")
         yield counted("]}")
     yield counted("\n]}\n")
+
+
+class _BaselineTexts:
+    """Texts of the baselines of one check, of which each serves several cells; those of a merged one are not kept."""
+
+    def __init__(self, keep: bool) -> None:
+        self._keep = keep
+        # By identity, with the object itself, so that no other one can have it.
+        self._texts: dict[int, tuple[ChannelMap, str]] = {}
+
+    def repeat(self, repeat: Repeat) -> str:
+        """``repeat`` as JSON text, what ``_json`` makes of ``_repeat_out``."""
+        if not self._keep:
+            return _json(_repeat_out(repeat))
+        head = _json({"host": clean(repeat.host), "calls": repeat.window.iterations, "window_s": repeat.window.seconds})
+        channels = _json(_channels_out(repeat.window.channels))
+        before, after = self._text(repeat.before), self._text(repeat.after)
+        return f'{head[:-1]},"channels":{channels},"before":{before},"after":{after}}}'
+
+    def _text(self, channels: ChannelMap) -> str:
+        known = self._texts.get(id(channels))
+        if known is None:
+            known = self._texts[id(channels)] = channels, _json(_channels_out(channels))
+        return known[1]
 
 
 def _json(value: object) -> str:

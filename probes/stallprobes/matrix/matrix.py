@@ -10,14 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.latency.sparse import HistogramSum, SparseChannels, merged, summed
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import MATRIX_PHASES, Channel, Phase
 from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
+
+if TYPE_CHECKING:
+    from stallprobes.engine.timeline.summary import TimelineSummary
 
 # The column in which a victim runs with no aggressor: the cost of the driver itself.
 QUIET = "quiet"

@@ -214,18 +214,16 @@ class WindowMeasurer:
         while True:
             self._run_for(step)
             passed += step
-            end = self._snapshots(name, aggressors)
-            window = end[name].minus(begin[name])
-            limit = STARVED_WINDOW_NS / 1e9 if starve and window.iterations < STARVED_CALLS else longest_s
-            if window.iterations >= calls or passed >= limit - 1e-9:
+            # Without histograms, whose difference is needed once, at the end.
+            done = self._control.probe_snapshots([name], False)[name].iterations - begin[name].iterations
+            limit = STARVED_WINDOW_NS / 1e9 if starve and done < STARVED_CALLS else longest_s
+            if done >= calls or passed >= limit - 1e-9:
                 break
             # The time that the missing calls take at this rate; at least a quarter of the window, to limit the steps.
-            missing = (
-                seconds
-                if window.iterations < STARVED_CALLS
-                else passed * (calls - window.iterations + 1) / window.iterations
-            )
+            missing = seconds if done < STARVED_CALLS else passed * (calls - done + 1) / done
             step = min(max(missing, seconds / 4), limit - passed)
+        end = self._snapshots(name, aggressors)
+        window = end[name].minus(begin[name])
         host_window = end[host].minus(begin[host])
         rejection = None if progress is None else progress.update(end)
         gap_s = 0.0 if self._virtual else (end[name].at_ns - begin[name].at_ns) / 1e9 - passed

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from itertools import accumulate, cycle
-from operator import getitem, sub
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +29,41 @@ from stallprobes.engine.sim.steps import Step
 
 FEWEST = 8
 MOST = 2048
-# Fewer iterations than this are computed without numpy, a call to which costs more than several of them.
-_FEW = 64
+# Number of iterations that are computed ahead: the first and the largest one.
+_FIRST_AHEAD, _MOST_AHEAD = 32, 1024
 
 Int64s = NDArray[np.int64]
+
+
+class IterationsAhead:
+    """Iterations from the random number at ``position`` on, as they are if every call is only a latency.
+
+    The random numbers of a thread are the same whether a batch uses them or a single call, so that these iterations
+    stay valid while their calls have the same distributions ``costs``.
+    """
+
+    __slots__ = ("borders", "calls", "costs", "due", "last", "number", "position", "took")
+
+    def __init__(
+        self, position: int, costs: Sequence[LatencyDistribution], took: Int64s, gap_ns: int, last_measured: int
+    ) -> None:
+        """``took`` has the latencies in ns, int64[iterations][calls]; each call begins ``gap_ns`` after the one
+        before. Call ``last_measured`` is the one at whose end the iteration counts as done."""
+        self.position = position
+        self.costs = costs
+        self.took = took
+        self.number, self.calls = took.shape
+        ends = np.cumsum(took + gap_ns).reshape(took.shape)
+        starts = np.concatenate(([0], ends[:-1, -1]))
+        self.due = ends[:, last_measured] - starts
+        # Plain integers for single values: the time in ns from the first start to each start, and each last latency.
+        self.borders: list[int] = [0, *ends[:, -1].tolist()]
+        self.last: list[int] = took[:, -1].tolist()
+
+    def place(self, position: int, costs: Sequence[LatencyDistribution]) -> int | None:
+        """The number of the iteration that begins with the random number at ``position``; None if there is none."""
+        place, rest = divmod(position - self.position, self.calls)
+        return place if not rest and 0 <= place < self.number and self.costs == costs else None
 
 
 class IterationBatch:
@@ -50,9 +79,9 @@ class IterationBatch:
         self._tables: dict[LatencyDistribution, Int64s] = {}
         self._pending: list[Int64s] = []
         self._pending_due: list[Int64s] = []
-        # The latencies of few iterations, by call, and the times of whole iterations.
-        self._pending_few: list[list[int]] = [[] for _ in steps]
-        self._pending_few_due: list[int] = []
+        self._latencies = [each.latency for each in steps if each.latency is not None]
+        self._ahead: IterationsAhead | None = None
+        self._ahead_number = _FIRST_AHEAD
         self._last_measured = max((number for number, each in enumerate(steps) if each.channel >= 0), default=0)
         # Called with the starts and ends of the calls of each batch, int64[iterations][calls], before it is counted.
         self.on_batch: Callable[[Int64s, Int64s], None] | None = None
@@ -66,17 +95,18 @@ class IterationBatch:
         """
         if not self._possible:
             return False
-        clock = self._host.clock
+        clock, simulation = self._host.clock, self._host.simulation
+        costs = []
+        for latency in self._latencies:
+            cost = latency()
+            if cost is None:
+                return False
+            costs.append(cost)
         now, horizon = clock.now, clock.peek()
-        costs = [
-            cost for cost in (each.latency() for each in self._steps if each.latency is not None) if cost is not None
-        ]
-        if len(costs) < len(self._steps):
-            return False
+        if not simulation.rings and not self.is_traced():
+            return self._run_ahead(costs, gap_ns, horizon)
         usual = sum(cost.p50_ns + gap_ns for cost in costs)
         wanted = min(MOST, int((min(horizon, now + MOST * usual) - now) // usual))
-        if wanted < _FEW and not self._host.simulation.rings and not self.is_traced():
-            return self._run_few(costs, gap_ns, horizon, wanted)
         if wanted < FEWEST:
             return False
         took = self._times(costs, wanted)
@@ -89,31 +119,37 @@ class IterationBatch:
         clock.advance_to(int(ends[fit - 1, -1]))
         return True
 
-    def _run_few(self, costs: Sequence[LatencyDistribution], gap_ns: int, horizon: int, usual: int) -> bool:
-        """Compute up to ``_FEW`` iterations that end before ``horizon``; False if there is none.
-
-        ``usual`` is their number if each takes its median.
-        """
-        clock, random, calls = self._host.clock, self._host.random, len(costs)
-        tables = [cost.times_ns for cost in costs]
-        # More than usual fit if they happen to be fast.
-        for iterations in (min(usual + usual // 2 + 4, _FEW), _FEW):
-            took = list(map(getitem, cycle(tables), random.peek(iterations * calls)))
-            # The start, and the end of each call.
-            ends = list(accumulate(map(gap_ns.__add__, took), initial=clock.now))
-            fit = bisect_left(ends[calls::calls], horizon)
-            if fit < iterations:
-                break
-        if fit == 0:
+    def _run_ahead(self, costs: Sequence[LatencyDistribution], gap_ns: int, horizon: int) -> bool:
+        """Take the iterations that end before ``horizon`` from those computed ahead; False if there is none."""
+        clock, random, ahead = self._host.clock, self._host.random, self._ahead
+        position = random.position
+        place = None if ahead is None else ahead.place(position, costs)
+        if ahead is None or place is None:
+            ahead, place = self._computed_ahead(position, costs, gap_ns), 0
+        borders, now = ahead.borders, clock.now
+        # The time of the first start if these iterations began then.
+        origin = now - borders[place]
+        end = bisect_left(borders, horizon - origin, place + 1) - 1
+        if end == place:
             return False
-        last = fit * calls
-        for number, values in enumerate(self._pending_few):
-            values += took[number:last:calls]
-        self._pending_few_due += map(sub, ends[self._last_measured + 1 : last + 1 : calls], ends[:last:calls])
-        random.discard(last)
-        self._publish_words(ends[last - calls], ends[last] - took[last - 1], fit)
-        clock.advance_to(ends[last])
+        random.discard((end - place) * ahead.calls)
+        self._pending.append(ahead.took[place:end])
+        self._pending_due.append(ahead.due[place:end])
+        ended = origin + borders[end]
+        self._publish_words(origin + borders[end - 1], ended - ahead.last[end - 1], end - place)
+        clock.advance_to(ended)
         return True
+
+    def _computed_ahead(self, position: int, costs: Sequence[LatencyDistribution], gap_ns: int) -> IterationsAhead:
+        """New iterations from the random number at ``position`` on, more of them if all earlier ones were used."""
+        before = self._ahead
+        if before is not None:
+            used = position == before.position + before.number * before.calls and before.costs == costs
+            number = 2 * self._ahead_number if used else self._ahead_number // 2
+            self._ahead_number = min(max(number, _FIRST_AHEAD), _MOST_AHEAD)
+        took = self._times(costs, self._ahead_number)
+        self._ahead = IterationsAhead(position, costs, took, gap_ns, self._last_measured)
+        return self._ahead
 
     def _publish_words(self, began: int, call_began: int, iterations: int) -> None:
         """Update the words for ``iterations``; the last one began at ``began`` and its last call at ``call_began``."""
@@ -149,13 +185,6 @@ class IterationBatch:
 
     def flush(self) -> None:
         """Add the pending samples to the histograms, together, because each call to numpy costs more than a sample."""
-        if self._pending_few_due:
-            for each, values in zip(self._steps, self._pending_few, strict=True):
-                if each.rows:
-                    self._recorder.count_list(each.rows, values)
-                values.clear()
-            self._recorder.count_list((self._recorder.words[DUE_CHANNEL],), self._pending_few_due)
-            self._pending_few_due.clear()
         if not self._pending:
             return
         took, iterations = np.concatenate(self._pending), np.concatenate(self._pending_due)
