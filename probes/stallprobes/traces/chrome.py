@@ -57,6 +57,7 @@ from stallprobes.traces.trace import (
     Int64s,
     OpenWork,
     Trace,
+    TraceTrigger,
     callers_of,
     op_label,
 )
@@ -172,6 +173,7 @@ class _TraceEvents:
     def events(self) -> Iterator[str]:
         """All events; the names of processes and threads come before those that happen there."""
         host = self._process("host")
+        trigger = None if self._trace.trigger is None else self._thread(host, "trigger")
         threads = [self._thread(host, probe.title or probe.name) for probe in self._trace.probes]
         streams = self._stream_tracks()
         engines, other = streams.engines, None
@@ -183,7 +185,8 @@ class _TraceEvents:
             parts = _separated(self._trace.overheads, OVERHEAD_START, OVERHEAD_END)
             overheads = [(self._thread(host, "driver overhead"), rows) for rows in parts]
         yield from self._metadata
-        yield from self._trigger(threads)
+        if trigger is not None and self._trace.trigger is not None:
+            yield self._trigger(trigger, self._trace.trigger)
         for number, track in enumerate(threads):
             yield from self._calls(number, track)
         for track, rows in streams.tracks:
@@ -280,18 +283,16 @@ class _TraceEvents:
             f'"name":{name},"cat":"{category}","args":{args}}}'
         )
 
-    def _trigger(self, threads: Sequence[EventTrack]) -> Iterator[str]:
-        trace, trigger = self._trace, self._trace.trigger
-        if trigger is None:
-            return
+    def _trigger(self, track: EventTrack, trigger: TraceTrigger) -> str:
+        # On a track of its own: Perfetto gives that of global instants no name.
+        trace = self._trace
         number = trace.trigger_call()
         args = {"probe": trace.probes[trigger.probe].name}
         if number is not None:
             args["call"] = op_label(trace.probes, *trace.calls[number, [CALL_PROBE, CALL_OP]].tolist())
         args["duration"] = duration_ns(trigger.returned_ns - trigger.began_ns)
         at = us_text(max(trigger.began_ns - self._zero_ns, 0))
-        head = threads[trigger.probe].head
-        yield f'{{"ph":"i",{head},"ts":{at},"s":"g","name":"trigger","cat":"trigger","args":{json_text(args)}}}'
+        return f'{{"ph":"i",{track.head},"ts":{at},"s":"t","name":"trigger","cat":"trigger","args":{json_text(args)}}}'
 
     def _flows(self) -> tuple[Int64s, Int64s, Int64s]:
         """The flow that leads to each row of work, 0 for none; the flows in the order of their calls; and these."""
