@@ -41,7 +41,7 @@ _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0
 # Share above the cut for the comparison of repeats, large enough for a count in each.
 _TAIL = 0.02
 _Held = list[tuple[str, SparseHistogram]]
-_PERCENTS = np.array([[one.percent] for one in PERCENTILES])
+_PERCENTS = np.array([[[one.percent]] for one in PERCENTILES])
 _NO_FLOATS: Floats = np.zeros(0)
 # Variance due to the bucket width of the difference of two means of four log percentiles.
 _GRAIN = 2 * (1 / 64) ** 2 / 12 / 4
@@ -110,16 +110,9 @@ class ChannelRepeats:
         """
         total = np.add.reduce(self._sums)
         sums = np.concatenate((self._sums, total - self._sums, total[None]))
-        calls = sums[:, -1]
-        # One ascending list of all lines takes one search: each line begins above the last value of the one before.
-        begins = np.add.accumulate(calls) - calls + np.arange(len(sums))
-        ascending = (sums + begins[:, None]).ravel()
         # Nearest rank, as everywhere.
-        ranks = np.maximum(-(-_PERCENTS * calls // 100), 1)
-        lines = np.arange(len(sums)) * sums.shape[1]
-        places = ascending.searchsorted(ranks + begins) - lines
-        # Without calls in a line, the search ends beyond it.
-        places[:, calls == 0] = 0
+        ranks = np.maximum(-(-_PERCENTS * sums[:, -1:] // 100), 1)
+        places = (sums >= ranks).argmax(axis=2)
         return dict(zip(PERCENTILES, np.minimum(MIDDLE[self.first + places], self.max_ns), strict=True))
 
     @cached_property

@@ -25,8 +25,9 @@ _SLOW, _TAIL = 0.05, 0.01
 _LARGEST = 1e6
 # Buckets of a histogram per factor of two.
 _OCTAVE = 64
-# Buckets of a change of 20 octaves.
+# Shares of the calls above the buckets before the first and after the last one in use, for a change of 20 octaves.
 _REACH = 20 * _OCTAVE
+_BELOW, _ABOVE = np.ones(_REACH), np.zeros(_REACH)
 
 
 @dataclass(frozen=True)
@@ -94,21 +95,16 @@ def _calls_limit(test: QuantileTest, p_value: float) -> float:
     if 2 * cuts / math.comb(*_smallest(test.old.calls, test.new.calls)) > p_value:
         return math.inf
     counts = test.old.total + test.new.total
-    share = counts[::-1].cumsum()[::-1] / counts.sum()
-    beyond_half = np.flatnonzero(share <= 0.5)
-    middle = int(beyond_half[0]) if len(beyond_half) else len(counts) - 1
+    share = np.concatenate((_BELOW, counts[::-1].cumsum()[::-1] / counts.sum(), _ABOVE))
+    beyond_half = np.flatnonzero(share[_REACH:-_REACH] <= 0.5)
+    middle = _REACH + (int(beyond_half[0]) if len(beyond_half) else len(counts) - 1)
     wanted = (_normal_limit(p_value / cuts) + POWER_SD) / (2 * math.sqrt(test.weight))
     # With few calls the arcsine of a share has its largest distance below that of all calls.
     wanted = min(wanted, math.pi / 2)
     # Half of the ratio lies on each side of the cut. The distance grows with the ratio, which mostly is small.
     for first, end in pairwise((0, _OCTAVE, _REACH)):
-        below, above = np.ones(end - first), np.zeros(end - first)
-        # Below the first bucket in use are all calls, above the last one none.
-        inside = share[max(middle - end + 1, 0) : max(middle - first + 1, 0)][::-1]
-        below[: len(inside)] = inside
-        inside = share[middle + first : middle + end]
-        above[: len(inside)] = inside
-        angles = np.arcsin(np.sqrt(below)) - np.arcsin(np.sqrt(above))
+        below = share[middle - end + 1 : middle - first + 1][::-1]
+        angles = np.arcsin(np.sqrt(below)) - np.arcsin(np.sqrt(share[middle + first : middle + end]))
         places = np.flatnonzero(angles >= wanted)
         if len(places):
             return 2 * float(first + places[0]) * math.log(2) / _OCTAVE
