@@ -1,4 +1,7 @@
-"""The simulated H200 against the recorded one, cell by cell: every pattern, variant, victim and phase.
+"""The simulated H200 against the recorded ones, cell by cell: every pattern, variant, victim and phase.
+
+The six patterns that users of frameworks reported were recorded twice, on two machines whose hosts varied by factors of
+2 to 10 between seconds, as their documents say: the simulated figure must fit between those of both.
 
 Where several probes of one pace run, as on the real machine, chance decides how their turns stand to each other, and
 with some seeds two victims meet each time. The recorded run had no such luck, nor have the seeds used here.
@@ -6,8 +9,9 @@ with some seeds two victims meet each time. The recorded run had no such luck, n
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,28 +27,36 @@ from stallprobes.measurement.selection import selection
 from stallprobes.patterns.naming import ALL
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
-# One H200, and two of one host.
+# One H200, and two of one host. Of two recordings of a variant the one of the quieter machine counts.
 FILES = ("h200.json", "h200x2.json")
+# Both recordings of a variant count: they are of one H200 and of another host with two.
+REPEATED = tuple(f"h200-{what}-{number}.json.gz" for what in ("threads", "processes") for number in (1, 2))
 SECONDS = 1.5
 PHASES = ("call", "wait")
 pytestmark = pytest.mark.usefixtures("in_this_process")
 # By what factors the two may differ: where the recording is within 3 times its quiet, and where it is more.
 NEAR, FAR, STALL = 1.5, 2.0, 3.0
 FEWEST = 3
+# What the host of a recorded machine does to a victim, with or without an aggressor: the simulated host is quiet.
+OF_THE_HOST = frozenset({"drift", "unsteady"})
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of both: the medians in us, and by what factor they may differ."""
+    """One figure: the lowest and highest recorded median and the simulated one in us, and the allowed factor."""
 
     where: str
-    recorded: float
+    lowest: float
+    highest: float
     simulated: float | None
     allowed: float
 
     @property
     def ratio(self) -> float:
-        return 0.0 if self.simulated is None else self.simulated / self.recorded
+        """Of the simulated figure to the nearest recorded one."""
+        if self.simulated is None:
+            return 0.0
+        return self.simulated / min(max(self.simulated, self.lowest), self.highest)
 
     @property
     def agrees(self) -> bool:
@@ -53,27 +65,57 @@ class Cell:
     def __str__(self) -> str:
         mark = "" if self.agrees else "  <-- differs"
         simulated = f"{'-':>12}" if self.simulated is None else f"{self.simulated:12.2f}"
-        return f"{self.where:86} {self.recorded:12.2f} {simulated} {self.ratio:6.2f} (≤ {self.allowed}){mark}"
+        recorded = f"{self.lowest:10.2f} {self.highest:10.2f}"
+        return f"{self.where:86} {recorded} {simulated} {self.ratio:6.2f} (≤ {self.allowed}){mark}"
 
 
 def noise(of: Mapping[str, Any]) -> float:
     """The quiet calls of all victims together, us."""
-    return float(sum(probe["quiet"]["call"]["p50_us"] for probe in of["probes"] if probe["role"] == "victim"))
+    return float(sum(probe["baseline"]["call"]["p50_us"] for probe in of["probes"] if probe["role"] == "victim"))
+
+
+def results(name: str) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """The measured variants of a recorded run, with the names of version 2 of the document."""
+    content = (RECORDED / name).read_bytes()
+    document = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)
+    assert document["backend"] == "cuda"
+    for one in document["results"]:
+        if one["status"] != "ok":
+            continue
+        for probe in one["probes"]:
+            if document["schema"] == "stallscope.run/1":
+                probe["baseline"], probe["gpu_starts"] = probe.pop("quiet"), probe.pop("proof")
+        yield (one["pattern"], one["variant"]), one
 
 
 @cache
-def recorded() -> dict[tuple[str, str], dict[str, Any]]:
-    """Each variant from the recording in which the machine itself was quieter: for seconds at a time every call on
-    it takes several times as long, with or without an aggressor, and that is not the GPU's doing."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+def recorded() -> dict[tuple[str, str], tuple[dict[str, Any], ...]]:
+    """Each variant from the recordings.
+
+    Of FILES it is the one in which the machine itself was quieter: for seconds at a time every call on it takes several
+    times as long, with or without an aggressor, and that is not the GPU's doing.
+    """
+    found: dict[tuple[str, str], tuple[dict[str, Any], ...]] = {}
     for name in FILES:
-        document = json.loads((RECORDED / name).read_text())
-        assert document["backend"] == "cuda"
-        for one in document["results"]:
-            key = (one["pattern"], one["variant"])
-            if one["status"] == "ok" and (key not in found or noise(one) < noise(found[key])):
-                found[key] = one
+        for key, one in results(name):
+            if key not in found or noise(one) < noise(found[key][0]):
+                found[key] = (one,)
+    for name in REPEATED:
+        for key, one in results(name):
+            found[key] = (*found.get(key, ()), one)
     return found
+
+
+@cache
+def quiet_calls(probe: str) -> tuple[float, ...]:
+    """The quiet medians in us of the calls of a probe's name in all repeated recordings."""
+    return tuple(
+        other["baseline"]["call"]["p50_us"]
+        for name in REPEATED
+        for _, one in results(name)
+        for other in one["probes"]
+        if other["name"] == probe and "call" in other["baseline"]
+    )
 
 
 @cache
@@ -84,10 +126,10 @@ def simulated(seed: int) -> dict[tuple[str, str], dict[str, Any]]:
     return {(one["pattern"], one["variant"]): one for one in run_document.document(result)["results"]}
 
 
-def variants(seed: int) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """The variants that were measured, in both documents."""
-    for key, one in recorded().items():
-        yield " ".join(key), one, simulated(seed)[key]
+def variants(seed: int) -> Iterator[tuple[str, tuple[dict[str, Any], ...], dict[str, Any]]]:
+    """The variants that were measured: their recordings, and the simulated one."""
+    for key, ones in recorded().items():
+        yield " ".join(key), ones, simulated(seed)[key]
 
 
 def steady(phase: Mapping[str, Any] | None) -> bool:
@@ -99,6 +141,12 @@ def steady(phase: Mapping[str, Any] | None) -> bool:
     return below is not None and above is not None and above <= 1.5 * below
 
 
+def medians(recorded: Iterable[Mapping[str, Any] | None]) -> list[float]:
+    """The medians in us of a phase in all recordings if it has a middle in one of them, else none."""
+    phases = [one for one in recorded if one is not None]
+    return [one["p50_us"] for one in phases] if any(map(steady, phases)) else []
+
+
 def probes(of: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {probe["name"]: probe for probe in of["probes"]}
 
@@ -107,27 +155,39 @@ def cells(seed: int) -> list[Cell]:
     found = []
     for where, there, here in variants(seed):
         mine = probes(here)
-        for probe in there["probes"]:
-            own = mine[probe["name"]]
-            if probe["role"] == "victim":
-                for phase in PHASES:
-                    found += _cells(f"{where} {probe['name']} {phase}", probe, own, phase)
-        if not any(probe["role"] == "victim" for probe in there["probes"]):
+        victims = [probe["name"] for probe in there[0]["probes"] if probe["role"] == "victim"]
+        for name in victims:
+            seen = [probes(one)[name] for one in there]
+            # Version 2 of the document, which the repeated recordings have, states the machine's spread.
+            repeated = "spread" in there[0]
+            for phase in PHASES:
+                found += _cells(f"{where} {name} {phase}", seen, mine[name], phase, repeated)
+        if not victims:
             # What such a pattern shows is the time of each call of its own, on the host and on the GPU.
-            found += _labelled(where, there, mine)
+            for one in there:
+                found += _labelled(where, one, mine)
     return found
 
 
-def _cells(where: str, there: Mapping[str, Any], here: Mapping[str, Any], phase: str) -> list[Cell]:
+def _cells(where: str, there: list[dict[str, Any]], here: Mapping[str, Any], phase: str, repeated: bool) -> list[Cell]:
+    if phase == "call" and len({op["op"] for op in there[0]["ops"] if op["phase"] == phase}) > 1:
+        # The median of calls of several kinds lies anywhere between theirs.
+        return []
     found = []
-    quiet = there["quiet"].get(phase)
-    before = None if quiet is None else quiet["p50_us"]
-    if before is not None and steady(quiet):
-        found.append(Cell(f"{where} quiet", before, here["baseline"][phase]["p50_us"], NEAR))
-    now = there["phases"].get(phase)
-    if now is not None and now["count"] >= FEWEST and steady(now):
-        allowed = NEAR if before is None or now["p50_us"] <= STALL * before else FAR
-        found.append(Cell(where, now["p50_us"], here["phases"][phase]["p50_us"], allowed))
+    quiet = [one["baseline"].get(phase) for one in there]
+    before = medians(quiet)
+    # A host that is several times as slow for seconds shows it in every call, in one variant or in another.
+    of_machine = list(quiet_calls(there[0]["name"])) if phase == "call" and repeated else []
+    if before:
+        lowest, highest = min(before + of_machine), max(before + of_machine)
+        found.append(Cell(f"{where} quiet", lowest, highest, here["baseline"][phase]["p50_us"], NEAR))
+    now = [one["phases"].get(phase) for one in there]
+    seen = medians(one for one in now if one is not None and one["count"] >= FEWEST)
+    if seen:
+        near = not before or min(seen) <= STALL * max(before)
+        known = seen + (of_machine if near else [])
+        simulated_us = here["phases"][phase]["p50_us"]
+        found.append(Cell(where, min(known), max(known), simulated_us, NEAR if near else FAR))
     return found
 
 
@@ -139,13 +199,14 @@ def _labelled(where: str, there: Mapping[str, Any], mine: Mapping[str, Any]) -> 
         own = {(op["phase"], op["op"]): op for op in mine[probe["name"]]["ops"]}
         for op in probe["ops"]:
             label = f"{where} {op['phase']} of {op['op']}"
-            found.append(Cell(label, op["p50_us"], own[op["phase"], op["op"]]["p50_us"], FAR))
+            simulated_us = own[op["phase"], op["op"]]["p50_us"]
+            found.append(Cell(label, op["p50_us"], op["p50_us"], simulated_us, FAR))
     return found
 
 
 def test_every_median_agrees() -> None:
     table = cells(1)
-    print(f"\n{'':86} {'recorded us':>12} {'simulated':>12} {'ratio':>6}")
+    print(f"\n{'':86} {'recorded us':>21} {'simulated':>12} {'ratio':>6}")
     print(*table, sep="\n")
     assert len(table) > 100
     assert not [str(cell) for cell in table if not cell.agrees]
@@ -156,22 +217,38 @@ def test_every_victim_is_in_the_same_state_and_every_verdict_of_the_same_kind(se
     compared = 0
     for where, there, here in variants(seed):
         assert here["status"] == "ok", where
-        for name, probe in probes(there).items():
+        for name, mine in probes(here).items():
+            seen = [probes(one)[name] for one in there]
             # The host control tells of the recorded machine's own noise, which is not the GPU's doing.
-            if not all(steady(phase) for each in (probe["phases"], probe["quiet"]) for phase in each.values()):
+            if not all(
+                steady(phase) for one in seen for each in (one["phases"], one["baseline"]) for phase in each.values()
+            ):
                 continue
-            compared += probe["role"] == "victim"
-            if probe["role"] == "victim":
-                assert (name, probes(here)[name]["state"]) == (name, probe["state"]), where
-            if probe["role"] != "host":
-                assert (name, _kinds(here, name)) == (name, _kinds(there, name)), where
-    assert compared > 20
+            compared += mine["role"] == "victim"
+            if mine["role"] == "victim":
+                assert (name, mine["state"]) in {(name, _state(one)) for one in seen}, where
+            if mine["role"] != "host":
+                kinds = _kinds(here, name)
+                if any(_raw_kinds(one, name) & OF_THE_HOST for one in there):
+                    # The variation of the recorded machine can hide what is slower on the simulated one.
+                    kinds = kinds - {"slower"} or {"quiet"}
+                assert kinds in [_kinds(one, name) for one in there], (where, name)
+    assert compared > 40
+
+
+def _state(probe: Mapping[str, Any]) -> str:
+    return "quiet" if probe["state"] in OF_THE_HOST else str(probe["state"])
+
+
+def _raw_kinds(of: Mapping[str, Any], probe: str) -> set[str]:
+    # The first recorded runs are version 1 of the document, which calls drift "unsure".
+    kinds = {verdict["kind"] for verdict in of["verdicts"] if verdict["probe"] == probe}
+    return {"drift" if kind == "unsure" else kind for kind in kinds}
 
 
 def _kinds(of: Mapping[str, Any], probe: str) -> set[str]:
-    # The recorded runs are version 1 of the document, which calls drift "unsure".
-    kinds = {verdict["kind"] for verdict in of["verdicts"] if verdict["probe"] == probe}
-    return {"drift" if kind == "unsure" else kind for kind in kinds}
+    kinds = _raw_kinds(of, probe)
+    return kinds - OF_THE_HOST or ({"quiet"} if kinds else set())
 
 
 def test_a_variant_that_was_not_recorded_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,24 +264,23 @@ def test_a_variant_that_was_not_recorded_runs_too(monkeypatch: pytest.MonkeyPatc
 
 def test_what_starved_there_starves_here_and_nothing_else() -> None:
     starved = [
-        (where, probe["starved"], probes(here)[name]["starved"])
+        (where, {probes(one)[name]["starved"] for one in there}, mine["starved"])
         for where, there, here in variants(1)
-        for name, probe in probes(there).items()
-        if probe["role"] == "victim"
+        for name, mine in probes(here).items()
+        if mine["role"] == "victim"
     ]
-    assert {there for _, there, _ in starved} == {True, False}
-    assert [where for where, there, here in starved if there != here] == []
+    assert [{True}, {False}] == sorted({frozenset(seen) for _, seen, _ in starved}, key=sorted, reverse=True)
+    assert [where for where, seen, here in starved if here not in seen] == []
 
 
 def test_the_gpu_does_as_much_work() -> None:
     """Kernels that other contexts pre-empt are counted too: they end by the GPU's clock."""
     compared = 0
     for where, there, here in variants(1):
-        for name, probe in probes(there).items():
-            if probe["proof"]:
+        for name, mine in probes(here).items():
+            rates = [one["gpu_starts"] / one["window_s"] for each in there if (one := probes(each)[name])["gpu_starts"]]
+            if rates:
                 compared += 1
-                mine = probes(here)[name]
-                # Version 1 of the document, which the recordings have, calls the starts on the GPU "proof".
-                ratio = mine["gpu_starts"] / mine["window_s"] / (probe["proof"] / probe["window_s"])
-                assert 0.85 < ratio < 1.15, f"{where} {name}"
+                rate = mine["gpu_starts"] / mine["window_s"]
+                assert 0.85 * min(rates) < rate < 1.15 * max(rates), f"{where} {name}"
     assert compared > 10

@@ -72,9 +72,11 @@ _COLD_HOST = Cause(
     remedy="Make a cheap call of the same kind shortly before the one that matters.",
 )
 _IDLE_GPU = Cause(
-    why="The work waited on the GPU after an idle time. An idle GPU can lower its clocks and its power state, and "
-    "raises them when work arrives.",
-    remedy="Keep the GPU active with a small kernel at short intervals, or lock its clocks (nvidia-smi -lgc, as root). "
+    why="The work waited after an idle time. The host notices its end some microseconds later, since that code is no "
+    "longer in the caches of the CPU (on an H200 that is all). An idle GPU can also lower its clocks and its power "
+    "state, and raises them when work arrives.",
+    remedy="Make a cheap call of the same kind shortly before the one that matters. Where the GPU lowers its clocks, "
+    "keep it active with a small kernel at short intervals, or lock them (nvidia-smi -lgc, as root). "
     "Persistence mode keeps the driver loaded between programs; within one it changes nothing.",
 )
 # A green context has SMs of the primary context and runs in its time-slice.

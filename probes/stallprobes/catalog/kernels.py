@@ -87,6 +87,20 @@ def _launch(placement: Placement, _size: int) -> Program:
     return Program(ops=synchronized(placement.resolved_stream(), launch_op(placement)), context=placement.context)
 
 
+def _warmed_launch(placement: Placement, _size: int) -> Program:
+    stream = placement.resolved_stream()
+    kernel = Kernel("empty", placement.context)
+    first = Op("cuLaunchKernel", (kernel, 1, 1, stream, KernelArgs()), phase=None)
+    return Program(
+        ops=(
+            first,
+            Op("cuStreamSynchronize", (stream,), phase=None),
+            *synchronized(stream, launch_op(placement)),
+        ),
+        context=placement.context,
+    )
+
+
 def _graph_launch(placement: Placement, _size: int) -> Program:
     stream = placement.resolved_stream()
     return Program(
@@ -198,6 +212,16 @@ ENTRIES = (
         source="the report of pageable-d2h-vs-launch: one thread launches a small kernel while another thread copies",
         note="The period changes the figure. On an H200 the call takes 2 to 3 µs with 20 µs between calls, and 3 to 6 "
         "µs at 1 kHz, because the CPU's caches are cold after a pause.",
+    ),
+    Entry(
+        name="launch-warmed",
+        title="launch behind another",
+        role=Role.VICTIM,
+        program=_warmed_launch,
+        period_ns=VICTIM_PERIOD_NS,
+        uses=Hardware.GRAPHICS_ENGINE,
+        what="cuLaunchKernel of an empty kernel and cuStreamSynchronize, which are not timed; then both again, timed.",
+        source="the usual advice for the first call after an idle time: make one that does not matter just before it",
     ),
     Entry(
         name="graph-launch",

@@ -45,7 +45,7 @@ def _all_streams(placement: Placement, _size: int) -> Program:
 
 _LOCK_OF_LAUNCHES = Cause(
     context=Relation.SAME,
-    why="Each call that submits work takes a lock of its context for most of its time, whatever its stream. Threads "
+    why="Each call that submits work takes a lock of its context for a part of its time, whatever its stream. Threads "
     "that submit at the same time wait for each other, each for all those that came before it.",
     remedy="Launch a graph in place of many kernels, or let one thread launch on all streams.",
 )

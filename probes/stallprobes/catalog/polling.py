@@ -41,9 +41,17 @@ def _poll(target: Event | Stream, step_ns: int) -> Op:
 _POLLING = Cause(
     context=Relation.SAME,
     why="Each query is a call of the driver, and a thread that queries without a pause makes about a million of them "
-    "each second. Other calls were reported to take longer beside many such threads, with which they share the "
-    "driver's locks and the CPU's caches.",
-    remedy="Wait for an event created with CU_EVENT_BLOCKING_SYNC in cuEventSynchronize, or sleep between two queries.",
+    "each second. Other calls share the CPU's caches with them, and with more such threads than cores they wait for a "
+    "CPU. Queries hold no lock of launches.",
+    remedy="Sleep between two queries, or wait in cuEventSynchronize for an event with CU_EVENT_BLOCKING_SYNC.",
+)
+_HARDWARE_QUEUE = Cause(
+    context=Relation.SAME,
+    uses=Hardware.GRAPHICS_ENGINE,
+    why="Streams of a context share its hardware queues, 8 by default. A blocking event makes the GPU interrupt the "
+    "host, and kernels of other streams behind its record in the same queue wait until its own kernel ends.",
+    remedy="Wait for blocking events on fewer streams than there are hardware queues, or set "
+    "CUDA_DEVICE_MAX_CONNECTIONS=32 before the program's first CUDA call.",
 )
 
 
@@ -93,5 +101,6 @@ ENTRIES = (
         _waiting(lambda _, event: Op("cuEventSynchronize", (event,), Phase.WAIT), blocking=True),
         "cuEventSynchronize of it, which sleeps because the event has CU_EVENT_BLOCKING_SYNC",
         "vllm-project/vllm #47081, its remedy: blocking events",
+        _HARDWARE_QUEUE,
     ),
 )

@@ -18,8 +18,9 @@ PATTERN = Pattern(
     name="second-process",
     title="A second process on the GPU delays the launches and copies of the first",
     see="A launch and a 1 MiB copy within the GPU, which take microseconds alone, take milliseconds while another "
-    "process computes on the same GPU. The calls return quickly; the wait is on the GPU. Transfers between host and "
-    "GPU by a copy engine are not delayed. The figures of an H200 are not recorded yet.",
+    "process computes on the same GPU. The calls return quickly; the wait is on the GPU: 1.88 ms at p50 in place "
+    "of 5.2 µs on an H200, as beside a second context of the same process. Transfers between host and GPU by a copy "
+    "engine are not delayed.",
     why="Each process has contexts of its own, and the GPU's graphics engine runs one context at a time. While the "
     "other process keeps it busy, new work waits until that process's time-slice ends. Container platforms that share "
     "a GPU by time-slicing do the same. To the driver the two processes are like two contexts of one process, but "

@@ -38,6 +38,7 @@ HIDDEN_NS = 100_000
 HIDDEN_SHARE = 0.7
 
 DRIFT_CAUSE = "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors."
+UNSTEADY_CAUSE = "The baseline of this machine varies by as much between windows, with no aggressor running."
 DRIFT_REMEDY = "Measure again, for longer."
 
 # The 90th percentile of the normal distribution.
@@ -140,12 +141,10 @@ def _channel(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdic
     early = _compared(replace(one, baselines=one.baselines[:1], variation=None), channel, by_role)
     if early is None or early.kind is VerdictKind.HOST:
         return early
-    return replace(
-        early,
-        kind=VerdictKind.DRIFT,
-        cause=DRIFT_CAUSE,
-        remedy=DRIFT_REMEDY,
-    )
+    late = _compared(replace(one, baselines=one.baselines[1:], variation=None), channel, by_role)
+    if late is not None:
+        return replace(early, kind=VerdictKind.UNSTEADY, cause=UNSTEADY_CAUSE, remedy=DRIFT_REMEDY)
+    return replace(early, kind=VerdictKind.DRIFT, cause=DRIFT_CAUSE, remedy=DRIFT_REMEDY)
 
 
 def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdict | None:

@@ -17,7 +17,8 @@ def launch_host_function(host: HostThread, stream: SimStream, bound: BoundHostFu
     """(stream, host function). A thread of the driver calls the host function in stream order."""
     yield from host.submit_call(host.call_ns("cuLaunchHostFunc"), stream)
     lead = us(host.simulation.profile.locks.callback_us)
-    engine = HostFunctionEngine(stream.context.callbacks, lambda: _call(host, bound))
+    wake_ns = host.sample_ns(host.simulation.callback_wake)
+    engine = HostFunctionEngine(stream.context.callbacks, lambda: _call(host, bound), wake_ns)
     stream.submit(Job(host.clock, engine, 0, lead, lead))
     return SUCCESS
 

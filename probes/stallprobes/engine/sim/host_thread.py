@@ -33,6 +33,8 @@ TEXTS = {
 # An asynchronous copy spends 1/8 of its call on the pointer lookup, under the lock of the device's memory management.
 _LOOKUP_SHIFT = 3
 _SHORT_SLEEP_NS = 1_000_000
+# A sleep up to this length leaves the caches as warm as a period of 1 ms does.
+_COLD_FROM_NS = 2_000_000
 _NEVER_MADE = -1
 
 
@@ -47,6 +49,7 @@ class HostThread:
         self._costs = simulation.profile.costs
         self.contexts: list[GpuContext] = []
         self.slept_ns = 0
+        self._noticed = 0
         self._made: dict[Hashable, int] = {}
         self._numbers = self.random.numbers
         self._awake = False
@@ -86,7 +89,10 @@ class HostThread:
                 ns += us(parameters.cold_first_us)
             else:
                 most = parameters.cold_more_us if self._awake else parameters.cold_us
-                ns += round(us(most) * min((self.slept_ns - made) / (1e6 * parameters.cold_ms), 1))
+                slept_ns = self.slept_ns - made
+                ns += round(us(most) * min(slept_ns / (1e6 * parameters.cold_ms), 1))
+                if not self._awake:
+                    ns += self._long_sleep_ns(parameters.cold_long_us, slept_ns)
             self._made[kind] = self.slept_ns
         self._awake = True
         if self.contexts:
@@ -94,6 +100,11 @@ class HostThread:
             if context.slowdowns.parts or context.gpu.slowdowns.parts:
                 return context.slowed_ns(ns)
         return ns
+
+    def _long_sleep_ns(self, most_us: float, slept_ns: int) -> int:
+        """The part of ``most_us`` that a sleep of ``slept_ns`` adds, in ns: nothing up to a few milliseconds."""
+        longest_ns = 1e6 * self.simulation.profile.locks.cold_long_ms
+        return round(us(most_us) * min(max(slept_ns - _COLD_FROM_NS, 0) / longest_ns, 1))
 
     def record_sleep(self, ns: int) -> None:
         """Record that the thread sleeps for ``ns``. A short sleep does not cool the caches."""
@@ -157,7 +168,19 @@ class HostThread:
         if stream.lock.owner is None and lock.owner is None and (not queue or queue[0][0] > until):
             clock.now = until
             return ()
-        return self._work_under(ns, (stream.lock, lock))
+        return self._submit_under(ns, stream.lock, lock)
+
+    def _submit_under(self, ns: int, stream_lock: Lock, context_lock: Lock) -> Process:
+        """The call prepares its command under the stream's lock, and submits it under the context's lock too."""
+        held_ns = round(ns * self.simulation.profile.locks.submit_share)
+        if stream_lock.owner is None:
+            stream_lock.owner = self
+        else:
+            yield from stream_lock.acquire(self)
+        if held_ns < ns:
+            yield from self.clock.wait(ns - held_ns)
+        yield from self._work_under(held_ns, (context_lock,))
+        stream_lock.release()
 
     def _submit_to_null(self, ns: int, stream: SimStream) -> Process:
         yield from self._pass_streams(stream)
@@ -251,6 +274,9 @@ class HostThread:
     def _notice_ns(self, jobs: list[Job]) -> int:
         """A random time in ns until this thread notices that ``jobs`` are done."""
         late = self.simulation.poll.draw(self.random)
+        if self.slept_ns - self._noticed > _COLD_FROM_NS:
+            late += self._long_sleep_ns(self.simulation.profile.locks.cold_long_wait_us, self.slept_ns - self._noticed)
+        self._noticed = self.slept_ns
         for job in jobs:
             if job.staging is not None and job.staging.copies:
                 late += job.staging.delay_ns(self.clock.now, self)

@@ -1,8 +1,8 @@
 """Calls that map GPU memory into reserved addresses, and that allocate from a pool of the program.
 
-Nobody recorded them, so their times and locks are a guess, derived from cuMemAlloc and cuMemFree, which do the same at
-once: cuMemSetAccess and cuMemUnmap change the page tables and hold the locks that those hold. The others only keep
-books of memory and addresses: they hold the lock of the memory management, and no launch waits for them.
+On an H200 launches and copies beside them kept their time, although cuMemSetAccess and cuMemUnmap change the page
+tables: they hold none of the locks of cuMemAlloc and cuMemFree. That two threads that map wait for each other is a
+guess.
 """
 
 from __future__ import annotations
@@ -50,17 +50,10 @@ class MemoryPool:
     live: bool = True
 
 
-def _keep_books(host: HostThread, name: str, us_per_mib: float = 0, nbytes: int = 0) -> Wait:
+def _manage_mapping(host: HostThread, name: str, us_per_mib: float = 0, nbytes: int = 0) -> Wait:
     context = host.context
     assert context is not None
-    return host.work_under(host.call_ns(name, us(us_per_mib * nbytes / _MIB)), context.locks.memory)
-
-
-def _change_page_tables(host: HostThread, name: str, us_per_mib: float, nbytes: int) -> Wait:
-    context = host.context
-    assert context is not None
-    ns = host.call_ns(name, us(us_per_mib * nbytes / _MIB))
-    return host.work_under(ns, context.locks.content, context.locks.memory, context.lock)
+    return host.work_under(host.call_ns(name, us(us_per_mib * nbytes / _MIB)), context.locks.mapping)
 
 
 @call("cuMemAddressReserve")
@@ -68,7 +61,7 @@ def reserve(host: HostThread, into: HostWord, nbytes: int, _alignment: int, _add
     """(word for the address, bytes, alignment, address, flags)."""
     if nbytes <= 0:
         return INVALID_VALUE
-    yield from _keep_books(host, "cuMemAddressReserve")
+    yield from _manage_mapping(host, "cuMemAddressReserve")
     into.put(AddressRange(nbytes))
     return SUCCESS
 
@@ -78,7 +71,7 @@ def free_addresses(host: HostThread, addresses: AddressRange, _nbytes: int) -> C
     """(address, bytes)."""
     if not isinstance(addresses, AddressRange) or addresses.mapped is not None:
         return INVALID_VALUE
-    yield from _keep_books(host, "cuMemAddressFree")
+    yield from _manage_mapping(host, "cuMemAddressFree")
     return SUCCESS
 
 
@@ -88,7 +81,7 @@ def create(host: HostThread, into: HostWord, nbytes: int, where: MemoryStruct, _
     simulation = host.simulation
     if nbytes <= 0 or where.device >= len(simulation.gpus):
         return INVALID_VALUE
-    yield from _keep_books(host, "cuMemCreate", simulation.profile.memory.create_us_per_mib, nbytes)
+    yield from _manage_mapping(host, "cuMemCreate", simulation.profile.memory.create_us_per_mib, nbytes)
     gpu = simulation.gpus[where.device]
     if nbytes > gpu.free_bytes:
         return OUT_OF_MEMORY
@@ -103,7 +96,7 @@ def release(host: HostThread, memory: PhysicalMemory) -> Call:
     if not isinstance(memory, PhysicalMemory) or not memory.live:
         return INVALID_VALUE
     us_per_mib = host.simulation.profile.memory.release_us_per_mib
-    yield from _keep_books(host, "cuMemRelease", us_per_mib, memory.nbytes)
+    yield from _manage_mapping(host, "cuMemRelease", us_per_mib, memory.nbytes)
     memory.live = False
     memory.free_unless_used()
     return SUCCESS
@@ -117,7 +110,7 @@ def map_memory(
     fits = isinstance(addresses, AddressRange) and isinstance(memory, PhysicalMemory) and memory.live
     if not fits or addresses.mapped is not None or not nbytes == memory.nbytes <= addresses.nbytes:
         return INVALID_VALUE
-    yield from _keep_books(host, "cuMemMap")
+    yield from _manage_mapping(host, "cuMemMap")
     addresses.mapped, memory.mapped = memory, True
     return SUCCESS
 
@@ -127,7 +120,7 @@ def set_access(host: HostThread, addresses: AddressRange, nbytes: int, _access: 
     """(address, bytes, access, number of accesses)."""
     if not isinstance(addresses, AddressRange) or addresses.mapped is None:
         return INVALID_VALUE
-    yield from _change_page_tables(host, "cuMemSetAccess", host.simulation.profile.memory.access_us_per_mib, nbytes)
+    yield from _manage_mapping(host, "cuMemSetAccess", host.simulation.profile.memory.access_us_per_mib, nbytes)
     return SUCCESS
 
 
@@ -136,7 +129,7 @@ def unmap_memory(host: HostThread, addresses: AddressRange, nbytes: int) -> Call
     """(address, bytes). It waits for no work: the program has to do so before."""
     if not isinstance(addresses, AddressRange) or addresses.mapped is None:
         return INVALID_VALUE
-    yield from _change_page_tables(host, "cuMemUnmap", host.simulation.profile.memory.gpu_unmap_us_per_mib, nbytes)
+    yield from _manage_mapping(host, "cuMemUnmap", host.simulation.profile.memory.gpu_unmap_us_per_mib, nbytes)
     memory, addresses.mapped = addresses.mapped, None
     memory.mapped = False
     memory.free_unless_used()
@@ -146,7 +139,7 @@ def unmap_memory(host: HostThread, addresses: AddressRange, nbytes: int) -> Call
 @call("cuMemPoolCreate")
 def create_pool(host: HostThread, into: HostWord, _properties: MemoryStruct) -> Call:
     """(word for the pool, properties)."""
-    yield from _keep_books(host, "cuMemPoolCreate")
+    yield from _manage_mapping(host, "cuMemPoolCreate")
     into.put(MemoryPool())
     return SUCCESS
 
@@ -156,7 +149,7 @@ def set_pool_attribute(host: HostThread, pool: MemoryPool, _attribute: int, valu
     """(pool, attribute, word with its value): the release threshold, up to which the pool keeps its memory."""
     if not isinstance(pool, MemoryPool) or not pool.live:
         return INVALID_VALUE
-    yield from _keep_books(host, "cuMemPoolSetAttribute")
+    yield from _manage_mapping(host, "cuMemPoolSetAttribute")
     pool.keeps = value.value != 0
     return SUCCESS
 
@@ -166,7 +159,7 @@ def destroy_pool(host: HostThread, pool: MemoryPool) -> Call:
     """(pool)."""
     if not isinstance(pool, MemoryPool) or not pool.live:
         return INVALID_VALUE
-    yield from _keep_books(host, "cuMemPoolDestroy")
+    yield from _manage_mapping(host, "cuMemPoolDestroy")
     pool.live = False
     return SUCCESS
 

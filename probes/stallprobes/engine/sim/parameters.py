@@ -51,6 +51,7 @@ class EngineParameters:
     new_context_pieces: int = parameter("short pieces of work before it")
     piece_us: float = parameter("duration of a short piece of the driver's own work, such as loading a module")
     queue: int = parameter("launches that may be pending in a stream", above=0)
+    hardware_queues: int = parameter("hardware queues of a context, which its streams share", above=0, default=8)
     wakeup_us: float = parameter(
         "additional time until a kernel starts on a GPU that was idle for wakeup_ms", default=0.0
     )
@@ -113,7 +114,13 @@ class LockParameters:
     cold_first_us: float = parameter("additional time of a call that its thread makes for the first time")
     switch_drift: float = parameter("delay of a switch as a fraction of the time since the last one")
     switch_most_us: float = parameter("upper limit of that")
-    callback_us: float = parameter("from the end of a job to the start of a host function behind it")
+    callback_us: float = parameter("from the end of a job to the start of a host function behind it, whose thread runs")
+    submit_share: float = parameter("last share of a submitting call in which it holds its context's lock", default=1.0)
+    cold_long_us: float = parameter("additional time of the first call after a sleep of cold_long_ms", default=0.0)
+    cold_long_wait_us: float = parameter("additional time until the first wait after it notices the end", default=0.0)
+    cold_long_ms: float = parameter("length of that sleep; shorter ones add less", above=0, default=100.0)
+    callback_wake_us: float = parameter("additional time where that thread has slept", default=0.0)
+    callback_wake_p99_us: float = parameter("99th percentile of that", default=0.0)
 
 
 @dataclass(frozen=True)

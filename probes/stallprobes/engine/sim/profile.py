@@ -33,7 +33,7 @@ _LONGEST_SHOWN = 80
 # Largest ratio of a 99th percentile to its median; the tables of quantiles are limited.
 _WIDEST = 1e6
 # Pairs of parameters in the section locks that are a median and a 99th percentile.
-_PAIRS = tuple((f"{name}_us", f"{name}_p99_us") for name in ("spin_react", "wake", "timer", "poll"))
+_PAIRS = tuple((f"{name}_us", f"{name}_p99_us") for name in ("spin_react", "wake", "timer", "poll", "callback_wake"))
 
 
 class ProfileError(Exception):
@@ -100,6 +100,11 @@ class Profile:
     def poll(self) -> LatencyDistribution:
         """Delay until a waiting thread notices the end of work on the GPU."""
         return LatencyDistribution(1000 * self.locks.poll_us, 1000 * self.locks.poll_p99_us)
+
+    @property
+    def callback_wake(self) -> LatencyDistribution:
+        """Time until the driver's thread for host functions wakes up."""
+        return LatencyDistribution(1000 * self.locks.callback_wake_us, 1000 * self.locks.callback_wake_p99_us)
 
 
 @cache

@@ -87,6 +87,9 @@ def record(host: HostThread, event: EventHandle, stream: SimStream) -> Call:
     )
     stream.submit(job)
     event.job = job
+    if event.blocking:
+        stream.context.records_blocking = True
+        stream.hardware.blocked_by = job
     return SUCCESS
 
 
