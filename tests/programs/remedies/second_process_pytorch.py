@@ -25,6 +25,7 @@ COPIES = 4
 def main() -> None:
     """Copy beside a kernel of another process and of this one."""
     launch = Driver().primary().kernel()
+    stream = torch.cuda.Stream()
     source = torch.full((SIZE,), 7, dtype=torch.uint8, device="cuda")
     target = torch.zeros_like(source)
     torch.cuda.synchronize()
@@ -48,8 +49,9 @@ def main() -> None:
         return found
 
     def within_gpu() -> None:
-        target.copy_(source)
-        torch.cuda.current_stream().synchronize()
+        with torch.cuda.stream(stream):
+            target.copy_(source, non_blocking=True)
+        stream.synchronize()
 
     # remedy copy-engine
     # Once, before the loop.
@@ -59,9 +61,10 @@ def main() -> None:
     def by_copy_engine() -> None:
         # remedy copy-engine
         # Through pinned memory, by the copy engines.
-        relay.copy_(source, non_blocking=True)
-        target.copy_(relay, non_blocking=True)
-        torch.cuda.current_stream().synchronize()
+        with torch.cuda.stream(stream):
+            relay.copy_(source, non_blocking=True)
+            target.copy_(relay, non_blocking=True)
+        stream.synchronize()
         # end
 
     # remedy one-process
