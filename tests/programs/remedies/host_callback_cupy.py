@@ -80,19 +80,19 @@ def main() -> None:
     ready = cupy.cuda.Event(block=True, disable_timing=True)
     # end
 
-    def in_thread() -> None:
-        # remedy event
-        # In the thread that does the work:
-        ready.synchronize()
-        work()
-        # end
-
     def with_event() -> None:
         # remedy event
         # No host function.
         ready.record(stream)
         # end
         threading.Thread(target=in_thread, daemon=True).start()
+
+    def in_thread() -> None:
+        # remedy event
+        # In the thread that does the work:
+        ready.synchronize()
+        work()
+        # end
 
     before = median_us(lambda: short(with_host_function))
     after = {"short": median_us(lambda: short(with_short_function)), "event": median_us(lambda: short(with_event))}

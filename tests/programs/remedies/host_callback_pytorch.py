@@ -65,19 +65,19 @@ def main() -> None:
     ready = torch.cuda.Event(blocking=True)
     # end
 
-    def in_thread() -> None:
-        # remedy event
-        # In the thread that does the work:
-        ready.synchronize()
-        work()
-        # end
-
     def with_event() -> None:
         # remedy event
         # No host function.
         ready.record(stream)
         # end
         threading.Thread(target=in_thread, daemon=True).start()
+
+    def in_thread() -> None:
+        # remedy event
+        # In the thread that does the work:
+        ready.synchronize()
+        work()
+        # end
 
     before = median_us(lambda: short(with_host_function))
     report("the short host function", before, {"event": median_us(lambda: short(with_event))})
