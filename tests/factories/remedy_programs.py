@@ -6,6 +6,7 @@ the language at the end: ``scalar_readback.cu``, ``scalar_readback_pytorch.py``,
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import re
@@ -128,12 +129,27 @@ def _command(program: RemedyProgram, folder: Path) -> list[str]:
         if compiler is None:
             raise NotRunnable("CUDA programs need nvcc")
         built = folder / program.path.stem
-        subprocess.run([compiler, "-std=c++17", "-o", str(built), str(program.path), "-lcuda"], check=True)
+        _offer_driver(folder)
+        command = [compiler, "-std=c++17", "-o", str(built), str(program.path), f"-L{folder}", "-lcuda"]
+        subprocess.run(command, check=True)
         return [str(built)]
     module = {CodeLanguage.PYTORCH: "torch", CodeLanguage.CUPY: "cupy"}[program.language]
     if importlib.util.find_spec(module) is None:
         raise NotRunnable(f"{program.language.label} is not installed for {sys.executable}")
     return [sys.executable, "-m", f"remedies.{program.path.stem}"]
+
+
+def _offer_driver(folder: Path) -> None:
+    """Put the driver where the linker finds it: a machine that is not for development has libcuda.so.1 alone."""
+    link = folder / "libcuda.so"
+    if link.is_symlink():
+        return
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    link.symlink_to(next(path for line in maps if (path := line.split(maxsplit=5)[-1]) and "/libcuda.so" in path))
 
 
 def packaged(results: Mapping[Path, ProgramResult | None], machine: str = "") -> dict[str, str]:
