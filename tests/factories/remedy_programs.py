@@ -6,6 +6,7 @@ the language at the end: ``scalar_readback.cu``, ``scalar_readback_pytorch.py``,
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import re
@@ -108,8 +109,11 @@ def measure(program: RemedyProgram, folder: Path) -> ProgramResult:
     )
     if done.returncode:
         raise AssertionError(f"{program.path.name} exited with {done.returncode}: {done.stderr.strip()}")
-    result = json.loads(done.stdout)
-    return ProgramResult(result["victim"], result["before_us"], result["after_us"])
+    try:
+        result = json.loads(done.stdout)
+        return ProgramResult(result["victim"], result["before_us"], result["after_us"])
+    except (ValueError, KeyError) as error:
+        raise AssertionError(f"{program.path.name} printed no result: {done.stdout!r}") from error
 
 
 def gpu_count() -> int:
@@ -125,7 +129,9 @@ def _command(program: RemedyProgram, folder: Path) -> list[str]:
         if compiler is None:
             raise NotRunnable("CUDA programs need nvcc")
         built = folder / program.path.stem
-        subprocess.run([compiler, "-std=c++17", "-o", str(built), str(program.path), "-lcuda"], check=True)
+        _offer_driver(folder)
+        command = [compiler, "-std=c++17", "-o", str(built), str(program.path), f"-L{folder}", "-lcuda"]
+        subprocess.run(command, check=True)
         return [str(built)]
     module = {CodeLanguage.PYTORCH: "torch", CodeLanguage.CUPY: "cupy"}[program.language]
     if importlib.util.find_spec(module) is None:
@@ -133,17 +139,35 @@ def _command(program: RemedyProgram, folder: Path) -> list[str]:
     return [sys.executable, "-m", f"remedies.{program.path.stem}"]
 
 
-def packaged(results: Mapping[Path, ProgramResult], machine: str = "") -> dict[str, str]:
-    """The content of each file by the name of its pattern; ``results`` are measurements on ``machine``."""
+def _offer_driver(folder: Path) -> None:
+    """Put the driver where the linker finds it: a machine that is not for development has libcuda.so.1 alone."""
+    link = folder / "libcuda.so"
+    if link.is_symlink():
+        return
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    link.symlink_to(next(path for line in maps if (path := line.split(maxsplit=5)[-1]) and "/libcuda.so" in path))
+
+
+def packaged(results: Mapping[Path, ProgramResult | None], machine: str = "") -> dict[str, str]:
+    """The content of each file by the name of its pattern.
+
+    ``results`` are measurements on ``machine``, None for a program that failed there. Lines that were not measured keep
+    their effect; lines that did not end the stall have none.
+    """
     found: dict[str, list[RemedyCode]] = {}
     for program in programs():
         result = results.get(program.path)
         for variant, lines in regions(program.path.read_text(encoding="utf-8")).items():
-            if result is not None and variant in result.after_us:
-                times = (round(us * 1000) for us in (result.before_us, result.after_us[variant]))
-                effect: MeasuredEffect | None = MeasuredEffect(result.victim, machine, *times)
-            else:
+            effect: MeasuredEffect | None = None
+            if program.path not in results or (result is not None and variant not in result.after_us):
                 effect = _kept_effect(program, variant, lines)
+            elif result is not None and result.gone(variant):
+                times = (round(us * 1000) for us in (result.before_us, result.after_us[variant]))
+                effect = MeasuredEffect(result.victim, machine, *times)
             found.setdefault(program.pattern, []).append(RemedyCode(variant, program.language, lines, effect))
     return {pattern: _HEAD + "".join(map(_table, _sorted(pattern, codes))) for pattern, codes in found.items()}
 

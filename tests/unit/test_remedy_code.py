@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 
+from factories import remedy_programs
 from factories.remedy_programs import (
     PACKAGED,
     ProgramResult,
@@ -17,7 +18,7 @@ from factories.remedy_programs import (
 )
 from stallprobes.model import Kind
 from stallprobes.patterns import patterns
-from stallprobes.patterns.remedy_code import CodeLanguage, RemedyCode, remedy_code
+from stallprobes.patterns.remedy_code import CodeLanguage, MeasuredEffect, RemedyCode, remedy_code
 from stallprobes.units import duration_ns
 from stallscope.report import remedy_text
 
@@ -116,6 +117,22 @@ def test_latencies_are_written_beside_the_lines_that_were_measured() -> None:
     assert effects[CodeLanguage.PYTORCH, "pinned"] == {
         "victim": 'reading "it"', "machine": "A GPU, driver 1.2", "before_us": 5003.25, "after_us": 12.5,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("after_us", "kept"), [({"pinned": 4000.0}, {"on-device"}), ({}, {"pinned", "on-device"}), (None, set())]
+)
+def test_lines_that_were_measured_and_help_no_more_lose_their_latency(
+    after_us: dict[str, float] | None, kept: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = MeasuredEffect("the launch", "A GPU, driver 1.1", 5_000_000, 10_000)
+    monkeypatch.setattr(remedy_programs, "_kept_effect", lambda *_: known)
+    program = next(one for one in programs() if (one.pattern, one.language) == (READBACK, CodeLanguage.CUPY))
+    result = None if after_us is None else ProgramResult("the launch", 5000.0, after_us)
+    codes = tomllib.loads(packaged({program.path: result}, "A GPU, driver 1.2")[READBACK])["code"]
+    with_effect = {(one["language"], one["variant"]) for one in codes if "effect" in one}
+    expected = {(language, variant) for language in ("cuda", "pytorch") for variant in ("pinned", "on-device")}
+    assert with_effect == expected | {("cupy", variant) for variant in kept}
 
 
 @pytest.mark.parametrize(("after_us", "gone"), [(1000.0, True), (1000.1, False), (6000.0, False)])

@@ -65,17 +65,17 @@ void *device_memory(size_t size)
 
 // Median of what the rounds return in ns, in us, without the first one. The regions with a remedy check no return code:
 // the last error of the runtime is checked after each round.
-template <typename Round> double median_us(Round round)
+template <typename Round> double median_us(Round round, int rounds = ROUNDS)
 {
     std::vector<long long> found;
-    for (int number = 0; number <= ROUNDS; number++) {
+    for (int number = 0; number <= rounds; number++) {
         long long took = round();
         CHECK(cudaGetLastError());
         if (number)
             found.push_back(took);
     }
     std::sort(found.begin(), found.end());
-    return (found[(ROUNDS - 1) / 2] + found[ROUNDS / 2]) / 2e3;
+    return (found[(rounds - 1) / 2] + found[rounds / 2]) / 2e3;
 }
 
 using After = std::vector<std::pair<const char *, double>>;

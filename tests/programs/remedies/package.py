@@ -3,7 +3,8 @@
 python tests/programs/remedies/package.py [--measure]
 
 With --measure every program that this machine can run is run on its GPUs, and the latencies are written with the lines;
-where a remedy does not end the stall, they are not, and the command exits 1. Latencies of unchanged lines are kept.
+where a program fails or a remedy does not end the stall, its lines have none, and the command exits 1. Latencies of
+unchanged lines that were not measured are kept.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -28,11 +28,14 @@ def _machine() -> str:
     return f"{name}, driver {driver}"
 
 
-def _measured() -> tuple[dict[Path, ProgramResult], bool]:
-    """The result of each program that can be run, and whether every remedy ended its stall."""
-    results, good = {}, True
+def _measured() -> tuple[dict[Path, ProgramResult | None], bool]:
+    """The result of each program that can be run, None if it failed, and whether every remedy ended its stall."""
+    results: dict[Path, ProgramResult | None] = {}
+    good = True
     with tempfile.TemporaryDirectory() as folder:
         for program in programs():
+            # A run that is ended from outside leaves what it has found.
+            sys.stdout.flush()
             try:
                 result = measure(program, Path(folder))
             except NotRunnable as reason:
@@ -40,26 +43,25 @@ def _measured() -> tuple[dict[Path, ProgramResult], bool]:
                 continue
             except (AssertionError, subprocess.SubprocessError) as error:
                 sys.stdout.write(f"{program.path.name}: FAILED: {error}\n")
-                good = False
+                results[program.path], good = None, False
                 continue
-            after = {}
             for variant, took_us in result.after_us.items():
                 gone = result.gone(variant)
                 good &= gone
-                if gone:
-                    after[variant] = took_us
                 sys.stdout.write(
                     f"{program.path.name} {variant}: {result.victim} {result.before_us} us before, {took_us} us after"
                     f"{'' if gone else ': THE STALL IS NOT GONE'}\n"
                 )
-            results[program.path] = replace(result, after_us=after)
+            results[program.path] = result
     return results, good
 
 
 def main(arguments: list[str]) -> int:
     """Write all files; 1 if a program failed or a stall is not gone."""
-    results, good = _measured() if "--measure" in arguments else ({}, True)
-    contents = packaged(results, _machine() if results else "")
+    measuring = "--measure" in arguments
+    machine = _machine() if measuring else ""
+    results, good = _measured() if measuring else ({}, True)
+    contents = packaged(results, machine)
     PACKAGED.mkdir(exist_ok=True)
     for old in PACKAGED.glob("*.toml"):
         if old.stem not in contents:
