@@ -46,7 +46,8 @@ class Terminal:
         env |= {
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
-            "PYTHONPATH": os.pathsep.join(ROOTS),
+            # Behind them what this process has there: a machine may have its packages in a folder of their own.
+            "PYTHONPATH": os.pathsep.join((*ROOTS, *filter(None, [os.environ.get("PYTHONPATH")]))),
             "STALLSCOPE_SETTINGS": str(SETTINGS),
         }
         forked = not shell and variables_at_start(env | environment) == variables_at_start(env)

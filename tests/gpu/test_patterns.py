@@ -1,102 +1,46 @@
 """On a real GPU: each pattern shows what was reported and measured, each remedy cures it, and the verdicts agree.
 
-All times are compared with others of the same run. Each pattern is measured once for the whole module.
+All times are compared with others of the same run. The patterns of the five reports; the others are in
+test_framework_patterns.py.
 """
 
 from __future__ import annotations
 
 import json
-from functools import cache
 
 import jsonschema
 import pytest
 
+from factories.measured_patterns import (
+    CALL,
+    DUE,
+    LOUD,
+    WAIT,
+    aggressor,
+    now,
+    of_role,
+    quiet,
+    ran,
+    says_stalled,
+    slowest,
+    times_quiet,
+    variant,
+    victim,
+)
 from stallprobes.catalog.streams import WATCHDOG_NS
 from stallprobes.files import schemas
 from stallprobes.measurement import document as run_document
-from stallprobes.measurement import measure
-from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
-from stallprobes.measurement.selection import selection
-from stallprobes.model import Channel, Kind, Needs, Phase, Role
+from stallprobes.measurement.result import ProbeResult
+from stallprobes.model import Channel, Kind, Phase, Role
 from stallprobes.patterns import patterns
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
-
-SECONDS = 2.0
-CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
-LOUD = ("STALLED", "STARVED")
 
 SECONDARY = "secondary-context-d2d"
 PEER = "peer-copy-behind-kernel"
 PAGEABLE = "pageable-d2h-vs-launch"
 READBACK = "scalar-readback"
 GATE = "default-stream-gate"
-# The patterns whose figures are recorded in tests/gpu/recorded. What an H200 shows of the others is not known yet:
-# test_unrecorded_patterns.py says how to record them.
-RECORDED = (SECONDARY, PEER, PAGEABLE, READBACK, GATE)
-
-
-@cache
-def ran(pattern: str) -> RunResult:
-    return measure.run(selection([pattern]), seconds=SECONDS)
-
-
-def variant(pattern: str, name: str) -> VariantResult:
-    """A variant that was measured; what this machine cannot do is skipped with the reason."""
-    found = next(one for one in ran(pattern).variants if one.variant == name)
-    if found.status == "unsupported":
-        assert found.reason
-        assert patterns()[pattern].variant(name).needs != Needs(), found.reason
-        pytest.skip(found.reason)
-    assert found.status == "ok", found.reason
-    return found
-
-
-def of_role(found: VariantResult, role: Role) -> list[ProbeResult]:
-    return [one for one in found.probes if one.probe.role is role]
-
-
-def victim(pattern: str, name: str) -> ProbeResult:
-    (found,) = of_role(variant(pattern, name), Role.VICTIM)
-    return found
-
-
-def aggressor(pattern: str, name: str) -> ProbeResult:
-    (found,) = of_role(variant(pattern, name), Role.AGGRESSOR)
-    return found
-
-
-def now(probe: ProbeResult, channel: Channel, q: float = 50) -> float:
-    """A percentile with the aggressors on, in ns."""
-    value = probe.window.channels[channel].percentile(q)
-    assert value is not None, f"{probe.probe.name}: no {channel} returned"
-    return value
-
-
-def quiet(probe: ProbeResult, channel: Channel, q: float = 50) -> float:
-    """A percentile in quiet, in ns."""
-    value = probe.baseline[channel].percentile(q)
-    assert value is not None, f"{probe.probe.name}: no {channel} returned in the baseline"
-    return max(value, 1.0)
-
-
-def times_quiet(probe: ProbeResult, channel: Channel, q: float = 50) -> float:
-    return now(probe, channel, q) / quiet(probe, channel, q)
-
-
-def slowest(probe: ProbeResult, channel: Channel) -> float:
-    """The p99 in ns, or the age of the call in flight if that is more."""
-    returned = probe.window.channels[channel].percentile(99) or 0.0
-    flight = probe.window.in_flight
-    return max(returned, 0.0 if flight is None else flight.age_ns)
-
-
-def says_stalled(found: VariantResult, probe: ProbeResult) -> None:
-    """Assert that a verdict names the probe as stalled, with numbers, a cause and what helps."""
-    assert probe.state in LOUD
-    said = [one for one in found.verdicts if one.probe == probe.probe.name and one.kind in ("stalled", "starved")]
-    assert said
-    assert all(one.sentence and one.cause and one.remedy for one in said)
 
 
 # All patterns.
@@ -312,7 +256,7 @@ def test_pinned_memory_or_a_stream_of_its_own_lets_the_launch_through(name: str)
 # Verdicts as a whole.
 
 
-@pytest.mark.parametrize("pattern", RECORDED)
+@pytest.mark.parametrize("pattern", patterns())
 def test_every_stall_has_a_victim_that_a_verdict_names(pattern: str) -> None:
     assert ran(pattern).variants
     for found in ran(pattern).variants:

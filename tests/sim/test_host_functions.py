@@ -17,7 +17,9 @@ from stallprobes.model import GREEN, MS, SECONDARY, HostFunction, Op, Phase, Str
 from stallprobes.patterns import patterns
 
 NS = 500 * MS
-QUIET_WAIT_US = 25
+# The driver's thread sleeps between host functions: on an H200 p50 50 to 65 us and p99 0.5 ms.
+QUIET_WAIT_US = 100
+QUIET_TAIL_US = 1_000
 
 
 @cache
@@ -42,7 +44,9 @@ def test_launches_and_copies_wait_for_no_host_function(variant: str) -> None:
 
 @pytest.mark.parametrize("remedy", ["short", "event"])
 def test_a_short_host_function_and_an_event_cure_it(remedy: str) -> None:
-    assert at_us(windows(remedy)["callback"], 99, WAIT) < QUIET_WAIT_US
+    waits = windows(remedy)["callback"]
+    assert p50_us(waits, WAIT) < QUIET_WAIT_US
+    assert at_us(waits, 99, WAIT) < QUIET_TAIL_US
 
 
 def test_host_functions_of_another_context_do_not_wait() -> None:
@@ -71,13 +75,14 @@ def test_the_thread_calls_one_at_a_time_in_the_order_in_which_they_are_ready() -
         spans.append((start, clock.now - began))
 
     def submit(ns: int, ready: int) -> Job:
-        job = Job(clock, HostFunctionEngine(thread, lambda: call(ns)), 0)
+        job = Job(clock, HostFunctionEngine(thread, lambda: call(ns), wake_ns=7), 0)
         job.engine.enqueue(job, began + ready)
         return job
 
     jobs = [submit(1_000, 50), submit(300, 10), submit(10, 5_000)]
     clock.run(until=began + 10_000)
-    assert spans == [(50, 1_050), (1_050, 1_350), (5_000, 5_010)]
+    # It wakes up for the first one only.
+    assert spans == [(57, 1_057), (1_057, 1_357), (5_000, 5_010)]
     assert [(job.start - began, job.end - began) for job in jobs] == spans
 
 

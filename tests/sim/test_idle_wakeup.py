@@ -27,7 +27,9 @@ from stallscope.report.text import TextWriter
 
 PATTERN = patterns()["idle-wakeup"]
 CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
-SLEEPS = {"after-100ms": 0.1, "after-1s": 1.0, "after-5s": 5.0, "keep-alive": 1.0}
+SLEEPS = {"after-100ms": 0.1, "after-1s": 1.0, "after-5s": 5.0, "warmed": 1.0, "keep-alive": 1.0}
+# What the host adds to a wait after a long sleep of its thread.
+COLD_US = 10
 WAKE_UP = Options(sim_set={"wakeup_us": "400"})
 
 
@@ -46,6 +48,10 @@ def probe(run: RunResult, name: str, entry: str) -> ProbeResult:
     return next(one for one in variant(run, name).probes if one.probe.entry == entry)
 
 
+def launch_of(name: str) -> str:
+    return "launch-warmed" if name == "warmed" else "launch"
+
+
 def verdicts(run: RunResult, name: str, phase: Phase) -> list[Verdict]:
     return [one for one in variant(run, name).verdicts if one.probe == "launch" and one.phase is phase]
 
@@ -55,7 +61,7 @@ def test_a_window_lasts_for_some_calls_and_a_long_period_is_no_starvation(run: R
     found = variant(run, name)
     assert found.status == "ok"
     assert found.window_s == pytest.approx(max(1.0, 4 * SLEEPS[name]))
-    for entry in ("launch", "host"):
+    for entry in (launch_of(name), "host"):
         one = probe(run, name, entry)
         assert one.window.iterations >= 3
         assert one.window.period_ns == SLEEPS[name] * 1e9
@@ -73,16 +79,25 @@ def test_the_wait_is_compared_with_the_one_in_a_series_and_grows_with_the_idle_t
         assert "clocks" in found.cause
         assert "without a call" in found.head
         waits[name] = found.now_ns or 0.0
-    assert waits["after-100ms"] == pytest.approx(45_000, rel=0.1)
+    assert waits["after-100ms"] == pytest.approx(50_000, rel=0.1)
     assert waits["after-1s"] == pytest.approx(404_000, rel=0.05)
     assert waits["after-5s"] == pytest.approx(waits["after-1s"], rel=0.05)
 
 
 def test_a_keep_alive_kernel_cures_the_wait_and_not_the_call(run: RunResult) -> None:
     assert probe(run, "keep-alive", "keep-alive").window.proof > 300
-    assert verdicts(run, "keep-alive", Phase.WAIT) == []
+    assert all((one.now_ns or 0) < 2_000 * COLD_US for one in verdicts(run, "keep-alive", Phase.WAIT))
     (call,) = verdicts(run, "keep-alive", Phase.CALL)
     assert "inside the call, on the host" in call.cause
+
+
+def test_a_launch_just_before_cures_the_call_and_the_wait(run: RunResult) -> None:
+    """On an H200 the call took 3.7 us after 1 s in place of 34 to 44, and the wait 5.0 us in place of 9 to 12."""
+    assert {one.kind for one in variant(run, "warmed").verdicts} == {"quiet"}
+    for channel in (CALL, WAIT):
+        now = probe(run, "warmed", "launch-warmed").window.channels[channel].percentile(50)
+        before = probe(run, "warmed", "launch-warmed").baseline[channel].percentile(50)
+        assert now == pytest.approx(before, rel=0.2)
 
 
 def test_a_series_is_its_own_baseline(run: RunResult) -> None:
@@ -110,7 +125,9 @@ def test_the_gpus_clocks_are_in_the_document_and_in_the_text(run: RunResult) -> 
 def test_a_machine_that_does_not_wake_up_slowly_shows_the_hosts_part_alone() -> None:
     with virtual_sessions():
         found = measure.run(selection([PATTERN.name], ["after-1s"]), backend="sim", seconds=0.5)
-    assert verdicts(found, "after-1s", Phase.WAIT) == []
+    (wait,) = verdicts(found, "after-1s", Phase.WAIT)
+    assert (wait.now_ns or 0) < 1_000 * COLD_US
+    assert "no longer in the caches" in wait.cause
     (call,) = verdicts(found, "after-1s", Phase.CALL)
     assert "on the host" in call.cause
 

@@ -40,20 +40,10 @@ def tail(variant: str, victim: str) -> float:
 
 
 @pytest.mark.parametrize("victim", ["launch", "d2d", "d2h-pinned"])
-def test_mapping_delays_launches_and_copies_and_no_more_than_cumemalloc(victim: str) -> None:
-    assert tail("one-piece", victim) > 3
-    assert tail("pieces", victim) > 1.3
-    assert tail("one-piece", victim) < 1.5 * tail("alloc-free", victim)
-    assert p50_us(windows("one-piece")[victim]) <= p50_us(windows("alloc-free")[victim])
-
-
-def test_memory_without_an_address_delays_no_launch() -> None:
-    assert tail("create-only", "launch") < 1.3
-
-
-@pytest.mark.parametrize("victim", ["launch", "d2d", "d2h-pinned"])
-def test_a_pool_that_keeps_its_memory_delays_nobody(victim: str) -> None:
-    assert tail("pool", victim) < 1.3
+def test_cumemalloc_delays_launches_and_copies_and_mapping_and_a_pool_do_not(victim: str) -> None:
+    assert tail("alloc-free", victim) > 5
+    for variant in ("one-piece", "pieces", "create-only", "pool"):
+        assert tail(variant, victim) < 1.3
 
 
 def test_a_pool_grows_once_and_without_a_threshold_each_time() -> None:

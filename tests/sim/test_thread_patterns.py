@@ -1,4 +1,5 @@
-"""Several threads of one kind on the simulated GPU: launches that meet in a lock, and polls that take none."""
+"""Several threads of one kind on the simulated GPU: launches that meet in a lock, polls that take none, and blocking
+events, which streams wait for in a hardware queue."""
 
 from __future__ import annotations
 
@@ -54,9 +55,9 @@ def median(pattern: str, variant: str, victim: str, channel: Channel = CALL) -> 
     return p50_us(windows(pattern, variant)[victim], channel) / p50_us(alone(pattern)[victim], channel)
 
 
-def test_three_threads_delay_each_other_as_on_an_h200() -> None:
-    """A launch each 20 us in three threads in place of one: there p50 2.8 -> 3.5 us and p99 5.1 -> 8 us. Periods that
-    differ a little let every thread meet the others at all times."""
+def test_three_threads_delay_each_other_a_little() -> None:
+    """A launch each 20 us in three threads in place of one: on an H200 p50 2.8 -> 3.5 us. The lock makes a part of it
+    only. Periods that differ a little let every thread meet the others at all times."""
 
     def launches(threads: int) -> tuple[float, float]:
         probes = [entries()["launch"].probe(name=f"{one}", period_ns=20_000 + 700 * one) for one in range(threads)]
@@ -65,23 +66,22 @@ def test_three_threads_delay_each_other_as_on_an_h200() -> None:
         return middle, tail
 
     (one_middle, one_tail), (middle, tail) = launches(1), launches(3)
-    assert 1.05 < middle / one_middle < 1.6
-    assert 1.1 < tail / one_tail < 2
+    assert 1 < middle / one_middle < 1.3
+    assert tail / one_tail < 1.6
 
 
-def test_launches_wait_for_those_of_16_threads_and_hardly_for_those_of_one() -> None:
-    assert tail("launch-storm", "x1", "launch") < 1.5
-    assert tail("launch-storm", "x4", "launch") < 3
-    assert 4 < tail("launch-storm", "x16", "launch") < 15
-    # Each of the 16 threads waits for the others too, for about 3 us each, and none starves.
+def test_launches_of_16_threads_delay_each_other_and_hardly_one_that_is_made_each_millisecond() -> None:
+    for name in ("x1", "x4", "x16", "records-x16"):
+        assert tail("launch-storm", name, "launch") < 1.5
+    # On an H200 2.7 to 3.2, 3.4 to 3.7 and 5.3 to 6.5 us.
+    one, four, many = (
+        p50_us(windows("launch-storm", variant)[probe], Channel(Phase.CALL, "launches"))
+        for variant, probe in (("x1", "launch-burst"), ("x4", "launch-burst 3"), ("x16", "launch-burst 3"))
+    )
+    assert 1.02 * one < four < 1.4 * one
+    assert 1.5 * one < many < 2.5 * one
     storm = windows("launch-storm", "x16")
-    assert 20 < p50_us(storm["launch-burst 7"], Channel(Phase.CALL, "launches")) < 60
     assert len({storm[f"launch-burst {number}"].iterations for number in range(1, 17)}) <= 2
-
-
-def test_event_records_wait_for_launches_and_launches_little_for_records() -> None:
-    assert tail("launch-storm", "x16", "event", RECORD) > 40
-    assert tail("launch-storm", "records-x16", "launch") < 1.5
 
 
 @pytest.mark.parametrize("remedy", ["graphs-x16", "one-thread"])
@@ -92,20 +92,33 @@ def test_graphs_and_one_launching_thread_cure_it(remedy: str) -> None:
 
 def test_the_lock_of_launches_belongs_to_a_context() -> None:
     def launches(placement: Placement) -> float:
-        victim = entries()["launch"].probe(placement)
-        return at_us(machine(victim, *parse_probes("launch-burst-x16"), rings=False).run(NS)["launch"], 99)
+        victim = entries()["launch"].probe(placement, period_ns=20_000)
+        settings = {"submit_share": "1"}
+        made = machine(victim, *parse_probes("launch-burst-x16"), rings=False, sim_set=settings)
+        return at_us(made.run(NS)["launch"], 99)
 
-    quiet = at_us(alone("launch-storm")["launch"], 99)
-    assert launches(Placement(SECONDARY)) < 2 * quiet
-    assert launches(Placement(GREEN)) > 4 * quiet
+    assert launches(Placement(GREEN)) > 2 * launches(Placement(SECONDARY))
 
 
-@pytest.mark.parametrize("variant", ["x1", "x16", "streams-x16", "back-off-x16", "blocking-x16"])
+@pytest.mark.parametrize("variant", ["x1", "x16", "streams-x16", "back-off-x16", "blocking-x4"])
 def test_threads_that_poll_hold_no_lock(variant: str) -> None:
     """That a query needs none is measured on an H200; what many of them cost is a guess, and a small one."""
     for victim in ("launch", "d2h-pinned"):
         assert median("event-poll-storm", variant, victim) < 1.3
         assert median("event-poll-storm", variant, f"{victim}", WAIT) < 1.1
+
+
+def test_a_launch_waits_for_the_kernels_before_blocking_events_in_its_hardware_queue() -> None:
+    """On an H200 3.2 to 3.3 ms at p50 and 15 to 17 at p99, with 32 hardware queues 8.5 us; the threads 7 to 8 ms."""
+    seen = windows("event-poll-storm", "blocking-x16")
+    assert 2_000 < p50_us(seen["launch"], WAIT) < 5_000
+    assert 10_000 < at_us(seen["launch"], 99, WAIT) < 25_000
+    assert 5_000 < p50_us(seen["event-block 3"], WAIT) < 10_000
+    assert median("event-poll-storm", "blocking-x16", "d2h-pinned", WAIT) < 1.1
+    probes = patterns()["event-poll-storm"].variant("blocking-x16").probes
+    many = machine(*probes, rings=False, sim_set={"hardware_queues": "32"}).run(NS)
+    assert p50_us(many["launch"], WAIT) < 10
+    assert 4_000 < p50_us(many["event-block 3"], WAIT) < 4_200
 
 
 def test_the_cost_of_polling_grows_with_the_threads_and_is_a_parameter() -> None:
