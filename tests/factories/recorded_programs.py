@@ -16,6 +16,7 @@ RECORDED = Path(__file__).parents[1] / "data" / "watch"
 PROGRAMS: dict[str, Truth] = {
     "read_back": truths.gpu_work,
     "secondary_context": truths.secondary_context,
+    "peer_copy": truths.peer_copy,
     "pageable_copies": truths.pageable_copies,
     "default_stream_gate": truths.gate,
     "training_item": truths.training,
