@@ -85,9 +85,10 @@ def medians(aggressor: str | None) -> dict[str, float]:
 def test_what_stalls_and_what_does_not() -> None:
     """As measured on an H200, as relations: times quiet of launch, D2D, pinned D2H; an event query needs no lock."""
     quiet = medians(None)
-    none, some, much, starved = (0.5, 2.2), (2, 40), (100, 3_000), (1_000, float("inf"))
+    none, some, much, starved = (0.5, 2.2), (1.5, 40), (100, 3_000), (1_000, float("inf"))
     expected = {
-        "alloc-free": ((8, 40), (8, 60), (8, 200)),
+        # Beside several victims at once: on two H200 x9 to x13, x36 to x72 and x25 to x160.
+        "alloc-free": ((8, 40), (8, 150), (8, 300)),
         "host-alloc-free": (much, starved, starved),
         "host-register": (much, starved, starved),
         "module-load": (some, some, some),

@@ -20,11 +20,11 @@ def report(*arguments: str, columns: int = 200) -> str:
 
 @pytest.mark.parametrize("columns", [200, 60])
 def test_sixteen_threads_are_one_row_and_named_once(columns: int) -> None:
-    text = " ".join(report("launch-storm", "--variant", "x16", columns=columns).split())
-    assert text.count("launch-burst 1 … 16") == 1
-    assert "launch-burst 2" not in text
-    assert "while “launches in bursts · primary · own stream” runs in 16 threads." in text
-    assert " and “launches" not in text
+    text = " ".join(report("event-poll-storm", "--variant", "blocking-x16", columns=columns).split())
+    assert text.count("event-block 1 … 16") == 1
+    assert "event-block 2" not in text
+    assert "while “blocking wait for an event · primary · own stream” runs in 16 threads." in text
+    assert " and “blocking" not in text
 
 
 def test_two_aggressors_keep_rows_and_names_of_their_own() -> None:
