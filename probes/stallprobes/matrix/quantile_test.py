@@ -187,6 +187,20 @@ class QuantileTest:
         return beyond(self.ratio, self.limit) and difference >= DIFFERENCE_NS[self.quantile]
 
     @property
+    def relevant_by_repeats(self) -> bool:
+        """Whether, at p50, the means of the repeats' log percentiles differ by so much, in the direction of ``ratio``.
+
+        The median of all calls of repeats that vary depends on chance more than this mean does, whose deviation the
+        repeats show.
+        """
+        if self.quantile is not P50 or self.single_repeat:
+            return False
+        ratio = math.exp(self.log_ratio)
+        old_ns = math.exp(float(self.old.log_percentiles(P50).mean()))
+        large = beyond(ratio, self.limit) and abs(ratio - 1) * old_ns >= DIFFERENCE_NS[P50]
+        return large and (ratio > 1) is (self.ratio > 1)
+
+    @property
     def limit(self) -> float:
         """The smallest relevant ratio."""
         return (BASELINE_RATIO if self.cell.column == QUIET else RATIO)[self.quantile]
