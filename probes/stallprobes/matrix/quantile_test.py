@@ -30,7 +30,7 @@ P50, P99 = PERCENTILES
 # was 4.5 us in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us.
 RATIO = {P50: 1.4, P99: 1.3}
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
-DIFFERENCE_NS = {P50: 300, P99: 1000}
+DIFFERENCE_NS = {P50: 200, P99: 1000}
 # A percentile is tested if one of the two checks has so many calls.
 CALLS = {P50: 1, P99: 100}
 
