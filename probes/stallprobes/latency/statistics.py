@@ -141,21 +141,23 @@ def tail_chi_square(sums: Int64s, share: float) -> float:
 def student_t_two_sided(t: float, freedom: float) -> float:
     """Two-sided p-value of Student's ``t`` with ``freedom`` degrees of freedom.
 
-    ``freedom`` is rounded down to an even number, for which the distribution is a finite sum (Abramowitz and Stegun,
-    26.7.4); below 2 the p-value is 1.
+    ``freedom`` is rounded down to an integer, for which the distribution is a finite sum (Abramowitz and Stegun, 26.7.3
+    and 26.7.4); below 2 the p-value is 1.
     """
-    even = 2 * int(min(freedom, 1e9) // 2)
-    if even < 2:
+    whole = int(min(freedom, 1e9))
+    if whole < 2:
         return 1.0
-    if even >= MANY:
+    if whole >= MANY:
         return math.erfc(abs(t) / math.sqrt(2))
-    angle = math.atan(abs(t) / math.sqrt(even))
+    angle = math.atan(abs(t) / math.sqrt(whole))
     square = math.cos(angle) ** 2
-    term = total = 1.0
-    for k in range(1, even // 2):
-        term *= square * (2 * k - 1) / (2 * k)
+    odd = whole % 2 == 1
+    term = total = math.cos(angle) if odd else 1.0
+    for k in range(1, whole // 2):
+        term *= square * (2 * k / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
         total += term
-    return max(0.0, 1.0 - math.sin(angle) * total)
+    within = math.sin(angle) * total
+    return max(0.0, 1.0 - (2 / math.pi * (angle + within) if odd else within))
 
 
 def student_t_limit(freedom: int) -> float:

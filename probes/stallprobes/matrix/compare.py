@@ -28,7 +28,7 @@ from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.modes import Modes
 from stallprobes.matrix.noise import baseline_range
 from stallprobes.matrix.quantile_test import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
-from stallprobes.matrix.sensitivity import POWER_SD, detectable, student_t_limit, tail_distance
+from stallprobes.matrix.sensitivity import detectable, power_sd, student_t_limit, tail_distance
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
@@ -48,9 +48,9 @@ ALIKE = 10.0
 # Minimum number of rows for the mean of a column.
 _ROWS = 4
 # Where cells have additional repeats, those without them are a selection that agreed by chance, and a cell with them
-# may have none in another check. So a stated ratio allows for so much more deviation. Without the factor 173 of 200
-# changes of the stated size were shown at p50 (bench_sensitivity.py).
-SELECTION = 1.08
+# may have none in another check. So a stated ratio allows for so much more deviation, except in the condition of size,
+# which one of two estimates has to meet.
+SELECTION = 1.04
 # A column whose medians vary between repeats by so many times the prior variance has modes.
 _MULTIMODAL = 6.0
 _JUDGED = (Status.OK, Status.STARVED)
@@ -191,17 +191,18 @@ class _Tester:
         if test.single_repeat:
             return None
         variance, freedom = self._own_variance(test)
-        deviation = math.sqrt(variance) * (SELECTION if self._selected else 1.0)
-        if test.quantile is P50:
-            limits = [(student_t_limit(LIKELY, int(freedom)) + POWER_SD) * deviation]
-        else:
-            limits = [(student_t_limit(LIKELY / 2, int(freedom)) + POWER_SD) * deviation]
+        deviation = math.sqrt(variance)
+        margin = power_sd(int(freedom)) * deviation
+        p_value = LIKELY if test.quantile is P50 else LIKELY / 2
+        allowance = SELECTION if self._selected else 1.0
+        limits = [allowance * (student_t_limit(p_value, int(freedom)) * deviation + margin)]
+        if test.quantile is P99:
             dispersion, freedom = self._own_dispersion(test)
             if dispersion <= DISPERSION and test.tail_dispersion <= DISPERSION_OF_ONE:
-                wanted = student_t_limit(LIKELY / 2 / test.cuts, int(freedom)) + POWER_SD
+                wanted = student_t_limit(LIKELY / 2 / test.cuts, int(freedom)) + power_sd(int(freedom))
                 if tail_distance(test) >= wanted * math.sqrt(max(dispersion, 1.0)):
                     limits.append(0.0)
-        return detectable(test, LIKELY, deviation, limits)
+        return detectable(test, LIKELY, margin, limits)
 
     def _own_variance(self, test: QuantileTest) -> tuple[float, float]:
         """Variance of the logarithm of the ratio by the cell's repeats and those of similar cells, and its freedom."""
@@ -212,7 +213,7 @@ class _Tester:
 
     def _change(self, test: QuantileTest, least: float | None) -> tuple[Change, str]:
         """The change, and its reason as a sentence without the full stop."""
-        if not test.relevant:
+        if not test.relevant and not test.relevant_by_repeats:
             return Change.SAME, ""
         values = f"{duration_ns(test.values_ns[0])} → {duration_ns(test.values_ns[1])}"
         if test.single_repeat:
@@ -220,6 +221,8 @@ class _Tester:
         p_value = test.p_value()
         if p_value > self._allowed:
             why = f"too few of {test.old.calls} and {test.new.calls} calls are beyond it"
+        elif not test.relevant:
+            why = f"only the mean of the repeats differs by {times(math.exp(test.log_ratio))}"
         elif not test.steady:
             why = "one repeat alone causes the difference"
         elif self._repeats_p_value(test) > self._allowed:

@@ -17,7 +17,7 @@ from stallprobes.latency.statistics import prior_variance, variance_of_mean
 from stallprobes.matrix.compare import LIKELY, SELECTION
 from stallprobes.matrix.matrix import PHASES, Repeat
 from stallprobes.matrix.quantile_test import DIFFERENCE_NS, P50, RATIO
-from stallprobes.matrix.sensitivity import POWER_SD, student_t_limit
+from stallprobes.matrix.sensitivity import power_sd, student_t_limit
 from stallprobes.model import Channel
 
 # Variance of the logarithm of a percentile due to the bucket width.
@@ -42,10 +42,12 @@ class PhaseSpread:
 
     def detectable(self, repeats: int) -> float:
         """The smallest ratio that two checks detect, both with this spread and so many repeats of the cell."""
-        deviation = SELECTION * math.sqrt(2 * self.variance / repeats)
-        size = math.log(max(RATIO[P50], 1 + DIFFERENCE_NS[P50] / max(self.p50_ns, 1.0))) + POWER_SD * deviation
-        limit = student_t_limit(LIKELY, int(2 * (repeats - 1) + self.prior)) + POWER_SD
-        return math.exp(min(max(size, limit * deviation), _LARGEST))
+        deviation = math.sqrt(2 * self.variance / repeats)
+        freedom = int(2 * (repeats - 1) + self.prior)
+        margin = power_sd(freedom) * deviation
+        size = math.log(max(RATIO[P50], 1 + DIFFERENCE_NS[P50] / max(self.p50_ns, 1.0))) + margin
+        limit = SELECTION * (student_t_limit(LIKELY, freedom) * deviation + margin)
+        return math.exp(min(max(size, limit), _LARGEST))
 
 
 _LARGEST = math.log(1e6)

@@ -30,7 +30,7 @@ P50, P99 = PERCENTILES
 # was 4.5 us in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us.
 RATIO = {P50: 1.4, P99: 1.3}
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
-DIFFERENCE_NS = {P50: 300, P99: 1000}
+DIFFERENCE_NS = {P50: 200, P99: 1000}
 # A percentile is tested if one of the two checks has so many calls.
 CALLS = {P50: 1, P99: 100}
 
@@ -185,6 +185,20 @@ class QuantileTest:
         """Whether ratio and difference reach their limits."""
         difference = abs(self.values_ns[1] - self.values_ns[0])
         return beyond(self.ratio, self.limit) and difference >= DIFFERENCE_NS[self.quantile]
+
+    @property
+    def relevant_by_repeats(self) -> bool:
+        """Whether, at p50, the means of the repeats' log percentiles differ by so much, in the direction of ``ratio``.
+
+        The median of all calls of repeats that vary depends on chance more than this mean does, whose deviation the
+        repeats show.
+        """
+        if self.quantile is not P50 or self.single_repeat:
+            return False
+        ratio = math.exp(self.log_ratio)
+        old_ns = math.exp(float(self.old.log_percentiles(P50).mean()))
+        large = beyond(ratio, self.limit) and abs(ratio - 1) * old_ns >= DIFFERENCE_NS[P50]
+        return large and (ratio > 1) is (self.ratio > 1)
 
     @property
     def limit(self) -> float:

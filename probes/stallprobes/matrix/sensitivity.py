@@ -18,8 +18,8 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import student_t_two_sided
 from stallprobes.matrix.quantile_test import DIFFERENCE_NS, QuantileTest
 
-# A normal variable is above its mean minus so many standard deviations with a probability of 90 %.
-POWER_SD = 1.2816
+# A change of the stated size is missed with this probability.
+_MISSED = 0.1
 # Share of slow calls of a change at p99, and the share without it.
 _SLOW, _TAIL = 0.05, 0.01
 _LARGEST = 1e6
@@ -48,15 +48,23 @@ class Sensitivity:
         return cls(len(found), half if half < math.inf else None, most if most < math.inf else None)
 
 
-def detectable(test: QuantileTest, p_value: float, deviation: float, limits: Iterable[float]) -> float | None:
+def power_sd(freedom: int) -> float:
+    """Number of estimated standard deviations below its mean that a variable exceeds with a probability of 90 %.
+
+    ``freedom`` is that of the estimate.
+    """
+    return student_t_limit(2 * _MISSED, freedom)
+
+
+def detectable(test: QuantileTest, p_value: float, margin: float, limits: Iterable[float]) -> float | None:
     """The smallest ratio that ``test`` would have found; None if it would have found none, or the repeats are too few.
 
-    ``p_value`` is that from which on a change counts, ``deviation`` the standard deviation of the logarithm of the
-    ratio, ``limits`` are the logarithms of the ratio that suffice by the tests of the repeats.
+    ``p_value`` is that from which on a change counts, ``margin`` what chance takes off the logarithm of the ratio in 1
+    case of 10, ``limits`` are the logarithms of the ratio that suffice by the tests of the repeats.
     """
     if test.single_repeat or not test.has_calls:
         return None
-    size = math.log(max(test.limit, 1 + DIFFERENCE_NS[test.quantile] / test.values_ns[0])) + POWER_SD * deviation
+    size = math.log(max(test.limit, 1 + DIFFERENCE_NS[test.quantile] / test.values_ns[0])) + margin
     calls = _calls_limit(test, p_value) if test.quantile is Quantile.P50 else _tail_limit(test, p_value)
     found = max(size, calls, test.steady_limit, min(limits, default=math.inf))
     return math.exp(found) if found < math.log(_LARGEST) else None
@@ -85,7 +93,7 @@ def _normal_limit(p_value: float) -> float:
 
 
 def _tail_limit(test: QuantileTest, p_value: float) -> float:
-    enough = tail_distance(test) >= _normal_limit(p_value / test.cuts) + POWER_SD
+    enough = tail_distance(test) >= _normal_limit(p_value / test.cuts) + _normal_limit(2 * _MISSED)
     return 0.0 if enough else math.inf
 
 
@@ -98,7 +106,7 @@ def _calls_limit(test: QuantileTest, p_value: float) -> float:
     share = np.concatenate((_BELOW, counts[::-1].cumsum()[::-1] / counts.sum(), _ABOVE))
     beyond_half = np.flatnonzero(share[_REACH:-_REACH] <= 0.5)
     middle = _REACH + (int(beyond_half[0]) if len(beyond_half) else len(counts) - 1)
-    wanted = (_normal_limit(p_value / cuts) + POWER_SD) / (2 * math.sqrt(test.weight))
+    wanted = (_normal_limit(p_value / cuts) + _normal_limit(2 * _MISSED)) / (2 * math.sqrt(test.weight))
     # With few calls the arcsine of a share has its largest distance below that of all calls.
     wanted = min(wanted, math.pi / 2)
     # Half of the ratio lies on each side of the cut. The distance grows with the ratio, which mostly is small.

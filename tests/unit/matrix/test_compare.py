@@ -156,6 +156,19 @@ def test_repeats_that_differ_among_themselves_as_much_leave_it_open() -> None:
     assert told.detectable == pytest.approx(4, rel=0.1)
 
 
+def test_a_change_of_the_mean_of_the_repeats_alone_leaves_it_open() -> None:
+    def before(dice: np.random.Generator, number: int) -> np.ndarray:
+        return around(51_000, 3_000)(dice, number) if number == 3 else around(50_000, 300)(dice, number)
+
+    def now(dice: np.random.Generator, number: int) -> np.ndarray:
+        return around(70_000, 3_000)(dice, number) if number == 3 else around(72_500, 300)(dice, number)
+
+    told = part(compare(redrawn(made_up(1), D2D_SPIN, before), redrawn(made_up(2), D2D_SPIN, now)), 50)
+    assert told.change is Change.UNSURE
+    assert told.ratio == pytest.approx(1.38, rel=0.01)
+    assert told.why.endswith("but only the mean of the repeats differs by ×1.4.")
+
+
 def test_one_repeat_by_itself_claims_nothing() -> None:
     comparison = compare(made_up(1, repeats=1), made_up(2, repeats=1, times={D2D_SPIN: 3.0}))
     assert not changed(comparison)

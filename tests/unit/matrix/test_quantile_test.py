@@ -101,6 +101,29 @@ def test_a_change_of_few_nanoseconds_is_not_relevant_whatever_its_ratio() -> Non
         assert not test.relevant
 
 
+def test_the_means_of_the_repeats_may_be_relevant_where_the_medians_of_all_calls_are_not() -> None:
+    # Each check has more calls in one of its repeats, so the median of all calls is that of this repeat.
+    old = cell([50_000] * 10, [50_000] * 10, [60_000] * 90)
+    new = cell([80_000] * 10, [80_000] * 10, [70_000] * 90)
+    for first, second, ratio in ((old, new, 7 / 6), (new, old, 6 / 7)):
+        test = quantile_test_of(first, second)
+        assert test.ratio == pytest.approx(ratio, rel=0.02)
+        assert not test.relevant
+        assert test.relevant_by_repeats
+        assert not quantile_test_of(first, second, P99).relevant_by_repeats
+    few = 50 + DIFFERENCE_NS[P50] // 2
+    assert not quantile_test_of(cell([50] * 9, [50] * 9), cell([few] * 9, [few] * 9)).relevant_by_repeats
+    assert not quantile_test_of(cell([50_000] * 9), cell([90_000] * 9)).relevant_by_repeats
+
+
+def test_means_that_differ_in_the_other_direction_than_the_medians_are_not_relevant() -> None:
+    old, new = cell([60_000] * 10, [60_000] * 10, [50_000] * 90), cell([30_000] * 10, [30_000] * 10, [55_000] * 90)
+    test = quantile_test_of(old, new)
+    assert test.ratio > 1
+    assert test.log_ratio < 0
+    assert not test.relevant_by_repeats
+
+
 def test_beyond_is_symmetric() -> None:
     assert beyond(1.4, 1.4)
     assert beyond(1 / 1.4, 1.4)
