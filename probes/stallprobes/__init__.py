@@ -152,7 +152,7 @@ def check(
 ) -> Matrix:
     """Measure every victim beside every aggressor, each pair against its own baseline.
 
-    Without names the default check is measured, about 60 s on a GPU; ``quick`` takes about 12 s. ``seed`` sets the
+    Without names the default check is measured, about 70 s on a GPU; ``quick`` takes about 12 s. ``seed`` sets the
     order of the cells. The other arguments are those of ``run``. Raises what ``run`` raises.
     """
     from dataclasses import replace

@@ -6,6 +6,7 @@ the language at the end: ``scalar_readback.cu``, ``scalar_readback_pytorch.py``,
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import json
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,23 +125,44 @@ def gpu_count() -> int:
     return len(ask().devices)
 
 
-def _command(program: RemedyProgram, folder: Path) -> list[str]:
-    if program.language is CodeLanguage.CUDA:
-        compiler = shutil.which("nvcc")
-        if compiler is None:
-            raise NotRunnable("CUDA programs need nvcc")
-        built = folder / program.path.stem
-        _offer_driver(folder)
+def build(program: RemedyProgram, folder: Path) -> Path:
+    """The executable of a CUDA program in ``folder``, which is compiled once.
+
+    Raises NotRunnable, and subprocess.CalledProcessError where it does not compile.
+    """
+    compiler = shutil.which("nvcc")
+    if compiler is None:
+        raise NotRunnable("CUDA programs need nvcc")
+    built = folder / program.path.stem
+    if not built.exists():
         command = [compiler, "-std=c++17", "-o", str(built), str(program.path), f"-L{folder}", "-lcuda"]
         subprocess.run(command, check=True)
-        return [str(built)]
+    return built
+
+
+def build_all(folder: Path) -> None:
+    """Compile all CUDA programs to ``folder`` at the same time; what fails fails again where it is run."""
+    offer_driver(folder)
+
+    def attempt(program: RemedyProgram) -> None:
+        with contextlib.suppress(NotRunnable, subprocess.CalledProcessError):
+            build(program, folder)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(attempt, [one for one in programs() if one.language is CodeLanguage.CUDA]))
+
+
+def _command(program: RemedyProgram, folder: Path) -> list[str]:
+    if program.language is CodeLanguage.CUDA:
+        offer_driver(folder)
+        return [str(build(program, folder))]
     module = {CodeLanguage.PYTORCH: "torch", CodeLanguage.CUPY: "cupy"}[program.language]
     if importlib.util.find_spec(module) is None:
         raise NotRunnable(f"{program.language.label} is not installed for {sys.executable}")
     return [sys.executable, "-m", f"remedies.{program.path.stem}"]
 
 
-def _offer_driver(folder: Path) -> None:
+def offer_driver(folder: Path) -> None:
     """Put the driver where the linker finds it: a machine that is not for development has libcuda.so.1 alone."""
     link = folder / "libcuda.so"
     if link.is_symlink():

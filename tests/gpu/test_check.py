@@ -16,7 +16,7 @@ from stallprobes.model import Channel, Phase
 
 pytestmark = pytest.mark.gpu
 
-PROMISED_S, PROMISED_QUICK_S = 66.0, 13.0
+PROMISED_S, PROMISED_QUICK_S = 75.0, 13.0
 
 
 @pytest.fixture(scope="module")

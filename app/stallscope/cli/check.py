@@ -66,7 +66,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
     metavar="NAME",
     help="Victims and aggressors of a pattern; repeatable.",
 )
-@click.option("--quick", is_flag=True, help="Measure fewer pairs and calls: about 12 s instead of 60 s.")
+@click.option("--quick", is_flag=True, help="Measure fewer pairs and calls: about 12 s instead of 70 s.")
 @options.timeline
 @options.seed("--seed", "Seed for the measurement order.", DEFAULT_SEED)
 @options.gpu()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from stallprobes.catalog.entry import (
     VICTIM_PERIOD_NS,
     Cause,
+    CheckPlacement,
     Entry,
     Hardware,
     Placement,
@@ -104,6 +105,7 @@ def _entry(
     source: str,
     *causes: Cause,
     uses: Hardware = Hardware.GRAPHICS_ENGINE | Hardware.HOST_THREAD,
+    check: tuple[CheckPlacement, ...] = (),
 ) -> Entry:
     return Entry(
         name=name,
@@ -113,6 +115,7 @@ def _entry(
         uses=uses,
         what=what,
         source=source,
+        check=check,
         causes=causes,
     )
 
@@ -143,6 +146,7 @@ ENTRIES = (
         "A small kernel and a host function behind it that computes for 10 ms, then cuStreamSynchronize, in a loop.",
         "pytorch/FBGEMM #5462: callbacks that do the work of a step",
         _ONE_THREAD,
+        check=(CheckPlacement(position=235),),
     ),
     _entry(
         "callback-mutex",

@@ -244,6 +244,7 @@ ENTRIES = (
         check=(
             CheckPlacement(position=10, quick_position=10),
             CheckPlacement("secondary", position=30),
+            CheckPlacement("second-process", position=35),
         ),
         what="Kernels of 50 ms with 16 blocks of 256 threads, queued back to back so that one always runs.",
         source="the report of secondary-context-d2d: a long kernel of 16 × 256 threads in the primary context",

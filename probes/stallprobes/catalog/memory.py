@@ -144,14 +144,15 @@ def _alloc_from_pool(placement: Placement, size: int) -> Program:
 
 _MAPPING = Cause(
     context=Relation.SAME,
-    why="Mapping and unmapping GPU memory changes its page tables and holds locks that launches and copies need. The "
-    "cost grows with the number of pieces.",
+    why="Mapping and unmapping GPU memory changes its page tables. On an H200 no other call waits for it, and work on "
+    "the GPU takes 1 to 2 µs longer. A driver that holds a lock meanwhile delays other calls.",
     remedy="Allocate from a pool that keeps its memory (cuMemAllocFromPoolAsync with a release threshold), or keep "
     "memory mapped and reuse it.",
 )
 _MEMORY_OF_GPU = Cause(
     context=Relation.SAME,
-    why="Creating and releasing GPU memory is memory management of the driver, in which copies look up their buffers.",
+    why="Creating and releasing GPU memory is memory management of the driver, in which copies look up their buffers. "
+    "On an H200 no other call waits for it.",
     remedy="Keep the memory and reuse it.",
 )
 _ALLOCATE_EARLY = "Allocate before the critical part, or from a pool: cuMemAllocAsync delays only its own stream."
@@ -254,6 +255,7 @@ ENTRIES = (
         role=Role.AGGRESSOR,
         program=_map_unmap(1),
         size=64 * MIB,
+        check=(CheckPlacement(position=125),),
         what="cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap and cuMemRelease of 64 MiB in one piece, in a loop.",
         source="pytorch #96995: expandable segments map and unmap memory as they grow and shrink",
         causes=(_MAPPING,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stallprobes.catalog.copies import ERROR_NOT_READY
-from stallprobes.catalog.entry import Cause, Entry, Hardware, Placement, Relation
+from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, Relation
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import MS, US, Event, Op, Phase, Program, Role, Stream, Word
 
@@ -56,7 +56,13 @@ _HARDWARE_QUEUE = Cause(
 
 
 def _entry(
-    name: str, title: str, program: Callable[[Placement, int], Program], what: str, source: str, *causes: Cause
+    name: str,
+    title: str,
+    program: Callable[[Placement, int], Program],
+    what: str,
+    source: str,
+    *causes: Cause,
+    check: tuple[CheckPlacement, ...] = (),
 ) -> Entry:
     return Entry(
         name=name,
@@ -66,6 +72,7 @@ def _entry(
         uses=Hardware.GRAPHICS_ENGINE,
         what=f"A kernel of 4 ms in one block, an event behind it, and {what}, in a loop.",
         source=source,
+        check=check,
         note=f"{name}-x16 are 16 threads of it, each with a stream of its own.",
         causes=(*causes, TIME_SLICE, INLINE),
     )
@@ -102,5 +109,6 @@ ENTRIES = (
         "cuEventSynchronize of it, which sleeps because the event has CU_EVENT_BLOCKING_SYNC",
         "vllm-project/vllm #47081, its remedy: blocking events",
         _HARDWARE_QUEUE,
+        check=(CheckPlacement(stream="own", position=185, threads=16),),
     ),
 )

@@ -17,7 +17,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[3] / "probes"))
 
-from factories.remedy_programs import PACKAGED, NotRunnable, ProgramResult, measure, packaged, programs
+from factories.remedy_programs import (
+    PACKAGED,
+    NotRunnable,
+    ProgramResult,
+    build_all,
+    measure,
+    packaged,
+    programs,
+)
 
 
 def _machine() -> str:
@@ -33,11 +41,15 @@ def _measured() -> tuple[dict[Path, ProgramResult | None], bool]:
     results: dict[Path, ProgramResult | None] = {}
     good = True
     with tempfile.TemporaryDirectory() as folder:
+        build_all(Path(folder))
         for program in programs():
             # A run that is ended from outside leaves what it has found.
             sys.stdout.flush()
             try:
                 result = measure(program, Path(folder))
+            except KeyboardInterrupt:
+                sys.stdout.write("interrupted: the programs that follow keep what they had\n")
+                return results, False
             except NotRunnable as reason:
                 sys.stdout.write(f"{program.path.name}: not run: {reason}\n")
                 continue

@@ -65,7 +65,7 @@ def measured(clock: Clock, chosen: Plan, start_s: float = 1.5) -> tuple[float, l
 @pytest.mark.parametrize(
     ("chosen", "budget_s", "share"),
     [
-        (WHOLE, schedule.BUDGET_S, schedule.ADDITIONAL_SHARE),
+        (WHOLE, schedule.budget_s(WHOLE), schedule.ADDITIONAL_SHARE),
         (QUICK, schedule.QUICK_BUDGET_S, schedule.QUICK_ADDITIONAL_SHARE),
     ],
 )
@@ -98,7 +98,7 @@ def test_the_last_repeats_may_end_when_the_time_is_spent(clock: Clock) -> None:
     pace = TimeBudget(WHOLE, virtual=False)
     blocks = {block.repeat: block for block in schedule.blocks(WHOLE, schedule.REPEATS, 1)}
     late = replace(blocks[schedule.REPEATS], repeat=schedule.REPEATS + 1, additional=True)
-    clock.now_s += schedule.BUDGET_S
+    clock.now_s += schedule.budget_s(WHOLE)
     assert [repeat for repeat in blocks if pace.is_late(blocks[repeat])] == [5, 6]
     assert not pace.is_late(late)
     assert not any(TimeBudget(WHOLE, virtual=True).may_end(block) for block in blocks.values())
@@ -113,7 +113,7 @@ def test_only_a_real_aggressor_is_slow() -> None:
 def test_a_check_of_one_cell_does_not_fill_the_budget(clock: Clock) -> None:
     began_s = clock.now_s
     regular_s, _, _ = measured(clock, SMALL)
-    assert clock.now_s - began_s <= 1.3 * regular_s + 0.5 < schedule.BUDGET_S / 4
+    assert clock.now_s - began_s <= 1.3 * regular_s + 0.5 < schedule.budget_s(WHOLE) / 4
 
 
 def test_without_time_left_there_are_no_additional_repeats(clock: Clock) -> None:
@@ -129,9 +129,9 @@ def test_each_part_of_a_check_gets_its_share_of_the_time(clock: Clock) -> None:
     first = pace.lengths(left).window_s
     pace.begin_part(300, 300)
     assert first < pace.lengths(left).window_s
-    clock.now_s += 0.3 * schedule.BUDGET_S
+    clock.now_s += 0.3 * schedule.budget_s(WHOLE)
     assert not pace.additional_time_spent
-    clock.now_s += 0.8 * schedule.BUDGET_S
+    clock.now_s += 0.8 * schedule.budget_s(WHOLE)
     assert pace.additional_time_spent
 
 
