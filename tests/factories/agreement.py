@@ -19,6 +19,9 @@ RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 FILES = (
     "check-h200x2-1.json.gz",
     "check-h200x2-2.json.gz",
+    # With the columns of a second process, blocking events, host functions and mapping.
+    "check-h200x2-3.json.gz",
+    "check-h200x2-4.json.gz",
     "check-h200-noisy-1.json.gz",
     "check-h200-noisy-2.json.gz",
 )

@@ -8,7 +8,7 @@ from stallprobes.catalog import Hardware, cause, entries, kernels, time_slice_ca
 from stallprobes.catalog.entry import HARDWARE_LABELS
 from stallprobes.model import GREEN, Kind, Needs, Role
 from stallprobes.patterns import _build, patterns
-from stallprobes.patterns.naming import parse_probe
+from stallprobes.patterns.naming import parse_probe, parse_probes
 
 
 def test_two_entries_of_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_each_place_in_the_default_check_is_one_of_its_own(name: str) -> None:
     placements = entries()[name].check
     names = [placement.probe_name(name) for placement in placements]
     assert len(set(names)) == len(names)
-    assert all(parse_probe(one).entry == name for one in names)
+    assert all(probe.entry == name for one in names for probe in parse_probes(one))
     assert all(placement.context != GREEN.name or entries()[name].role is Role.VICTIM for placement in placements)
 
 

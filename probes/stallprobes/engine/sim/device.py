@@ -249,7 +249,6 @@ class GpuContext:
     """A context: its locks in the driver, its streams, and its queue on the graphics engine.
 
     ``lock`` is the lock that submission takes. ``driver_stream`` is the driver's own; no call waits for it alone.
-    ``records_blocking``: a blocking event was recorded, so that streams can wait for each other in hardware queues.
     """
 
     def __init__(
@@ -269,9 +268,9 @@ class GpuContext:
             gpu.graphics.add_context(self.queue)
         self.peers: set[GpuContext] = set()
         self.streams: list[SimStream] = []
-        self._hardware = [HardwareQueue() for _ in range(gpu.profile.engine.hardware_queues)]
-        self._next_hardware = 0
-        self.records_blocking = False
+        self.hardware: HardwareQueues = (
+            HardwareQueues(clock, gpu.profile.engine.hardware_queues) if within is None else within.hardware
+        )
         self.live = True
         self.null = self.create_stream(StreamKind.NULL)
         self.driver_stream = SimStream(clock, self, StreamKind.NON_BLOCKING, wakeup)
@@ -281,14 +280,6 @@ class GpuContext:
         stream = SimStream(self._clock, self, kind, self.wakeup, name)
         self.streams.append(stream)
         return stream
-
-    def next_hardware_queue(self) -> HardwareQueue:
-        """The hardware queue of the next stream that begins to work."""
-        now, queues = self._clock.now, self._hardware
-        in_turn = [(self._next_hardware + step) % len(queues) for step in range(1, len(queues) + 1)]
-        free = (one for one in in_turn if (last := queues[one].last) is None or last.end <= now)
-        self._next_hardware = next(free, in_turn[0])
-        return queues[self._next_hardware]
 
     def run_internal(self, ns: int) -> None:
         """Run a job of ``ns`` on the graphics engine that belongs to no stream: the driver's own work."""
@@ -323,13 +314,8 @@ class GpuContext:
 class HardwareQueue:
     """A queue of the GPU that several streams of a context share.
 
-    A stream without unfinished work takes the next free queue, and where none is free the next one in turn. That it
-    does so fits the waits of an H200, where each of 16 threads with blocking events waited for one to five kernels, and
-    none of 4 for another; CUDA's documentation says nothing about it.
-
-    ``last`` is the last job that entered the queue. ``blocked_by``: the record of a blocking event at its end. It
-    interrupts the host once the work of its stream is done, and the kernels of other streams behind it in the queue
-    wait for that.
+    ``last`` is the last job that entered it. ``blocked_by``: the record of a blocking event at its end. It interrupts
+    the host once the work of its stream is done, and the kernels of other streams behind it in the queue wait for that.
     """
 
     __slots__ = ("blocked_by", "last")
@@ -337,6 +323,30 @@ class HardwareQueue:
     def __init__(self) -> None:
         self.blocked_by: Job | None = None
         self.last: Job | None = None
+
+
+class HardwareQueues:
+    """The hardware queues of one context; a green context shares its primary context's.
+
+    A stream without unfinished work takes the next free queue, and where none is free the next one in turn; the legacy
+    default stream keeps its queue. That fits the waits of an H200, where each of 16 threads with blocking events waited
+    for one to five kernels, a launch on the default stream for one in each second, and none of 4 threads for another;
+    CUDA's documentation says nothing about it. ``used``: a blocking event was recorded, so that streams can wait here.
+    """
+
+    def __init__(self, clock: Clock, number: int) -> None:
+        self.used = False
+        self._clock = clock
+        self._queues = [HardwareQueue() for _ in range(number)]
+        self._next = 0
+
+    def take(self) -> HardwareQueue:
+        """The queue of the next stream that begins to work."""
+        now, queues = self._clock.now, self._queues
+        in_turn = [(self._next + step) % len(queues) for step in range(1, len(queues) + 1)]
+        free = (one for one in in_turn if (last := queues[one].last) is None or last.end <= now)
+        self._next = next(free, in_turn[0])
+        return queues[self._next]
 
 
 class SimStream:
@@ -375,7 +385,7 @@ class SimStream:
         # The stream of the context that this one's jobs wait for as well.
         self._waits_for = context.null if kind is StreamKind.BLOCKING else None
         self.name = name
-        self.hardware = HardwareQueue()
+        self.hardware: HardwareQueue | None = None
         self.lock = BargingLock(clock, wakeup)
         self.tail: Job | None = None
         self.waits: list[Job] = []
@@ -398,7 +408,7 @@ class SimStream:
         self.tail = job
         context = self.context
         gpu = context.gpu
-        if context.records_blocking:
+        if context.hardware.used:
             self._enter_hardware_queue(job, before)
         job.queue = context.queue
         job.staging = gpu.staging
@@ -412,15 +422,19 @@ class SimStream:
             on_submit(self, job)
 
     def _enter_hardware_queue(self, job: Job, before: list[Job]) -> None:
-        if not before:
-            self.hardware = self.context.next_hardware_queue()
-        queue = self.hardware
+        queue = self.hardware_queue(busy=bool(before))
         queue.last = job
         if queue.blocked_by is not None and job.engine is self.context.gpu.graphics:
             if queue.blocked_by.end <= self._clock.now:
                 queue.blocked_by = None
             elif queue.blocked_by not in before:
                 before.append(queue.blocked_by)
+
+    def hardware_queue(self, busy: bool) -> HardwareQueue:
+        """The queue of the next job; a stream that is not ``busy`` takes another one."""
+        if self.hardware is None or not (busy or self.is_null):
+            self.hardware = self.context.hardware.take()
+        return self.hardware
 
     def unfinished(self) -> list[Job]:
         """The jobs that a job submitted now would have to wait for, without events.

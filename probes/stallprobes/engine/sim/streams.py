@@ -88,8 +88,8 @@ def record(host: HostThread, event: EventHandle, stream: SimStream) -> Call:
     stream.submit(job)
     event.job = job
     if event.blocking:
-        stream.context.records_blocking = True
-        stream.hardware.blocked_by = job
+        stream.context.hardware.used = True
+        stream.hardware_queue(busy=True).blocked_by = job
     return SUCCESS
 
 
