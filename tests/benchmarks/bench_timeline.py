@@ -33,7 +33,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from factories.median_interval import MedianInterval
 from stallprobes import catalog
 from stallprobes.catalog import Placement
 from stallprobes.engine.backend import Options
@@ -73,24 +75,9 @@ class Agreement:
             yield f"{self.mode}: gpu {self.gpu_engine:.0f} ns against {self.gpu_c:.0f} ns in C"
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The median of differences in ns, and the 95 % interval of it by order statistics."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Difference:
-        """Of ``values``; with fewer than six the interval is all of them."""
-        ordered = sorted(values)
-        # The normal approximation of the binomial's 2.5 % point.
-        skip = max(round(len(ordered) / 2 - 0.98 * len(ordered) ** 0.5) - 1, 0)
-        return cls(statistics.median(ordered), ordered[skip], ordered[-1 - skip])
-
-    def __str__(self) -> str:
-        return f"{self.median:+.0f} ({self.low:+.0f} to {self.high:+.0f})"
+def signed(found: MedianInterval) -> str:
+    """The median of differences in ns with its interval."""
+    return f"{found.median:+.0f} ({found.low:+.0f} to {found.high:+.0f})"
 
 
 @dataclass(frozen=True)
@@ -104,16 +91,16 @@ class Cost:
     never: float
     on: float
     off_again: float
-    more: Difference
-    left: Difference
+    more: MedianInterval
+    left: MedianInterval
     limit_ns: float
 
     def failures(self) -> Iterator[str]:
         """The claims that do not hold."""
         if self.more.low > self.limit_ns:
-            yield f"{self.rate}: {self.more} ns more while on, at most {self.limit_ns:.0f}"
+            yield f"{self.rate}: {signed(self.more)} ns more while on, at most {self.limit_ns:.0f}"
         if self.left.low > 200 + 0.05 * self.never:
-            yield f"{self.rate}: {self.left} ns more after it was on"
+            yield f"{self.rate}: {signed(self.left)} ns more after it was on"
 
 
 def probe(entry: str, placement: Placement | None = None, name: str | None = None, period_ns: int = MS) -> Probe:
@@ -228,7 +215,7 @@ def costs(rounds: int, seconds: float) -> list[Cost]:
         more = [on[0] - off[0]] + [on[i] - (off[i - 1] + off[i]) / 2 for i in range(1, rounds)]
         left = [after - statistics.median(never) for after in off]
         never_ns, on_ns, off_ns = map(statistics.median, (never, on, off))
-        result.append(Cost(rate, never_ns, on_ns, off_ns, Difference.of(more), Difference.of(left), limit_ns))
+        result.append(Cost(rate, never_ns, on_ns, off_ns, MedianInterval.of(more), MedianInterval.of(left), limit_ns))
     return result
 
 
@@ -274,7 +261,9 @@ def main(given: Sequence[str] | None = None) -> int:
     found = costs(4 * options.rounds, options.seconds / 2)
     print(f"{'launch':14} {'never on':>8} {'on':>8} {'off again':>10}   ns, medians; on against off; off against never")
     for cost in found:
-        print(f"{cost.rate:14} {cost.never:8.0f} {cost.on:8.0f} {cost.off_again:10.0f}   {cost.more}   {cost.left}")
+        print(
+            f"{cost.rate:14} {cost.never:8.0f} {cost.on:8.0f} {cost.off_again:10.0f}   {signed(cost.more)}   {signed(cost.left)}"
+        )
     counts, failed = losses(options.minute)
     print("  ".join(f"{name} {value:.0f}" for name, value in counts.items()))
     failed += [text for one in agreements for text in one.failures()]

@@ -15,7 +15,16 @@ from benchmarks import bench_launch
 from benchmarks.bench_launch import BY_LOOP, BY_LOOP_BUSY, BY_THREE_LOOPS, NAMES, Figures
 from stallprobes.latency.histogram import Histogram
 
-AS_KNOWN = dict.fromkeys(NAMES, Figures(p50=2_800, p99=5_700, p999=11_000, max=24_000, calls=50_000))
+ROUNDS = 9
+
+
+def steady(p50: float, p99: float) -> Figures:
+    """Figures of rounds that are all alike."""
+    return Figures(p50, p99, 11_000, 24_000, 50_000, (p50,) * ROUNDS, (p99,) * ROUNDS)
+
+
+KNOWN = steady(2_800, 5_700)
+AS_KNOWN = dict.fromkeys(NAMES, KNOWN)
 
 
 @pytest.mark.gpu
@@ -23,7 +32,16 @@ AS_KNOWN = dict.fromkeys(NAMES, Figures(p50=2_800, p99=5_700, p999=11_000, max=2
 def test_a_launch_is_timed_as_c_times_it_beside_busy_python_and_beside_other_probes(tmp_path: Path) -> None:
     # A process of its own, since the benchmark makes a context in the process that runs it.
     figures = tmp_path / "launch.json"
-    command = [sys.executable, bench_launch.__file__, "--rounds", "5", "--seconds", "0.6", "--json", str(figures)]
+    command = [
+        sys.executable,
+        bench_launch.__file__,
+        "--rounds",
+        str(ROUNDS),
+        "--seconds",
+        "0.35",
+        "--json",
+        str(figures),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert figures.exists(), done.stdout + done.stderr
     assert json.loads(figures.read_text())["failures"] == [], done.stdout
@@ -32,7 +50,7 @@ def test_a_launch_is_timed_as_c_times_it_beside_busy_python_and_beside_other_pro
 
 def test_equal_figures_and_a_faster_loop_fail_no_claim() -> None:
     assert bench_launch.failures(AS_KNOWN) == []
-    faster = replace(AS_KNOWN[BY_LOOP], p50=2_000, p99=3_000)
+    faster = steady(2_000, 3_000)
     assert bench_launch.failures(AS_KNOWN | {BY_LOOP: faster, BY_LOOP_BUSY: faster, BY_THREE_LOOPS: faster}) == []
 
 
@@ -49,14 +67,23 @@ def test_equal_figures_and_a_faster_loop_fail_no_claim() -> None:
 )
 def test_a_claim_fails_just_beyond_its_limit_and_says_which(name: str, quantile: str, fine: float, slow: float) -> None:
     def changed(factor: float) -> list[str]:
-        base = AS_KNOWN[name]
-        one = replace(base, p50=base.p50 * factor) if quantile == "p50" else replace(base, p99=base.p99 * factor)
+        p50, p99 = (KNOWN.p50 * factor, KNOWN.p99) if quantile == "p50" else (KNOWN.p50, KNOWN.p99 * factor)
+        one = steady(p50, p99)
         return bench_launch.failures(AS_KNOWN | {name: one})
 
     assert changed(fine) == []
     (sentence,) = changed(slow)
     assert quantile in sentence
     assert f"×{slow:.2f}" in sentence
+
+
+def test_a_machine_that_is_slow_in_some_rounds_fails_no_claim_and_a_loop_that_is_slow_in_nearly_all_does() -> None:
+    def changed(*slow: int) -> list[str]:
+        p50s = tuple(KNOWN.p50 * (2 if number in slow else 1) for number in range(ROUNDS))
+        return bench_launch.failures(AS_KNOWN | {BY_LOOP: replace(KNOWN, p50s=p50s), BY_LOOP_BUSY: KNOWN})
+
+    assert changed(0, 3, 5, 8) == []
+    assert len(changed(*range(1, ROUNDS))) == 1
 
 
 def test_a_figure_is_the_median_of_the_rounds_so_that_one_bad_round_does_not_count() -> None:
