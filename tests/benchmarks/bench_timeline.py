@@ -261,9 +261,8 @@ def main(given: Sequence[str] | None = None) -> int:
     found = costs(4 * options.rounds, options.seconds / 2)
     print(f"{'launch':14} {'never on':>8} {'on':>8} {'off again':>10}   ns, medians; on against off; off against never")
     for cost in found:
-        print(
-            f"{cost.rate:14} {cost.never:8.0f} {cost.on:8.0f} {cost.off_again:10.0f}   {signed(cost.more)}   {signed(cost.left)}"
-        )
+        print(f"{cost.rate:14} {cost.never:8.0f} {cost.on:8.0f} {cost.off_again:10.0f}", end="")
+        print(f"   {signed(cost.more)}   {signed(cost.left)}")
     counts, failed = losses(options.minute)
     print("  ".join(f"{name} {value:.0f}" for name, value in counts.items()))
     failed += [text for one in agreements for text in one.failures()]
