@@ -15,7 +15,7 @@ from stallprobes.latency.window import Window
 from stallprobes.matrix.compare import compare
 from stallprobes.matrix.matrix import QUIET, Repeat
 from stallprobes.matrix.precision import PhaseSpread, spreads
-from stallprobes.matrix.quantile_test import DIFFERENCE_NS, P50
+from stallprobes.matrix.quantile_test import DIFFERENCE_NS, P50, RATIO
 from stallprobes.model import Channel
 
 
@@ -73,7 +73,7 @@ def test_more_repeats_and_more_freedom_detect_smaller_ratios() -> None:
     assert ratios == sorted(ratios, reverse=True)
     assert PhaseSpread(4, 0.1, 6.0, 50_000.0).detectable(4) < ratios[2]
     # Never less than the smallest relevant change.
-    assert PhaseSpread(4, 0.0, 0.0, 50_000.0).detectable(4) == pytest.approx(1.4)
+    assert PhaseSpread(4, 0.0, 0.0, 50_000.0).detectable(4) == pytest.approx(RATIO[P50])
     assert PhaseSpread(4, 0.0, 0.0, DIFFERENCE_NS[P50]).detectable(4) == pytest.approx(2.0)
 
 
