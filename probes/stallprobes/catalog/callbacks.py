@@ -14,7 +14,7 @@ from stallprobes.catalog.entry import (
     Relation,
     synchronized,
 )
-from stallprobes.catalog.kernels import launch_op
+from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
 from stallprobes.catalog.streams import WATCHDOG_NS
 from stallprobes.model import MS, Event, HostFunction, Op, Phase, Program, Role, Stream, Word
 
@@ -116,7 +116,8 @@ def _entry(
         what=what,
         source=source,
         check=check,
-        causes=causes,
+        # Each of these probes launches a small kernel.
+        causes=(*causes, TIME_SLICE, INLINE),
     )
 
 

@@ -47,7 +47,7 @@ _POLLING = Cause(
 )
 _HARDWARE_QUEUE = Cause(
     context=Relation.SAME,
-    uses=Hardware.GRAPHICS_ENGINE,
+    uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
     why="Streams of a context share its hardware queues, 8 by default. A blocking event makes the GPU interrupt the "
     "host, and kernels of other streams behind its record in the same queue wait until its own kernel ends.",
     remedy="Wait for blocking events on fewer streams than there are hardware queues, or set "
