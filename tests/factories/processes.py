@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,13 @@ Parent = Callable[..., "subprocess.Popen[str]"]
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process has ended; a zombie has."""
+    """Whether a process has ended; a zombie has, unless threads of it are left beside the first one."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
+        threads = len(os.listdir(f"/proc/{pid}/task"))
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return stat.rpartition(")")[2].split()[0] in ("Z", "X")
+    return threads <= 1 and stat.rpartition(")")[2].split()[0] in ("Z", "X")
 
 
 def wait_for_end(pid: int) -> None:
