@@ -109,7 +109,8 @@ def test_threads_that_poll_hold_no_lock(variant: str) -> None:
 
 
 def test_a_launch_waits_for_the_kernels_before_blocking_events_in_its_hardware_queue() -> None:
-    """On an H200 3.2 to 3.3 ms at p50 and 9 at p90, with 32 hardware queues 8.5 us; the threads 7 to 8 ms."""
+    """On an H200 3.2 to 3.3 ms at p50 and 9 at p90, the threads 7 to 8 ms; with 32 hardware queues 8.5 us
+    (tests/gpu/recorded/h200-blocking-32-queues.json.gz, with CUDA_DEVICE_MAX_CONNECTIONS=32)."""
     seen = windows("event-poll-storm", "blocking-x16")
     assert 2_000 < p50_us(seen["launch"], WAIT) < 5_000
     assert 5_000 < at_us(seen["launch"], 90, WAIT) < 30_000

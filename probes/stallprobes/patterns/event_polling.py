@@ -19,7 +19,8 @@ PATTERN = Pattern(
     "launches hold. A thread that polls needs a core of its own: with more such threads than cores, other threads wait "
     "for a CPU, as the host control shows. A blocking event makes the GPU interrupt the host, and kernels behind its "
     "record in the same hardware queue wait until its own kernel ends. A context has 8 hardware queues by default, "
-    "which its streams share.",
+    "which its streams share. CUDA's documentation does not say that they wait so: it follows from the waits with 8 "
+    "and with 32 queues.",
     remedy="Let a thread that polls sleep between two queries. Wait for blocking events on fewer streams than there "
     "are hardware queues, or set CUDA_DEVICE_MAX_CONNECTIONS=32 before the program's first CUDA call: with it the "
     "launch beside 16 threads waited 8.5 µs on an H200.",
