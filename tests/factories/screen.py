@@ -255,14 +255,20 @@ def drawn_strips(app: App[None]) -> list[Strip]:
     return app.screen._compositor.render_strips(app.screen.size)
 
 
+# A panel can be laid out a few rounds after its screen has opened.
+_ALIKE = 4
+
+
 async def settled(pilot: Pilot[None]) -> list[Strip]:
-    """The lines of a screen of which nothing moves, once two readings of it agree."""
+    """The lines of a screen of which nothing moves, once some readings of it in a row agree."""
     before: str | None = None
+    alike = 0
     end = time.monotonic() + LIMIT_S
     while True:
         await pilot.pause()
         strips = drawn_strips(pilot.app)
-        if before == (before := text_of(strips)):
+        alike = alike + 1 if before == (before := text_of(strips)) else 0
+        if alike == _ALIKE:
             return strips
         assert time.monotonic() < end, f"after {LIMIT_S:g} s the screen still changes"
 

@@ -158,13 +158,17 @@ def compared() -> MatrixState:
 
 # What it looks like.
 
+# Keys that open something over the matrix.
+OPENING = ("enter", "question_mark")
+
 
 async def strips(
     given: MatrixState, size: tuple[int, int], *keys: str, settings: Settings | None = None
 ) -> list[Strip]:
     async with looking(given, size, settings) as pilot:
         await pilot.press(*keys)
-        await until(pilot, lambda: not screen(pilot).has_changed or pilot.app.screen is not screen(pilot))
+        over = bool(keys) and keys[-1] in OPENING
+        await until(pilot, lambda: pilot.app.screen is not screen(pilot) if over else not screen(pilot).has_changed)
         return await settled(pilot)
 
 

@@ -10,7 +10,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from factories.recordings import STALL
-from factories.screen import SNAPSHOTS, assert_snapshot, settled, text_of
+from factories.screen import SNAPSHOTS, assert_snapshot, settled, text_of, until
 from stallprobes.live.recording import Recording
 from stallprobes.patterns.remedy_code import CodeLanguage, remedy_code
 from stallscope.tui.app import StallscopeApp
@@ -22,6 +22,10 @@ pytestmark = pytest.mark.usefixtures("without_terminal_updates")
 
 # In the middle of the stall, and after it.
 STALLED_S, AFTER_S = 5.0, 7.0
+
+
+# Keys that open something over the monitor.
+OPENING = ("e", "question_mark")
 
 
 async def drawn(
@@ -39,6 +43,8 @@ async def drawn(
         now[0] = at_s
         monitor.tick()
         await pilot.press(*keys)
+        if keys and keys[0] in OPENING:
+            await until(pilot, lambda: pilot.app.screen is not monitor)
         monitor.rearrange()
         await settled(pilot)
         monitor.draw()
