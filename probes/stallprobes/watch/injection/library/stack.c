@@ -420,8 +420,11 @@ uint32_t sw_stack_of_call(struct sw_credit *credit, uint32_t api, uint64_t start
     if (first) {
         __atomic_fetch_sub(&first_credit_ns, (int64_t)(end - now), __ATOMIC_RELAXED);
     } else {
-        credit->python_ns -= python.usable ? (int64_t)(python_end - now) : 0;
-        credit->native_ns -= (int64_t)(end - (python.usable ? python_end : now));
+        /* Without native frames all of it counts for Python: what follows its frames would be spent without a limit. */
+        int64_t spent = (int64_t)(end - now);
+        int64_t for_python = python.usable ? native ? (int64_t)(python_end - now) : spent : 0;
+        credit->python_ns -= for_python;
+        credit->native_ns -= spent - for_python;
     }
     return place;
 }
