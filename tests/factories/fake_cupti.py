@@ -14,6 +14,8 @@ from stallprobes.engine.timeline.records import RecordKind, layout, size_of
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 11)
 _REQUESTED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+_SUBSCRIBER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+ENTER, EXIT = 0, 1
 END_OF_BUFFER = 12
 NEWEST = 130_500
 
@@ -56,6 +58,8 @@ class FakeCupti:
         self.left_out: set[int] = set()
         self.subscribed = False
         self.subscriptions = 0
+        self.callback = 0
+        self.detached = 0
         self.dropped = 0
         self.flags: list[int] = []
         self.native: dict[str, int] = {}
@@ -66,6 +70,7 @@ class FakeCupti:
             "cuptiActivityFlushAll": _FUNCTION(self._flush),
             "cuptiActivityGetNextRecord": _FUNCTION(self._next),
             "cuptiActivityGetNumDroppedRecords": _FUNCTION(self._count_dropped),
+            "cuptiFinalize": _FUNCTION(self._finalize),
         }
 
     def put(self, *records: bytes) -> None:
@@ -83,12 +88,22 @@ class FakeCupti:
         code = self.refused.get("subscribe", 0)
         self.subscribed = code == 0
         self.subscriptions += code == 0
+        self.callback = callback
         return code, 0 if code else 77
 
     def unsubscribe(self, handle: int) -> int:
         assert handle == 77
         self.subscribed = False
         return 0
+
+    def detach(self, handle: int) -> int:
+        assert handle == 77
+        code = self.refused.get("detach", 0)
+        if code == 0:
+            for site in (ENTER, EXIT):
+                data = ctypes.c_uint32(site)
+                _SUBSCRIBER(self.callback)(None, 1, 2, ctypes.addressof(data))
+        return code
 
     def set_timestamps(self, callback: int) -> int:
         assert not self.enabled
@@ -126,6 +141,14 @@ class FakeCupti:
 
     def stream_number(self, context: int, stream: int) -> int | None:
         return stream
+
+    def _finalize(self, *_: int) -> int:
+        assert not self.enabled
+        code = self.refused.get("finalize", 0)
+        if code == 0:
+            self.subscribed = False
+            self.detached += 1
+        return code
 
     def _flush(self, flag: int, *_: int) -> int:
         with self._lock:

@@ -15,7 +15,7 @@ from stallprobes.engine.timeline.work import timeline_channels
 from stallprobes.latency.histogram import BUCKETS
 from stallprobes.model import Channel, Probe
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
 ALIGN = 128
 HEADER_WORDS = 64
@@ -27,6 +27,8 @@ QUIT = 8
 ENGINE_STATE = 16
 ENGINE_HEARTBEAT_NS = 17
 CLOCK_NS = 18
+# The number of the present hold, 0 for none (see ``hold``).
+HOLD = 19
 # Written by the second process, where there is one.
 SECOND_HEARTBEAT_NS = 24
 # The values of a simulated GPU's sensors, in the order of ``machine.simulated_telemetry.SENSORS``.
@@ -48,6 +50,8 @@ DUE_ALLOWED_NS = 17
 POLLED_NS = 18
 PAUSES = 19
 TRACE_HEAD = 20
+# The number of the hold in which the loop rests, or rested last.
+HELD = 21
 ERROR_CODE = 24
 ERROR_OP = 25
 ERROR_NS = 26

@@ -25,6 +25,8 @@ from stallprobes.engine.layout import (
     GUARD_ADDRESS,
     GUARD_AHEAD,
     HEARTBEAT_NS,
+    HELD,
+    HOLD,
     INFLIGHT_OP,
     INFLIGHT_SINCE_NS,
     ITERATIONS,
@@ -50,6 +52,7 @@ from stallprobes.engine.layout import (
 )
 from stallprobes.engine.loop_timing import (
     GUARD_STEP_NS,
+    HOLD_STEP_NS,
     PARKED_STEP_NS,
     PAUSE_NS,
     RESTART_NS,
@@ -229,15 +232,17 @@ def run(
     board's. ``libc`` holds the addresses of clock_gettime and clock_nanosleep. While the timeline is on, every call is
     appended to ``trace``, measured or not.
 
-    While its slot is closed the loop waits. With each slot its schedule restarts, and the first iteration, which pays
-    for the change-over of the GPU, is not measured unless it lasts beyond the slot. Nor is a call that begins after the
-    slot, at the end of an iteration that was stuck: it disturbs the next slot's group, which disturbs it.
+    While the engine holds its probes, and while its slot is closed, the loop waits. Then its schedule restarts, and the
+    first iteration, which pays for the change-over of the GPU, is not measured unless it lasts beyond the slot. Nor is
+    a call that begins after the slot, at the end of an iteration that was stuck: it disturbs the next slot's group,
+    which disturbs it.
     """
     clock, nap = libc[0], libc[1]
     at = words.ctypes.data
     traced_at = timeline.ctypes.data + 8 * ON
     run_at, period_at, quit_at = at + 8 * RUN, at + 8 * PERIOD_NS, header.ctypes.data + 8 * QUIT
     op_at, head_at = at + 8 * INFLIGHT_OP, at + 8 * RING_HEAD
+    hold_at, held_at = header.ctypes.data + 8 * HOLD, at + 8 * HELD
     slot_at, opens_at = at + 8 * SLOT, at + 8 * OPENS_NS
     due_channel = words[DUE_CHANNEL]
     guard, ahead, lead = words[GUARD_ADDRESS], words[GUARD_AHEAD], words[LEAD_NS]
@@ -250,6 +255,15 @@ def run(
     while load(quit_at) == 0:
         now = clock_ns(clock)
         words[HEARTBEAT_NS] = now
+        hold = load(hold_at)
+        if hold != 0:
+            store(held_at, hold)
+            polled = 0
+            if on:
+                # The hold, not a call, delays the iteration.
+                due, fresh = now, True
+            sleep_until(nap, now + HOLD_STEP_NS)
+            continue
         if load(run_at) == 0:
             on = False
             polled = 0

@@ -10,6 +10,8 @@ PARKED_STEP_NS = 1_000_000
 GUARD_STEP_NS = 100_000
 # How often a loop looks whether its slot has opened, once that may happen.
 SLOT_STEP_NS = 100_000
+# How often a held loop looks whether the hold has ended.
+HOLD_STEP_NS = 100_000
 # After the first iteration of a slot, which is not measured, the next one is due after this time or the period,
 # whichever is shorter: otherwise a period longer than a slot would give no samples.
 RESTART_NS = 1_000_000

@@ -487,3 +487,48 @@ def test_with_the_timeline_off_no_call_is_recorded() -> None:
     stage.run()
     assert stage.words[layout.TRACE_HEAD] == 0
     assert not stage.part.trace.any()
+
+
+def test_a_hold_lets_no_call_begin_and_makes_none_late() -> None:
+    stage = Stage((Op("a"),))
+    held_at: list[int] = []
+    durations = [10, 20, 30, 40, 50]
+
+    def call(*_: int) -> int:
+        assert not stage.board.header[layout.HOLD]
+        stage.now += durations.pop(0)
+        if len(durations) == 2:
+            stage.board.header[layout.HOLD] = 7
+            held_at.append(stage.now)
+        return 0 if durations else stage.quit()
+
+    def nap() -> None:
+        if stage.board.header[layout.HOLD] and stage.now > held_at[0] + 40 * MS:
+            assert stage.words[layout.HELD] == 7
+            stage.board.header[layout.HOLD] = 0
+
+    stage.script(0, call)
+    stage.on_nap = nap
+    seen = stage.run()
+    # The first call is the first one ever, and the one after the hold pays for the rest.
+    assert seen.channels[CALL] == Histogram.of([20, 30, 50])
+    assert seen.channels[DUE] == Histogram.of([20, 30, 50])
+    assert seen.missed == 0
+    assert stage.now > held_at[0] + 40 * MS
+
+
+def test_a_parked_loop_is_held_too_and_measures_its_first_call_afterwards() -> None:
+    stage = Stage((Op("a"),))
+    stage.takes(0, 10, 20)
+    stage.words[layout.RUN] = 0
+    stage.board.header[layout.HOLD] = 3
+
+    def nap() -> None:
+        if stage.words[layout.HELD] == 3:
+            stage.board.header[layout.HOLD] = 0
+            stage.words[layout.RUN] = 1
+
+    stage.on_nap = nap
+    seen = stage.run()
+    assert seen.first_ns[CALL] == 10
+    assert seen.channels[CALL] == Histogram.of([20])

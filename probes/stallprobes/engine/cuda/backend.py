@@ -9,6 +9,7 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.cuda.api import STICKY_ERRORS, Api, CudaError
 from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_problem
 from stallprobes.engine.cuda.gpu_clock import GpuClock
+from stallprobes.engine.cuda.idle import StreamsIdle
 from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
 from stallprobes.engine.host_resolver import error_text
 from stallprobes.engine.op_table import compile_program
@@ -102,7 +103,10 @@ class CudaBackend:
             # Before the time in which CUPTI must answer.
             Collector.compile()
         clock = GpuClock(shared)
-        self._collector = Collector(lambda: load_cupti(version), board, probes, uses, self._workers.numbers, clock.read)
+        idle = StreamsIdle(shared, uses)
+        self._collector = Collector(
+            lambda: load_cupti(version), board, probes, uses, self._workers.numbers, clock.read, idle.wait
+        )
         return {
             "devices": [
                 {"name": gpu.name, "uuid": f"GPU-{gpu.uuid}", "cuda_index": gpu.ordinal, "sms": gpu.sms}

@@ -1,7 +1,7 @@
 """Buffers that CUPTI fills: a fixed pool without locks, and the native callbacks that hand them over.
 
 CUPTI calls from its own threads and from those of the probes. The callbacks are compiled and touch neither Python nor
-the heap. A buffer is never freed: CUPTI may hold it for the life of the process.
+the heap. The memory of the pool is never freed: CUPTI may hold a buffer until it is detached.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from stallprobes.engine.native import (
     compare_exchange,
     compiled,
     external_address,
+    invoke,
     load,
+    load_u32,
     set_external_address,
     store,
 )
@@ -27,13 +29,19 @@ from stallprobes.engine.native import (
 BUFFER_BYTES = 64 * 1024
 BUFFERS = 128
 
-# Words of the pool's header, then of each buffer.
-POOL_BASE, POOL_BUFFERS, POOL_BUFFER_BYTES, POOL_TICKETS, POOL_EXHAUSTED, POOL_TAKEN, POOL_RETURNED = range(7)
+# Words of the pool's header, then of each buffer. FINALIZE is the address of cuptiFinalize while CUPTI is to be
+# detached, FINALIZED what it returned.
+(
+    POOL_BASE, POOL_BUFFERS, POOL_BUFFER_BYTES, POOL_TICKETS, POOL_EXHAUSTED, POOL_TAKEN, POOL_RETURNED, POOL_FINALIZE,
+    POOL_FINALIZED,
+) = range(9)  # fmt: skip
 HEADER = 16
 SLOT = 8
 SLOT_STATE, SLOT_VALID, SLOT_TICKET = range(3)
 FREE, WITH_CUPTI, COMPLETED = range(3)
 
+# CUpti_ApiCallbackSite, at the beginning of CUpti_CallbackData.
+_EXIT = 1
 _NAME = "stallscope_timeline_pool"
 _pool = external_address(_NAME)
 
@@ -72,8 +80,15 @@ def _timestamp() -> int:
     return clock_ns(clock_gettime())
 
 
-def _nothing(_user: int, _domain: int, _number: int, _data: int) -> None:
-    return
+def _detach(_user: int, _domain: int, _number: int, data: int) -> None:
+    # NVIDIA's documentation advises to call it here.
+    if load_u32(data) != _EXIT:
+        return
+    pool = _pool()
+    finalize = load(pool + 8 * POOL_FINALIZE)
+    if finalize != 0:
+        store(pool + 8 * POOL_FINALIZE, 0)
+        store(pool + 8 * POOL_FINALIZED, invoke(finalize, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) & 0xFFFFFFFF)
 
 
 @compiled()
@@ -106,6 +121,11 @@ class BufferPool:
         """How often CUPTI asked for a buffer and got none."""
         return int(self.words[POOL_EXHAUSTED])
 
+    def take_back(self) -> None:
+        """Release the buffers that CUPTI held when it was detached."""
+        states = self.words[HEADER::SLOT]
+        states[states == WITH_CUPTI] = FREE
+
 
 @cache
 def process_pool() -> BufferPool:
@@ -117,11 +137,11 @@ def process_pool() -> BufferPool:
 
 @cache
 def callbacks() -> dict[str, int]:
-    """The addresses of the callbacks: ``requested``, ``completed``, ``timestamp``, and ``nothing`` for a subscriber."""
+    """The addresses of the callbacks: ``requested``, ``completed``, ``timestamp``, and ``detach`` for a subscriber."""
     process_pool()
     return {
         "requested": c_callback("void(int64, int64, int64)")(_requested),
         "completed": c_callback("void(int64, int64, int64, int64, int64)")(_completed),
         "timestamp": c_callback("int64()")(_timestamp),
-        "nothing": c_callback("void(int64, int64, int64, int64)")(_nothing),
+        "detach": c_callback("void(int64, int64, int64, int64)")(_detach),
     }

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.board import Board
+from stallprobes.engine.hold import ProbeHold
 from stallprobes.engine.layout import TRACE_HEAD
 from stallprobes.engine.timeline import gpu_clock, tables
 from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal, without_context_switches
@@ -26,6 +27,11 @@ from stallprobes.model import Channel, Context, Phase, Probe, Stream
 # The kinds in the order in which they are switched on. Without the first ones there is no timeline.
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
+
+# A call or work that lasts longer than the first keeps CUPTI attached; it is detached later, tried in these intervals.
+_REST_S = 0.25
+_DETACH_AGAIN_S = 1.0
+_NOT_CALLED = -1
 
 # More than any driver numbers its functions: CUDA 13.0 has 845.
 _MOST_DRIVER_CALLS = 2_000
@@ -47,6 +53,7 @@ class CuptiCalls(Protocol):
     def text(self, code: int) -> str: ...
     def subscribe(self, callback: int) -> tuple[int, int]: ...
     def unsubscribe(self, handle: int) -> int: ...
+    def detach(self, handle: int) -> int: ...
     def set_timestamps(self, callback: int) -> int: ...
     def set_system_thread_ids(self) -> int: ...
     def set_buffers(self, requested: int, completed: int) -> int: ...
@@ -62,6 +69,12 @@ class GpuClockReader(Protocol):
     """Reads the GPU's clock in a context of the engine: its time minus CLOCK_MONOTONIC, in ns; None if that failed."""
 
     def __call__(self, context: Context) -> int | None: ...
+
+
+class IdleWaiter(Protocol):
+    """Waits for the end of all work on the streams of the probes; False if that took longer than ``seconds``."""
+
+    def __call__(self, seconds: float) -> bool: ...
 
 
 class Loader(Protocol):
@@ -94,10 +107,11 @@ class Collector:
         uses: Sequence[StreamUse],
         threads: Callable[[], Mapping[str, int]],
         read_clock: GpuClockReader,
+        wait_idle: IdleWaiter,
     ) -> None:
         """``uses`` are the streams of all probes, ``threads`` gives the kernel's number of each probe's thread.
 
-        ``read_clock`` is called in the collector's thread.
+        ``read_clock`` and ``wait_idle`` are called in the collector's thread.
 
         Nothing is loaded before the timeline is switched on.
         """
@@ -107,6 +121,8 @@ class Collector:
         self._uses = tuple(uses)
         self._threads = threads
         self._read_clock = read_clock
+        self._wait_idle = wait_idle
+        self._hold = ProbeHold(board, [probe.name for probe in probes])
         self._clocks = np.zeros((0, gpu_clock.CLOCK_WORDS), dtype=np.int64)
         self._contexts: dict[int, Context] = {}
         self._wanted = False
@@ -117,6 +133,7 @@ class Collector:
         self._thread: threading.Thread | None = None
         self._control = np.zeros(tables.CONTROL_WORDS, dtype=np.int64)
         self._cupti: CuptiCalls | None = None
+        # The subscription; 0 once CUPTI is detached from the process.
         self._subscriber = 0
         self._enabled: list[int] = []
 
@@ -169,12 +186,16 @@ class Collector:
 
     def _work(self) -> None:
         while not self._ended:
-            self._changed.wait()
+            # A call that lasted when the timeline was switched off may have returned meanwhile.
+            self._changed.wait(_DETACH_AGAIN_S if self._subscriber else None)
             self._changed.clear()
             self._control[tables.STOP] = 0
             # Whoever switches it off clears the wish before setting STOP.
             if self._wanted:
                 self._run()
+            elif not self._ended and self._rest():
+                self._detach()
+                self._hold.end()
             if not self._wanted:
                 self._settled.set()
 
@@ -186,11 +207,13 @@ class Collector:
             arguments = self._open()
         except TimelineUnavailable as error:
             self._close()
+            self._unsubscribe()
             self._wanted = False
             self._status = error.status
             return
         except Exception as error:
             self._close()
+            self._unsubscribe()
             self._wanted = False
             found = f"switching it on failed ({type(error).__name__}: {error})"
             self._status = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
@@ -207,11 +230,17 @@ class Collector:
         # Calls are recorded no longer, so no call of the last round waits for its record.
         words[ON] = 0
         words[STOPPED_NS] = self._board.now()
+        # At the end of the process it would race with the driver's own end.
+        resting = not self._ended and self._rest()
         self._close()
         self._control[tables.PATIENCE] = 0
         last: list[Any] = [*arguments, FLUSH_FORCED]
         collecting.collect_once(*last)
-        self._release()
+        if resting:
+            self._detach()
+            self._hold.end()
+        elif self._ended:
+            self._unsubscribe()
         self._status = replace(self._status, on=False)
 
     def _open(self) -> tuple[Any, ...]:
@@ -220,7 +249,8 @@ class Collector:
 
         cupti = self._cupti = self._cupti or self._load()
         native = callbacks()
-        code, self._subscriber = cupti.subscribe(native["nothing"])
+        self._unsubscribe()
+        code, self._subscriber = cupti.subscribe(native["detach"])
         _check(cupti, "cuptiSubscribe", code)
         _check(cupti, "cuptiActivityRegisterTimestampCallback", cupti.set_timestamps(native["timestamp"]))
         cupti.set_system_thread_ids()
@@ -360,16 +390,41 @@ class Collector:
         for kind in self._enabled:
             self._cupti.disable(kind)
         self._enabled = []
-        if self._status.on is False:
-            self._release()
 
-    def _release(self) -> None:
-        """End the subscription.
+    def _rest(self) -> bool:
+        """Hold the probes until all their work has ended; False, and no hold, if a call or some work lasts.
 
-        CUPTI stays attached: a launch that took 2.5 us takes 3.0 from then on (H200, CUPTI 13.1). ``cuptiFinalize``
-        would end that too, but loses contexts to CUDA_ERROR_LAUNCH_FAILED within a hundred switches, even while no
-        call and no work is under way.
+        To detach CUPTI beside a launch of a graph loses the context to CUDA_ERROR_LAUNCH_FAILED (H200, CUPTI 13.5).
         """
+        if not self._subscriber or self._hold.has_call_longer_than(_REST_S) or not self._hold.begin(_REST_S):
+            return False
+        if self._wait_idle(_REST_S):
+            return True
+        self._hold.end()
+        return False
+
+    def _detach(self) -> None:
+        """Detach CUPTI from the process, which must rest.
+
+        Otherwise a launch takes some 0.5 us longer for the rest of the engine's life (H200, CUPTI 13.1 and 13.5).
+        """
+        from stallprobes.engine.timeline.buffers import POOL_FINALIZE, POOL_FINALIZED, process_pool
+
+        cupti, pool = self._cupti, process_pool()
+        if cupti is None:
+            return
+        pool.words[POOL_FINALIZED] = _NOT_CALLED
+        pool.words[POOL_FINALIZE] = cupti.address("cuptiFinalize")
+        code = cupti.detach(self._subscriber)
+        pool.words[POOL_FINALIZE] = 0
+        if code == 0 and pool.words[POOL_FINALIZED] == 0:
+            pool.take_back()
+            self._subscriber = 0
+        else:
+            # This library cannot be detached: the subscription is all that can be ended.
+            self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
         if self._cupti is not None and self._subscriber:
             self._cupti.unsubscribe(self._subscriber)
         self._subscriber = 0

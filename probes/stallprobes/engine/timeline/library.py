@@ -30,6 +30,11 @@ TAKEN = 39
 # ``cuptiGetVersion`` of CUDA 13.0 and of the first library that records context switches.
 _CUDA_13, _CONTEXT_SWITCHES = 130_000, 130_100
 
+# ``cuptiGetVersion`` of CUDA 12.6, before which detaching can crash a program that uses graphs.
+_DETACHABLE = 24
+_DRIVER_DOMAIN = 1
+# CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion: a call that waits for nothing.
+_DRIVER_GET_VERSION = 2
 _THREAD_ID_SYSTEM = 1
 FLUSH_FORCED = 1
 
@@ -159,7 +164,7 @@ class Cupti:
         return name.value.decode(errors="replace")
 
     def subscribe(self, callback: int) -> tuple[int, int]:
-        """Become the process's subscriber, with a callback that no domain calls; returns code and handle."""
+        """Become the subscriber, with a callback that nothing calls before ``detach``; returns code and handle."""
         handle = ctypes.c_void_p()
         code = self._call("cuptiSubscribe", ctypes.byref(handle), ctypes.c_void_p(callback), None)
         return code, handle.value or 0
@@ -167,6 +172,21 @@ class Cupti:
     def unsubscribe(self, handle: int) -> int:
         """End the subscription."""
         return self._call("cuptiUnsubscribe", ctypes.c_void_p(handle))
+
+    def detach(self, handle: int) -> int:
+        """Have the subscriber's callback called at the exit of a driver call, in which it may detach CUPTI.
+
+        NOT_COMPATIBLE before CUDA 12.6.
+        """
+        if self.version < _DETACHABLE:
+            return NOT_COMPATIBLE
+        code = self._call(
+            "cuptiEnableCallback", ctypes.c_uint32(1), ctypes.c_void_p(handle), ctypes.c_int(_DRIVER_DOMAIN),
+            ctypes.c_uint32(_DRIVER_GET_VERSION),
+        )  # fmt: skip
+        if code == 0:
+            ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(ctypes.c_int()))
+        return code
 
     def set_timestamps(self, callback: int) -> int:
         """Convert all times to the clock that ``callback`` reads; before any kind is enabled."""

@@ -9,13 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from factories.fake_cupti import NEWEST, FakeCupti, record
+from factories.fake_cupti import NEWEST, FakeCupti, record, request
+from factories.waiting import wait_until
 from stallprobes import catalog
 from stallprobes.catalog import Placement, on_shared_stream
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import TRACE_HEAD, BoardLayout
+from stallprobes.engine.layout import HOLD, INFLIGHT_OP, INFLIGHT_SINCE_NS, STATE, TRACE_HEAD, BoardLayout, ProbeState
 from stallprobes.engine.timeline import ring
-from stallprobes.engine.timeline.buffers import HEADER, callbacks, process_pool
+from stallprobes.engine.timeline.buffers import FREE, HEADER, SLOT, callbacks, process_pool
 from stallprobes.engine.timeline.collector import SUBMITTING_CALLS, Collector, StreamUse
 from stallprobes.engine.timeline.gpu_clock import SAMPLES, SWITCH_TO_WORK_NS
 from stallprobes.engine.timeline.reader import read_rows, snapshot_of
@@ -66,11 +67,22 @@ class Rig:
         threads = {each.name: 1000 + number for number, each in enumerate(probes)}
         self.clock_offset_ns: int | None = 0
         self.clock_reads: list[Context] = []
-        self.collector = Collector(lambda: self.cupti, self.board, probes, uses, lambda: threads, self.read_clock)
+        self.idle = True
+        self.collector = Collector(
+            lambda: self.cupti, self.board, probes, uses, lambda: threads, self.read_clock, self.wait_idle
+        )
+        # There are no loops that could be held.
+        for each in probes:
+            self.board[each.name].words[STATE] = ProbeState.ENDED
 
     def read_clock(self, context: Context) -> int | None:
         self.clock_reads.append(context)
         return self.clock_offset_ns
+
+    def wait_idle(self, seconds: float) -> bool:
+        assert seconds < 1
+        assert self.board.header[HOLD]
+        return self.idle
 
     def on(self) -> None:
         self.collector.switch(True)
@@ -488,6 +500,69 @@ def test_the_last_flush_is_forced_and_brings_what_is_left(rig: Callable[..., Rig
     assert [each.probe for each in one.snapshot().intervals] == ["launch"]
 
 
+def test_off_detaches_cupti_from_the_process(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    held, size = request(one.cupti.native)
+    assert held
+    assert size
+    one.off()
+    assert one.cupti.detached == 1
+    assert not one.board.header[HOLD]
+    # CUPTI no longer knows the buffer that it held.
+    assert (process_pool().words[HEADER::SLOT] == FREE).all()
+
+
+@pytest.mark.parametrize("refused", ["detach", "finalize"])
+def test_a_cupti_that_cannot_be_detached_is_unsubscribed(rig: Callable[..., Rig], refused: str) -> None:
+    one = rig(probe("launch"), cupti=FakeCupti(refused={refused: 14}))
+    one.on()
+    one.off()
+    assert not one.cupti.detached
+    assert not one.cupti.subscribed
+    assert not one.board.header[HOLD]
+
+
+def test_cupti_stays_attached_while_work_lasts_and_is_detached_afterwards(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    one.idle = False
+    one.off()
+    assert not one.collector.status.on
+    assert not one.cupti.enabled
+    assert not one.cupti.detached
+    assert not one.board.header[HOLD]
+    one.idle = True
+    wait_until(lambda: one.cupti.detached == 1, "the detaching")
+    wait_until(lambda: not one.board.header[HOLD], "the end of the hold")
+
+
+def test_nothing_is_held_while_a_call_lasts(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    words = one.board["launch"].words
+    words[INFLIGHT_SINCE_NS] = 1
+    words[INFLIGHT_OP] = 1
+    one.idle = False
+    one.off()
+    assert not one.cupti.detached
+    # Switching it on again ends the old subscription.
+    one.on()
+    assert one.cupti.subscriptions == 2
+    words[INFLIGHT_OP] = 0
+    one.idle = True
+    one.off()
+    assert one.cupti.detached
+
+
+def test_the_end_of_the_engine_detaches_nothing(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+    assert one.collector.stop(60)
+    assert not one.cupti.detached
+    assert not one.cupti.subscribed
+
+
 def test_a_hundred_times_on_and_off(rig: Callable[..., Rig]) -> None:
     one = rig(probe("launch"))
     for _ in range(100):
@@ -544,7 +619,7 @@ def test_a_library_that_is_missing_is_a_state(rig: Callable[..., Rig]) -> None:
     def load() -> FakeCupti:
         raise TimelineUnavailable(TimelineProblem.NO_LIBRARY, "libcupti was not found", "pip install it")
 
-    collector = Collector(load, one.board, one.probes, [], dict, one.read_clock)
+    collector = Collector(load, one.board, one.probes, [], dict, one.read_clock, one.wait_idle)
     collector.switch(True)
     assert collector.wait(60)
     assert collector.status.sentence == "the timeline is not available: libcupti was not found; pip install it"
