@@ -9,13 +9,11 @@ Replays each file of ``screenshots/recordings`` on the screen, without a termina
     picker.svg           the patterns to pick from, over the first recording
     matrix.svg           a recorded check of two H200s, the worst first
     matrix-cell.svg      one of its cells: what it is, why, and its histograms
-    stall-appears.svg    the same recording from before the aggressor is switched on, animated by CSS; where there is a
-                         recorded demo, ``recordings/demo/demo.rec``: quiet, the stall and the remedy, with captions
+    stall-appears.svg    the recorded demo, animated by CSS: quiet, the stall and the remedy, with captions
     watch.svg            a watched program, of ``recordings/watch``: two threads of it, and what their calls wait for
 
 On a machine with an H200 this records the demo:
 
-    mkdir -p screenshots/recordings/demo
     stallscope demo --pattern secondary-context-d2d --seconds 6 --record screenshots/recordings/demo/demo.rec
 
 The SVG files need nothing but the package, load nothing from the network, and are the same bytes each time.
@@ -478,24 +476,14 @@ async def draw_demo(file: Path) -> dict[str, str]:
         return {MOVING: animated(screens, stage.ground, stage.title)}
 
 
-async def draw(file: Path, first: bool, moving: bool = True) -> dict[str, str]:
-    """The pictures of one recording by their names; of the first one more than of the others.
-
-    With ``moving`` the moving picture is one of them.
-    """
+async def draw(file: Path, first: bool) -> dict[str, str]:
+    """The pictures of one recording by their names; of the first one more than of the others."""
     recording = Recording(file)
     stage = Stage(recording)
     if recording.traces():
         return {**draw_trace(recording), **(await draw_timeline(stage) if first else {})}
-    on_s, _ = disturbed_s(recording)
     made: dict[str, str] = {}
     async with stage.open():
-        if first and moving:
-            screens = []
-            for number in range(round((BEFORE_ON_S + AFTER_ON_S) / STEP_S) + 1):
-                await stage.go_to(on_s - BEFORE_ON_S + number * STEP_S)
-                screens.append(stage.strips())
-            made[MOVING] = animated(screens, stage.ground, stage.title)
         await stage.go_to(telling_s(recording))
         if stage.monitor.analyzer is not None and stage.monitor.analyzer.worst is not None:
             stage.monitor.action_focus_worst()
@@ -569,13 +557,11 @@ def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
     files = sorted(recordings.glob("*.rec"))
     with_timeline = {file: bool(Recording(file).traces()) for file in files}
     firsts = {min(file for file in files if with_timeline[file] is kind) for kind in set(with_timeline.values())}
-    demo = recordings / DEMO
     for file in files:
-        for name, svg in asyncio.run(draw(file, file in firsts, moving=not demo.exists())).items():
+        for name, svg in asyncio.run(draw(file, file in firsts)).items():
             made.append(out / f"{name}.svg")
             made[-1].write_text(svg, encoding="utf-8")
-    of_demo = (draw_demo(demo),) if demo.exists() else ()
-    drawn = (draw_check(min(files), CHECK), draw_watch(WATCHED), *of_demo)
+    drawn = (draw_check(min(files), CHECK), draw_watch(WATCHED), draw_demo(recordings / DEMO))
     for name, svg in (each for one in drawn for each in asyncio.run(one).items()):
         made.append(out / f"{name}.svg")
         made[-1].write_text(svg, encoding="utf-8")

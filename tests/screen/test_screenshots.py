@@ -94,13 +94,16 @@ def test_each_says_its_verdict(drawn: dict[str, Path], name: str) -> None:
         assert f"NVIDIA H200{number} · driver 580.159.04 · CUDA 13.0" in words(drawn[name])
 
 
-def test_the_stall_appears(drawn: dict[str, Path], maker: ModuleType) -> None:
+def test_a_stall_appears_and_its_remedy_ends_it(drawn: dict[str, Path], maker: ModuleType) -> None:
     file = drawn["stall-appears"]
-    last = round((maker.BEFORE_ON_S + maker.AFTER_ON_S) / maker.STEP_S)
+    stall = round((maker.BEFORE_ON_S + maker.AFTER_ON_S) / maker.STEP_S)
+    last = stall + 1 + round((maker.BEFORE_REMEDY_S + maker.AFTER_REMEDY_S) / maker.STEP_S)
+    assert "NVIDIA H200 (GPU 0) · driver 580.159.04 · CUDA 13.0" in words(file, 0)
     assert "STALLED" not in words(file, 0)
-    assert "Measuring the baseline" in words(file, 0)
-    assert VERDICTS["secondary-context-d2d"] in words(file, last)
-    assert "Measuring the baseline" not in words(file, last)
+    assert "Quiet: D2D · secondary" in words(file, 0)
+    assert "STALLED D2D · secondary · own stream: wait p50 5.66 µs → 1.88 ms (×331)" in words(file, stall)
+    assert "Remedy: kernel and copy both in the primary context" in words(file, last)
+    assert "No stall: every victim is as fast as its baseline." in words(file, last)
 
 
 def test_the_moving_picture_of_a_recorded_demo_shows_the_stall_and_the_remedy(
