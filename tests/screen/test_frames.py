@@ -24,7 +24,7 @@ from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.probe_table import ProbeTable
-from stallscope.tui.monitor.screen import OBSERVATIONS_PER_S, UNWATCHED_PER_S, Monitor
+from stallscope.tui.monitor.screen import OBSERVATIONS_PER_S, UNWATCHED_FRAMES_PER_S, UNWATCHED_PER_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.engine_request import EngineRequest
@@ -72,9 +72,14 @@ class Frames:
         self.screen = screen
         self.source = source
         self.made = made
+        self.rate = screen.settings.frames_per_second
+        screen.set_frame_rate = self._set_rate  # type: ignore[method-assign]
         # After the ticks of the timer that has been stopped.
         self.now_s = time.monotonic() + 1.0
         screen.clock = lambda: self.now_s
+
+    def _set_rate(self, per_second: float) -> None:
+        self.rate = per_second
 
     def run(self, seconds: float) -> None:
         """Tick for ``seconds`` of the monitor's clock."""
@@ -173,7 +178,39 @@ async def test_a_paused_view_makes_nothing_but_its_header_and_reads_seldom(monke
         assert made["read"] <= SECONDS * UNWATCHED_PER_S + 1
         assert made["read"] >= SECONDS * UNWATCHED_PER_S - 1
         assert {name for name, times in made.items() if times} <= {"read", "Header"}
-        assert made["Header"] <= SECONDS * 2 + 1
+        assert made["Header"] <= SECONDS + 1
+
+
+async def test_frames_are_few_while_the_view_is_paused_until_something_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with frames(monkeypatch) as found:
+        found.run(0.1)
+        assert found.rate == 10
+        found.screen.action_pause()
+        found.run(0.1)
+        assert found.rate == UNWATCHED_FRAMES_PER_S
+        found.screen.action_focus_down()
+        assert found.rate == 10
+        found.run(0.1)
+        assert found.rate == UNWATCHED_FRAMES_PER_S
+        found.screen.action_pause()
+        found.run(0.1)
+        assert found.rate == 10
+
+
+async def test_another_rate_of_frames_replaces_the_timer() -> None:
+    app = StallscopeApp(RecordedEngine, Settings(frames_per_second=10, quiet_seconds=0.5))
+    async with app.run_test(size=(160, 48)) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).frame_timer is not None)
+        screen = monitor(pilot)
+        first = screen.frame_timer
+        screen.set_frame_rate(10)
+        assert screen.frame_timer is first
+        screen.set_frame_rate(2)
+        assert screen.frame_timer is not first
+        screen.mark_changed()
+        await until(pilot, lambda: not screen.has_changed)
 
 
 async def test_nothing_is_drawn_for_a_terminal_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

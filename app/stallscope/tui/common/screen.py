@@ -94,6 +94,7 @@ class ActionScreen(Screen[bool]):
         self.context = context
         self.settings = context.settings
         self.frame_timer: Timer | None = None
+        self._frames_per_s = self.settings.frames_per_second
         self._changed = True
 
     @property
@@ -120,7 +121,7 @@ class ActionScreen(Screen[bool]):
         """Fill the key bar, start the timer and follow the theme."""
         self.query_one(KeyBar).hints = key_hints(self.replayed, self.settings.keys, SCREENS[self.NAME])
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self.repaint_panels))
-        self.frame_timer = self.set_interval(1 / self.settings.frames_per_second, self.tick)
+        self.frame_timer = self.set_interval(1 / self._frames_per_s, self.tick)
         self.call_after_refresh(self.tick)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -129,8 +130,16 @@ class ActionScreen(Screen[bool]):
         self.mark_changed()
 
     def mark_changed(self) -> None:
-        """Have the next frame draw every panel."""
+        """Have the next frame draw every panel, at the usual rate of frames."""
         self._changed = True
+        self.set_frame_rate(self.settings.frames_per_second)
+
+    def set_frame_rate(self, per_second: float) -> None:
+        """Have ``per_second`` frames from now on; even one that draws nothing costs time."""
+        if per_second != self._frames_per_s and self.frame_timer is not None:
+            self.frame_timer.stop()
+            self.frame_timer = self.set_interval(1 / per_second, self.tick)
+            self._frames_per_s = per_second
 
     @property
     def has_changed(self) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stallscope.tui.monitor.screen import Monitor
 
 # Panels move as often as a person reads them; the histograms' plots move with every frame.
-TABLES_PER_S, HEADERS_PER_S = 4.0, 2.0
+TABLES_PER_S, HEADERS_PER_S, FROZEN_HEADERS_PER_S = 4.0, 2.0, 1.0
 
 
 class MonitorFrames:
@@ -26,6 +26,7 @@ class MonitorFrames:
     def __init__(self, screen: Monitor, per_second: float) -> None:
         self._screen = screen
         self._table_pace, self._header_pace = Pace(TABLES_PER_S, per_second), Pace(HEADERS_PER_S, per_second)
+        self._frozen_header_pace = Pace(FROZEN_HEADERS_PER_S, per_second)
         # An observation has come since the view model was made; and since the plots were drawn, unless they show it.
         self.observed, self._plotted_last_observation = False, True
 
@@ -49,7 +50,7 @@ class MonitorFrames:
                 screen.panels.redraw(ProbeTable, HeatMap, VerdictLog, Histograms)
             else:
                 self._draw_plots()
-        if self._header_pace.due(now_s):
+        if (self._header_pace if screen.frozen is None else self._frozen_header_pace).due(now_s):
             screen.panels.update_header(screen.last)
             screen.panels.redraw(Header, KeyBar)
 

@@ -37,7 +37,9 @@ from stallscope.tui.sources.watched import WatchSource
 
 SEEK_S = 5.0
 # Observations for the analyzer and for a recording; fewer while nobody reads them, or histograms alone are drawn.
-OBSERVATIONS_PER_S, UNWATCHED_PER_S = 10.0, 2.5
+OBSERVATIONS_PER_S, UNWATCHED_PER_S = 10.0, 1.0
+# Frames while nothing but the header moves: each costs time, also one that draws nothing.
+UNWATCHED_FRAMES_PER_S = 2.0
 
 
 class Monitor(ActionScreen):
@@ -139,6 +141,7 @@ class Monitor(ActionScreen):
         self._freeze_on_stall()
         if self.can_draw and (self.app.screen is self or self.app.screen.is_modal):
             self.frames.draw(now_s)
+        self.set_frame_rate(self.settings.frames_per_second if self._is_watched else UNWATCHED_FRAMES_PER_S)
 
     @property
     def _is_watched(self) -> bool:
