@@ -381,8 +381,8 @@ Arg = int | Load | BufferPart | KernelArgs | Resource
 class Op:
     """One call.
 
-    ``fn`` is a driver function by its plain name (``cuMemcpyDtoDAsync``), ``libc:NAME``, ``nvml:NAME``, or
-    ``native:NAME`` for the package's own compiled helpers. ``args`` follow the C signature, with these exceptions:
+    ``fn`` is a driver function by its plain name (``cuMemcpyDtoDAsync``), ``libc:NAME``, ``nvml:NAME``, ``cupti:NAME``,
+    or ``native:NAME`` for the package's own compiled helpers. ``args`` follow the C signature, with these exceptions:
 
     - ``cuLaunchKernel``: (kernel or Load of a function handle, blocks, threads, stream, KernelArgs); 0 blocks means as
       many as fill the GPU
@@ -390,6 +390,7 @@ class Op:
     - ``cuLaunchHostFunc``: (stream, HostFunction)
     - ``cuCtxCreate``: (Word for the context, flags, Device)
     - ``native:poll``: (Event or Stream, ns between two queries or 0, timeout in ns); queries until the work is complete
+    - ``cupti:cuptiActivityRegisterCallbacks``: (), which registers the package's buffers
 
     ``phase`` None: the call is checked but not measured. ``label``: the op has a histogram of its own in addition to
     that of its phase. ``ok``: accepted return codes besides 0. ``into``: the word that stores the return value, which
@@ -564,12 +565,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Needs:
-    """Requirements of a variant. ``peer_access``: True on, False off, None either."""
+    """Requirements of a variant. ``peer_access``: True on, False off, None either. ``libcupti``: NVIDIA's library."""
 
     gpus: int = 1
     peer_access: bool | None = None
     green_contexts: bool = False
     batch_copies: bool = False
+    libcupti: bool = False
 
 
 @dataclass(frozen=True)

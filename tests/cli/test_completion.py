@@ -70,7 +70,7 @@ def answered(line: str) -> list[object]:
         ("stallscope check --victims ", ["all", *VICTIMS]),
         ("stallscope check --aggressors spin,", [f"spin,{name}" for name in ("all", *AGGRESSORS) if name != "spin"]),
         ("stallscope check --victims launch,d2d@s", ["launch,d2d@secondary", "launch,d2d@second-process"]),
-        ("stallscope check --pattern p", ["peer-copy-behind-kernel", "pageable-d2h-vs-launch"]),
+        ("stallscope check --pattern p", ["peer-copy-behind-kernel", "pageable-d2h-vs-launch", "profiler-on"]),
         ("stallscope check --sim ", [*profile.names(), FILES]),
         ("stallscope check --sim=v", ["--sim=v100", FILES]),
         ("stallscope demo --pattern peer", ["peer-copy-behind-kernel"]),

@@ -66,10 +66,16 @@ class FakeCupti:
         self._queue: list[bytes] = []
         self._lock = threading.Lock()
         self.flushed = threading.Event()
+        self.most_kinds: set[int] = set()
         self._functions = {
             "cuptiActivityFlushAll": _FUNCTION(self._flush),
             "cuptiActivityGetNextRecord": _FUNCTION(self._next),
             "cuptiActivityGetNumDroppedRecords": _FUNCTION(self._count_dropped),
+            "cuptiActivityRegisterCallbacks": _FUNCTION(
+                lambda requested, completed, *_: self.set_buffers(requested, completed)
+            ),
+            "cuptiActivityEnable": _FUNCTION(lambda kind, *_: self.enable(kind)),
+            "cuptiActivityDisable": _FUNCTION(lambda kind, *_: self.disable(kind)),
             "cuptiFinalize": _FUNCTION(self._finalize),
         }
 
@@ -79,7 +85,8 @@ class FakeCupti:
             self._queue += records
 
     def address(self, function: str) -> int:
-        return ctypes.cast(self._functions[function], ctypes.c_void_p).value or 0
+        found = self._functions.get(function)
+        return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0
 
     def text(self, code: int) -> str:
         return f"CODE_{code}"
@@ -121,6 +128,7 @@ class FakeCupti:
         code = self.refused.get(int(kind), 0)
         if code == 0:
             self.enabled.add(int(kind))
+            self.most_kinds |= self.enabled
         return code
 
     def leave_out_driver_call(self, number: int) -> int:

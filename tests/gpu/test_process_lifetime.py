@@ -221,7 +221,10 @@ def test_a_killed_engine_leaves_nothing_behind_while_the_spin_runs(card: Card, b
             session.run_for(1)
 
 
-STORMS = [("event-poll-storm", "x16"), ("launch-storm", "x16"), ("host-callback", "mutex"), ("vmm-churn", "pieces")]
+STORMS = [
+    ("event-poll-storm", "x16"), ("launch-storm", "x16"), ("host-callback", "mutex"), ("vmm-churn", "pieces"),
+    ("profiler-on", "tracing"), ("profiler-on", "sessions"), ("profiler-on", "detached"),
+]  # fmt: skip
 
 
 def all_run(seen: Snapshot) -> bool:

@@ -143,6 +143,8 @@ def _needs(needs: Needs) -> list[str]:
         found.append("green contexts")
     if needs.batch_copies:
         found.append("cuMemcpyBatchAsync (CUDA 12.8)")
+    if needs.libcupti:
+        found.append("libcupti, without the timeline")
     return found
 
 

@@ -20,6 +20,7 @@ from stallprobes.catalog import (
     nvml,
     peer,
     polling,
+    profiling,
     streams,
 )
 from stallprobes.catalog.entry import (
@@ -55,7 +56,7 @@ __all__ = [
     "time_slice_cause",
 ]
 
-_FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, launching, polling, callbacks, host)
+_FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, launching, polling, callbacks, profiling, host)
 
 _STREAM_ORDER = Cause(
     why="Both probes use one stream. Work in a stream runs in order, so later work waits for all earlier work.",

@@ -71,7 +71,7 @@ class HostResolver:
 
 def error_text(op: Op, code: int) -> str:
     """The meaning of an unexpected code of a libc or native op: strerror's text for an errno value."""
-    if op.fn == "native:wait":
+    if op.fn in ("native:wait", "native:lock"):
         return "timed out"
     if op.fn.startswith("libc:") and code > 0:
         return os.strerror(code)

@@ -12,6 +12,8 @@ function of fewer integers or pointers ignores the rest. ``native:NAME`` in a pr
 - ``spin(ns)`` occupies its thread for this time and returns 0
 - ``lock(word, timeout_ns)`` changes the word from 0 to 1 and returns 0, or 1 after the timeout
 
+``discard_records`` is not here but beside the buffers of CUPTI's records, in ``timeline.buffers``.
+
 The host functions for cuLaunchHostFunc take the address of int64[3]: address of a word, address of a counter, timeout
 in ns:
 

@@ -19,6 +19,7 @@ from stallprobes.patterns import (
     launch_storm,
     pageable,
     peer,
+    profiler_on,
     readback,
     second_process,
     secondary,
@@ -39,6 +40,7 @@ _MODULES = (
     launch_storm,
     second_process,
     idle_wakeup,
+    profiler_on,
 )
 
 

@@ -54,4 +54,5 @@ def _needs(probes: Sequence[Probe]) -> Needs:
         peer_access=next(iter(peer_access), None),
         green_contexts=any(needs.green_contexts for needs in each) or any(one.context == GREEN.name for one in probes),
         batch_copies=any(needs.batch_copies for needs in each),
+        libcupti=any(needs.libcupti for needs in each),
     )

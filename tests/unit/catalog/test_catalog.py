@@ -64,6 +64,11 @@ def test_every_kind_of_hardware_has_a_label() -> None:
         ("d2h-pinned", "d2h-pinned-large@second-process", "one copy engine"),
         ("launch", "alloc-free@second-process", None),
         ("launch/null", "d2h-pageable-warm@second-process/null", "in every context"),
+        ("launch", "profiler", "writes records within each call"),
+        ("d2h-pinned@secondary", "profiler-sessions", "writes records within each call"),
+        ("launch", "profiler-ended", "stays attached"),
+        ("launch", "profiler-detached", "detached again"),
+        ("launch", "profiler@second-process", None),
     ],
 )
 def test_cause_by_context_stream_and_hardware(victim: str, aggressor: str, words: str | None) -> None:
@@ -88,9 +93,39 @@ def test_a_variant_needs_what_its_entries_and_contexts_need() -> None:
         ("peer-copy-behind-kernel", "idle-stream"): Needs(gpus=2, peer_access=False),
         ("peer-copy-behind-kernel", "host-relay-naive"): Needs(gpus=2),
         ("peer-copy-behind-kernel", "host-relay"): Needs(gpus=2),
+        **{("profiler-on", name): Needs(libcupti=True) for name in ("tracing", "sessions", "ended", "detached")},
     }
     with pytest.raises(ValueError, match="peer access"):
         _build.variant("both", Kind.STALL, "", [_build.probe("peer-copy"), _build.probe("peer-copy-direct")], expect="")
+
+
+@pytest.mark.parametrize("name", [name for name in entries() if name.startswith("profiler")])
+def test_an_iteration_of_a_profiler_begins_and_ends_without_cupti(name: str) -> None:
+    """It is soon over, and all that it enables is disabled: an iteration is never left in the middle."""
+    probe = entries()[name].probe()
+    enabled: set[int] = set()
+    most: set[int] = set()
+    attached, slept_ns = False, 0
+    for op in probe.program.ops:
+        assert (op.phase is None) == op.fn.startswith("native:")
+        assert op.label or op.fn in ("native:lock", "native:store", "native:sleep", "native:discard_records")
+        match op.fn, op.args:
+            case "cupti:cuptiActivityEnable", (int(kind),):
+                enabled.add(kind)
+                attached = True
+            case "cupti:cuptiActivityDisable", (int(kind),):
+                enabled.remove(kind)
+            case "cupti:cuptiFinalize", ():
+                assert not enabled
+                attached = False
+            case "native:sleep", (int(ns),):
+                slept_ns += ns
+        most |= enabled
+    assert most == {1, 2, 4, 10}
+    assert not enabled
+    assert not attached
+    assert probe.period_ns == 0
+    assert 0.38e9 < slept_ns < 0.42e9
 
 
 def test_controls_are_aggressors() -> None:

@@ -13,6 +13,7 @@ from stallprobes.engine.cuda.idle import StreamsIdle
 from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
 from stallprobes.engine.host_resolver import error_text
 from stallprobes.engine.op_table import compile_program
+from stallprobes.engine.profilers import CUPTI, check_profilers, timeline_refusal
 from stallprobes.engine.timeline.collector import Collector, StreamUse
 from stallprobes.engine.timeline.library import load as load_cupti
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
@@ -34,6 +35,10 @@ class CudaBackend:
         self._resolvers: list[CudaResolver] = []
         self._api: Api | None = None
         self._collector: Collector | None = None
+        self._shared: SessionResources | None = None
+        # Of a timeline that a probe excludes: its state when it is asked for, and at present.
+        self._refusal: TimelineStatus | None = None
+        self._refused = OFF
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         """Create contexts, modules, buffers, streams and events.
@@ -61,13 +66,15 @@ class CudaBackend:
 
     def switch_timeline(self, on: bool) -> None:
         """Begin to switch CUPTI on or off."""
-        if self._collector is not None:
+        if self._refusal is not None:
+            self._refused = self._refusal if on else OFF
+        elif self._collector is not None:
             self._collector.switch(on)
 
     def timeline(self) -> TimelineStatus | None:
         """The state of the timeline; None while CUPTI has not answered."""
-        if self._collector is None:
-            return OFF
+        if self._refusal is not None or self._collector is None:
+            return self._refused
         return self._collector.status if self._collector.settled else None
 
     def stop(self, deadline_s: float) -> bool:
@@ -81,8 +88,10 @@ class CudaBackend:
         return ended
 
     def _prepare(self, api: Api, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
+        check_profilers(probes, options)
+        self._refusal = timeline_refusal(probes)
         contexts = Contexts(api, choose(api, options.gpu))
-        shared = SessionResources(api, contexts, options)
+        shared = self._shared = SessionResources(api, contexts, options)
         for_each(probes, lambda probe: self._check_peers(api, contexts, probe))
         for probe in probes:
             with on_behalf_of(probe):
@@ -125,6 +134,8 @@ class CudaBackend:
             raise Unsupported(f"no peer access: {problem}")
 
     def _explain(self, op: Op, code: int) -> tuple[str, bool]:
+        if op.fn.startswith(CUPTI) and self._shared is not None:
+            return self._shared.cupti.text(code), False
         # The polls return the code of the driver function that they call.
         if (":" in op.fn and op.fn != "native:poll") or self._api is None:
             return error_text(op, code), False

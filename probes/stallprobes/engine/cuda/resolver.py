@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from stallprobes.engine import native
 from stallprobes.engine.backend import Options
 from stallprobes.engine.cuda.api import Api, CudaError, setup_error
+from stallprobes.engine.cuda.cupti_functions import CuptiFunctions
 from stallprobes.engine.cuda.devices import Contexts
 from stallprobes.engine.cuda.memory_structs import memory_struct
 from stallprobes.engine.cuda.nvml_calls import NvmlCalls
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory
 from stallprobes.engine.host_resolver import HostResolver
+from stallprobes.engine.profilers import CUPTI
 from stallprobes.errors import Unsupported
 from stallprobes.model import (
     Arg,
@@ -75,6 +77,7 @@ class SessionResources:
         self.options = options
         self.memory = HostMemory()
         self.nvml = NvmlCalls()
+        self.cupti = CuptiFunctions(api.version)
         self.handles: dict[Resource, int] = {}
         self.keep: list[object] = []
         self.bytes_taken = 0
@@ -146,9 +149,16 @@ class CudaResolver:
         self._own: dict[Resource, int] = {}
 
     def function(self, fn: str) -> int:
-        """The address of an op's function. Raises Unsupported if driver, NVML or libc does not have it."""
+        """The address of an op's function. Raises Unsupported if driver, NVML, CUPTI or libc does not have it."""
         if fn.startswith("nvml:"):
             return self._shared.nvml.address(fn.removeprefix("nvml:"))
+        if fn.startswith(CUPTI):
+            return self._shared.cupti.address(fn.removeprefix(CUPTI))
+        if fn == "native:discard_records":
+            # Compiled only for a probe that calls it, as are the callbacks.
+            from stallprobes.engine.timeline.buffers import discard_address
+
+            return discard_address()
         if ":" in fn:
             return self._host.function(fn)
         return self._api.address(fn)
@@ -208,6 +218,10 @@ class CudaResolver:
             case "native:poll", (Event() | Stream() as target, int(step_ns), int(timeout_ns)):
                 query = "cuEventQuery" if isinstance(target, Event) else "cuStreamQuery"
                 return (self._api.address(query), target, step_ns, timeout_ns)
+            case "cupti:cuptiActivityRegisterCallbacks", ():
+                from stallprobes.engine.timeline.buffers import callbacks
+
+                return (callbacks()["requested"], callbacks()["completed"])
             case "cuMemcpyBatchAsync", (Buffer() as to, Buffer() as source, int(size), CopyAttributes() as how, stream):
                 cells = self._int_array(self.value(to), self.value(source), size, 0, 0)
                 to_, source_, size_, index_, failed_ = (cells + 8 * number for number in range(5))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from stallprobes.engine.backend import InjectedStall, Options, ProbeFailure, failed_op, for_each
 from stallprobes.engine.board import Board
 from stallprobes.engine.layout import CLOCK_NS, ERROR_CODE, ERROR_OP, RUN, SENSORS_FROM, STATE, ProbeState
+from stallprobes.engine.profilers import check_profilers, timeline_refusal
 from stallprobes.engine.sim.clock import EPOCH_NS, NEVER
 from stallprobes.engine.sim.device import Simulation, us
 from stallprobes.engine.sim.host_thread import TEXTS
@@ -52,6 +53,7 @@ class SimBackend:
             profile = load(options.profile, options.sim_set)
         except ProfileError as error:
             raise BackendError(EXIT_USAGE, str(error)) from error
+        check_profilers(probes, options)
         self._simulation = simulation = Simulation.of(profile)
         simulation.rings = options.rings
         memory_bytes = simulation.gpus[0].free_bytes
@@ -59,7 +61,7 @@ class SimBackend:
         board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)] = self._sensors.numbers
         self._machine = SimMachine(simulation, options.watchdog_ns, options.max_memory)
         self._board = board
-        self._timeline = SimTimeline(board, simulation.gpus, options.rings)
+        self._timeline = SimTimeline(board, simulation.gpus, options.rings, timeline_refusal(probes))
         machine = self._machine
         for_each(probes, lambda probe: self._threads.append(machine.thread(probe, board[probe.name], options.seed)))
         self._slots = SlotWriter(probes, board, options.together)

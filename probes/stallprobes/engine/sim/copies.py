@@ -59,7 +59,7 @@ def d2h(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
     if target.space is Space.PAGEABLE:
         gbps = parameters.warm_gbps if target.touched else parameters.fresh_gbps
         drag = host.simulation.profile.drag.warm if target.touched else host.simulation.profile.drag.fresh
-        call_ns = host.call_ns("pageable cuMemcpyDtoHAsync")
+        call_ns = host.call_ns("pageable cuMemcpyDtoHAsync") + host.profiler.added_ns
         yield from _staged(host, gpu.to_host, nbytes, gbps, parameters.d2h_gbps, drag, call_ns, stream)
         target.touched = True
         return SUCCESS
@@ -80,7 +80,7 @@ def h2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
         return INVALID_VALUE
     parameters, drags, gpu = host.simulation.profile.copy, host.simulation.profile.drag, target.gpu
     if source.space is Space.PAGEABLE and nbytes > parameters.inline_bytes:
-        call_ns = host.call_ns("pageable cuMemcpyHtoDAsync")
+        call_ns = host.call_ns("pageable cuMemcpyHtoDAsync") + host.profiler.added_ns
         upload = parameters.upload_gbps
         yield from _staged(host, gpu.to_gpu, nbytes, upload, parameters.h2d_gbps, drags.upload, call_ns, stream)
         return SUCCESS

@@ -18,6 +18,7 @@ from stallprobes.engine.sim.engines import (
 )
 from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopies
 from stallprobes.engine.sim.locks import BargingLock, FairLock, WakeupLatency
+from stallprobes.engine.sim.parameters import LockParameters
 from stallprobes.engine.sim.profile import Profile
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import HostFunction, Space, StreamKind
@@ -459,6 +460,25 @@ class StagedTransferOrder:
     """The order of all transfers between two GPUs that the driver stages; ``tail`` is the last one submitted."""
 
     tail: Job | None = None
+
+
+@dataclass
+class ProcessProfiler:
+    """CUPTI in a process: attached by the first kind of records that is enabled, until ``cuptiFinalize``.
+
+    ``added_ns`` is what each call that submits work takes longer now.
+    """
+
+    parameters: LockParameters
+    attached: bool = False
+    kinds: set[int] = field(default_factory=set)
+    added_ns: int = 0
+
+    def update(self, attached: bool) -> None:
+        """Set ``attached`` and ``added_ns``, after a call of CUPTI."""
+        self.attached = attached
+        added_us = self.parameters.profiled_call_us if self.kinds else self.parameters.attached_call_us
+        self.added_ns = us(added_us) if attached else 0
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from stallprobes.engine.sim.clock import NEVER, Call, Process, Wait
-from stallprobes.engine.sim.device import GpuContext, SimStream, Simulation, us
+from stallprobes.engine.sim.device import GpuContext, ProcessProfiler, SimStream, Simulation, us
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
@@ -41,7 +41,7 @@ _NEVER_MADE = -1
 class HostThread:
     """One host thread: its random numbers and its stack of contexts, the last one being current."""
 
-    def __init__(self, simulation: Simulation, name: str, seed: int) -> None:
+    def __init__(self, simulation: Simulation, name: str, seed: int, profiler: ProcessProfiler) -> None:
         self.simulation = simulation
         self.clock = simulation.clock
         self.name = name
@@ -53,6 +53,7 @@ class HostThread:
         self._made: dict[Hashable, int] = {}
         self._numbers = self.random.numbers
         self._awake = False
+        self.profiler = profiler
 
     @property
     def context(self) -> GpuContext | None:
@@ -160,7 +161,11 @@ class HostThread:
             lock.release()
 
     def submit_call(self, ns: int, stream: SimStream) -> Wait:
-        """Spend ``ns`` in a call that submits to ``stream``, under the stream's and the context's lock."""
+        """Spend ``ns`` in a call that submits to ``stream``, under the stream's and the context's lock.
+
+        A profiler of the process makes it longer.
+        """
+        ns += self.profiler.added_ns
         if stream.is_null:
             return self._submit_to_null(ns, stream)
         clock, lock = self.clock, stream.context.lock
@@ -209,8 +214,10 @@ class HostThread:
     def copy_call(self, ns: int, stream: SimStream) -> Wait:
         """Spend ``ns`` in the call of an asynchronous copy: pointer lookup, then submission under the context's lock.
 
-        The lock of the memory management is released before the context's lock is acquired.
+        The lock of the memory management is released before the context's lock is acquired. A profiler of the process
+        makes the call longer.
         """
+        ns += self.profiler.added_ns
         clock, lock, memory = self.clock, stream.context.lock, stream.context.locks.memory
         if stream.is_null:
             return self._copy_on_null(ns, stream)

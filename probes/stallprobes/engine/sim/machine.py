@@ -15,6 +15,7 @@ from stallprobes.engine.sim import (
     host_functions,
     launches,
     mapping,
+    profiling,
     streams,
 )
 from stallprobes.engine.sim.clock import Call
@@ -25,6 +26,7 @@ from stallprobes.engine.sim.device import (
     GpuContext,
     GraphHandle,
     HostWord,
+    ProcessProfiler,
     Simulation,
     Storage,
 )
@@ -61,7 +63,7 @@ from stallprobes.model import (
 )
 
 # Importing a module registers its calls.
-FAMILIES = (allocations, contexts, copies, launches, host_calls, host_functions, mapping, streams)
+FAMILIES = (allocations, contexts, copies, launches, host_calls, host_functions, mapping, profiling, streams)
 
 _GREEN = "green"
 _PRIMARY = "primary"
@@ -86,12 +88,13 @@ class SimMachine:
         self._processes: dict[str, Process] = {}
         self._objects: dict[tuple[Process, str, Resource], Any] = {}
         self._gates: list[BoundHostFunction] = []
+        self._profilers = {process: ProcessProfiler(simulation.profile.locks) for process in Process}
 
     def thread(self, probe: Probe, part: ProbeSection, seed: int) -> SimProbeThread:
         """The thread of ``probe``. Raises Unsupported if this machine lacks something that it needs."""
         program = probe.program
         self._processes[probe.name] = program.process
-        host = HostThread(self.simulation, probe.name, seed)
+        host = HostThread(self.simulation, probe.name, seed, self._profilers[program.process])
         if program.context is not None:
             host.contexts.append(self._context(program.process, program.context))
         channels = program.channels()

@@ -119,6 +119,10 @@ class LockParameters:
     cold_long_us: float = parameter("additional time of the first call after a sleep of cold_long_ms", default=0.0)
     cold_long_wait_us: float = parameter("additional time until the first wait after it notices the end", default=0.0)
     cold_long_ms: float = parameter("length of that sleep; shorter ones add less", above=0, default=100.0)
+    profiled_call_us: float = parameter(
+        "additional time of a call that submits work while a profiler of its process records", default=0.0
+    )
+    attached_call_us: float = parameter("additional time while a profiler is attached and records nothing", default=0.0)
     callback_wake_us: float = parameter("additional time where that thread has slept", default=0.0)
     callback_wake_p99_us: float = parameter("99th percentile of that", default=0.0)
 

@@ -161,11 +161,15 @@ class TracedThread:
 
 @dataclass
 class SimTimeline:
-    """The timeline of a simulated machine. ``on``: records are kept."""
+    """The timeline of a simulated machine. ``on``: records are kept.
+
+    ``refusal`` is its state once it is switched on where a probe excludes it, else None.
+    """
 
     board: Board
     gpus: Sequence[SimGpu]
     rings: bool = True
+    refusal: TimelineStatus | None = None
     on: bool = False
     _threads: dict[Any, TracedThread] = field(default_factory=dict)
     _pending: list[_Work] = field(default_factory=list)
@@ -192,6 +196,9 @@ class SimTimeline:
 
     def switch(self, on: bool, clock: Any, contexts: Sequence[GpuContext]) -> None:
         """Switch the record on or off; ``contexts`` are those that have names."""
+        if self.refusal is not None:
+            self._status = self.refusal if on else OFF
+            return
         if on == self.on:
             return
         self._clock = clock

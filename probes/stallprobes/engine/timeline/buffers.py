@@ -76,6 +76,16 @@ def _completed(_context: int, _stream: int, buffer: int, _size: int, valid: int)
     add(pool + 8 * POOL_RETURNED, 1)
 
 
+def _discard(with_cupti: int) -> int:
+    """Free the completed buffers without reading them, and those that CUPTI holds if ``with_cupti`` is not 0."""
+    pool = _pool()
+    for number in range(load(pool + 8 * POOL_BUFFERS)):
+        slot = pool + 8 * (HEADER + SLOT * number)
+        if load(slot) == COMPLETED or (with_cupti != 0 and load(slot) == WITH_CUPTI):
+            store(slot, FREE)
+    return 0
+
+
 def _timestamp() -> int:
     return clock_ns(clock_gettime())
 
@@ -145,3 +155,13 @@ def callbacks() -> dict[str, int]:
         "timestamp": c_callback("int64()")(_timestamp),
         "detach": c_callback("void(int64, int64, int64, int64)")(_detach),
     }
+
+
+@cache
+def discard_address() -> int:
+    """The address of ``native:discard_records``: with 0 it frees the completed buffers, with 1 all of them.
+
+    All of them only while CUPTI is detached from the process.
+    """
+    process_pool()
+    return c_callback("int64(int64)")(_discard)

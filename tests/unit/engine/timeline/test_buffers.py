@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from factories.fake_cupti import complete, request
 from stallprobes.engine.native import compiled
 from stallprobes.engine.timeline import buffers
-from stallprobes.engine.timeline.buffers import BufferPool, callbacks, oldest_completed, process_pool
+from stallprobes.engine.timeline.buffers import BufferPool, callbacks, discard_address, oldest_completed, process_pool
 
 
 @compiled("int64(int64)")
@@ -30,6 +31,11 @@ def release(pool: BufferPool, number: int) -> None:
 
 def with_cupti(pool: BufferPool) -> int:
     return int((pool.words[buffers.HEADER :: buffers.SLOT] == buffers.WITH_CUPTI).sum())
+
+
+def states(pool: BufferPool) -> Counter[int]:
+    """How many buffers are in each state."""
+    return Counter(pool.words[buffers.HEADER :: buffers.SLOT].tolist())
 
 
 @pytest.fixture(name="pool")
@@ -108,6 +114,20 @@ def test_threads_that_request_and_complete_never_share_a_buffer(pool: BufferPool
         thread.join()
     assert not wrong
     assert with_cupti(pool) == 0
+
+
+def test_discarding_frees_completed_buffers_and_those_of_a_detached_cupti_only_when_asked(pool: BufferPool) -> None:
+    discard = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(discard_address())
+    native = callbacks()
+    held, done = request(native), request(native)
+    complete(native, done[0], done[1], 100)
+    assert states(pool) == {buffers.FREE: buffers.BUFFERS - 2, buffers.WITH_CUPTI: 1, buffers.COMPLETED: 1}
+    assert discard(0) == 0
+    assert states(pool) == {buffers.FREE: buffers.BUFFERS - 1, buffers.WITH_CUPTI: 1}
+    assert request(native) == done
+    assert discard(1) == 0
+    assert states(pool) == {buffers.FREE: buffers.BUFFERS}
+    assert request(native) == held
 
 
 def test_timestamps_are_those_of_the_monotonic_clock() -> None:

@@ -1,0 +1,148 @@
+"""Probes that profile their own process with CUPTI as torch.profiler does: while it records, between, and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stallprobes.catalog.entry import Cause, Entry, Placement, Relation
+from stallprobes.model import MS, Needs, Op, Program, Role, Word
+
+# Numbers of CUPTI's kinds of records, of those that torch.profiler enables: copies, memsets, calls of the driver, and
+# kernels that run at the same time.
+KINDS = (1, 2, 4, 10)
+_FORCED = 1
+_COMPLETED, _ALL = 0, 1
+
+# A check regards an aggressor without a call for 250 ms as one that does not run, so a rest is a part of the iteration.
+# An iteration ends within the time in which an engine has to stop.
+ITERATION_NS = 400 * MS
+SESSION_NS = 20 * MS
+SESSIONS = ITERATION_NS // (2 * SESSION_NS)
+PROFILE_NS = 5 * MS
+# Longer than a few other profilers take for an iteration each.
+_OTHERS_NS = 2_000 * MS
+# Longer than a thread sleeps that waits for the mutex.
+_PAUSE_NS = 1 * MS
+
+# CUPTI has one state for the process: the thread that holds the mutex uses it.
+_MUTEX = Word("CUPTI", shared=True)
+
+
+def _profile(ns: int) -> tuple[Op, ...]:
+    """A profile of ``ns``, whose records are thrown away. CUPTI stays attached."""
+    return (
+        Op("cupti:cuptiActivityRegisterCallbacks", (), label="cuptiActivityRegisterCallbacks"),
+        *(Op("cupti:cuptiActivityEnable", (kind,), label="cuptiActivityEnable") for kind in KINDS),
+        Op("native:sleep", (ns,), phase=None, label="profile"),
+        *(Op("cupti:cuptiActivityDisable", (kind,), label="cuptiActivityDisable") for kind in KINDS),
+        Op("cupti:cuptiActivityFlushAll", (_FORCED,), label="cuptiActivityFlushAll"),
+        Op("native:discard_records", (_COMPLETED,), phase=None),
+    )
+
+
+def _rest(ns: int) -> Op:
+    return Op("native:sleep", (ns,), phase=None, label="rest")
+
+
+_DETACH = (
+    Op("cupti:cuptiFinalize", (), label="cuptiFinalize"),
+    # A buffer that CUPTI has not returned before is not returned later.
+    Op("native:discard_records", (_ALL,), phase=None),
+)
+
+
+def _program(*ops: Op) -> Callable[[Placement, int], Program]:
+    """The program of an iteration that begins and ends without CUPTI.
+
+    So the baseline after it is that of a process that was never profiled, as the one before.
+    """
+
+    def program(_placement: Placement, _size: int) -> Program:
+        return Program(
+            ops=(
+                Op("native:lock", (_MUTEX, _OTHERS_NS), phase=None),
+                *ops,
+                Op("native:store", (_MUTEX, 0), phase=None),
+                Op("native:sleep", (_PAUSE_NS,), phase=None),
+            ),
+            context=None,
+        )
+
+    return program
+
+
+_RECORDING = Cause(
+    process=Relation.SAME,
+    why="CUPTI intercepts the driver calls of its process. While it records kernels, copies and driver calls, it "
+    "writes records within each call, which takes that much longer.",
+    remedy="Profile few steps, and record only the kinds that are needed: kernels without driver calls cost less.",
+)
+_ATTACHED = Cause(
+    process=Relation.SAME,
+    why="CUPTI stays attached after the last kind of records is disabled: calls of its process still pass through it, "
+    "although nothing is recorded.",
+    remedy="Detach CUPTI when the profile has ended: cuptiFinalize; for torch.profiler, set TEARDOWN_CUPTI=1 before "
+    "the program starts.",
+)
+_DETACHING = Cause(
+    process=Relation.SAME,
+    why="CUPTI is attached for a short time, records, and is detached again. Calls beside that take longer; those "
+    "after it do not.",
+    remedy="Profile rarely.",
+)
+
+
+def _entry(
+    name: str, title: str, program: Callable[[Placement, int], Program], what: str, source: str, *causes: Cause
+) -> Entry:
+    return Entry(
+        name=name,
+        title=title,
+        role=Role.AGGRESSOR,
+        program=program,
+        what=f"{what}, in a loop. It records kernels, copies, memsets and driver calls and throws the records away.",
+        source=source,
+        causes=causes,
+        needs=Needs(libcupti=True),
+        note="A process has one user of CUPTI: beside this probe the timeline cannot be switched on, and several "
+        "profilers run one after the other. Each iteration ends with cuptiFinalize, so that CUPTI is detached while "
+        "the probe is off. The probe is refused beside graph launches: on an H200 (driver 580.159.04) cuptiFinalize "
+        "while they are in flight loses the context with error 719.",
+    )
+
+
+ENTRIES = (
+    _entry(
+        "profiler",
+        "CUPTI tracing",
+        _program(*_profile(ITERATION_NS), *_DETACH),
+        "A profile of its process with CUPTI for 0.4 s, then cuptiFinalize",
+        "pytorch/pytorch #144455: a program while torch.profiler records",
+        _RECORDING,
+    ),
+    _entry(
+        "profiler-sessions",
+        "CUPTI tracing · short",
+        _program(*(op for _ in range(SESSIONS) for op in (*_profile(SESSION_NS), _rest(SESSION_NS))), *_DETACH),
+        f"{SESSIONS} profiles of its process with CUPTI of 20 ms each, with 20 ms between them, then cuptiFinalize",
+        "programs that profile a few steps again and again",
+        _RECORDING,
+    ),
+    _entry(
+        "profiler-ended",
+        "CUPTI attached",
+        _program(*_profile(PROFILE_NS), _rest(ITERATION_NS), *_DETACH),
+        "A profile of its process with CUPTI for 5 ms, 0.4 s in which CUPTI is attached and records nothing, then "
+        "cuptiFinalize",
+        "pytorch/pytorch #144455: a program after torch.profiler has recorded",
+        _ATTACHED,
+    ),
+    _entry(
+        "profiler-detached",
+        "CUPTI detached",
+        _program(*_profile(PROFILE_NS), *_DETACH, _rest(ITERATION_NS)),
+        "A profile of its process with CUPTI for 5 ms, cuptiFinalize, then 0.4 s in which CUPTI is detached",
+        "pytorch/pytorch #144455, its remedy: TEARDOWN_CUPTI=1 makes torch.profiler call cuptiFinalize",
+        _DETACHING,
+    ),
+)

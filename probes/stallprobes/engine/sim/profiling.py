@@ -1,0 +1,57 @@
+"""Calls of CUPTI, by which a process profiles itself, and what they add to its other calls."""
+
+from __future__ import annotations
+
+from stallprobes.engine.sim.clock import Call
+from stallprobes.engine.sim.host_thread import INVALID_VALUE, SUCCESS, HostThread, call
+
+
+@call("cupti:cuptiActivityRegisterCallbacks")
+def register_callbacks(host: HostThread) -> Call:
+    """(): registers the functions that hand over buffers, which does not attach CUPTI."""
+    yield from host.clock.wait(host.base_ns("cupti:cuptiActivityRegisterCallbacks"))
+    return SUCCESS
+
+
+@call("cupti:cuptiActivityEnable")
+def enable(host: HostThread, kind: int) -> Call:
+    """(kind of records). The first one attaches CUPTI to the process."""
+    if kind <= 0:
+        return INVALID_VALUE
+    first = not host.profiler.attached
+    yield from host.clock.wait(host.base_ns(f"{'attaching ' if first else ''}cupti:cuptiActivityEnable"))
+    host.profiler.kinds.add(kind)
+    host.profiler.update(attached=True)
+    return SUCCESS
+
+
+@call("cupti:cuptiActivityDisable")
+def disable(host: HostThread, kind: int) -> Call:
+    """(kind of records). CUPTI stays attached."""
+    yield from host.clock.wait(host.base_ns("cupti:cuptiActivityDisable"))
+    host.profiler.kinds.discard(kind)
+    host.profiler.update(host.profiler.attached)
+    return SUCCESS
+
+
+@call("cupti:cuptiActivityFlushAll")
+def flush(host: HostThread, _forced: int) -> Call:
+    """(flag): returns the buffers with records."""
+    yield from host.clock.wait(host.base_ns("cupti:cuptiActivityFlushAll"))
+    return SUCCESS
+
+
+@call("cupti:cuptiFinalize")
+def finalize(host: HostThread) -> Call:
+    """(): detaches CUPTI from the process."""
+    yield from host.clock.wait(host.base_ns("cupti:cuptiFinalize"))
+    host.profiler.kinds.clear()
+    host.profiler.update(attached=False)
+    return SUCCESS
+
+
+@call("native:discard_records")
+def discard_records(host: HostThread, _with_cupti: int) -> Call:
+    """(whether those that CUPTI holds too): frees buffers."""
+    yield from host.clock.wait(host.base_ns("native:store"))
+    return SUCCESS
