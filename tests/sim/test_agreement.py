@@ -30,7 +30,10 @@ RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 # One H200, and two of one host. Of two recordings of a variant the one of the quieter machine counts.
 FILES = ("h200.json", "h200x2.json")
 # Both recordings of a variant count: they are of one H200 and of another host with two.
-REPEATED = tuple(f"h200-{what}-{number}.json.gz" for what in ("threads", "processes") for number in (1, 2))
+REPEATED = (
+    *(f"h200-{what}-{number}.json.gz" for what in ("threads", "processes") for number in (1, 2)),
+    "h200-profiler-1.json.gz",
+)
 SECONDS = 1.5
 PHASES = ("call", "wait")
 pytestmark = pytest.mark.usefixtures("in_this_process")
@@ -226,7 +229,7 @@ def test_every_victim_is_in_the_same_state_and_every_verdict_of_the_same_kind(se
                 continue
             compared += mine["role"] == "victim"
             if mine["role"] == "victim":
-                assert (name, mine["state"]) in {(name, _state(one)) for one in seen}, where
+                assert (name, _state(mine)) in {(name, _state(one)) for one in seen}, where
             if mine["role"] != "host":
                 kinds = _kinds(here, name)
                 if any(_raw_kinds(one, name) & OF_THE_HOST for one in there):

@@ -10,6 +10,7 @@ import pytest
 from factories.simulated_machine import CALL, WAIT, SimulatedMachine, at_us, machine, p50_us, program_probe
 from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.catalog import Placement, entries
+from stallprobes.catalog.profiling import KINDS, SESSIONS
 from stallprobes.engine.backend import Options
 from stallprobes.engine.sim.profile import load
 from stallprobes.engine.timeline.status import TimelineProblem
@@ -23,8 +24,9 @@ NS = 800 * MS
 PATTERN = patterns()["profiler-on"]
 LOCKS = load().locks
 VICTIMS = ("launch", "launch-series", "d2d")
-ENABLE, FLUSH, FINALIZE = (
-    Channel(Phase.CALL, name) for name in ("cuptiActivityEnable", "cuptiActivityFlushAll", "cuptiFinalize")
+ENABLE, FLUSH, FINALIZE, REGISTER = (
+    Channel(Phase.CALL, name)
+    for name in ("cuptiActivityEnable", "cuptiActivityFlushAll", "cuptiFinalize", "cuptiActivityRegisterCallbacks")
 )
 
 
@@ -147,15 +149,39 @@ def test_a_run_with_the_timeline_measures_the_variants_without_a_profiler() -> N
         assert "uses CUPTI in the engine's process" in found.reason
 
 
-def test_no_victim_of_the_pattern_is_stalled_or_starved() -> None:
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_launches_stall_beside_short_profiles_alone(seed: int) -> None:
     with virtual_sessions():
-        done = measure.run(selection(["profiler-on"]), backend="sim", seconds=0.5)
+        done = measure.run(selection(["profiler-on"]), backend="sim", seconds=2, options=Options(seed=seed))
     for found in done.variants:
         assert found.status == "ok"
         states = {one.probe.name: one.state for one in found.probes if one.probe.role is not Role.AGGRESSOR}
-        assert not {"STALLED", "STARVED"} & set(states.values())
+        if found.variant == "sessions":
+            assert states["launch"] == "STALLED"
+        else:
+            assert not {"STALLED", "STARVED"} & set(states.values()), found.variant
         if found.variant in ("never", "ended", "detached"):
             assert set(states.values()) == {"quiet"}, found.variant
+
+
+def test_nothing_is_submitted_while_a_profiler_attaches_itself() -> None:
+    """The first call of CUPTI lasts milliseconds, and a launch meanwhile as long as what is left of it."""
+    seen = windows("detached")
+    attaching_us = seen["profiler-detached"].channels[REGISTER].max_ns / 1000
+    assert 5_000 < attaching_us < 20_000
+    for victim in VICTIMS:
+        longest_us = seen[victim].channels[CALL].max_ns / 1000
+        assert 0.5 * attaching_us < longest_us < attaching_us + 500, victim
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_the_first_call_of_each_thread_in_a_profile_takes_longer(victim: str) -> None:
+    seen = windows("sessions")
+    calls = seen[victim].channels[CALL]
+    slow = calls.share_above(round(900 * LOCKS.profiled_first_us)) * calls.count
+    # The calls of the first iteration are not counted.
+    profiles = seen["profiler-sessions"].channels[ENABLE].count / len(KINDS)
+    assert 0.9 * profiles <= slow <= profiles + SESSIONS + 2
 
 
 def test_the_timeline_of_a_session_with_a_profiler_is_taken() -> None:

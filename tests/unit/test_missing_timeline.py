@@ -13,7 +13,7 @@ from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.engine.timeline import library
-from stallprobes.engine.timeline.collector import CuptiCalls
+from stallprobes.engine.timeline.interfaces import CuptiCalls
 from stallprobes.engine.timeline.library import LibraryFile, matching, refusal
 from stallprobes.engine.timeline.status import OFF, UNAVAILABLE, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallprobes.errors import EXIT_ENGINE, NoTimeline

@@ -39,6 +39,7 @@ HIDDEN_SHARE = 0.7
 
 DRIFT_CAUSE = "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors."
 UNSTEADY_CAUSE = "The baseline of this machine varies by as much between windows, with no aggressor running."
+SHORT_CAUSE = "So short a measurement cannot tell this from the variation of this machine between windows."
 DRIFT_REMEDY = "Measure again, for longer."
 
 # The 90th percentile of the normal distribution.
@@ -141,10 +142,21 @@ def _channel(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdic
     early = _compared(replace(one, baselines=one.baselines[:1], variation=None), channel, by_role)
     if early is None or early.kind is VerdictKind.HOST:
         return early
-    late = _compared(replace(one, baselines=one.baselines[1:], variation=None), channel, by_role)
-    if late is not None:
-        return replace(early, kind=VerdictKind.UNSTEADY, cause=UNSTEADY_CAUSE, remedy=DRIFT_REMEDY)
-    return replace(early, kind=VerdictKind.DRIFT, cause=DRIFT_CAUSE, remedy=DRIFT_REMEDY)
+    after = replace(one, baselines=one.baselines[1:], variation=None)
+    if _compared(after, channel, by_role) is None and _as_slow(after, channel, early):
+        return replace(early, kind=VerdictKind.DRIFT, cause=DRIFT_CAUSE, remedy=DRIFT_REMEDY)
+    known = None if one.variation is None else one.variation.range_ns(channel, early.quantile)
+    varies = known is not None and early.now_ns is not None and known[1] >= early.now_ns
+    cause = UNSTEADY_CAUSE if varies else SHORT_CAUSE
+    return replace(early, kind=VerdictKind.UNSTEADY, cause=cause, remedy=DRIFT_REMEDY)
+
+
+def _as_slow(after: Evidence, channel: Channel, early: Verdict) -> bool:
+    """Whether the baseline after the aggressors is nearer to the time with them than to the baseline before them."""
+    after_ns = after.baseline_ns(channel, early.quantile)
+    if after_ns is None or early.now_ns is None or early.baseline_ns is None:
+        return True
+    return after_ns**2 >= max(early.baseline_ns, 1.0) * early.now_ns
 
 
 def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdict | None:

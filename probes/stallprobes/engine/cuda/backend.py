@@ -14,7 +14,8 @@ from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
 from stallprobes.engine.host_resolver import error_text
 from stallprobes.engine.op_table import compile_program
 from stallprobes.engine.profilers import CUPTI, check_profilers, timeline_refusal
-from stallprobes.engine.timeline.collector import Collector, StreamUse
+from stallprobes.engine.timeline.collector import Collector
+from stallprobes.engine.timeline.interfaces import StreamUse
 from stallprobes.engine.timeline.library import load as load_cupti
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.engine.timeline.work import submissions

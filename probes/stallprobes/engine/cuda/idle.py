@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from stallprobes.engine.cuda.api import CudaError
 from stallprobes.engine.cuda.resolver import SessionResources, c_function
-from stallprobes.engine.timeline.collector import StreamUse
+from stallprobes.engine.timeline.interfaces import StreamUse
 
 _NOT_READY = 600
 _STEP_S = 0.0005

@@ -17,7 +17,7 @@ from stallprobes.engine.sim.engines import (
     UncontendedEngine,
 )
 from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopies
-from stallprobes.engine.sim.locks import BargingLock, FairLock, WakeupLatency
+from stallprobes.engine.sim.locks import BargingLock, FairLock, Lock, WakeupLatency
 from stallprobes.engine.sim.parameters import LockParameters
 from stallprobes.engine.sim.profile import Profile
 from stallprobes.engine.sim.sampling import LatencyDistribution
@@ -464,15 +464,18 @@ class StagedTransferOrder:
 
 @dataclass
 class ProcessProfiler:
-    """CUPTI in a process: attached by the first kind of records that is enabled, until ``cuptiFinalize``.
+    """CUPTI in a process: attached by the first of its calls, until ``cuptiFinalize``.
 
-    ``added_ns`` is what each call that submits work takes longer now.
+    ``locks`` are the locks for submissions of the process's contexts. ``added_ns`` is what each call that submits work
+    takes longer now. ``profiles`` counts how often kinds were enabled when none was.
     """
 
     parameters: LockParameters
     attached: bool = False
     kinds: set[int] = field(default_factory=set)
+    locks: list[Lock] = field(default_factory=list)
     added_ns: int = 0
+    profiles: int = 0
 
     def update(self, attached: bool) -> None:
         """Set ``attached`` and ``added_ns``, after a call of CUPTI."""

@@ -54,6 +54,8 @@ class HostThread:
         self._numbers = self.random.numbers
         self._awake = False
         self.profiler = profiler
+        # The last profile in which this thread has submitted work.
+        self._profiles = 0
 
     @property
     def context(self) -> GpuContext | None:
@@ -165,7 +167,7 @@ class HostThread:
 
         A profiler of the process makes it longer.
         """
-        ns += self.profiler.added_ns
+        ns += self.profiler.added_ns and self._profiled_ns()
         if stream.is_null:
             return self._submit_to_null(ns, stream)
         clock, lock = self.clock, stream.context.lock
@@ -174,6 +176,14 @@ class HostThread:
             clock.now = until
             return ()
         return self._submit_under(ns, stream.lock, lock)
+
+    def _profiled_ns(self) -> int:
+        """What a profiler of the process adds to a call, more to the thread's first one in a profile."""
+        profiler = self.profiler
+        if not profiler.kinds or profiler.profiles == self._profiles:
+            return profiler.added_ns
+        self._profiles = profiler.profiles
+        return profiler.added_ns + us(profiler.parameters.profiled_first_us)
 
     def _submit_under(self, ns: int, stream_lock: Lock, context_lock: Lock) -> Process:
         """The call prepares its command under the stream's lock, and submits it under the context's lock too."""
@@ -217,7 +227,7 @@ class HostThread:
         The lock of the memory management is released before the context's lock is acquired. A profiler of the process
         makes the call longer.
         """
-        ns += self.profiler.added_ns
+        ns += self.profiler.added_ns and self._profiled_ns()
         clock, lock, memory = self.clock, stream.context.lock, stream.context.locks.memory
         if stream.is_null:
             return self._copy_on_null(ns, stream)

@@ -247,4 +247,7 @@ class SimMachine:
         made = GpuContext(simulation.clock, name, simulation.gpus[context.device], simulation.wakeup, within)
         made.queue.traced = process is Process.ENGINE
         self._contexts[process, context] = made
+        locks = self._profilers[process].locks
+        if made.lock not in locks:
+            locks.append(made.lock)
         return made

@@ -122,6 +122,10 @@ class LockParameters:
     profiled_call_us: float = parameter(
         "additional time of a call that submits work while a profiler of its process records", default=0.0
     )
+    profiled_first_us: float = parameter(
+        "additional time of each thread's first such call in a profile",
+        default=0.0,
+    )
     attached_call_us: float = parameter("additional time while a profiler is attached and records nothing", default=0.0)
     callback_wake_us: float = parameter("additional time where that thread has slept", default=0.0)
     callback_wake_p99_us: float = parameter("99th percentile of that", default=0.0)

@@ -8,18 +8,23 @@ from stallprobes.engine.sim.host_thread import INVALID_VALUE, SUCCESS, HostThrea
 
 @call("cupti:cuptiActivityRegisterCallbacks")
 def register_callbacks(host: HostThread) -> Call:
-    """(): registers the functions that hand over buffers, which does not attach CUPTI."""
-    yield from host.clock.wait(host.base_ns("cupti:cuptiActivityRegisterCallbacks"))
+    """(): registers the functions that hand over buffers. The first call attaches CUPTI: meanwhile no call submits."""
+    name = "cupti:cuptiActivityRegisterCallbacks"
+    if host.profiler.attached:
+        yield from host.clock.wait(host.base_ns(name))
+    else:
+        yield from host.work_under(host.base_ns(f"attaching {name}"), *host.profiler.locks)
+        host.profiler.update(attached=True)
     return SUCCESS
 
 
 @call("cupti:cuptiActivityEnable")
 def enable(host: HostThread, kind: int) -> Call:
-    """(kind of records). The first one attaches CUPTI to the process."""
+    """(kind of records). The next call of each thread that submits work is longer."""
     if kind <= 0:
         return INVALID_VALUE
-    first = not host.profiler.attached
-    yield from host.clock.wait(host.base_ns(f"{'attaching ' if first else ''}cupti:cuptiActivityEnable"))
+    yield from host.clock.wait(host.base_ns("cupti:cuptiActivityEnable"))
+    host.profiler.profiles += not host.profiler.kinds
     host.profiler.kinds.add(kind)
     host.profiler.update(attached=True)
     return SUCCESS

@@ -5,10 +5,11 @@ A thread of its own makes all calls of CUPTI, because each of them may wait behi
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,13 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.hold import ProbeHold
 from stallprobes.engine.layout import TRACE_HEAD
 from stallprobes.engine.timeline import gpu_clock, tables
+from stallprobes.engine.timeline.interfaces import CuptiCalls, GpuClockReader, IdleWaiter, Loader, StreamUse
 from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal, without_context_switches
 from stallprobes.engine.timeline.records import RecordKind, kinds_of, offset_table
 from stallprobes.engine.timeline.ring import CALL_WORDS, EXHAUSTED, ON, RECORD_WORDS, STARTED_NS, STOPPED_NS
 from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallprobes.engine.timeline.work import depth, submissions
-from stallprobes.model import Channel, Context, Phase, Probe, Stream
+from stallprobes.model import Channel, Context, Phase, Probe
 
 # The kinds in the order in which they are switched on. Without the first ones there is no timeline.
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
@@ -41,59 +43,6 @@ _MOST_DRIVER_CALLS = 2_000
 SUBMITTING_CALLS = (
     307, 442, 277, 279, 281, 421, 422, 423, 319, 426, 514, 515, 776, 777, 796, 797, 276, 278, 280, 318, 249, 251,
 )  # fmt: skip
-
-
-class CuptiCalls(Protocol):
-    """The calls of CUPTI that the collector makes, as ``library.Cupti`` has them."""
-
-    path: str
-    version: int
-
-    def address(self, function: str) -> int: ...
-    def text(self, code: int) -> str: ...
-    def subscribe(self, callback: int) -> tuple[int, int]: ...
-    def unsubscribe(self, handle: int) -> int: ...
-    def detach(self, handle: int) -> int: ...
-    def set_timestamps(self, callback: int) -> int: ...
-    def set_system_thread_ids(self) -> int: ...
-    def set_buffers(self, requested: int, completed: int) -> int: ...
-    def enable(self, kind: int) -> int: ...
-    def leave_out_driver_call(self, number: int) -> int: ...
-    def disable(self, kind: int) -> int: ...
-    def flush(self, flag: int) -> int: ...
-    def context_number(self, context: int) -> int | None: ...
-    def stream_number(self, context: int, stream: int) -> int | None: ...
-
-
-class GpuClockReader(Protocol):
-    """Reads the GPU's clock in a context of the engine: its time minus CLOCK_MONOTONIC, in ns; None if that failed."""
-
-    def __call__(self, context: Context) -> int | None: ...
-
-
-class IdleWaiter(Protocol):
-    """Waits for the end of all work on the streams of the probes; False if that took longer than ``seconds``."""
-
-    def __call__(self, seconds: float) -> bool: ...
-
-
-class Loader(Protocol):
-    """Finds and loads CUPTI. Raises TimelineUnavailable."""
-
-    def __call__(self) -> CuptiCalls: ...
-
-
-@dataclass(frozen=True)
-class StreamUse:
-    """A stream on which a probe submits work.
-
-    ``context`` and ``handle`` are the stream's CUcontext and CUstream.
-    """
-
-    probe: str
-    stream: Stream
-    context: int
-    handle: int
 
 
 class Collector:
@@ -249,16 +198,13 @@ class Collector:
 
         cupti = self._cupti = self._cupti or self._load()
         native = callbacks()
-        self._unsubscribe()
-        code, self._subscriber = cupti.subscribe(native["detach"])
-        _check(cupti, "cuptiSubscribe", code)
-        _check(cupti, "cuptiActivityRegisterTimestampCallback", cupti.set_timestamps(native["timestamp"]))
-        cupti.set_system_thread_ids()
-        _check(cupti, "cuptiActivityRegisterCallbacks", cupti.set_buffers(native["requested"], native["completed"]))
+        with self._held():
+            self._attach(cupti, native)
         numbers = self._numbers(cupti)
         contexts = self._with_clocks(cupti, numbers)
         shared = {key for key in numbers.values() if sum(other == key for other in numbers.values()) > 1}
-        self._enable(cupti, bool(shared), with_switches=len(self._clocks) > 0)
+        with self._held():
+            self._enable(cupti, bool(shared), with_switches=len(self._clocks) > 0)
         tracks, ops = self._tracks(numbers, shared)
         pool = process_pool()
         control = self._control
@@ -292,6 +238,28 @@ class Collector:
             self._board.timeline.words,
             self._board.timeline.records,
         )
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold the probes meanwhile, unless a call lasts.
+
+        To attach CUPTI delays each call by 5 to 11 ms, to enable its kinds by 0.3 ms (H200).
+        """
+        held = not self._hold.has_call_longer_than(_REST_S) and self._hold.begin(_REST_S)
+        try:
+            yield
+        finally:
+            if held:
+                self._hold.end()
+
+    def _attach(self, cupti: CuptiCalls, native: Mapping[str, int]) -> None:
+        """Become the subscriber, and register clock and buffers. Raises TimelineUnavailable."""
+        self._unsubscribe()
+        code, self._subscriber = cupti.subscribe(native["detach"])
+        _check(cupti, "cuptiSubscribe", code)
+        _check(cupti, "cuptiActivityRegisterTimestampCallback", cupti.set_timestamps(native["timestamp"]))
+        cupti.set_system_thread_ids()
+        _check(cupti, "cuptiActivityRegisterCallbacks", cupti.set_buffers(native["requested"], native["completed"]))
 
     def _with_clocks(self, cupti: CuptiCalls, numbers: Mapping[StreamUse, tuple[int, int]]) -> NDArray[np.int64]:
         """Read the clock of each GPU; returns the table of contexts. Without a clock there are no switches."""

@@ -17,8 +17,9 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.layout import HOLD, INFLIGHT_OP, INFLIGHT_SINCE_NS, STATE, TRACE_HEAD, BoardLayout, ProbeState
 from stallprobes.engine.timeline import ring
 from stallprobes.engine.timeline.buffers import FREE, HEADER, SLOT, callbacks, process_pool
-from stallprobes.engine.timeline.collector import SUBMITTING_CALLS, Collector, StreamUse
+from stallprobes.engine.timeline.collector import SUBMITTING_CALLS, Collector
 from stallprobes.engine.timeline.gpu_clock import SAMPLES, SWITCH_TO_WORK_NS
+from stallprobes.engine.timeline.interfaces import StreamUse
 from stallprobes.engine.timeline.reader import read_rows, snapshot_of
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
@@ -535,6 +536,25 @@ def test_cupti_stays_attached_while_work_lasts_and_is_detached_afterwards(rig: C
     one.idle = True
     wait_until(lambda: one.cupti.detached == 1, "the detaching")
     wait_until(lambda: not one.board.header[HOLD], "the end of the hold")
+
+
+def test_the_probes_are_held_while_cupti_is_attached_and_kinds_are_enabled(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    held: list[tuple[str, bool]] = []
+    subscribe, enable = one.cupti.subscribe, one.cupti.enable
+
+    def subscribing(callback: int) -> tuple[int, int]:
+        held.append(("subscribe", bool(one.board.header[HOLD])))
+        return subscribe(callback)
+
+    def enabling(kind: int) -> int:
+        held.append(("enable", bool(one.board.header[HOLD])))
+        return enable(kind)
+
+    one.cupti.subscribe, one.cupti.enable = subscribing, enabling  # type: ignore[method-assign]
+    one.on()
+    assert set(held) == {("subscribe", True), ("enable", True)}
+    assert not one.board.header[HOLD]
 
 
 def test_nothing_is_held_while_a_call_lasts(rig: Callable[..., Rig]) -> None:
