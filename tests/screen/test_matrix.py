@@ -166,9 +166,15 @@ async def strips(
     given: MatrixState, size: tuple[int, int], *keys: str, settings: Settings | None = None
 ) -> list[Strip]:
     async with looking(given, size, settings) as pilot:
-        await pilot.press(*keys)
-        over = bool(keys) and keys[-1] in OPENING
-        await until(pilot, lambda: pilot.app.screen is not screen(pilot) if over else not screen(pilot).has_changed)
+        for key in keys:
+            await pilot.press(key)
+            if key in OPENING:
+                await until(pilot, lambda: pilot.app.screen is not screen(pilot))
+            else:
+                # What it changes is drawn before another key opens something over it.
+                await until(pilot, lambda: not screen(pilot).has_changed)
+        if not keys:
+            await until(pilot, lambda: not screen(pilot).has_changed)
         return await settled(pilot)
 
 

@@ -38,7 +38,7 @@ class ProbeHold:
         return True
 
     def end(self) -> None:
-        """Let the loops go on."""
+        """Let the loops continue."""
         self._header[HOLD] = 0
 
     def has_call_longer_than(self, seconds: float) -> bool:
