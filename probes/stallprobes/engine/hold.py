@@ -14,7 +14,7 @@ _WITHOUT_CALLS = (ProbeState.ENDED, ProbeState.ERROR)
 
 
 class ProbeHold:
-    """Holds the loops of the probes ``names``. Only one thread may use it.
+    """Holds the loops of the probes ``names``. Only one thread may use it, but for ``end_if_longer_than``.
 
     A loop begins its schedule anew after a hold, so no call counts as late because of it.
     """
@@ -24,12 +24,14 @@ class ProbeHold:
         self._words = [board[name].words for name in names]
         self._clock_ns = clock_ns
         self._number = 0
+        self._begun_ns = 0
 
     def begin(self, seconds: float) -> bool:
         """Hold the loops; False, and without a hold, if one has not come to rest within ``seconds``."""
         self._number += 1
+        self._begun_ns = self._clock_ns()
         self._header[HOLD] = self._number
-        until = self._clock_ns() + round(seconds * 1e9)
+        until = self._begun_ns + round(seconds * 1e9)
         while not all(words[HELD] == self._number or words[STATE] in _WITHOUT_CALLS for words in self._words):
             if self._clock_ns() > until:
                 self.end()
@@ -40,6 +42,11 @@ class ProbeHold:
     def end(self) -> None:
         """Let the loops continue."""
         self._header[HOLD] = 0
+
+    def end_if_longer_than(self, seconds: float) -> None:
+        """Let the loops continue if they have been held for more than ``seconds``."""
+        if self._header[HOLD] and self._clock_ns() - self._begun_ns > round(seconds * 1e9):
+            self.end()
 
     def has_call_longer_than(self, seconds: float) -> bool:
         """Whether a call is in flight that began more than ``seconds`` ago."""

@@ -76,3 +76,17 @@ def test_it_knows_of_a_call_that_lasts(board: Board) -> None:
     assert hold.has_call_longer_than(0.25)
     words[layout.INFLIGHT_SINCE_NS] = 800 * MS
     assert not hold.has_call_longer_than(0.25)
+
+
+def test_a_hold_that_lasts_too_long_is_ended(board: Board) -> None:
+    now = [0]
+    for name in NAMES:
+        board[name].words[layout.STATE] = ProbeState.ENDED
+    hold = ProbeHold(board, NAMES, clock_ns=lambda: now[0])
+    assert hold.begin(1)
+    now[0] = 4_000 * MS
+    hold.end_if_longer_than(5)
+    assert board.header[layout.HOLD]
+    now[0] = 6_000 * MS
+    hold.end_if_longer_than(5)
+    assert not board.header[layout.HOLD]

@@ -59,6 +59,8 @@ class CudaBackend:
 
     def poll(self) -> list[ProbeFailure]:
         """Copy proof words to the board; returns the probes that failed since the last call."""
+        if self._collector is not None:
+            self._collector.limit_hold()
         return self._workers.poll(self._explain)
 
     def advance(self, ns: int) -> None:

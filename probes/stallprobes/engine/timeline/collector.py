@@ -30,9 +30,11 @@ from stallprobes.model import Channel, Context, Phase, Probe
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# A call or work that lasts longer than the first keeps CUPTI attached; it is detached later, tried in these intervals.
+# A call or work that lasts longer than this keeps CUPTI attached. It is detached later: each try can hold the probes
+# for as long, so the time between two doubles.
 _REST_S = 0.25
-_DETACH_AGAIN_S = 1.0
+_DETACH_AGAIN_S, _DETACH_AGAIN_MOST_S = 1.0, 60.0
+_LONGEST_HOLD_S = 5.0
 _NOT_CALLED = -1
 
 # More than any driver numbers its functions: CUDA 13.0 has 845.
@@ -84,6 +86,7 @@ class Collector:
         self._cupti: CuptiCalls | None = None
         # The subscription; 0 once CUPTI is detached from the process.
         self._subscriber = 0
+        self._again_s = _DETACH_AGAIN_S
         self._enabled: list[int] = []
 
     @staticmethod
@@ -123,6 +126,10 @@ class Collector:
         """Wait until the last switch has taken effect or failed; False after ``seconds``."""
         return self._thread is None or self._settled.wait(seconds)
 
+    def limit_hold(self) -> None:
+        """End a hold that lasts much too long, because CUPTI does not return: probes must not rest for ever."""
+        self._hold.end_if_longer_than(_LONGEST_HOLD_S)
+
     def stop(self, seconds: float) -> bool:
         """Switch it off and end the thread; False if that took longer than ``seconds``."""
         if self._thread is None:
@@ -135,16 +142,19 @@ class Collector:
 
     def _work(self) -> None:
         while not self._ended:
-            # A call that lasted when the timeline was switched off may have returned meanwhile.
-            self._changed.wait(_DETACH_AGAIN_S if self._subscriber else None)
+            if not self._changed.wait(self._again_s if self._subscriber else None):
+                # A call that lasted when the timeline was switched off may have returned meanwhile.
+                self._again_s = min(2 * self._again_s, _DETACH_AGAIN_MOST_S)
+                if self._rest():
+                    self._detach()
+                    self._hold.end()
+                continue
             self._changed.clear()
             self._control[tables.STOP] = 0
             # Whoever switches it off clears the wish before setting STOP.
             if self._wanted:
+                self._again_s = _DETACH_AGAIN_S
                 self._run()
-            elif not self._ended and self._rest():
-                self._detach()
-                self._hold.end()
             if not self._wanted:
                 self._settled.set()
 
