@@ -11,6 +11,7 @@ Needs a GPU, gcc or cc, and the package nvidia-cuda-cupti. Parts, each with its 
   while on, and once it is off again at most 5 % and 0.2 us more than before it was on for the first time. The
   differences are those of neighbours, since medians at 1 kHz vary by a factor of two between seconds; a claim fails if
   the whole 95 % interval of the difference's median breaks it.
+  Beside that, what CUPTI's records of kernels alone add to a launch at 1 kHz in the C program, without a claim.
 - losses: six probes at 1 kHz for a minute: no record lost, at most 1 us of the collector for each record.
 
 Exits 1 if a claim does not hold.
@@ -148,6 +149,16 @@ def by_c(program: Path, library: Path, mode: str, seconds: float) -> tuple[float
     return float(np.median(rows[:, 2] - rows[:, 1])), float(np.median(rows[:, 3] - rows[:, 2]))
 
 
+def cost_in_c(program: Path, library: Path, rounds: int, seconds: float) -> MedianInterval:
+    """What records of kernels add to a launch at 1 kHz in the C program, in ns: windows of neighbours compared."""
+    command = [str(program), str(library), str(PTX), "launch", str(rounds), str(max(round(seconds * 1000), 1))]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"the C program failed: {done.stderr.decode(errors='replace').strip()}")
+    rows = np.frombuffer(done.stdout, dtype=np.int64).reshape(-1, 2)
+    return MedianInterval.of((rows[:, 1] - rows[:, 0]).tolist())
+
+
 def window(session: Session, name: str, seconds: float) -> Window:
     """The window of a probe over ``seconds``, after the warm-up."""
     session.run_for(WARM_UP_S)
@@ -254,7 +265,9 @@ def main(given: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
     include, library = cupti_files()
     with tempfile.TemporaryDirectory() as folder:
-        agreements = agreement(build(Path(folder), include), library, options.rounds, options.seconds)
+        program = build(Path(folder), include)
+        agreements = agreement(program, library, options.rounds, options.seconds)
+        in_c = cost_in_c(program, library, 4 * options.rounds, options.seconds / 2)
     print(f"{'copies':8} {'start in C':>12} {'engine':>10} {'gpu in C':>10} {'engine':>10}   ns, medians")
     for one in agreements:
         print(f"{one.mode:8} {one.start_c:12.0f} {one.start_engine:10.0f} {one.gpu_c:10.0f} {one.gpu_engine:10.0f}")
@@ -263,6 +276,7 @@ def main(given: Sequence[str] | None = None) -> int:
     for cost in found:
         print(f"{cost.rate:14} {cost.never:8.0f} {cost.on:8.0f} {cost.off_again:10.0f}", end="")
         print(f"   {signed(cost.more)}   {signed(cost.left)}")
+    print(f"1 kHz in C, with records of kernels alone: {signed(in_c)}")
     counts, failed = losses(options.minute)
     print("  ".join(f"{name} {value:.0f}" for name, value in counts.items()))
     failed += [text for one in agreements for text in one.failures()]
@@ -273,6 +287,7 @@ def main(given: Sequence[str] | None = None) -> int:
         document = {
             "agreement": [vars(one) for one in agreements],
             "cost": [asdict(one) for one in found],
+            "cost_in_c": asdict(in_c),
             "losses": counts,
             "failures": failed,
         }

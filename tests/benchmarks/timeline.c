@@ -5,8 +5,13 @@
  *
  * MODE: "alone": copies in a secondary context, nothing else. "same": the spin kernel of the package runs in the copies'
  * context, on 16 blocks. "other": it runs in the primary context, the copies in a secondary one. Writes TURNS x 4 int64
- * of nanoseconds of CLOCK_MONOTONIC to stdout: began, returned, start, end; start and end are 0 without a record. It
- * needs NVIDIA's header cupti_activity.h (package nvidia-cuda-cupti) and no toolkit:
+ * of nanoseconds of CLOCK_MONOTONIC to stdout: began, returned, start, end; start and end are 0 without a record.
+ *
+ * "launch": launches of the empty kernel at 1 kHz in the primary context, without CUPTI's records of kernels and with
+ * them in turn, TURNS windows of each, of WARM_UP_TURNS launches. Writes TURNS x 2 int64 of nanoseconds: the medians of
+ * the call, without and with. The thread sleeps until 150 us before each launch, as the engine's probes do.
+ *
+ * It needs NVIDIA's header cupti_activity.h (package nvidia-cuda-cupti) and no toolkit:
  *
  * cc -O2 -pthread -D COPY=CUpti_ActivityMemcpy7 -I tests/data/cupti -isystem INCLUDE -o timeline timeline.c -ldl
  */
@@ -28,6 +33,7 @@
 #define STREAM_NON_BLOCKING 1
 #define CLOCK_RATE 13
 #define SPIN_MS 50
+#define LEAD 150000LL
 
 typedef int (*call_t)();
 
@@ -99,6 +105,53 @@ static void *spin(void *unused) {
     return NULL;
 }
 
+static int by_size(const void *one, const void *other) {
+    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
+    return (a > b) - (a < b);
+}
+
+/* The median of ``count`` calls at 1 kHz. */
+static int64_t launches(void *empty, void *stream, long count) {
+    call_t launch = (call_t)symbol(cuda, "cuLaunchKernel"), wait = (call_t)symbol(cuda, "cuStreamSynchronize");
+    int64_t *took = calloc(count, sizeof *took), due = now() + PERIOD;
+    for (long turn = 0; turn < count; turn++, due += PERIOD) {
+        int64_t wake = due - LEAD;
+        struct timespec t = {wake / SECOND, wake % SECOND};
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+        while (now() < due) {
+        }
+        int64_t began = now();
+        int status = launch(empty, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+        took[turn] = now() - began;
+        check(status, "cuLaunchKernel");
+        check(wait(stream), "cuStreamSynchronize");
+    }
+    qsort(took, count, sizeof *took, by_size);
+    int64_t median = took[count / 2];
+    free(took);
+    return median;
+}
+
+static int cost(void *primary, const char *ptx, long windows, long count) {
+    void *module, *empty, *stream;
+    CUDA(cuCtxSetCurrent, primary);
+    CUDA(cuModuleLoadData, &module, ptx);
+    CUDA(cuModuleGetFunction, &empty, module, "empty");
+    CUDA(cuStreamCreate, &stream, STREAM_NON_BLOCKING);
+    CUPTI(cuptiActivityRegisterTimestampCallback, timestamp);
+    CUPTI(cuptiActivityRegisterCallbacks, requested, completed);
+    prctl(PR_SET_TIMERSLACK, 1);
+    for (long window = 0; window < windows; window++) {
+        int64_t row[2] = {launches(empty, stream, count), 0};
+        CUPTI(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+        row[1] = launches(empty, stream, count);
+        CUPTI(cuptiActivityDisable, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+        CUPTI(cuptiActivityFlushAll, 1);
+        if (fwrite(row, sizeof *row, 2, stdout) != 2) return 1;
+    }
+    return 0;
+}
+
 static char *contents(const char *path) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
@@ -116,7 +169,7 @@ static char *contents(const char *path) {
 
 int main(int count, char **arguments) {
     if (count != 6) {
-        fprintf(stderr, "usage: timeline LIBCUPTI PTX alone|same|other TURNS WARM_UP_TURNS\n");
+        fprintf(stderr, "usage: timeline LIBCUPTI PTX alone|same|other|launch TURNS WARM_UP_TURNS\n");
         return 2;
     }
     long turns = atol(arguments[4]), warm = atol(arguments[5]);
@@ -138,6 +191,7 @@ int main(int count, char **arguments) {
     CUDA(cuDevicePrimaryCtxRetain, &primary, device);
     CUDA(cuCtxCreate_v2, &secondary, 0, device);
     CUDA(cuDeviceGetAttribute, &khz, CLOCK_RATE, device);
+    if (strcmp(mode, "launch") == 0) return cost(primary, contents(arguments[2]), turns, warm);
     int with_kernel = strcmp(mode, "alone") != 0;
     kernel_context = strcmp(mode, "same") == 0 ? secondary : primary;
     cycles = (uint64_t)khz * SPIN_MS;

@@ -127,7 +127,7 @@ class Collector:
         return self._thread is None or self._settled.wait(seconds)
 
     def limit_hold(self) -> None:
-        """End a hold that lasts much too long, because CUPTI does not return: probes must not rest for ever."""
+        """End a hold that lasts much too long, because CUPTI does not return: probes must not rest without end."""
         self._hold.end_if_longer_than(_LONGEST_HOLD_S)
 
     def stop(self, seconds: float) -> bool:
