@@ -168,10 +168,15 @@ def test_a_staged_copy_has_two_halves_as_a_recorded_one() -> None:
     first = [each for each in halves if each.device == 0]
     assert max(delays(first)) < MS
     assert max(delays([each for each in halves if each.device == 1])) > 80 * MS
-    # The phases of a call are those of its first half.
+    # The start of a call is that of its first half, and its time on the GPU that of both.
     calls = [each for each in seen.calls if each.probe == "peer-copy" and each.op == 0 and each.measured]
-    ended = {each.iteration for each in first}
-    assert samples(made, "peer-copy", Phase.GPU).count == len([each for each in calls if each.iteration in ended]) - 1
+    ended = {each.iteration for each in halves if each.device == 1}
+    on_gpu = samples(made, "peer-copy", Phase.GPU)
+    assert on_gpu.count == len([each for each in calls if each.iteration in ended]) - 1
+    took = {each.iteration: 0 for each in halves}
+    for each in halves:
+        took[each.iteration] += each.end_ns - each.start_ns
+    assert on_gpu.max_ns == max(took[each.iteration] for each in calls if each.iteration in ended)
     assert samples(made, "peer-copy", Phase.START).max_ns < MS
     assert samples(made, "peer-copy", Phase.WAIT).max_ns > 80 * MS
 

@@ -48,6 +48,9 @@ class WorkKind:
     target: int = 0
 
 
+# The halves of a staged copy to another GPU.
+_FIRST_HALF, _SECOND_HALF = "staged peer out", "staged peer in"
+
 # By ``Job.what``. Other jobs (events, host functions, the driver's own work) have no record.
 WORK_KINDS = {
     "kernel": WorkKind(RecordKind.KERNEL),
@@ -59,8 +62,8 @@ WORK_KINDS = {
     "staged d2h": WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _PAGEABLE),
     "staged h2d": WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _PAGEABLE, _DEVICE),
     "peer": WorkKind(RecordKind.PEER_COPY, CopyKind.PEER, _DEVICE, _DEVICE),
-    "staged peer out": WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _DEVICE),
-    "staged peer in": WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _DEVICE, _DEVICE),
+    _FIRST_HALF: WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _DEVICE),
+    _SECOND_HALF: WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _DEVICE, _DEVICE),
 }
 KINDS = (*sorted({int(kind.record) for kind in WORK_KINDS.values()}), int(RecordKind.CONTEXT_SWITCH))
 
@@ -70,7 +73,8 @@ class TracedCall:
     """A call while the timeline is on.
 
     ``returned_ns`` is None until it has returned, ``bits`` are those of the ring. ``counted``: the phases of its first
-    work are; later work of the call does not count.
+    work are; later work of the call does not count, but for the second half of a staged copy to another GPU, whose
+    first half took ``staged_ns``.
     """
 
     caller: TracedThread
@@ -80,6 +84,7 @@ class TracedCall:
     returned_ns: int | None = None
     bits: int = 0
     counted: bool = False
+    staged_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -147,16 +152,22 @@ class TracedThread:
     def count(self, work: Job, call: TracedCall) -> None:
         """Count the phases of a call whose work has ended."""
         assert call.returned_ns is not None
-        if not call.bits & MEASURED or call.counted:
+        second = call.staged_ns is not None and work.what == _SECOND_HALF
+        if not call.bits & MEASURED or (call.counted and not second):
             return
-        call.counted = True
         start, early, gpu = self.rows[call.op]
         add = self.writer.first if call.bits & FIRST else self.writer.count
-        delay = work.start - call.returned_ns
-        for row in start if delay >= 0 else early:
-            add(row, abs(delay))
+        if not call.counted:
+            call.counted = True
+            delay = work.start - call.returned_ns
+            for row in start if delay >= 0 else early:
+                add(row, abs(delay))
+            if work.what == _FIRST_HALF:
+                call.staged_ns = work.end - work.start
+                return
+        before_ns, call.staged_ns = call.staged_ns or 0, None
         for row in gpu:
-            add(row, work.end - work.start)
+            add(row, before_ns + work.end - work.start)
 
 
 @dataclass

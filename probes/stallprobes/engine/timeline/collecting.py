@@ -38,6 +38,7 @@ from stallprobes.engine.timeline.matching import (
     match,
     match_by_id,
     note_owner,
+    note_waiting,
 )
 from stallprobes.engine.timeline.records import ABSENT, FIELD_NUMBERS, KINDS, Field, RecordKind
 from stallprobes.engine.timeline.ring import (
@@ -216,14 +217,14 @@ def match_record(
         if belongs(tracks[number], row):
             found = match(row, tracks[number], ops[number], queues[number], ids, words)
             if found == MATCHED:
-                note_owner(row, ids, True)
+                note_owner(row, ids, tracks[number], number, queues[number])
                 return MATCHED
             if found == LATER:
                 answer = LATER
     if answer == LATER:
-        note_owner(row, ids, False)
+        note_waiting(row, ids)
         return LATER
-    return match_by_id(row, ids)
+    return match_by_id(row, tracks, ops, ids)
 
 
 @compiled(

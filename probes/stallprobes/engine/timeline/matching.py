@@ -8,7 +8,8 @@ thread, and so to the probe.
 
 The driver runs a part of some calls' work on a stream of its own, as the second half of a staged copy to another GPU.
 No track has that stream. All records of one call have its correlation id, so such a record belongs to the call of the
-earlier record with the same id.
+earlier record with the same id. The time on the GPU of a staged copy is that of both halves; what is between them is a
+delay. Their records are copies from device to host and from host to device, although both memories are GPUs'.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ from stallprobes.engine.timeline.ring import (
     END_NS,
     FIRST,
     ITERATION,
+    KIND,
     MEASURED,
+    MEMORY,
     OP,
     OP_MASK,
     PROBE,
     RETURNED_NS,
     START_NS,
     STREAM,
+    SUBKIND,
     UNANSWERED,
 )
 from stallprobes.engine.timeline.tables import (
@@ -75,6 +79,9 @@ from stallprobes.engine.timeline.tables import (
     ROW_EARLY,
     ROW_GPU,
     ROW_START,
+    STAGED_CALL,
+    STAGED_NS,
+    STAGED_TRACK,
     STATS,
     TRACK_CONTEXT,
     TRACK_DEPTH,
@@ -92,6 +99,10 @@ TOLERANCE_NS = 1_000
 MATCHED, NO_CALL, LATER = range(3)
 
 KERNEL = int(RecordKind.KERNEL)
+_COPY = int(RecordKind.COPY)
+_DEVICE_TO_HOST, _HOST_TO_DEVICE = 2, 1
+# Source and target are memory of GPUs.
+_BETWEEN_GPUS = 3 | 3 << 8
 
 
 @compiled("void(int64[::1], int64[:,::1], int64[:,::1], int64[::1])")
@@ -153,6 +164,18 @@ def count_gpu(row: Int64s, track: Int64s, ops: Int64s, call: int) -> None:
 
 
 @compiled()
+def is_half(row: Int64s, copy_kind: int) -> bool:
+    """Whether the record is the half with ``copy_kind`` of a staged copy to another GPU."""
+    return bool(row[KIND] == _COPY and row[SUBKIND] == copy_kind and row[MEMORY] == _BETWEEN_GPUS)
+
+
+@compiled()
+def is_first_half(row: Int64s) -> bool:
+    """Whether the record is the first half of a staged copy, whose second half has its id."""
+    return is_half(row, _DEVICE_TO_HOST) and row[CORRELATION] != 0
+
+
+@compiled()
 def take_call(row: Int64s, track: Int64s, ops: Int64s, queue: Int64s, number: int, timeline: Int64s) -> None:
     """Gives the record to the call ``number`` of the queue; the calls before it have no record."""
     timeline[UNANSWERED] += number - track[OLDEST]
@@ -173,7 +196,7 @@ def take_call(row: Int64s, track: Int64s, ops: Int64s, queue: Int64s, number: in
     track[GROUP_CORRELATION] = row[CORRELATION]
     track[GROUP_PLACE] = place
     track[HAS_GROUP] = 1
-    if track[LEFT] == 0:
+    if track[LEFT] == 0 and not is_first_half(row):
         count_gpu(row, track, ops, call)
 
 
@@ -238,25 +261,39 @@ def belongs(track: Int64s, row: Int64s) -> bool:
 
 
 @compiled()
-def note_owner(row: Int64s, ids: Int64s, known: bool) -> None:
-    """Notes the call of a record by its correlation id; ``known`` is False while the record waits for its call."""
+def note_owner(row: Int64s, ids: Int64s, track: Int64s, number: int, queue: Int64s) -> None:
+    """Notes the call of a record by its correlation id, and the ``number`` of its track for a second half."""
     correlation = row[CORRELATION]
     if correlation == 0:
         return
     place = correlation % IDS
     ids[place, OWNED_ID] = correlation
-    ids[place, OWNER_PROBE] = row[PROBE] if known else NO_PROBE
+    ids[place, OWNER_PROBE] = row[PROBE]
     ids[place, OWNER_OP] = row[OP]
     ids[place, OWNER_ITERATION] = row[ITERATION]
     ids[place, OWNER_BEGAN_NS] = row[BEGAN_NS]
     ids[place, OWNER_RETURNED_NS] = row[RETURNED_NS]
+    ids[place, STAGED_TRACK] = number + 1 if is_first_half(row) else 0
+    ids[place, STAGED_CALL] = queue[track[GROUP_PLACE], CALL_OP]
+    ids[place, STAGED_NS] = row[END_NS] - track[GROUP_START_NS]
 
 
 @compiled()
-def match_by_id(row: Int64s, ids: Int64s) -> int:
+def note_waiting(row: Int64s, ids: Int64s) -> None:
+    """Notes that the record with this correlation id waits for its call."""
+    correlation = row[CORRELATION]
+    if correlation != 0:
+        place = correlation % IDS
+        ids[place, OWNED_ID] = correlation
+        ids[place, OWNER_PROBE] = NO_PROBE
+
+
+@compiled()
+def match_by_id(row: Int64s, tracks: Int64s, ops: Int64s, ids: Int64s) -> int:
     """Finds the call of a record that no track has, from an earlier record with the same correlation id.
 
-    Counts no phase: those of the call are of its work on the track's stream. Returns as ``match``.
+    Counts the time on the GPU of a staged copy whose second half it is. Other phases of the call are of its work on the
+    track's stream. Returns as ``match``.
     """
     correlation = row[CORRELATION]
     place = correlation % IDS
@@ -271,4 +308,10 @@ def match_by_id(row: Int64s, ids: Int64s) -> int:
     row[ITERATION] = ids[place, OWNER_ITERATION]
     row[BEGAN_NS] = ids[place, OWNER_BEGAN_NS]
     row[RETURNED_NS] = ids[place, OWNER_RETURNED_NS]
+    if ids[place, STAGED_TRACK] != 0 and is_half(row, _HOST_TO_DEVICE):
+        number, call = ids[place, STAGED_TRACK] - 1, ids[place, STAGED_CALL]
+        op, value = call & OP_MASK, max(ids[place, STAGED_NS] + row[END_NS] - row[START_NS], 0)
+        count_phase(tracks[number], ops[number, op, ROW_GPU], value, call)
+        count_phase(tracks[number], ops[number, op, LABEL_GPU], value, call)
+        ids[place, STAGED_TRACK] = 0
     return MATCHED

@@ -21,13 +21,15 @@ OP_WORDS = 7
 
 # Driver calls by correlation id. Ids count up, so the oldest is replaced. From the record of the call: id, thread, and
 # start and end in ns. From the first record of its work: id, probe, op, iteration, and begin and return in ns; the
-# probe is NO_PROBE while that record waits for its call.
+# probe is NO_PROBE while that record waits for its call. Of a staged copy whose second half is to come: the number of
+# its track from 1, the bits of its call, and the length of the first half in ns.
 IDS = 1 << 16
 (
     ID, ID_THREAD, ID_START_NS, ID_END_NS,
     OWNED_ID, OWNER_PROBE, OWNER_OP, OWNER_ITERATION, OWNER_BEGAN_NS, OWNER_RETURNED_NS,
-) = range(10)  # fmt: skip
-ID_WORDS = 10
+    STAGED_TRACK, STAGED_CALL, STAGED_NS,
+) = range(13)  # fmt: skip
+ID_WORDS = 13
 NO_PROBE = -1
 
 # Words of the control block: addresses of CUPTI's functions, the pool's address, the period in ns, and scratch words

@@ -347,10 +347,35 @@ def test_the_second_half_of_a_staged_copy_belongs_to_its_call(rig: Callable[...,
     ]
     assert [(each.device, each.context, each.stream) for each in seen.intervals] == [(0, 1, 0), (1, 9, 17)]
     assert seen.losses.unmatched == seen.losses.unanswered == 0
-    # The phases of the call are those of its work on its own stream.
+    # The call's work starts on its own stream; what is between its halves is a delay.
     assert one.values("peer-copy", Phase.EARLY) == (1, 15_000)
     assert one.values("peer-copy", Phase.START) == (0, 0)
-    assert one.values("peer-copy", Phase.GPU) == (1, 21_000)
+    assert one.values("peer-copy", Phase.GPU) == (1, 42_000)
+
+
+def test_the_time_on_the_gpu_of_a_staged_copy_is_counted_once_and_with_its_second_half(
+    rig: Callable[..., Rig],
+) -> None:
+    one = rig(probe("peer-copy"))
+    one.on()
+    one.call("peer-copy", 1_000_000, 1_040_000)
+    one.call("peer-copy", 2_000_000, 2_040_000)
+    one.cupti.put(first_half(1_025_000, 519), first_half(2_025_000, 520))
+    one.rounds()
+    assert one.values("peer-copy", Phase.GPU) == (0, 0)
+    one.cupti.put(second_half(3_000_000, 520), second_half(3_100_000, 519), second_half(3_200_000, 519))
+    one.rounds()
+    assert one.values("peer-copy", Phase.GPU) == (2, 42_000)
+
+
+def test_a_copy_to_the_host_has_no_second_half(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("d2h-pinned"))
+    one.on()
+    one.call("d2h-pinned", 1_000_000, 1_040_000)
+    fields = {"context": PRIMARY_NUMBER, "stream": 0, "correlation": 7, "bytes": 4096, "source": 3, "target": 2}
+    one.cupti.put(record(RecordKind.COPY, start=1_050_000, end=1_060_000, subkind=2, **fields))
+    one.rounds()
+    assert one.values("d2h-pinned", Phase.GPU) == (1, 10_000)
 
 
 def test_a_second_half_belongs_to_its_own_call_whatever_was_called_since(rig: Callable[..., Rig]) -> None:
