@@ -33,7 +33,7 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.sources.replay import ReplaySource
 from stallscope.tui.timeline import trace_files
-from stallscope.tui.timeline.screen import TimelineScreen
+from stallscope.tui.timeline.screen import FROZEN_FRAMES_PER_S, TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState, limit_text
 from stallscope.tui.timeline.trace_plot import TracePlot
 from stallscope.tui.timeline.view_model import Selection
@@ -300,9 +300,11 @@ async def test_a_freeze_stands_still_and_home_returns_to_live(shared: SharedMoni
             before = screen.query_one(TracePlot).view
             await pilot.pause(0.3)
             assert screen.query_one(TracePlot).view == before
+            await until(pilot, lambda: screen.frame_rate == FROZEN_FRAMES_PER_S)
             await pilot.press("home")
             assert state_of(screen) is CaptureState.LIVE
             await until(pilot, lambda: "host calls" in shown(pilot))
+            assert screen.frame_rate == screen.settings.frames_per_second
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -134,6 +134,11 @@ class ActionScreen(Screen[bool]):
         self._changed = True
         self.set_frame_rate(self.settings.frames_per_second)
 
+    @property
+    def frame_rate(self) -> float:
+        """Frames a second."""
+        return self._frames_per_s
+
     def set_frame_rate(self, per_second: float) -> None:
         """Have ``per_second`` frames from now on; even one that draws nothing costs time."""
         if per_second != self._frames_per_s and self.frame_timer is not None:

@@ -31,6 +31,8 @@ READS_PER_S = 10.0
 # Drawing takes at most this share of the time on a slow machine. A single draw may take longer: after a zoom the cells
 # are computed from everything.
 _DRAW_SHARE = 0.1
+# Frames while the trace is frozen: the records are still read, a few times a second.
+FROZEN_FRAMES_PER_S = 4.0
 # Lines of the header and of the keys.
 _AROUND = 3
 
@@ -96,6 +98,7 @@ class TimelineScreen(ActionScreen):
             self._last_draw_s = took_s
             if self._is_moving:
                 self._next_draw_s = now_s + min(took_s, before_s) / _DRAW_SHARE
+        self.set_frame_rate(self.settings.frames_per_second if self._is_moving else FROZEN_FRAMES_PER_S)
 
     @property
     def _is_moving(self) -> bool:
