@@ -145,9 +145,9 @@ class Collector:
             if not self._changed.wait(self._again_s if self._subscriber else None):
                 # A call that lasted when the timeline was switched off may have returned meanwhile.
                 self._again_s = min(2 * self._again_s, _DETACH_AGAIN_MOST_S)
-                if self._rest():
-                    self._detach()
-                    self._hold.end()
+                with self._at_rest() as resting:
+                    if resting:
+                        self._detach()
                 continue
             self._changed.clear()
             self._control[tables.STOP] = 0
@@ -165,14 +165,12 @@ class Collector:
         try:
             arguments = self._open()
         except TimelineUnavailable as error:
-            self._close()
-            self._unsubscribe()
+            self._give_up()
             self._wanted = False
             self._status = error.status
             return
         except Exception as error:
-            self._close()
-            self._unsubscribe()
+            self._give_up()
             self._wanted = False
             found = f"switching it on failed ({type(error).__name__}: {error})"
             self._status = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
@@ -189,17 +187,15 @@ class Collector:
         # Calls are recorded no longer, so no call of the last round waits for its record.
         words[ON] = 0
         words[STOPPED_NS] = self._board.now()
-        # At the end of the process it would race with the driver's own end.
-        resting = not self._ended and self._rest()
-        self._close()
-        self._control[tables.PATIENCE] = 0
-        last: list[Any] = [*arguments, FLUSH_FORCED]
-        collecting.collect_once(*last)
-        if resting:
-            self._detach()
-            self._hold.end()
-        elif self._ended:
-            self._unsubscribe()
+        with self._at_rest() as resting:
+            self._close()
+            self._control[tables.PATIENCE] = 0
+            last: list[Any] = [*arguments, FLUSH_FORCED]
+            collecting.collect_once(*last)
+            if resting:
+                self._detach()
+            elif self._ended:
+                self._unsubscribe()
         self._status = replace(self._status, on=False)
 
     def _open(self) -> tuple[Any, ...]:
@@ -369,17 +365,33 @@ class Collector:
             self._cupti.disable(kind)
         self._enabled = []
 
-    def _rest(self) -> bool:
-        """Hold the probes until all their work has ended; False, and no hold, if a call or some work lasts.
+    def _give_up(self) -> None:
+        """Leave CUPTI as it was before it was to be switched on."""
+        self._close()
+        with self._at_rest() as resting:
+            if resting:
+                self._detach()
+            else:
+                self._unsubscribe()
 
-        To detach CUPTI beside a launch of a graph loses the context to CUDA_ERROR_LAUNCH_FAILED (H200, CUPTI 13.5).
+    @contextlib.contextmanager
+    def _at_rest(self) -> Iterator[bool]:
+        """Hold the probes while all their work has ended; False, and no hold, if a call or some work lasts.
+
+        To detach CUPTI beside a launch of a graph loses the context to CUDA_ERROR_LAUNCH_FAILED (H200, CUPTI 13.5). At
+        the end of the engine it is never at rest: detaching CUPTI would race with the driver's own end.
         """
-        if not self._subscriber or self._hold.has_call_longer_than(_REST_S) or not self._hold.begin(_REST_S):
-            return False
-        if self._wait_idle(_REST_S):
-            return True
-        self._hold.end()
-        return False
+        possible = self._subscriber != 0 and not self._ended and not self._hold.has_call_longer_than(_REST_S)
+        if not possible or not self._hold.begin(_REST_S):
+            yield False
+            return
+        try:
+            idle = self._wait_idle(_REST_S)
+            if not idle:
+                self._hold.end()
+            yield idle
+        finally:
+            self._hold.end()
 
     def _detach(self) -> None:
         """Detach CUPTI from the process, which must rest.

@@ -653,6 +653,9 @@ def test_a_refusal_is_a_state_with_a_sentence_and_leaves_nothing_on(
     assert status.do
     assert not one.cupti.enabled
     assert not one.cupti.subscribed
+    # What was attached is detached.
+    assert one.cupti.detached == ("subscribe" not in refused)
+    assert not one.board.header[HOLD]
     one.cupti.refused.clear()
     one.on()
     assert one.collector.status.on
