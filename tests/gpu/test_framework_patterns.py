@@ -1,4 +1,4 @@
-"""On a real GPU: the seven patterns that users of frameworks reported show what two H200 showed.
+"""On a real GPU: the seven patterns that users of frameworks reported show what two H200 showed (profilers: one).
 
 All times are compared with others of the same run. The figures are in tests/gpu/recorded, made on an idle GPU by
 
@@ -25,7 +25,6 @@ from factories.measured_patterns import (
     times_quiet,
     variant,
 )
-from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Channel, Kind, Phase, Role
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -178,9 +177,6 @@ def test_calls_take_as_long_as_without_a_profiler_once_it_is_detached(entry: str
 
 @pytest.mark.parametrize("name", PROFILED)
 def test_nothing_is_left_of_a_profiler_in_the_baseline_after_it(name: str) -> None:
-    """Half of the baseline is measured after it. The machine varies; a profile that records adds more than half."""
-    launches = of_entry(PROFILER, name, "launch-series")
-    assert launches.variation is not None
-    spread = launches.variation.range_ns(LAUNCHES, Quantile.P50)
-    assert spread is not None
-    assert spread[1] < 1.5 * spread[0]
+    """Half of the baseline is measured after it: a profile that still records adds a quarter. On an H200 3.1 to 3.5 us."""
+    before = quiet(of_entry(PROFILER, "never", "launch-series"), LAUNCHES)
+    assert quiet(of_entry(PROFILER, name, "launch-series"), LAUNCHES) < 1.2 * before

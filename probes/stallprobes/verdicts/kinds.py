@@ -17,7 +17,7 @@ class VerdictKind(StrEnum):
 
     ``GPU_TIME``: host time that is GPU time. ``OVERHEAD``: host time that no GPU work explains. ``DRIFT``: slower than
     the baseline, and as slow after the aggressors stopped. ``UNSTEADY``: the machine itself varies by as much, with no
-    aggressor running. ``HOST``: the machine itself was slower, without CUDA.
+    aggressor running, or the measurement is too short to tell. ``HOST``: the machine itself was slower, without CUDA.
     ``STARVED``: fewer than 3 calls returned in half a second. ``FAILED``: a call returned an error.
     """
 
