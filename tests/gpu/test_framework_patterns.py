@@ -177,6 +177,6 @@ def test_calls_take_as_long_as_without_a_profiler_once_it_is_detached(entry: str
 
 @pytest.mark.parametrize("name", PROFILED)
 def test_nothing_is_left_of_a_profiler_in_the_baseline_after_it(name: str) -> None:
-    """Half of the baseline is measured after it: a profile that still records adds a quarter. On an H200 3.1 to 3.5 us."""
+    """Half of the baseline is measured after it; on an H200 3.1 to 3.3 us. A profile that records adds a quarter."""
     before = quiet(of_entry(PROFILER, "never", "launch-series"), LAUNCHES)
     assert quiet(of_entry(PROFILER, name, "launch-series"), LAUNCHES) < 1.2 * before
