@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -16,10 +17,11 @@ from stallprobes.engine.session import Session
 from stallprobes.engine.timeline.library import without_context_switches
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem
-from stallprobes.errors import EngineFailed
+from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
-from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
+from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe, Role
+from stallprobes.patterns import patterns
 from stallprobes.traces.delay import DelayCause, delay_of
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.trace import WORK_PROBE, WORK_RETURNED, WORK_START, Trace
@@ -149,6 +151,30 @@ def test_nothing_is_lost_at_the_usual_rates(session: Session) -> None:
     assert rows.losses.exhausted == 0
     assert rows.cost.records > 1000
     assert RecordKind.KERNEL in (rows.status.kinds if rows.status else ())
+
+
+@pytest.mark.parametrize("name", ["staged", "direct", "host-relay-naive", "host-relay"])
+def test_copies_between_two_gpus_have_their_records(name: str) -> None:
+    """The second half of a staged copy and a copy from the host to another GPU are on streams of the driver's."""
+    variant = patterns()["peer-copy-behind-kernel"].variant(name)
+    [victim] = [one.name for one in variant.probes if one.role is Role.VICTIM]
+    with ExitStack() as stack:
+        try:
+            made = stack.enter_context(Session(variant.probes, "cuda", options=Options(timeline=True)))
+        except Unsupported as reason:
+            pytest.skip(str(reason))
+        found = windows(made, victim)[victim]
+        rows = made.timeline_rows()
+    if rows.status.problem in NOT_FOR_THIS_GPU:
+        pytest.skip(rows.status.sentence)
+    calls = histogram(found, Phase.CALL).count
+    assert calls > 100
+    # Those of the last calls come with the next flush.
+    assert abs(histogram(found, Phase.START).count + histogram(found, Phase.EARLY).count - calls) < 10
+    assert abs(histogram(found, Phase.GPU).count - calls) < 10
+    delay = histogram(found, Phase.START).percentile(50)
+    assert delay is None or delay < MS
+    assert rows.losses.unmatched == 0
 
 
 def test_a_hundred_switches_leave_the_engine_alive(session: Session) -> None:

@@ -224,7 +224,7 @@ def match_record(
     if answer == LATER:
         note_waiting(row, ids)
         return LATER
-    return match_by_id(row, tracks, ops, ids)
+    return match_by_id(row, count, tracks, ops, queues, ids, words)
 
 
 @compiled(

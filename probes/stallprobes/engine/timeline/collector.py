@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal, without_c
 from stallprobes.engine.timeline.records import RecordKind, kinds_of, offset_table
 from stallprobes.engine.timeline.ring import CALL_WORDS, EXHAUSTED, ON, RECORD_WORDS, STARTED_NS, STOPPED_NS
 from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
-from stallprobes.engine.timeline.work import depth, submissions
+from stallprobes.engine.timeline.work import crosses_gpus, depth, submissions
 from stallprobes.model import Channel, Context, Phase, Probe
 
 # The kinds in the order in which they are switched on. Without the first ones there is no timeline.
@@ -40,10 +41,11 @@ _NOT_CALLED = -1
 # More than any driver numbers its functions: CUDA 13.0 has 845.
 _MOST_DRIVER_CALLS = 2_000
 
-# CUpti_driver_api_trace_cbid of the calls that submit work: launches, copies, graphs, batches of copies, and the
-# copies and memsets without a stream.
+# CUpti_driver_api_trace_cbid of the calls that submit work: launches, copies, graphs, batches of copies, memsets, and
+# the copies and memsets without a stream.
 SUBMITTING_CALLS = (
-    307, 442, 277, 279, 281, 421, 422, 423, 319, 426, 514, 515, 776, 777, 796, 797, 276, 278, 280, 318, 249, 251,
+    307, 442, 277, 279, 281, 421, 422, 423, 319, 426, 514, 515, 776, 777, 796, 797, 216, 220, 428, 430,
+    276, 278, 280, 318, 249, 251,
 )  # fmt: skip
 
 
@@ -208,10 +210,12 @@ class Collector:
             self._attach(cupti, native)
         numbers = self._numbers(cupti)
         contexts = self._with_clocks(cupti, numbers)
-        shared = {key for key in numbers.values() if sum(other == key for other in numbers.values()) > 1}
+        by_id = self._found_by_id(numbers)
         with self._held():
-            self._enable(cupti, bool(shared), with_switches=len(self._clocks) > 0)
-        tracks, ops = self._tracks(numbers, shared)
+            self._enable(cupti, bool(by_id), with_switches=len(self._clocks) > 0)
+        if RecordKind.DRIVER_CALL not in self._enabled:
+            by_id = set()
+        tracks, ops = self._tracks(numbers, by_id)
         pool = process_pool()
         control = self._control
         control[tables.FLUSH] = cupti.address("cuptiActivityFlushAll")
@@ -249,7 +253,7 @@ class Collector:
     def _held(self) -> Iterator[None]:
         """Hold the probes meanwhile, unless a call lasts.
 
-        To attach CUPTI delays each call by 5 to 11 ms, to enable its kinds by 0.3 ms (H200).
+        To attach CUPTI delays each call by 5 to 15 ms, to enable its kinds by 0.3 ms (H200).
         """
         held = not self._hold.has_call_longer_than(_REST_S) and self._hold.begin(_REST_S)
         try:
@@ -326,9 +330,21 @@ class Collector:
                 found[use] = (context, stream)
         return found
 
+    def _found_by_id(self, numbers: Mapping[StreamUse, tuple[int, int]]) -> set[StreamUse]:
+        """The uses whose records lead to their calls by correlation ids only.
+
+        Several probes use their stream, or their work may be on a stream of the driver's: a copy from the host to
+        another GPU is on one of that GPU (H200). Without records of the calls CUPTI 13.5 moreover has no record of a
+        peer copy, or one with the id of the thread's call before it.
+        """
+        often = {key for key, count in Counter(numbers.values()).items() if count > 1}
+        crossing = {probe.name for probe in self._probes if crosses_gpus(probe.program)}
+        return {use for use, key in numbers.items() if key in often or use.probe in crossing}
+
     def _tracks(
-        self, numbers: dict[StreamUse, tuple[int, int]], shared: set[tuple[int, int]]
+        self, numbers: Mapping[StreamUse, tuple[int, int]], by_id: set[StreamUse]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tracks and their ops, for the compiled loop. Those of ``by_id`` have the number of their thread."""
         threads = self._threads()
         own = {probe.name: probe for probe in self._probes}
         most = max((len(probe.program.ops) for probe in self._probes), default=1)
@@ -340,7 +356,7 @@ class Collector:
             row[tables.TRACK_PROBE] = self._board.layout.names.index(use.probe)
             row[[tables.TRACK_CONTEXT, tables.TRACK_STREAM]] = context, stream
             row[tables.TRACK_DEPTH] = depth(probe.program, use.stream)
-            row[tables.TRACK_THREAD] = threads.get(use.probe, -1) if (context, stream) in shared else 0
+            row[tables.TRACK_THREAD] = threads.get(use.probe, -1) if use in by_id else 0
             row[tables.LOADED] = part.words[TRACE_HEAD]
             row[tables.AT_WORDS] = part.words.ctypes.data
             row[tables.AT_TRACE] = part.trace.ctypes.data

@@ -3,13 +3,14 @@
 A track is one probe's use of one stream. Work on a stream starts in the order of its calls, so on a stream that one
 probe uses alone the next record belongs to the next call, with two conditions: a call begins before its work starts,
 and the work has started before the call begins that comes ``depth`` later. The second one finds the place again after
-records were lost. On a stream that several probes use, the record's correlation id leads to the driver call and its
-thread, and so to the probe.
+records were lost. On a stream that several probes use, and for calls that use two GPUs, the record's correlation id
+leads to the driver call, its time and its thread, and so to the probe's call.
 
-The driver runs a part of some calls' work on a stream of its own, as the second half of a staged copy to another GPU.
-No track has that stream. All records of one call have its correlation id, so such a record belongs to the call of the
-earlier record with the same id. The time on the GPU of a staged copy is that of both halves; what is between them is a
-delay. Their records are copies from device to host and from host to device, although both memories are GPUs'.
+The driver runs some calls' work on a stream of its own, which no track has: a copy from the host to another GPU, and
+the second half of a staged copy to it. All records of one call have its correlation id, so such a record belongs to the
+call of the earlier record with the same id, or to the driver call with it. The time on the GPU of a staged copy is that
+of both halves; what is between them is a delay. Their records are copies from device to host and from host to device,
+although both memories are GPUs'.
 """
 
 from __future__ import annotations
@@ -211,6 +212,22 @@ def continues(row: Int64s, track: Int64s) -> bool:
     return bool(correlation == known)
 
 
+@compiled()
+def match_driver_call(
+    row: Int64s, track: Int64s, ops: Int64s, queue: Int64s, driver_call: Int64s, timeline: Int64s
+) -> int:
+    """Finds the call of the track during which ``driver_call``, a row of the ids, was made. Returns as ``match``."""
+    for number in range(track[OLDEST], track[NEWEST]):
+        at = number % QUEUE
+        if (
+            queue[at, CALL_BEGAN_NS] <= driver_call[ID_START_NS] + TOLERANCE_NS
+            and driver_call[ID_END_NS] <= queue[at, CALL_END_NS] + TOLERANCE_NS
+        ):
+            take_call(row, track, ops, queue, number, timeline)
+            return MATCHED
+    return LATER
+
+
 @compiled("int64(int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])")
 def match(row: Int64s, track: Int64s, ops: Int64s, queue: Int64s, ids: Int64s, timeline: Int64s) -> int:
     """Finds the call of a record of the track's stream, and counts its phases.
@@ -233,15 +250,7 @@ def match(row: Int64s, track: Int64s, ops: Int64s, queue: Int64s, ids: Int64s, t
             return LATER
         if ids[place, ID_THREAD] != track[TRACK_THREAD]:
             return NO_CALL
-        for number in range(track[OLDEST], track[NEWEST]):
-            at = number % QUEUE
-            if (
-                queue[at, CALL_BEGAN_NS] <= ids[place, ID_START_NS] + TOLERANCE_NS
-                and ids[place, ID_END_NS] <= queue[at, CALL_END_NS] + TOLERANCE_NS
-            ):
-                take_call(row, track, ops, queue, number, timeline)
-                return MATCHED
-        return LATER
+        return match_driver_call(row, track, ops, queue, ids[place], timeline)
     depth = track[TRACK_DEPTH]
     number = track[OLDEST]
     while number + depth < track[NEWEST] and queue[(number + depth) % QUEUE, CALL_BEGAN_NS] + TOLERANCE_NS <= start:
@@ -289,16 +298,46 @@ def note_waiting(row: Int64s, ids: Int64s) -> None:
 
 
 @compiled()
-def match_by_id(row: Int64s, tracks: Int64s, ops: Int64s, ids: Int64s) -> int:
-    """Finds the call of a record that no track has, from an earlier record with the same correlation id.
+def match_by_thread(
+    row: Int64s, count: int, tracks: Int64s, ops: Int64s, queues: Int64s, ids: Int64s, timeline: Int64s
+) -> int:
+    """Finds the call of the first record with its id, whose stream no track has, by the driver call's thread and time.
 
-    Counts the time on the GPU of a staged copy whose second half it is. Other phases of the call are of its work on the
-    track's stream. Returns as ``match``.
+    The second half of a staged copy is never the first record: it would start a call too late. Returns as ``match``.
+    """
+    if is_half(row, _HOST_TO_DEVICE):
+        return NO_CALL
+    place = row[CORRELATION] % IDS
+    known = ids[place, ID] == row[CORRELATION]
+    answer = NO_CALL
+    for number in range(count):
+        thread = tracks[number, TRACK_THREAD]
+        if thread == 0 or (known and ids[place, ID_THREAD] != thread):
+            continue
+        answer = LATER
+        if known:
+            track, queue = tracks[number], queues[number]
+            if match_driver_call(row, track, ops[number], queue, ids[place], timeline) == MATCHED:
+                note_owner(row, ids, track, number, queue)
+                return MATCHED
+    return answer
+
+
+@compiled()
+def match_by_id(
+    row: Int64s, count: int, tracks: Int64s, ops: Int64s, queues: Int64s, ids: Int64s, timeline: Int64s
+) -> int:
+    """Finds the call of a record whose stream no track has, by its correlation id.
+
+    After an earlier record of the call it counts the time on the GPU of a staged copy whose second half it is; the
+    call's other phases are of that earlier record. Returns as ``match``.
     """
     correlation = row[CORRELATION]
     place = correlation % IDS
-    if correlation == 0 or ids[place, OWNED_ID] != correlation:
+    if correlation == 0:
         return NO_CALL
+    if ids[place, OWNED_ID] != correlation:
+        return match_by_thread(row, count, tracks, ops, queues, ids, timeline)
     if ids[place, OWNER_PROBE] == NO_PROBE:
         return LATER
     if row[START_NS] + TOLERANCE_NS < ids[place, OWNER_BEGAN_NS]:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stallprobes.model import TIMELINE_PHASES, Channel, Graph, Op, Program, Source, Stream, StreamKind, null_stream
+from stallprobes.model import (
+    TIMELINE_PHASES,
+    Buffer,
+    BufferPart,
+    Channel,
+    Context,
+    Graph,
+    Op,
+    Program,
+    Source,
+    Stream,
+    StreamKind,
+    null_stream,
+)
 
 # The driver functions that put work with a record of its own on a stream.
 _KERNELS = frozenset({"cuLaunchKernel", "cuGraphLaunch"})
@@ -61,6 +74,22 @@ def depth(program: Program, stream: Stream) -> int:
     if program.guard is not None:
         return min(each * program.guard.ahead, UNBOUNDED)
     return UNBOUNDED
+
+
+def crosses_gpus(program: Program) -> bool:
+    """Whether a call that puts work on a stream uses two GPUs: then the driver may run it on a stream of its own."""
+    return any(op.fn in SUBMITTING and len(_devices(op)) > 1 for op in program.ops)
+
+
+def _devices(op: Op) -> set[int]:
+    found = set()
+    for arg in op.args:
+        owner = arg.buffer if isinstance(arg, BufferPart) else arg
+        if isinstance(owner, Buffer | Stream):
+            found.add(owner.context.device)
+        elif isinstance(owner, Context):
+            found.add(owner.device)
+    return found
 
 
 def timeline_channels(program: Program) -> tuple[Channel, ...]:

@@ -325,6 +325,18 @@ def test_work_of_an_unknown_stream_is_shown_without_a_call(rig: Callable[..., Ri
 # a stream of the driver's own in the context of the other GPU, with the same correlation id.
 
 
+def driver_call(number: int, began: int, returned: int, correlation: int, thread: int = 1000) -> bytes:
+    """The record of the call of the driver with the ``number`` of its function, within the probe's call."""
+    fields = {"start": began + 100, "end": returned - 100, "thread": thread, "correlation": correlation}
+    return record(RecordKind.DRIVER_CALL, subkind=number, **fields)
+
+
+def peer_copy(one: Rig, began: int, returned: int, correlation: int) -> None:
+    """A call of the probe ``peer-copy`` and its record."""
+    one.call("peer-copy", began, returned)
+    one.cupti.put(driver_call(319, began, returned, correlation))
+
+
 def first_half(start: int, correlation: int) -> bytes:
     fields = {"context": PRIMARY_NUMBER, "device": 0, "stream": 0, "correlation": correlation, "bytes": 1 << 20}
     return record(RecordKind.COPY, start=start, end=start + 21 * US, subkind=2, source=3, target=3, **fields)
@@ -338,7 +350,7 @@ def second_half(start: int, correlation: int) -> bytes:
 def test_the_second_half_of_a_staged_copy_belongs_to_its_call(rig: Callable[..., Rig]) -> None:
     one = rig(probe("peer-copy"))
     one.on()
-    one.call("peer-copy", 1_000_000, 1_040_000)
+    peer_copy(one, 1_000_000, 1_040_000, 519)
     one.cupti.put(first_half(1_025_000, 519), second_half(94_000_000, 519))
     seen = one.rounds()
     assert [(each.probe, each.op, each.iteration, each.delay_ns) for each in seen.intervals] == [
@@ -358,8 +370,8 @@ def test_the_time_on_the_gpu_of_a_staged_copy_is_counted_once_and_with_its_secon
 ) -> None:
     one = rig(probe("peer-copy"))
     one.on()
-    one.call("peer-copy", 1_000_000, 1_040_000)
-    one.call("peer-copy", 2_000_000, 2_040_000)
+    peer_copy(one, 1_000_000, 1_040_000, 519)
+    peer_copy(one, 2_000_000, 2_040_000, 520)
     one.cupti.put(first_half(1_025_000, 519), first_half(2_025_000, 520))
     one.rounds()
     assert one.values("peer-copy", Phase.GPU) == (0, 0)
@@ -383,7 +395,7 @@ def test_a_second_half_belongs_to_its_own_call_whatever_was_called_since(rig: Ca
     one.on()
     for number in range(4):
         began = 1_000_000 * (number + 1)
-        one.call("peer-copy", began, began + 40_000)
+        peer_copy(one, began, began + 40_000, 7 + number)
         one.cupti.put(first_half(began + 50_000, 7 + number))
     one.rounds()
     one.cupti.put(*(second_half(9_000_000 + 30_000 * number, 7 + number) for number in range(4)))
@@ -397,7 +409,7 @@ def test_a_second_half_waits_while_the_first_one_does(rig: Callable[..., Rig]) -
     one.on()
     one.cupti.put(first_half(1_025_000, 5), second_half(1_060_000, 5))
     assert not one.rounds().intervals
-    one.call("peer-copy", 1_000_000, 1_500_000)
+    peer_copy(one, 1_000_000, 1_500_000, 5)
     seen = one.rounds()
     assert [each.probe for each in seen.intervals] == ["peer-copy"] * 2
     assert seen.losses.unmatched == 0
@@ -411,7 +423,7 @@ def test_a_second_half_waits_while_the_first_one_does(rig: Callable[..., Rig]) -
 def test_work_of_another_call_is_not_linked(rig: Callable[..., Rig], start: int, correlation: int) -> None:
     one = rig(probe("peer-copy"))
     one.on()
-    one.call("peer-copy", 1_000_000, 1_040_000)
+    peer_copy(one, 1_000_000, 1_040_000, 5)
     one.cupti.put(first_half(1_050_000, 5), second_half(start, correlation))
     seen = one.rounds()
     assert {each.stream: each.probe for each in seen.intervals} == {0: "peer-copy", 17: None}
@@ -421,13 +433,57 @@ def test_work_of_another_call_is_not_linked(rig: Callable[..., Rig], start: int,
 def test_ids_of_before_a_switch_are_not_linked(rig: Callable[..., Rig]) -> None:
     one = rig(probe("peer-copy"))
     one.on()
-    one.call("peer-copy", 1_000_000, 1_040_000)
+    peer_copy(one, 1_000_000, 1_040_000, 5)
     one.cupti.put(first_half(1_050_000, 5))
     one.rounds()
     one.off()
     one.on()
     one.cupti.put(second_half(2_000_000, 5))
     assert [each.probe for each in one.rounds().intervals] == ["peer-copy", None]
+
+
+@pytest.mark.parametrize("entry", ["host-relay-naive", "peer-copy-direct"])
+def test_work_of_a_call_that_uses_two_gpus_is_found_on_a_stream_of_the_drivers(
+    rig: Callable[..., Rig], entry: str
+) -> None:
+    """As an H200 records the second copy of the relay: in the other GPU's context, and with its own id."""
+    one = rig(probe("launch"), probe(entry))
+    one.on()
+    last = len(submissions(one.probes[1].program)) - 1
+    for number in range(3):
+        began, correlation = 1_000_000 * (number + 1), 10 * number + 5
+        if last:
+            one.call(entry, began - 50_000, began - 30_000, op=0)
+            copied = driver_call(279, began - 50_000, began - 30_000, correlation - 1, 1001)
+            one.cupti.put(copied, copy(began - 20_000, began - 1_000, correlation - 1, stream=1))
+        one.call(entry, began, began + 20_000, op=last)
+        fields = {"context": 9, "device": 1, "stream": 19, "correlation": correlation}
+        start = began + 25_000
+        work = record(RecordKind.PEER_COPY, start=start, end=start + 21_000, subkind=10, source=2, target=3, **fields)
+        one.cupti.put(driver_call(277, began, began + 20_000, correlation, 1001), work)
+    seen = one.rounds()
+    found = [(each.probe, each.op, each.iteration, each.delay_ns) for each in seen.intervals if each.stream == 19]
+    assert found == [(entry, last, number * (1 + last) + last, 5_000) for number in range(3)]
+    assert seen.losses.unmatched == seen.losses.unanswered == 0
+    assert one.values(entry, Phase.START) == (3 * (1 + last), 10_000 if last else 5_000)
+
+
+def test_work_of_a_thread_without_a_track_waits_for_no_call(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("peer-copy"))
+    one.on()
+    one.cupti.put(driver_call(307, 900_000, 910_000, 3, thread=77), kernel(905_000, 907_000, stream=99, correlation=3))
+    seen = one.rounds()
+    assert [each.probe for each in seen.intervals] == [None]
+    assert seen.losses.unmatched == 1
+
+
+def test_without_records_of_calls_copies_to_another_gpu_are_matched_in_their_order(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("peer-copy"), cupti=FakeCupti(refused={RecordKind.DRIVER_CALL: 14}))
+    one.on()
+    assert RecordKind.DRIVER_CALL not in one.collector.status.kinds
+    one.call("peer-copy", 1_000_000, 1_040_000)
+    one.cupti.put(first_half(1_050_000, 5))
+    assert [each.probe for each in one.rounds().intervals] == ["peer-copy"]
 
 
 def test_context_switches_and_overheads_are_in_the_ring(rig: Callable[..., Rig]) -> None:
