@@ -27,7 +27,7 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 FOLDER = PROGRAMS / "remedies"
 # Far beyond what a program takes: it only ends one that hangs.
 LIMIT_S = 120
-# What a remedy must gain at least; the stalls are hundreds of times longer than the calls.
+# A remedy leaves at most the inverse of this of what the cause adds.
 LEAST_GAIN = 5
 
 # The package's files, one for each pattern.
@@ -54,15 +54,19 @@ class RemedyProgram:
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """What a program printed: latency of ``victim`` in us with the stall, and by the variant of each remedy."""
+    """What a program printed: latency of ``victim`` in us with the stall, and by the variant of each remedy.
+
+    ``without_us`` is the latency without the cause; 0 where the stall is hundreds of times longer.
+    """
 
     victim: str
     before_us: float
     after_us: Mapping[str, float]
+    without_us: float = 0.0
 
     def gone(self, variant: str) -> bool:
         """Whether the remedy ``variant`` ends the stall."""
-        return LEAST_GAIN * self.after_us[variant] <= self.before_us
+        return LEAST_GAIN * (self.after_us[variant] - self.without_us) <= self.before_us - self.without_us
 
 
 def programs() -> list[RemedyProgram]:
@@ -113,7 +117,7 @@ def measure(program: RemedyProgram, folder: Path) -> ProgramResult:
         raise AssertionError(f"{program.path.name} exited with {done.returncode}: {done.stderr.strip()}")
     try:
         result = json.loads(done.stdout)
-        return ProgramResult(result["victim"], result["before_us"], result["after_us"])
+        return ProgramResult(result["victim"], result["before_us"], result["after_us"], result.get("without_us", 0.0))
     except (ValueError, KeyError) as error:
         raise AssertionError(f"{program.path.name} printed no result: {done.stdout!r}") from error
 
@@ -136,6 +140,10 @@ def build(program: RemedyProgram, folder: Path) -> Path:
     built = folder / program.path.stem
     if not built.exists():
         command = [compiler, "-std=c++17", "-o", str(built), str(program.path), f"-L{folder}", "-lcuda"]
+        if "<cupti.h>" in program.path.read_text(encoding="utf-8"):
+            # Some toolkits have it in a folder of its own.
+            cupti = Path(compiler).resolve().parents[1] / "extras" / "CUPTI"
+            command += [f"-I{cupti}/include", f"-L{cupti}/lib64", "-Xlinker", f"-rpath={cupti}/lib64", "-lcupti"]
         subprocess.run(command, check=True)
     return built
 
@@ -189,7 +197,7 @@ def packaged(results: Mapping[Path, ProgramResult | None], machine: str = "") ->
             if program.path not in results or (result is not None and variant not in result.after_us):
                 effect = _kept_effect(program, variant, lines)
             elif result is not None and result.gone(variant):
-                times = (round(us * 1000) for us in (result.before_us, result.after_us[variant]))
+                times = (round(us * 1000) for us in (result.before_us, result.after_us[variant], result.without_us))
                 effect = MeasuredEffect(result.victim, machine, *times)
             found.setdefault(program.pattern, []).append(RemedyCode(variant, program.language, lines, effect))
     return {pattern: _HEAD + "".join(map(_table, _sorted(pattern, codes))) for pattern, codes in found.items()}
@@ -211,9 +219,10 @@ def _table(code: RemedyCode) -> str:
     rows = ["", "[[code]]", f'variant = "{code.variant}"', f'language = "{code.language}"']
     if code.effect is not None:
         effect = code.effect
+        without = f", without_us = {effect.without_ns / 1000}" if effect.without_ns else ""
         rows += [
             "effect = { "
             f"victim = {json.dumps(effect.victim)}, machine = {json.dumps(effect.machine)}, "
-            f"before_us = {effect.before_ns / 1000}, after_us = {effect.after_ns / 1000} }}"
+            f"before_us = {effect.before_ns / 1000}, after_us = {effect.after_ns / 1000}{without} }}"
         ]
     return "\n".join([*rows, "lines = '''", *code.lines, "'''"]) + "\n"

@@ -1,4 +1,4 @@
-"""On a real GPU: the seven patterns that users of frameworks reported show what two H200 showed (profilers: one).
+"""On a real GPU: the seven patterns that users of frameworks reported show what two H200 showed.
 
 All times are compared with others of the same run. The figures are in tests/gpu/recorded, made on an idle GPU by
 
@@ -147,7 +147,7 @@ def test_a_profiler_runs_and_no_call_fails_beside_it(name: str) -> None:
 
 
 def test_launches_stall_beside_short_profiles() -> None:
-    """On an H200 p99 21 -> 234 us; a copy 22 -> 317 us."""
+    """On two H200 p99 21 -> 234 and 23 -> 412 us; a copy 22 -> 317 and 28 -> 412 us."""
     name = "sessions"
     launch = of_entry(PROFILER, name, "launch")
     assert times_quiet(launch, CALL, 99) > 4
@@ -156,12 +156,12 @@ def test_launches_stall_beside_short_profiles() -> None:
 
 @pytest.mark.parametrize("entry", ["launch-series", "launch", "d2d"])
 def test_every_call_waits_while_a_profiler_attaches_itself(entry: str) -> None:
-    """On an H200 5 to 11 ms."""
+    """On two H200 8 to 15 ms."""
     assert of_entry(PROFILER, "detached", entry).window.channels[CALL].max_ns > 2 * MS
 
 
 def test_a_launch_takes_longer_while_a_profile_records() -> None:
-    """On an H200 p50 of launches in series 3.4 -> 5.3 us, after the profile 3.1 -> 3.8 us."""
+    """On two H200 p50 of launches in series 3.4 -> 5.3 and 3.6 -> 5.2 us."""
     launches = {name: now(of_entry(PROFILER, name, "launch-series"), LAUNCHES) for name in ("never", *PROFILED)}
     assert launches["tracing"] > 1.15 * launches["never"]
     assert launches["tracing"] > launches["ended"]

@@ -107,7 +107,7 @@ def test_a_wrong_region_is_an_error(source: str, words: str) -> None:
 
 def test_latencies_are_written_beside_the_lines_that_were_measured() -> None:
     program = next(one for one in programs() if (one.pattern, one.language) == (READBACK, CodeLanguage.PYTORCH))
-    result = ProgramResult('reading "it"', 5003.25, {"pinned": 12.5})
+    result = ProgramResult('reading "it"', 5003.25, {"pinned": 12.5}, 11.5)
     written = packaged({program.path: result}, "A GPU, driver 1.2")[READBACK]
     effects = {
         (one["language"], one["variant"]): one["effect"]
@@ -116,6 +116,7 @@ def test_latencies_are_written_beside_the_lines_that_were_measured() -> None:
     }
     assert effects[CodeLanguage.PYTORCH, "pinned"] == {
         "victim": 'reading "it"', "machine": "A GPU, driver 1.2", "before_us": 5003.25, "after_us": 12.5,
+        "without_us": 11.5,
     }  # fmt: skip
 
 
@@ -135,16 +136,24 @@ def test_lines_that_were_measured_and_help_no_more_lose_their_latency(
     assert with_effect == expected | {("cupy", variant) for variant in kept}
 
 
-@pytest.mark.parametrize(("after_us", "gone"), [(1000.0, True), (1000.1, False), (6000.0, False)])
-def test_a_stall_is_gone_when_a_fifth_of_it_is_left_at_most(after_us: float, gone: bool) -> None:
-    assert ProgramResult("the launch", 5000.0, {"pinned": after_us}).gone("pinned") is gone
+@pytest.mark.parametrize(
+    ("after_us", "without_us", "gone"),
+    [
+        (1000.0, 0.0, True), (1000.1, 0.0, False), (6000.0, 0.0, False),
+        (4200.0, 4000.0, True), (4200.1, 4000.0, False), (3900.0, 4000.0, True),
+    ],
+)  # fmt: skip
+def test_a_stall_is_gone_when_a_fifth_of_it_is_left_at_most(after_us: float, without_us: float, gone: bool) -> None:
+    assert ProgramResult("the launch", 5000.0, {"pinned": after_us}, without_us).gone("pinned") is gone
 
 
 def test_every_measured_remedy_ended_its_stall() -> None:
     for pattern, code in all_code():
         if code.effect is not None:
-            result = ProgramResult(code.effect.victim, code.effect.before_ns, {code.variant: code.effect.after_ns})
+            found = code.effect
+            result = ProgramResult(found.victim, found.before_ns, {code.variant: found.after_ns}, found.without_ns)
             assert result.gone(code.variant), (pattern, code.language, code.variant)
             sentence = remedy_text.effect(code)
-            assert code.effect.machine in sentence
-            assert duration_ns(code.effect.after_ns) in sentence
+            assert found.machine in sentence
+            assert duration_ns(found.after_ns) in sentence
+            assert (f"without the cause {duration_ns(found.without_ns)}" in sentence) is (found.without_ns > 0)

@@ -68,7 +68,8 @@ def effect(code: RemedyCode) -> str:
     if code.effect is None:
         return "Not measured yet."
     found = code.effect
+    without = f"; without the cause {duration_ns(found.without_ns)}" if found.without_ns else ""
     return (
         f"Measured on {found.machine}: {found.victim} took {duration_ns(found.before_ns)}, and with these lines "
-        f"{duration_ns(found.after_ns)}."
+        f"{duration_ns(found.after_ns)}{without}."
     )

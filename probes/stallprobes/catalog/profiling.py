@@ -74,8 +74,8 @@ def _program(*ops: Op) -> Callable[[Placement, int], Program]:
 _RECORDING = Cause(
     process=Relation.SAME,
     why="CUPTI intercepts the driver calls of its process. It attaches itself with the first call of its API, which "
-    "holds up all calls that submit work for 5 to 11 ms (H200). In many profiles one call of each thread takes 0.2 to "
-    "0.35 ms, and each call that is recorded 1 to 2 µs longer.",
+    "holds up all calls that submit work for 5 to 15 ms (H200). In many profiles the first call of a thread takes 0.2 "
+    "to 0.4 ms, in which CUPTI requests a buffer, and each call that is recorded 1 to 2 µs longer.",
     remedy="Make one longer profile in place of many short ones, and record only the kinds that are needed.",
 )
 _ATTACHED = Cause(
@@ -88,7 +88,7 @@ _ATTACHED = Cause(
 _DETACHING = Cause(
     process=Relation.SAME,
     why="CUPTI is attached for a short time, records, and is detached again. To attach it holds up all calls that "
-    "submit work for 5 to 11 ms (H200); those after it take as long as before.",
+    "submit work for 5 to 15 ms (H200); those after it take as long as before.",
     remedy="Profile rarely.",
 )
 

@@ -35,13 +35,15 @@ DEFAULT_LANGUAGE = CodeLanguage.CUDA
 class MeasuredEffect:
     """Latency of the victim in the program of the lines, in ns: with the stall and with the remedy.
 
-    ``victim`` is what was timed, ``machine`` is the GPU with its driver.
+    ``victim`` is what was timed, ``machine`` is the GPU with its driver. ``without_ns`` is the latency without the
+    cause, where the stall is not long enough to neglect it, else 0.
     """
 
     victim: str
     machine: str
     before_ns: int
     after_ns: int
+    without_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ def remedy_code(pattern: str) -> Mapping[CodeLanguage, tuple[RemedyCode, ...]]:
         lines = tuple(entry["lines"].splitlines())
         measured = None
         if effect is not None:
-            before, after = (round(effect[key] * 1000) for key in ("before_us", "after_us"))
-            measured = MeasuredEffect(effect["victim"], effect["machine"], before, after)
+            keys = ("before_us", "after_us", "without_us")
+            times_ns = (round(effect.get(key, 0) * 1000) for key in keys)
+            measured = MeasuredEffect(effect["victim"], effect["machine"], *times_ns)
         found[language].append(RemedyCode(entry["variant"], language, lines, measured))
     return MappingProxyType({language: tuple(codes) for language, codes in found.items() if codes})

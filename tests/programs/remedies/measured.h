@@ -80,15 +80,16 @@ template <typename Round> double median_us(Round round, int rounds = ROUNDS)
 
 using After = std::vector<std::pair<const char *, double>>;
 
-void report(const char *victim, double before_us, const After &after_us)
+// ``without_us`` is the latency without the cause, where the stall is not hundreds of times longer.
+void report(const char *victim, double before_us, const After &after_us, double without_us = 0)
 {
-    std::printf("{\"victim\": \"%s\", \"before_us\": %.1f, \"after_us\": {", victim, before_us);
+    std::printf("{\"victim\": \"%s\", \"before_us\": %.2f, \"after_us\": {", victim, before_us);
     const char *separator = "";
     for (const auto &[variant, took_us] : after_us) {
-        std::printf("%s\"%s\": %.1f", separator, variant, took_us);
+        std::printf("%s\"%s\": %.2f", separator, variant, took_us);
         separator = ", ";
     }
-    std::printf("}}\n");
+    std::printf("}, \"without_us\": %.2f}\n", without_us);
 }
 
 } // namespace

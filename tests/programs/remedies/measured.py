@@ -25,7 +25,11 @@ def require(condition: object, what: str) -> None:
         os._exit(1)
 
 
-def report(victim: str, before_us: float, after_us: Mapping[str, float]) -> None:
-    """Print the latency of ``victim`` with the stall, and with each remedy by the name of its variant."""
-    after = {variant: round(took_us, 1) for variant, took_us in after_us.items()}
-    sys.stdout.write(json.dumps({"victim": victim, "before_us": round(before_us, 1), "after_us": after}) + "\n")
+def report(victim: str, before_us: float, after_us: Mapping[str, float], without_us: float = 0.0) -> None:
+    """Print the latency of ``victim`` with the stall, and with each remedy by the name of its variant.
+
+    ``without_us`` is that without the cause, where the stall is not hundreds of times longer.
+    """
+    after = {variant: round(took_us, 2) for variant, took_us in after_us.items()}
+    found = {"victim": victim, "before_us": round(before_us, 2), "after_us": after, "without_us": round(without_us, 2)}
+    sys.stdout.write(json.dumps(found) + "\n")
