@@ -7,9 +7,10 @@
  * context, on 16 blocks. "other": it runs in the primary context, the copies in a secondary one. Writes TURNS x 4 int64
  * of nanoseconds of CLOCK_MONOTONIC to stdout: began, returned, start, end; start and end are 0 without a record.
  *
- * "launch": launches of the empty kernel at 1 kHz in the primary context, without CUPTI's records of kernels and with
- * them in turn, TURNS windows of each, of WARM_UP_TURNS launches. Writes TURNS x 2 int64 of nanoseconds: the medians of
- * the call, without and with. The thread sleeps until 150 us before each launch, as the engine's probes do.
+ * "launch": launches of the empty kernel at 1 kHz in the primary context, while CUPTI is detached and while it records
+ * kernels, in turn, TURNS windows of each, of WARM_UP_TURNS launches. Writes TURNS x 2 int64 of nanoseconds: the medians
+ * of the call, detached and recording. The thread sleeps until 150 us before each launch, as the engine's probes do.
+ * "launch-awake": the same by a thread that never sleeps.
  *
  * It needs NVIDIA's header cupti_activity.h (package nvidia-cuda-cupti) and no toolkit:
  *
@@ -17,6 +18,7 @@
  */
 #define _GNU_SOURCE
 #include <cupti_activity.h>
+#include <cupti_callbacks.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -34,6 +36,7 @@
 #define CLOCK_RATE 13
 #define SPIN_MS 50
 #define LEAD 150000LL
+#define WARM_UP 100
 
 typedef int (*call_t)();
 
@@ -110,14 +113,14 @@ static int by_size(const void *one, const void *other) {
     return (a > b) - (a < b);
 }
 
-/* The median of ``count`` calls at 1 kHz. */
-static int64_t launches(void *empty, void *stream, long count) {
+/* The median of ``count`` calls at 1 kHz by a thread that sleeps until ``lead`` ns before each. */
+static int64_t launches(void *empty, void *stream, long count, int64_t lead) {
     call_t launch = (call_t)symbol(cuda, "cuLaunchKernel"), wait = (call_t)symbol(cuda, "cuStreamSynchronize");
     int64_t *took = calloc(count, sizeof *took), due = now() + PERIOD;
     for (long turn = 0; turn < count; turn++, due += PERIOD) {
-        int64_t wake = due - LEAD;
+        int64_t wake = due - lead;
         struct timespec t = {wake / SECOND, wake % SECOND};
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+        if (lead < PERIOD) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
         while (now() < due) {
         }
         int64_t began = now();
@@ -132,22 +135,38 @@ static int64_t launches(void *empty, void *stream, long count) {
     return median;
 }
 
-static int cost(void *primary, const char *ptx, long windows, long count) {
-    void *module, *empty, *stream;
+static int detaching;
+
+/* NVIDIA's documentation advises to call cuptiFinalize here. */
+static void finalize(void *unused, int domain, uint32_t number, const CUpti_CallbackData *data) {
+    (void)unused, (void)domain, (void)number;
+    if (!detaching || data->callbackSite != CUPTI_API_EXIT) return;
+    detaching = 0;
+    CUPTI(cuptiFinalize);
+}
+
+static int cost(void *primary, const char *ptx, long windows, long count, int64_t lead) {
+    void *module, *empty, *stream, *subscriber;
     CUDA(cuCtxSetCurrent, primary);
     CUDA(cuModuleLoadData, &module, ptx);
     CUDA(cuModuleGetFunction, &empty, module, "empty");
     CUDA(cuStreamCreate, &stream, STREAM_NON_BLOCKING);
-    CUPTI(cuptiActivityRegisterTimestampCallback, timestamp);
-    CUPTI(cuptiActivityRegisterCallbacks, requested, completed);
     prctl(PR_SET_TIMERSLACK, 1);
     for (long window = 0; window < windows; window++) {
-        int64_t row[2] = {launches(empty, stream, count), 0};
+        launches(empty, stream, WARM_UP, lead);
+        int64_t row[2] = {launches(empty, stream, count, lead), 0};
+        CUPTI(cuptiSubscribe, &subscriber, finalize, NULL);
+        CUPTI(cuptiActivityRegisterTimestampCallback, timestamp);
+        CUPTI(cuptiActivityRegisterCallbacks, requested, completed);
         CUPTI(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
-        row[1] = launches(empty, stream, count);
+        launches(empty, stream, WARM_UP, lead);
+        row[1] = launches(empty, stream, count, lead);
         CUPTI(cuptiActivityDisable, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
         CUPTI(cuptiActivityFlushAll, 1);
-        if (fwrite(row, sizeof *row, 2, stdout) != 2) return 1;
+        CUPTI(cuptiEnableDomain, 1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API);
+        detaching = 1;
+        CUDA(cuCtxSynchronize);
+        if (detaching || fwrite(row, sizeof *row, 2, stdout) != 2) return 1;
     }
     return 0;
 }
@@ -169,7 +188,7 @@ static char *contents(const char *path) {
 
 int main(int count, char **arguments) {
     if (count != 6) {
-        fprintf(stderr, "usage: timeline LIBCUPTI PTX alone|same|other|launch TURNS WARM_UP_TURNS\n");
+        fprintf(stderr, "usage: timeline LIBCUPTI PTX alone|same|other|launch|launch-awake TURNS WARM_UP_TURNS\n");
         return 2;
     }
     long turns = atol(arguments[4]), warm = atol(arguments[5]);
@@ -191,7 +210,8 @@ int main(int count, char **arguments) {
     CUDA(cuDevicePrimaryCtxRetain, &primary, device);
     CUDA(cuCtxCreate_v2, &secondary, 0, device);
     CUDA(cuDeviceGetAttribute, &khz, CLOCK_RATE, device);
-    if (strcmp(mode, "launch") == 0) return cost(primary, contents(arguments[2]), turns, warm);
+    if (strncmp(mode, "launch", 6) == 0)
+        return cost(primary, contents(arguments[2]), turns, warm, strcmp(mode, "launch") == 0 ? LEAD : PERIOD);
     int with_kernel = strcmp(mode, "alone") != 0;
     kernel_context = strcmp(mode, "same") == 0 ? secondary : primary;
     cycles = (uint64_t)khz * SPIN_MS;

@@ -10,7 +10,7 @@ from stallprobes.model import SYMPTOM_TITLES, Kind, Needs, Pattern, Role, Varian
 from stallprobes.patterns.remedy_code import DEFAULT_LANGUAGE, CodeLanguage, remedy_code
 from stallscope.report import remedy_text
 from stallscope.report.text import TableColumn, TextWriter
-from stallscope.report.timeline_text import how_to_see, phases_text
+from stallscope.report.timeline_text import on_the_gpu
 
 if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware
@@ -67,7 +67,8 @@ def write_pattern(out: TextWriter, pattern: Pattern, language: CodeLanguage = DE
         _section(out, title, text)
     remedy_text.write_code(out, pattern, language)
     _section(out, "Where it was reported", pattern.reported)
-    _section(out, "On the GPU", f"{phases_text()} {how_to_see(pattern.name)}")
+    probes = [probe for variant in pattern.variants for probe in variant.probes]
+    _section(out, "On the GPU", on_the_gpu(pattern.name, probes))
     out.line()
     out.line("Variants", "strong")
     written: dict[str, str] = {}
@@ -102,7 +103,7 @@ def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], pat
             victims = [one.name for one in entries.values() if one.role is Role.VICTIM and one.uses & cause.uses]
             out.paragraph(f"Victims: {', '.join(victims)}", indent="  ", style="dim")
     if submissions(entry.probe().program):
-        _section(out, "On the GPU", f"{phases_text()} {how_to_see(entry.name)}")
+        _section(out, "On the GPU", on_the_gpu(entry.name, [entry.probe()]))
     _section(out, "In the default check", ", ".join(placement.probe_name(entry.name) for placement in entry.check))
     _section(out, "Needs", ", ".join(_needs(entry.needs)))
     _section(out, "Source", entry.source)

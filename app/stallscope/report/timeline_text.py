@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from stallprobes.engine.profilers import timeline_refusal
 from stallprobes.latency.ratio import phase_channels
-from stallprobes.model import TIMELINE_PHASES, Phase
+from stallprobes.model import TIMELINE_PHASES, Phase, Probe
 from stallscope.report.text import format_count
 
 if TYPE_CHECKING:
@@ -50,9 +52,12 @@ def phases_text() -> str:
     return " ".join(f"{phase.traits.word}: {phase.traits.meaning}." for phase in TIMELINE_PHASES)
 
 
-def how_to_see(names: str) -> str:
-    """How to see these phases of a pattern or of probes, as a sentence."""
-    return f"`stallscope run {names} --timeline` measures them, and on the screen the key g draws each call's work."
+def on_the_gpu(names: str, probes: Sequence[Probe]) -> str:
+    """What the phases of the timeline mean, and how to see them of the pattern or probes ``names`` with ``probes``."""
+    if timeline_refusal(probes) is not None:
+        return "Not measured beside a profiler: a process has one user of CUPTI, and the timeline is another one."
+    how = f"`stallscope run {names} --timeline` measures them, and on the screen the key g draws each call's work."
+    return f"{phases_text()} {how}"
 
 
 def start_clause(cell: Cell, verdict: Verdict) -> str:

@@ -16,7 +16,7 @@ from stallprobes.model import Kind, Pattern, Probe, Role, op_name
 from stallprobes.patterns import patterns
 from stallprobes.patterns.remedy_code import CodeLanguage, remedy_code
 from stallscope.report import remedy_text
-from stallscope.report.timeline_text import how_to_see, phases_text
+from stallscope.report.timeline_text import on_the_gpu
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText, click_text
 from stallscope.tui.common.screen import ScreenContext
@@ -94,7 +94,7 @@ def explanation(
     calls = ", ".join(f"{op_name(op)} ({op.phase})" for op in probe.program.ops if op.phase is not None)
     section(text, "Calls and their phases", calls)
     if submissions(probe.program):
-        section(text, "On the GPU", f"{phases_text()} {how_to_see(probe_set.pattern or probe.name)}")
+        section(text, "On the GPU", on_the_gpu(probe_set.pattern or probe.name, probe_set.probes))
     for other in probe_set.probes:
         victim, aggressor = (probe, other) if probe.role is not Role.AGGRESSOR else (other, probe)
         if victim.role is Role.AGGRESSOR or aggressor.role is not Role.AGGRESSOR or aggressor.entry not in entries():
