@@ -17,6 +17,7 @@ from stallprobes.engine.session import Session
 from stallprobes.engine.timeline.library import without_context_switches
 from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem
+from stallprobes.engine.timeline.work import submissions
 from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
@@ -151,6 +152,39 @@ def test_nothing_is_lost_at_the_usual_rates(session: Session) -> None:
     assert rows.losses.exhausted == 0
     assert rows.cost.records > 1000
     assert RecordKind.KERNEL in (rows.status.kinds if rows.status else ())
+
+
+SUBMITTING = [
+    entry.probe() for entry in entries().values() if entry.needs.gpus == 1 and submissions(entry.probe().program)
+]
+
+
+# More of them need too much memory of the GPU together.
+AT_ONCE = 4
+
+
+@pytest.mark.parametrize("first", range(0, len(SUBMITTING), AT_ONCE))
+def test_the_work_of_every_probe_has_its_records(first: int) -> None:
+    """One probe after the other: CUPTI 13.5 had no records of peer copies."""
+    probes = SUBMITTING[first : first + AT_ONCE]
+    without = {}
+    with Session(probes, "cuda", options=Options(timeline=True)) as made:
+        for one in probes:
+            made.set_running([one.name])
+            made.run_for(0.1)
+            position = made.timeline_rows().position
+            made.run_for(0.3)
+            made.set_running([])
+            made.run_for(0.1)
+            seen = made.timeline_snapshot(position)
+            ops = {work.op for work in submissions(one.program)}
+            calls = {(call.iteration, call.op) for call in seen.calls if call.probe == one.name and call.op in ops}
+            found = {(work.iteration, work.op) for work in seen.intervals if work.probe == one.name}
+            # The records of the first calls came before the position.
+            missing = len(calls - found)
+            if not calls or missing > 2 + len(calls) // 20:
+                without[one.name] = f"{missing} of {len(calls)}"
+    assert without == {}
 
 
 @pytest.mark.parametrize("name", ["staged", "direct", "host-relay-naive", "host-relay"])

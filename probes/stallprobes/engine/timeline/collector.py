@@ -186,10 +186,10 @@ class Collector:
         while not self._control[tables.STOP]:
             self._read_clocks()
             collecting.collect(*arguments)
-        # Calls are recorded no longer, so no call of the last round waits for its record.
-        words[ON] = 0
-        words[STOPPED_NS] = self._board.now()
         with self._at_rest() as resting:
+            # Calls are recorded until the probes rest, as their work is: the last round has both.
+            words[ON] = 0
+            words[STOPPED_NS] = self._board.now()
             self._close()
             self._control[tables.PATIENCE] = 0
             last: list[Any] = [*arguments, FLUSH_FORCED]
@@ -366,7 +366,7 @@ class Collector:
             for work in submissions(probe.program):
                 if work.stream != use.stream:
                     continue
-                table[work.op, tables.OP_RECORDS] = work.records
+                table[work.op, [tables.OP_RECORDS, tables.OP_AWAITED]] = work.records, work.awaited
                 for place, phase in enumerate((Phase.START, Phase.EARLY, Phase.GPU)):
                     table[work.op, tables.ROW_START + place] = rows.get(Channel(phase), -1)
                     if work.label:

@@ -2,9 +2,10 @@
 
 A track is one probe's use of one stream. Work on a stream starts in the order of its calls, so on a stream that one
 probe uses alone the next record belongs to the next call, with two conditions: a call begins before its work starts,
-and the work has started before the call begins that comes ``depth`` later. The second one finds the place again after
-records were lost. On a stream that several probes use, and for calls that use two GPUs, the record's correlation id
-leads to the driver call, its time and its thread, and so to the probe's call.
+and the work has started before the call begins that comes ``depth`` later, or, where the iteration waits for it, before
+the first call of the next iteration. The second one finds the place again after records were lost. On a stream that
+several probes use, and for calls that use two GPUs, the record's correlation id leads to the driver call, its time and
+its thread, and so to the probe's call.
 
 The driver runs some calls' work on a stream of its own, which no track has: a copy from the host to another GPU, and
 the second half of a staged copy to it. All records of one call have its correlation id, so such a record belongs to the
@@ -69,6 +70,7 @@ from stallprobes.engine.timeline.tables import (
     NEWEST,
     NO_PROBE,
     OLDEST,
+    OP_AWAITED,
     OP_RECORDS,
     OWNED_ID,
     OWNER_BEGAN_NS,
@@ -213,6 +215,20 @@ def continues(row: Int64s, track: Int64s) -> bool:
 
 
 @compiled()
+def has_started(number: int, start: int, track: Int64s, ops: Int64s, queue: Int64s) -> bool:
+    """Whether the work of the call ``number`` of the queue had certainly started at ``start``."""
+    call, ahead = queue[number % QUEUE], track[TRACK_DEPTH]
+    if ops[call[CALL_OP] & OP_MASK, OP_AWAITED] != 0:
+        for nearer in range(1, track[TRACK_DEPTH]):
+            if queue[(number + nearer) % QUEUE, CALL_ITERATION] != call[CALL_ITERATION]:
+                ahead = nearer
+                break
+    if number + ahead >= track[NEWEST]:
+        return False
+    return bool(queue[(number + ahead) % QUEUE, CALL_BEGAN_NS] + TOLERANCE_NS <= start)
+
+
+@compiled()
 def match_driver_call(
     row: Int64s, track: Int64s, ops: Int64s, queue: Int64s, driver_call: Int64s, timeline: Int64s
 ) -> int:
@@ -251,9 +267,8 @@ def match(row: Int64s, track: Int64s, ops: Int64s, queue: Int64s, ids: Int64s, t
         if ids[place, ID_THREAD] != track[TRACK_THREAD]:
             return NO_CALL
         return match_driver_call(row, track, ops, queue, ids[place], timeline)
-    depth = track[TRACK_DEPTH]
     number = track[OLDEST]
-    while number + depth < track[NEWEST] and queue[(number + depth) % QUEUE, CALL_BEGAN_NS] + TOLERANCE_NS <= start:
+    while number < track[NEWEST] and has_started(number, start, track, ops, queue):
         number += 1
     if number >= track[NEWEST]:
         return LATER

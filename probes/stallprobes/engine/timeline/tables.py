@@ -14,10 +14,10 @@ TRACK_WORDS = 24
 STATS = 4
 QUEUE = 4_096
 
-# Columns of an op of a track: the records that one call yields (0: the op submits nothing on it), and the rows of its
-# histograms, -1 for none.
-OP_RECORDS, ROW_START, ROW_EARLY, ROW_GPU, LABEL_START, LABEL_EARLY, LABEL_GPU = range(7)
-OP_WORDS = 7
+# Columns of an op of a track: the records that one call yields (0: the op submits nothing on it), whether the iteration
+# waits for its work, and the rows of its histograms, -1 for none.
+OP_RECORDS, OP_AWAITED, ROW_START, ROW_EARLY, ROW_GPU, LABEL_START, LABEL_EARLY, LABEL_GPU = range(8)
+OP_WORDS = 8
 
 # Driver calls by correlation id. Ids count up, so the oldest is replaced. From the record of the call: id, thread, and
 # start and end in ns. From the first record of its work: id, probe, op, iteration, and begin and return in ns; the

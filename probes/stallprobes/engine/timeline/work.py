@@ -40,13 +40,17 @@ UNBOUNDED = 2048
 
 @dataclass(frozen=True)
 class Submission:
-    """An op that puts work on the GPU: its index in the program, its stream, and the records that one call yields."""
+    """An op that puts work on the GPU: its index in the program, its stream, and the records that one call yields.
+
+    ``awaited``: an op of the same iteration waits for the stream, so the work ends before the next iteration begins.
+    """
 
     op: int
     stream: Stream
     label: str
     repeat: int
     records: int
+    awaited: bool
 
 
 def submissions(program: Program) -> tuple[Submission, ...]:
@@ -55,7 +59,8 @@ def submissions(program: Program) -> tuple[Submission, ...]:
     for number, op in enumerate(program.ops):
         stream = _stream(op, program)
         if op.fn in SUBMITTING and stream is not None:
-            found.append(Submission(number, stream, op.label, op.repeat, _records(op)))
+            awaited = any(_waits_for(later, stream, program) for later in program.ops[number:])
+            found.append(Submission(number, stream, op.label, op.repeat, _records(op), awaited))
     return tuple(found)
 
 
@@ -109,6 +114,14 @@ def _stream(op: Op, program: Program) -> Stream | None:
     if op.fn in _ON_DEFAULT_STREAM:
         return None if program.context is None else null_stream(program.context)
     return next((arg for arg in op.args if isinstance(arg, Stream)), None)
+
+
+def _waits_for(op: Op, stream: Stream, program: Program) -> bool:
+    if op.fn == "cuStreamSynchronize":
+        return stream in op.args
+    if op.fn == _SYNCHRONIZES_DEFAULT_STREAM:
+        return stream == _stream(op, program)
+    return op.fn == "cuCtxSynchronize" and stream.context == program.context
 
 
 def _records(op: Op) -> int:

@@ -38,6 +38,7 @@ from stallprobes.model import (
     Program,
     Role,
     Space,
+    Stream,
     StreamKind,
 )
 
@@ -98,6 +99,13 @@ class Rig:
         head = int(part.words[TRACE_HEAD])
         part.trace[head % ring.CALLS] = began_ns, returned_ns, op | bits, head
         part.words[TRACE_HEAD] = head + 1
+
+    def iterate(self, name: str, iteration: int, *calls: tuple[int, int, int]) -> None:
+        """Calls of one iteration: began, returned and op of each."""
+        for began_ns, returned_ns, op in calls:
+            self.call(name, began_ns, returned_ns, op)
+            part = self.board[name]
+            part.trace[(int(part.words[TRACE_HEAD]) - 1) % ring.CALLS, ring.CALL_ITERATION] = iteration
 
     def rounds(self, count: int = 2) -> TimelineSnapshot:
         """The timeline after ``count`` whole rounds of the collector."""
@@ -200,6 +208,36 @@ def test_after_a_lost_record_the_next_one_finds_its_call(rig: Callable[..., Rig]
     assert [each.delay_ns for each in seen.intervals] == [2_000] * 3
     assert seen.losses.unanswered == 2
     assert one.values("launch", Phase.START) == (3, 2_000)
+
+
+def two_copies(*, awaited: bool) -> Probe:
+    """A probe with two copies in each iteration, which waits for their stream after both or between them."""
+    target, source, stream = Buffer("target", Space.PINNED, 4096), Buffer("source", Space.DEVICE, 4096), Stream()
+    copied = Op("cuMemcpyDtoHAsync", (target, source, 4096, stream))
+    wait = Op("cuStreamSynchronize", (stream,), Phase.WAIT)
+    ops = (copied, copied, wait) if awaited else (copied, wait, copied)
+    return Probe("copies", "copies", Role.VICTIM, Program(ops), 1_000_000, "copies")
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_call_without_a_record_does_not_take_that_of_the_next_iteration(
+    rig: Callable[..., Rig], awaited: bool
+) -> None:
+    one = rig(two_copies(awaited=awaited))
+    one.on()
+    second = submissions(one.probes[0].program)[1].op
+    for number in range(4):
+        began = (number + 1) * 1_000_000
+        one.iterate("copies", number, (began, began + 10_000, 0), (began + 20_000, began + 30_000, second))
+        one.cupti.put(copy(began + 12_000, began + 14_000))
+    seen = one.rounds()
+    found = [(each.iteration, each.op, each.delay_ns) for each in seen.intervals]
+    if awaited:
+        assert found == [(number, 0, 2_000) for number in range(4)]
+        assert one.values("copies", Phase.START) == (4, 2_000)
+    else:
+        # The second copy may start in the next iteration: nothing says that it did not.
+        assert found[1] == (0, second, 982_000)
 
 
 def test_calls_in_a_queue_are_matched_in_their_order(rig: Callable[..., Rig]) -> None:
@@ -569,6 +607,23 @@ def test_off_means_that_nothing_is_subscribed(rig: Callable[..., Rig]) -> None:
     one.cupti.put(kernel(1_000_000, 1_001_000))
     time.sleep(0.03)
     assert len(one.cupti.flags) == flushes
+
+
+def test_calls_are_recorded_until_the_probes_rest_and_the_last_round_has_their_records(rig: Callable[..., Rig]) -> None:
+    one = rig(probe("launch"))
+    one.on()
+
+    def call_that_returns_late(seconds: float) -> bool:
+        assert one.board.timeline.on
+        one.call("launch", 1_000_000, 1_010_000)
+        one.cupti.put(kernel(1_012_000, 1_013_000))
+        return True
+
+    one.collector._wait_idle = call_that_returns_late
+    one.off()
+    seen = one.snapshot()
+    assert [each.probe for each in seen.intervals] == ["launch"]
+    assert seen.losses.unmatched == 0
 
 
 def test_the_last_flush_is_forced_and_brings_what_is_left(rig: Callable[..., Rig]) -> None:
