@@ -297,7 +297,8 @@ def test_a_full_disk_does_not_end_the_program(stand_in: StandIn, tmp_path: Path,
         (process,) = read_folder(copy).processes
         assert process.out_of_space
         assert process.calls + process.lost_calls == 40 * 50
-        assert process.calls > 0 < process.lost_calls
+        # None is counted where the threads' own parts take all of the space before one has a histogram.
+        assert process.lost_calls > 0
 
 
 def test_a_limit_of_the_file_size_does_not_end_the_program(stand_in: StandIn, tmp_path: Path) -> None:
