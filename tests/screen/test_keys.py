@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from textual.pilot import Pilot
+from textual.widgets import OptionList
 
 from factories.screen import SharedMonitor, monitor, running, until
 from stallprobes.patterns.remedy_code import CodeLanguage
@@ -82,6 +83,40 @@ async def test_escape_closes_what_lies_over_the_monitor(shared: SharedMonitor) -
             assert isinstance(pilot.app.screen, screen)
             await pilot.press("escape")
             assert isinstance(pilot.app.screen, Monitor)
+
+
+def offered(listed: OptionList) -> list[str]:
+    """The ids of the lines of the picker that can be selected."""
+    return [option.id for option in listed.options if option.id is not None]
+
+
+async def test_the_picker_searches_names_and_titles(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.press("o")
+        listed = pilot.app.screen.query_one(OptionList)
+        all_lines = offered(listed)
+        await pilot.press("slash", *"profiler", "space", *"remedy")
+        await pilot.pause()
+        assert offered(listed) == ["profiler-on/detached"]
+        await pilot.press(*["backspace"] * len(" remedy"))
+        await pilot.pause()
+        found = offered(listed)
+        # Of the titles too, and a probe of no context once.
+        assert "profiler-on/never" in found
+        assert [one for one in found if one.startswith("probe/profiler-ended")] == ["probe/profiler-ended@primary"]
+        assert listed.highlighted == 1
+        await pilot.press("down")
+        assert listed.highlighted == 2
+        await pilot.press(*"xyz")
+        await pilot.pause()
+        assert offered(listed) == []
+        await pilot.press("enter")
+        assert isinstance(pilot.app.screen, Picker)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert offered(listed) == all_lines
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, Monitor)
 
 
 async def test_explain_tells_why_and_what_helps_and_where_it_is_known_from(shared: SharedMonitor) -> None:

@@ -19,11 +19,13 @@ class Dialog(ModalScreen[Answer]):
     """A box over a screen. Escape, q or a click outside the box closes it without an answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "close")]
+    # What the border says of its keys.
+    HINT: ClassVar[str] = "escape or a click outside closes"
 
     def on_mount(self) -> None:
         """Set style and border text."""
         self.add_class("dialog")
-        self.query_one("#box").border_subtitle = "escape or a click outside closes"
+        self.query_one("#box").border_subtitle = self.HINT
 
     def on_click(self, event: events.Click) -> None:
         """Close at a click outside the box."""

@@ -2,37 +2,109 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import OptionList
 
-from stallprobes.catalog import entries
-from stallprobes.model import Kind, Role
+from stallprobes.catalog import Entry, Placement, entries
+from stallprobes.model import PRIMARY, SECONDARY, Kind, Role
 from stallprobes.patterns import patterns
 from stallscope.tui.common.dialog import Dialog, section
-from stallscope.tui.common.printable_text import PrintableOption, PrintableStatic, PrintableText
+from stallscope.tui.common.printable_text import PrintableInput, PrintableOption, PrintableStatic, PrintableText
 
 NARROW = 110
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
 _ROLES = {Role.VICTIM: "victim", Role.AGGRESSOR: "aggressor"}
 
 
+# Keys that move in the list while words are typed.
+_MOVES = ("up", "down", "pageup", "pagedown")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the list: what it returns, its heading, its text with a word behind it, and what a search looks at."""
+
+    id: str
+    heading: str
+    text: str
+    word: str
+    style: str
+    searched: str
+
+    def matches(self, words: list[str]) -> bool:
+        return all(word in self.searched for word in words)
+
+
 class Picker(Dialog[tuple[str, str]]):
     """Returns (pattern, variant), or ("probe", "ENTRY@CONTEXT")."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "search", "search")]
+    HINT = f"/ searches · {Dialog.HINT}"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines = _lines()
+
     def compose(self) -> ComposeResult:
-        """The list, and details of the highlighted line."""
-        with Vertical(id="box"), Horizontal(id="columns"):
-            yield OptionList(*_options(), id="list", markup=False)
-            with VerticalScroll(id="detail", can_focus=False):
-                yield PrintableStatic(id="details")
+        """The list, and details of the highlighted line; words to search for above it."""
+        with Vertical(id="box"):
+            yield PrintableInput(placeholder="words of a name or title", id="search")
+            with Horizontal(id="columns"):
+                yield OptionList(*_options(self._lines, []), id="list", markup=False)
+                with VerticalScroll(id="detail", can_focus=False):
+                    yield PrintableStatic(id="details")
 
     def on_mount(self) -> None:
         """Highlight the first variant."""
         self.add_class("wide")
         self.set_class(self.app.size.width < NARROW, "narrow")
         self.query_one(OptionList).highlighted = 1
+        self.query_one(OptionList).focus()
+
+    def action_search(self) -> None:
+        """Search: the list has the lines with all words that are typed. Escape shows all lines again."""
+        self.add_class("searching")
+        self.query_one(PrintableInput).focus()
+
+    def action_close(self) -> None:
+        """End a search, or close without an answer."""
+        if self.has_class("searching"):
+            self.remove_class("searching")
+            self.query_one(PrintableInput).value = ""
+            self.query_one(OptionList).focus()
+        else:
+            super().action_close()
+
+    def on_input_changed(self, event: PrintableInput.Changed) -> None:
+        """Show the lines with the words."""
+        found, listed = _options(self._lines, event.value.casefold().split()), self.query_one(OptionList)
+        listed.clear_options()
+        listed.add_options(found)
+        if len(found) > 1:
+            listed.highlighted = 1
+        else:
+            self.query_one("#details", PrintableStatic).show(PrintableText())
+
+    def on_input_submitted(self) -> None:
+        """Return the highlighted line."""
+        self.query_one(OptionList).action_select()
+
+    def on_key(self, event: events.Key) -> None:
+        """Move in the list while words are typed."""
+        if event.key in _MOVES and isinstance(self.focused, PrintableInput):
+            listed = self.query_one(OptionList)
+            moves = (
+                listed.action_cursor_up, listed.action_cursor_down, listed.action_page_up, listed.action_page_down,
+            )  # fmt: skip
+            moves[_MOVES.index(event.key)]()
+            event.stop()
 
     def on_resize(self, event: events.Resize) -> None:
         """Put the details below the list in a narrow terminal."""
@@ -51,23 +123,44 @@ class Picker(Dialog[tuple[str, str]]):
             self.dismiss((first, second))
 
 
-def _options() -> list[PrintableOption]:
+def _options(lines: Sequence[_Line], words: list[str]) -> list[PrintableOption]:
+    """Those of ``lines`` with all ``words``, below their headings; one that says so where there are none."""
+    found: list[PrintableOption] = []
+    heading = ""
+    for line in lines:
+        if not line.matches(words):
+            continue
+        if line.heading != heading:
+            heading = line.heading
+            found.append(PrintableOption(PrintableText(heading, "bold")))
+        found.append(PrintableOption(PrintableText(f"  {line.text}  ").append(line.word, line.style), line.id))
+    return found or [PrintableOption("no pattern and no probe has these words")]
+
+
+def _lines() -> tuple[_Line, ...]:
     found = []
     for pattern in patterns().values():
-        found.append(PrintableOption(PrintableText(pattern.name, "bold")))
         for variant in pattern.variants:
-            line = PrintableText(f"  {variant.name}  ").append(
-                _KINDS[variant.kind], "reverse" if variant.kind is Kind.STALL else "italic"
-            )
-            found.append(PrintableOption(line, f"{pattern.name}/{variant.name}"))
-    found.append(PrintableOption(PrintableText("Add a probe to the current ones", "bold")))
+            word, style = _KINDS[variant.kind], "reverse" if variant.kind is Kind.STALL else "italic"
+            searched = f"{pattern.name} {pattern.title} {variant.name} {variant.title} {word}"
+            line = f"{pattern.name}/{variant.name}"
+            found.append(_Line(line, pattern.name, variant.name, word, style, searched.casefold()))
     for entry in entries().values():
         if entry.role is Role.HOST:
             continue
-        for place in ("primary", "secondary"):
-            line = PrintableText(f"  {entry.title} · {place}  ").append(_ROLES[entry.role], "italic")
-            found.append(PrintableOption(line, f"probe/{entry.name}@{place}"))
-    return found
+        for place in _places(entry):
+            text, word = f"{entry.title} · {place}" if place else entry.title, _ROLES[entry.role]
+            searched = f"{entry.name} {text} {word}".casefold()
+            line = f"probe/{entry.name}@{place or PRIMARY.name}"
+            found.append(_Line(line, "Add a probe to the current ones", text, word, "italic", searched))
+    return tuple(found)
+
+
+def _places(entry: Entry) -> tuple[str, ...]:
+    """The contexts to which a probe can be bound; "" alone for one that belongs to none."""
+    if entry.probe(Placement(PRIMARY)).program == entry.probe(Placement(SECONDARY)).program:
+        return ("",)
+    return PRIMARY.name, SECONDARY.name
 
 
 def _details(first: str, second: str) -> PrintableText:
