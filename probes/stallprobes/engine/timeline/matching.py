@@ -157,7 +157,7 @@ def attach(row: Int64s, track: Int64s, call: Int64s) -> None:
     row[RETURNED_NS] = call[CALL_END_NS]
 
 
-@compiled()
+@compiled("void(int64[::1], int64[::1], int64[:,::1], int64)")
 def count_gpu(row: Int64s, track: Int64s, ops: Int64s, call: int) -> None:
     """Counts the time on the GPU of a call, once its last record is there."""
     op = call & OP_MASK
@@ -178,7 +178,7 @@ def is_first_half(row: Int64s) -> bool:
     return is_half(row, _DEVICE_TO_HOST) and row[CORRELATION] != 0
 
 
-@compiled()
+@compiled("void(int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64, int64[::1])")
 def take_call(row: Int64s, track: Int64s, ops: Int64s, queue: Int64s, number: int, timeline: Int64s) -> None:
     """Gives the record to the call ``number`` of the queue; the calls before it have no record."""
     timeline[UNANSWERED] += number - track[OLDEST]
@@ -214,7 +214,7 @@ def continues(row: Int64s, track: Int64s) -> bool:
     return bool(correlation == known)
 
 
-@compiled()
+@compiled("boolean(int64, int64, int64[::1], int64[:,::1], int64[:,::1])")
 def has_started(number: int, start: int, track: Int64s, ops: Int64s, queue: Int64s) -> bool:
     """Whether the work of the call ``number`` of the queue had certainly started at ``start``."""
     call, ahead = queue[number % QUEUE], track[TRACK_DEPTH]
@@ -228,7 +228,7 @@ def has_started(number: int, start: int, track: Int64s, ops: Int64s, queue: Int6
     return bool(queue[(number + ahead) % QUEUE, CALL_BEGAN_NS] + TOLERANCE_NS <= start)
 
 
-@compiled()
+@compiled("int64(int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1])")
 def match_driver_call(
     row: Int64s, track: Int64s, ops: Int64s, queue: Int64s, driver_call: Int64s, timeline: Int64s
 ) -> int:
@@ -284,7 +284,7 @@ def belongs(track: Int64s, row: Int64s) -> bool:
     return bool(track[TRACK_CONTEXT] == row[CONTEXT] and track[TRACK_STREAM] == row[STREAM])
 
 
-@compiled()
+@compiled("void(int64[::1], int64[:,::1], int64[::1], int64, int64[:,::1])")
 def note_owner(row: Int64s, ids: Int64s, track: Int64s, number: int, queue: Int64s) -> None:
     """Notes the call of a record by its correlation id, and the ``number`` of its track for a second half."""
     correlation = row[CORRELATION]
@@ -312,7 +312,7 @@ def note_waiting(row: Int64s, ids: Int64s) -> None:
         ids[place, OWNER_PROBE] = NO_PROBE
 
 
-@compiled()
+@compiled("int64(int64[::1], int64, int64[:,::1], int64[:,:,::1], int64[:,:,::1], int64[:,::1], int64[::1])")
 def match_by_thread(
     row: Int64s, count: int, tracks: Int64s, ops: Int64s, queues: Int64s, ids: Int64s, timeline: Int64s
 ) -> int:
@@ -338,7 +338,7 @@ def match_by_thread(
     return answer
 
 
-@compiled()
+@compiled("int64(int64[::1], int64, int64[:,::1], int64[:,:,::1], int64[:,:,::1], int64[:,::1], int64[::1])")
 def match_by_id(
     row: Int64s, count: int, tracks: Int64s, ops: Int64s, queues: Int64s, ids: Int64s, timeline: Int64s
 ) -> int:
