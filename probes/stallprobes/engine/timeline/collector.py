@@ -210,12 +210,12 @@ class Collector:
             self._attach(cupti, native)
         numbers = self._numbers(cupti)
         contexts = self._with_clocks(cupti, numbers)
-        by_id = self._found_by_id(numbers)
+        shared, crossing = self._shared(numbers), self._crossing(numbers)
         with self._held():
-            self._enable(cupti, bool(by_id), with_switches=len(self._clocks) > 0)
-        if RecordKind.DRIVER_CALL not in self._enabled:
-            by_id = set()
-        tracks, ops = self._tracks(numbers, by_id)
+            self._enable(cupti, bool(shared or crossing), with_switches=len(self._clocks) > 0)
+        # Without records of calls, work on a stream of several probes is nobody's, that of one probe in order.
+        found_by_id = shared | crossing if RecordKind.DRIVER_CALL in self._enabled else shared
+        tracks, ops = self._tracks(numbers, found_by_id)
         pool = process_pool()
         control = self._control
         control[tables.FLUSH] = cupti.address("cuptiActivityFlushAll")
@@ -330,21 +330,26 @@ class Collector:
                 found[use] = (context, stream)
         return found
 
-    def _found_by_id(self, numbers: Mapping[StreamUse, tuple[int, int]]) -> set[StreamUse]:
-        """The uses whose records lead to their calls by correlation ids only.
+    @staticmethod
+    def _shared(numbers: Mapping[StreamUse, tuple[int, int]]) -> set[StreamUse]:
+        """The uses of streams that several probes use."""
+        count = Counter(numbers.values())
+        return {use for use, key in numbers.items() if count[key] > 1}
 
-        Several probes use their stream, or their work may be on a stream of the driver's: a copy from the host to
-        another GPU is on one of that GPU (H200). Without records of the calls CUPTI 13.5 moreover has no record of a
-        peer copy, or one with the id of the thread's call before it.
+    def _crossing(self, numbers: Mapping[StreamUse, tuple[int, int]]) -> set[StreamUse]:
+        """The uses of probes with calls that use two GPUs.
+
+        Their work may be on a stream of the driver's: a copy from the host to another GPU is on one of that GPU (H200).
+        Without records of the calls CUPTI 13.5 moreover has no record of a peer copy, or one with the id of the
+        thread's call before it.
         """
-        often = {key for key, count in Counter(numbers.values()).items() if count > 1}
-        crossing = {probe.name for probe in self._probes if crosses_gpus(probe.program)}
-        return {use for use, key in numbers.items() if key in often or use.probe in crossing}
+        names = {probe.name for probe in self._probes if crosses_gpus(probe.program)}
+        return {use for use in numbers if use.probe in names}
 
     def _tracks(
-        self, numbers: Mapping[StreamUse, tuple[int, int]], by_id: set[StreamUse]
+        self, numbers: Mapping[StreamUse, tuple[int, int]], found_by_id: set[StreamUse]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tracks and their ops, for the compiled loop. Those of ``by_id`` have the number of their thread."""
+        """The tracks and their ops, for the compiled loop. Those of ``found_by_id`` have their thread's number."""
         threads = self._threads()
         own = {probe.name: probe for probe in self._probes}
         most = max((len(probe.program.ops) for probe in self._probes), default=1)
@@ -356,7 +361,7 @@ class Collector:
             row[tables.TRACK_PROBE] = self._board.layout.names.index(use.probe)
             row[[tables.TRACK_CONTEXT, tables.TRACK_STREAM]] = context, stream
             row[tables.TRACK_DEPTH] = depth(probe.program, use.stream)
-            row[tables.TRACK_THREAD] = threads.get(use.probe, -1) if use in by_id else 0
+            row[tables.TRACK_THREAD] = threads.get(use.probe, -1) if use in found_by_id else 0
             row[tables.LOADED] = part.words[TRACE_HEAD]
             row[tables.AT_WORDS] = part.words.ctypes.data
             row[tables.AT_TRACE] = part.trace.ctypes.data

@@ -299,6 +299,19 @@ def test_on_a_shared_stream_the_correlation_id_finds_the_thread(rig: Callable[..
     assert one.values("second", Phase.START) == (1, 2_000)
 
 
+def test_without_records_of_calls_work_on_a_shared_stream_is_nobodys(rig: Callable[..., Rig]) -> None:
+    probes = [probe("launch", on_shared_stream(), name) for name in ("first", "second")]
+    one = rig(*probes, shared=True, cupti=FakeCupti(refused={RecordKind.DRIVER_CALL: 14}))
+    one.on()
+    one.call("first", 1_000_000, 1_010_000)
+    one.cupti.put(kernel(1_011_000, 1_012_000, 7, correlation=6))
+    one.rounds()
+    one.off()
+    seen = one.snapshot()
+    assert [each.probe for each in seen.intervals] == [None]
+    assert seen.losses.unmatched == 1
+
+
 def read_back(name: str) -> Probe:
     """A probe that copies four bytes to the host, without naming a stream."""
     source, target = Buffer("source", Space.DEVICE, 4096), Buffer("target", Space.PAGEABLE, 4)
