@@ -181,6 +181,18 @@ def test_a_staged_copy_has_two_halves_as_a_recorded_one() -> None:
     assert samples(made, "peer-copy", Phase.WAIT).max_ns > 80 * MS
 
 
+def test_a_copy_from_the_host_to_another_gpu_is_on_a_stream_of_that_gpu_as_a_recorded_one() -> None:
+    """On two H200 its record is that of a peer copy from pinned memory, on a stream of the driver's."""
+    _, seen = traced(probe("host-relay-naive"), ns=30 * MS)
+    work = of(seen, "host-relay-naive")
+    assert {(each.op, each.kind, each.copy, each.memory, each.device) for each in work} == {
+        (0, RecordKind.COPY, CopyKind.DEVICE_TO_HOST, (3, 2), 0),
+        (1, RecordKind.PEER_COPY, CopyKind.PEER, (2, 3), 1),
+    }
+    assert len({each.context for each in work}) == 2
+    assert min(delays([each for each in work if each.op == 1])) > 0
+
+
 def test_samples_are_the_same_with_the_timeline_on_and_off() -> None:
     def run(on: bool) -> list[object]:
         made = machine(

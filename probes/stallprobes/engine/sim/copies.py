@@ -93,7 +93,8 @@ def h2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
     if nbytes <= parameters.inline_bytes and gpu is stream.context.gpu:
         stream.submit(_inline(host, gpu, nbytes))
         return SUCCESS
-    job = _transfer(host, gpu.to_gpu, gpu, nbytes, parameters.h2d_gbps, drags.h2d, "h2d")
+    what = "h2d" if gpu is stream.context.gpu else "foreign h2d"
+    job = _transfer(host, gpu.to_gpu, gpu, nbytes, parameters.h2d_gbps, drags.h2d, what)
     if gpu is not stream.context.gpu:
         staged_transfers = host.simulation.staged_transfers
         stream.submit(job, staged_transfers.tail)

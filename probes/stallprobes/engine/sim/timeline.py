@@ -48,8 +48,9 @@ class WorkKind:
     target: int = 0
 
 
-# The halves of a staged copy to another GPU.
+# The halves of a staged copy to another GPU, and a copy from the host to another GPU than the stream's.
 _FIRST_HALF, _SECOND_HALF = "staged peer out", "staged peer in"
+_FOREIGN = "foreign h2d"
 
 # By ``Job.what``. Other jobs (events, host functions, the driver's own work) have no record.
 WORK_KINDS = {
@@ -58,6 +59,7 @@ WORK_KINDS = {
     "d2d": WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_DEVICE, _DEVICE, _DEVICE),
     "d2h": WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _PINNED),
     "h2d": WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _PINNED, _DEVICE),
+    _FOREIGN: WorkKind(RecordKind.PEER_COPY, CopyKind.PEER, _PINNED, _DEVICE),
     "inline": WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _PAGEABLE, _DEVICE),
     "staged d2h": WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _PAGEABLE),
     "staged h2d": WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _PAGEABLE, _DEVICE),
@@ -185,6 +187,7 @@ class SimTimeline:
     _threads: dict[Any, TracedThread] = field(default_factory=dict)
     _pending: list[_Work] = field(default_factory=list)
     _switches: list[tuple[int, int, ContextQueue, int]] = field(default_factory=list)
+    _made: Sequence[GpuContext] = ()
     _contexts: dict[ContextQueue, int] = field(default_factory=dict)
     _streams: dict[SimStream, int] = field(default_factory=dict)
     _clock: Any = None
@@ -212,7 +215,7 @@ class SimTimeline:
             return
         if on == self.on:
             return
-        self._clock = clock
+        self._clock, self._made = clock, contexts
         words = self.board.timeline.words
         if on:
             for context in contexts:
@@ -294,14 +297,14 @@ class SimTimeline:
         return switched
 
     def _row(self, work: _Work) -> tuple[int, ...]:
-        kind, call = WORK_KINDS[work.job.what], work.call
+        kind, call, stream = WORK_KINDS[work.job.what], work.call, self._recorded_stream(work)
         return (
             int(kind.record),
             work.job.start,
             work.job.end,
-            work.stream.context.gpu.index,
-            self._context(work.stream.context.queue),
-            self._stream(work.stream),
+            stream.context.gpu.index,
+            self._context(stream.context.queue),
+            self._stream(stream),
             0,
             call.caller.number,
             call.op,
@@ -312,6 +315,14 @@ class SimTimeline:
             work.job.nbytes,
             call.iteration,
         )
+
+    def _recorded_stream(self, work: _Work) -> SimStream:
+        """The stream in the record: as on an H200, that of a copy to another GPU is the driver's own there."""
+        if work.job.what == _FOREIGN:
+            for context in self._made:
+                if context.gpu.to_gpu is work.job.engine:
+                    return context.driver_stream
+        return work.stream
 
     def _switch_row(self, at: int, device: int, queue: ContextQueue, operation: int) -> tuple[int, ...]:
         row = [0] * (RECORD_WORDS - 1)
