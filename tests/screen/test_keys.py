@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
@@ -20,7 +21,7 @@ from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.picker import Picker
-from stallscope.tui.common.printable_text import PrintableStatic
+from stallscope.tui.common.printable_text import PrintableInput, PrintableStatic
 from stallscope.tui.monitor.screen import Monitor
 
 # One event loop for all tests, since the monitor runs in it.
@@ -110,6 +111,7 @@ async def test_the_picker_searches_names_and_titles(shared: SharedMonitor) -> No
         await pilot.press(*"xyz")
         await pilot.pause()
         assert offered(listed) == []
+        assert str(pilot.app.screen.query_one("#details", PrintableStatic).content) == ""
         await pilot.press("enter")
         assert isinstance(pilot.app.screen, Picker)
         await pilot.press("escape")
@@ -117,6 +119,17 @@ async def test_the_picker_searches_names_and_titles(shared: SharedMonitor) -> No
         assert offered(listed) == all_lines
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, Monitor)
+
+
+async def test_keys_that_arrive_together_edit_a_text_in_their_order(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await pilot.press("o", "slash")
+        typed = pilot.app.screen.query_one(PrintableInput)
+        for key in ("a", "b", "backspace", "c", "left", "d", "home", "e", "delete", "end", "f"):
+            typed.post_message(Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: typed.value.endswith("f"))
+        await pilot.pause()
+        assert typed.value == "edcf"
 
 
 async def test_explain_tells_why_and_what_helps_and_where_it_is_known_from(shared: SharedMonitor) -> None:

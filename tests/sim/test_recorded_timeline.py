@@ -23,8 +23,6 @@ PATTERN = "peer-copy-behind-kernel"
 VARIANTS = ("staged", "direct", "idle-stream", "host-relay-naive", "host-relay")
 # By what factor the time of a copy on the GPU may differ.
 NEAR = 1.5
-# Calls at the edges of a window, whose records are counted on its other side.
-AT_EDGES = 10
 
 
 @cache
@@ -37,18 +35,8 @@ def recorded(variant: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_copy_between_two_gpus_has_its_records(variant: str) -> None:
-    assert recorded(variant)
-    for one in recorded(variant).values():
-        for part in ("baseline", "phases"):
-            counts = {phase: found["count"] for phase, found in one[part].items()}
-            assert counts["call"] > 20
-            assert abs(counts["start"] + counts["early"] - counts["call"]) <= AT_EDGES
-            assert abs(counts["gpu"] - counts["call"]) <= AT_EDGES
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
 def test_the_time_on_the_gpu_is_near_the_recorded_one(variant: str) -> None:
+    """For each call, as on the two H200: the start and the time on the GPU of every copy were recorded there."""
     found = patterns()[PATTERN].variant(variant)
     victims = [probe.name for probe in found.probes if probe.role is Role.VICTIM]
     assert set(victims) == set(recorded(variant))
@@ -58,6 +46,9 @@ def test_the_time_on_the_gpu_is_near_the_recorded_one(variant: str) -> None:
         snapshot = session.snapshot()
     for name in victims:
         known = recorded(variant)[name]["baseline"]["gpu"]["p50_us"]
-        simulated = snapshot.probes[name].channels[Channel(Phase.GPU)].percentile(50)
+        channels = snapshot.probes[name].channels
+        counts = [channels[Channel(phase)].count for phase in (Phase.CALL, Phase.START, Phase.EARLY, Phase.GPU)]
+        assert counts[0] == counts[1] + counts[2] == counts[3] > 50
+        simulated = channels[Channel(Phase.GPU)].percentile(50)
         assert simulated is not None
         assert known / NEAR < simulated / 1000 < known * NEAR

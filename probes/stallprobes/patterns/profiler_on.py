@@ -16,8 +16,8 @@ PATTERN = Pattern(
     "after the other, and a copy within the GPU. On two H200 profiles of 20 ms stall calls: a launch takes 234 and "
     "412 µs at p99 in place of 21 and 23 µs, a copy 317 and 412 µs in place of 22 and 28 µs, and while CUPTI attaches "
     "itself all calls wait 5 to 15 ms. While a profile records, launches one after the other take 5.3 and 5.2 µs at "
-    "p50 in place of 3.4 and 3.6 µs. After the profile a launch takes 3.4 µs in place of 2.8 µs, and after "
-    "cuptiFinalize 2.8 µs.",
+    "p50 in place of 3.4 and 3.6 µs. In the program of the remedy a launch takes 3.4 µs after a profile, and 2.8 µs "
+    "before it and after cuptiFinalize.",
     why="CUPTI attaches itself to the process with the first call of its API, which takes 7 to 14 ms on an H200, and "
     "meanwhile no call submits work. In many profiles the first call of a thread takes 0.2 to 0.4 ms: in that call "
     "CUPTI requests a buffer for the thread's records. While a profile records, CUPTI writes records within each "

@@ -47,6 +47,7 @@ class Picker(Dialog[tuple[str, str]]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "search", "search")]
     HINT = f"/ searches · {Dialog.HINT}"
+    SEARCH_HINT = "↑ ↓ select · enter loads · escape shows all lines"
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,12 +72,14 @@ class Picker(Dialog[tuple[str, str]]):
     def action_search(self) -> None:
         """Search: the list has the lines with all words that are typed. Escape shows all lines again."""
         self.add_class("searching")
+        self.query_one("#box").border_subtitle = self.SEARCH_HINT
         self.query_one(PrintableInput).focus()
 
     def action_close(self) -> None:
         """End a search, or close without an answer."""
         if self.has_class("searching"):
             self.remove_class("searching")
+            self.query_one("#box").border_subtitle = self.HINT
             self.query_one(PrintableInput).value = ""
             self.query_one(OptionList).focus()
         else:
@@ -111,8 +114,8 @@ class Picker(Dialog[tuple[str, str]]):
         self.set_class(event.size.width < NARROW, "narrow")
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Show the details of the line."""
-        if event.option.id is not None:
+        """Show the details of the line, unless a search has removed it meanwhile."""
+        if event.option.id is not None and event.option_list.highlighted is not None:
             first, _, second = event.option.id.partition("/")
             self.query_one("#details", PrintableStatic).show(_details(first, second))
 

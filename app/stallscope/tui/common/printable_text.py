@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
+from textual import events
 from textual.widgets import Input, Static
 from textual.widgets.option_list import Option
 
@@ -59,6 +60,24 @@ class PrintableStatic(Static):
 
 class PrintableInput(Input):
     """A line of text to edit; what is typed or pasted is made printable."""
+
+    def on_key(self, event: events.Key) -> None:
+        """Edit at once: a binding's action would follow the letters that arrived together with its key.
+
+        Over a slow connection keys arrive several at a time.
+        """
+        edit = {
+            "backspace": self.action_delete_left,
+            "delete": self.action_delete_right,
+            "left": self.action_cursor_left,
+            "right": self.action_cursor_right,
+            "home": self.action_home,
+            "end": self.action_end,
+        }.get(event.key)
+        if edit is not None:
+            edit()
+            event.stop()
+            event.prevent_default()
 
     def validate_value(self, value: str) -> str:
         """``value`` as one printable line."""

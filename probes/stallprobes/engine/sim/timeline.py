@@ -187,7 +187,7 @@ class SimTimeline:
     _threads: dict[Any, TracedThread] = field(default_factory=dict)
     _pending: list[_Work] = field(default_factory=list)
     _switches: list[tuple[int, int, ContextQueue, int]] = field(default_factory=list)
-    _made: Sequence[GpuContext] = ()
+    _named: Sequence[GpuContext] = ()
     _contexts: dict[ContextQueue, int] = field(default_factory=dict)
     _streams: dict[SimStream, int] = field(default_factory=dict)
     _clock: Any = None
@@ -215,7 +215,7 @@ class SimTimeline:
             return
         if on == self.on:
             return
-        self._clock, self._made = clock, contexts
+        self._clock, self._named = clock, contexts
         words = self.board.timeline.words
         if on:
             for context in contexts:
@@ -319,7 +319,7 @@ class SimTimeline:
     def _recorded_stream(self, work: _Work) -> SimStream:
         """The stream in the record: as on an H200, that of a copy to another GPU is the driver's own there."""
         if work.job.what == _FOREIGN:
-            for context in self._made:
+            for context in self._named:
                 if context.gpu.to_gpu is work.job.engine:
                     return context.driver_stream
         return work.stream

@@ -93,7 +93,7 @@ class Collector:
 
     @staticmethod
     def compile() -> None:
-        """Load the compiled code; the first time on a machine compiles it, some 16 s on the server of an H200."""
+        """Load the compiled code; the first time on a machine compiles it, up to 20 s on the server of an H200."""
         from stallprobes.engine.timeline import collecting  # noqa: F401
         from stallprobes.engine.timeline.buffers import callbacks
 

@@ -625,15 +625,17 @@ def test_off_means_that_nothing_is_subscribed(rig: Callable[..., Rig]) -> None:
 def test_calls_are_recorded_until_the_probes_rest_and_the_last_round_has_their_records(rig: Callable[..., Rig]) -> None:
     one = rig(probe("launch"))
     one.on()
+    recorded = []
 
     def call_that_returns_late(seconds: float) -> bool:
-        assert one.board.timeline.on
+        recorded.append(one.board.timeline.on)
         one.call("launch", 1_000_000, 1_010_000)
         one.cupti.put(kernel(1_012_000, 1_013_000))
         return True
 
     one.collector._wait_idle = call_that_returns_late
     one.off()
+    assert recorded == [True]
     seen = one.snapshot()
     assert [each.probe for each in seen.intervals] == ["launch"]
     assert seen.losses.unmatched == 0
