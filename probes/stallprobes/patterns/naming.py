@@ -36,6 +36,11 @@ def parse_probe(name: str, *, stream: str = OWN, size: int | None = None, as_nam
     """
     placed, _, named_stream = name.partition("/")
     entry, _, context = placed.partition("@")
+    if entry in patterns() and entry not in entries():
+        raise UnknownName(
+            f'"{name}": {entry} is a pattern, not a probe; "stallscope run {entry}" measures it, with --variant one of '
+            f'its variants, and "stallscope check --pattern {entry}" takes its probes'
+        )
     if entry not in entries():
         raise UnknownName(unknown_name_message("pattern or probe", entry, [*patterns(), *entries(), ALL]))
     if context and context not in CONTEXTS:

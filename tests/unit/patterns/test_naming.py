@@ -48,6 +48,8 @@ def test_a_name_without_a_number_is_one_probe() -> None:
         ("spin-x1", "1 is no number of threads: 2 to 16 are possible"),
         (f"spin-x{MOST_THREADS + 1}", "17 is no number of threads"),
         ("spinn-x4", 'did you mean "spin"'),
+        ("launch-storm/x16", '"launch-storm/x16": launch-storm is a pattern, not a probe'),
+        ("launch-storm@secondary", "with --variant one of its variants"),
         ("spin-x4@nowhere", 'no context "nowhere"'),
     ],
 )
