@@ -1,0 +1,104 @@
+"""event-poll-storm in CuPy: 16 threads that wait for blocking events, and an operation on another stream.
+
+python -m remedies.event_poll_storm_cupy    (in tests/programs)
+
+Timed: an operation and the wait for its stream, the longest of some.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from time import perf_counter_ns
+
+import cupy
+from driver import Driver
+from remedies.measured import median_us, report
+
+THREADS = 16
+OPERATIONS = 16
+FEW_ROUNDS = 10
+KERNEL_NS = 4_000_000
+BETWEEN_S = 0.0015
+UNTIL_ALL_WAIT_S = 0.02
+# Fewer than the 8 hardware queues.
+WAITING = 4
+
+
+def main() -> None:
+    """Operations beside threads that wait in each way."""
+    context = Driver().primary()
+    launch = context.kernel()
+    counter = cupy.zeros(1)
+    operations = cupy.cuda.Stream(non_blocking=True)
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(THREADS)]
+    cupy.add(counter, 1, out=counter)
+    cupy.cuda.Device().synchronize()
+
+    def longest(threads: int, task: Callable[[int], None]) -> int:
+        ended = threading.Event()
+
+        def work(number: int) -> None:
+            context.make_current()
+            while not ended.is_set():
+                task(number)
+
+        workers = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(threads)]
+        for worker in workers:
+            worker.start()
+        time.sleep(UNTIL_ALL_WAIT_S)
+        found = 0
+        with operations:
+            for _ in range(OPERATIONS):
+                begin = perf_counter_ns()
+                cupy.add(counter, 1, out=counter)
+                operations.synchronize()
+                found = max(found, perf_counter_ns() - begin)
+                time.sleep(BETWEEN_S)
+        ended.set()
+        for worker in workers:
+            worker.join()
+        return found
+
+    blocking = [cupy.cuda.Event(block=True, disable_timing=True) for _ in range(THREADS)]
+    polled = [cupy.cuda.Event(disable_timing=True) for _ in range(THREADS)]
+
+    def kernel(stream: cupy.cuda.Stream) -> None:
+        launch(KERNEL_NS, ctypes.c_void_p(stream.ptr))
+
+    def wait_blocking(number: int) -> None:
+        kernel(streams[number])
+        blocking[number].record(streams[number])
+        blocking[number].synchronize()
+
+    def wait_with_pauses(number: int) -> None:
+        stream, done = streams[number], polled[number]
+        kernel(stream)
+        # remedy back-off-x16
+        # An event without block=True, and a thread that sleeps
+        # between its queries.
+        done.record(stream)
+        while not done.done:
+            time.sleep(0.001)
+        # end
+
+    def wait_on_few(number: int) -> None:
+        stream, done = streams[number], blocking[number]
+        kernel(stream)
+        # remedy blocking-x4
+        # In each of 4 threads with a stream of its own, fewer than
+        # the 8 hardware queues; done is an Event(block=True).
+        done.record(stream)
+        done.synchronize()
+        # end
+
+    before = median_us(lambda: longest(THREADS, wait_blocking), FEW_ROUNDS)
+    back_off = median_us(lambda: longest(THREADS, wait_with_pauses), FEW_ROUNDS)
+    few = median_us(lambda: longest(WAITING, wait_on_few), FEW_ROUNDS)
+    report("an operation and the wait for it", before, {"back-off-x16": back_off, "blocking-x4": few})
+
+
+if __name__ == "__main__":
+    main()
