@@ -2,7 +2,8 @@
 
 All times are compared with others of the same run. The figures are in tests/gpu/recorded, made on an idle GPU by
 
-    stallscope run launch-storm event-poll-storm host-callback vmm-churn --json > h200-threads-1.json
+    stallscope run launch-storm --json > h200-launches-1.json
+    stallscope run event-poll-storm host-callback vmm-churn --json > h200-threads-1.json
     stallscope run second-process idle-wakeup --json > h200-processes-1.json
     stallscope run profiler-on --json > h200-profiler-1.json
 """
@@ -32,7 +33,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 STORM, POLL, CALLBACK, MAPPING = "launch-storm", "event-poll-storm", "host-callback", "vmm-churn"
 PROCESS, IDLE, PROFILER = "second-process", "idle-wakeup", "profiler-on"
 US, MS = 1_000, 1_000_000
-LAUNCHES = Channel(Phase.CALL, "launches")
+LAUNCHES, DUE = Channel(Phase.CALL, "launches"), Channel(Phase.DUE)
 
 
 @pytest.mark.parametrize("pattern", [STORM, POLL, CALLBACK, MAPPING, PROCESS, IDLE, PROFILER])
@@ -45,11 +46,20 @@ def test_no_victim_of_a_control_or_a_remedy_is_stalled_or_starved(pattern: str) 
             assert one.state not in LOUD, (found.variant, one.probe.name)
 
 
-def test_16_threads_that_launch_delay_each_other() -> None:
-    one = of_entry(STORM, "x1", "launch-burst")
-    many = [now(probe, LAUNCHES) for probe in of_role(variant(STORM, "x16"), Role.AGGRESSOR)]
-    assert len(many) == 16
-    assert 1.3 * now(one, LAUNCHES) < sum(many) / 16 < 8 * now(one, LAUNCHES)
+def test_16_threads_that_launch_at_the_same_time_delay_each_other() -> None:
+    """On three H200 64 launches take 1.1 to 1.3 ms in place of 0.24 to 0.3, p99 126 to 173 us in place of 18 to 23."""
+    batch = of_entry(STORM, "x16", "launch-batch")
+    assert 2.5 < times_quiet(batch, DUE) < 8
+    assert now(batch, LAUNCHES, 99) > 2.5 * quiet(batch, LAUNCHES, 99)
+    says_stalled(variant(STORM, "x16"), batch)
+    others = [now(probe, DUE) for probe in of_role(variant(STORM, "x16"), Role.AGGRESSOR)]
+    assert len(others) == 15
+    assert 0.7 < now(batch, DUE) / max(others) < 1.4
+
+
+@pytest.mark.parametrize("name", ["x2", "x4", "records-x16", "graphs-x16", "one-thread"])
+def test_few_threads_that_launch_or_one_call_for_many_kernels_delay_launches_little(name: str) -> None:
+    assert times_quiet(of_entry(STORM, name, "launch-batch"), DUE) < 2
 
 
 @pytest.mark.parametrize("name", ["x1", "x4", "x16", "streams-x16", "back-off-x16", "blocking-x4"])

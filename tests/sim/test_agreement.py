@@ -30,7 +30,13 @@ RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 # One H200, and two of one host. Of two recordings of a variant the one of the quieter machine counts.
 FILES = ("h200.json", "h200x2.json")
 # Both recordings of a variant count: they are of one H200 and of another host with two.
-REPEATED = (*(f"h200-{what}-{number}.json.gz" for what in ("threads", "processes", "profiler") for number in (1, 2)),)
+REPEATED = (
+    *(
+        f"h200-{what}-{number}.json.gz"
+        for what in ("launches", "threads", "processes", "profiler")
+        for number in (1, 2)
+    ),
+)
 SECONDS = 1.5
 PHASES = ("call", "wait")
 pytestmark = pytest.mark.usefixtures("in_this_process")

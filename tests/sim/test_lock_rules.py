@@ -7,7 +7,7 @@ import pytest
 from factories.simulated_machine import CALL, WAIT, at_us, machine, p50_us
 from stallprobes.catalog import Placement, entries, on_null_stream, on_shared_stream
 from stallprobes.engine.sim.clock import Clock, Wait
-from stallprobes.engine.sim.locks import BargingLock, FairLock, Lock, WakeupLatency
+from stallprobes.engine.sim.locks import BargingLock, HandoverLock, Lock, WakeupLatency
 from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 from stallprobes.model import GREEN, MS, PRIMARY, SECONDARY, Channel, Context, Phase, Probe
 
@@ -35,7 +35,7 @@ class Thread:
             yield from clock.wait(pause_ns)
 
 
-def rivals(kind: type[FairLock] | type[BargingLock], hold_ns: int, pause_ns: int = 100) -> tuple[Thread, Thread]:
+def rivals(kind: type[HandoverLock] | type[BargingLock], hold_ns: int, pause_ns: int = 100) -> tuple[Thread, Thread]:
     """A thread that returns for the lock after ``pause_ns``, and one that wants it now and then."""
     clock = Clock()
     lock = kind(clock, REACTION)
@@ -45,8 +45,8 @@ def rivals(kind: type[FairLock] | type[BargingLock], hold_ns: int, pause_ns: int
     return greedy, modest
 
 
-def test_a_fair_lock_goes_to_whoever_waits_longest() -> None:
-    _, modest = rivals(FairLock, 5 * MS)
+def test_a_lock_that_is_handed_over_goes_to_who_waits_and_starves_nobody() -> None:
+    _, modest = rivals(HandoverLock, 5 * MS)
     assert modest.iterations > 300
     assert modest.longest < 6 * MS
 

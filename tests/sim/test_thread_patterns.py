@@ -3,6 +3,7 @@ events, which streams wait for in a hardware queue."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from functools import cache
 
@@ -56,8 +57,8 @@ def median(pattern: str, variant: str, victim: str, channel: Channel = CALL) -> 
 
 
 def test_three_threads_delay_each_other_a_little() -> None:
-    """A launch each 20 us in three threads in place of one: on an H200 p50 2.8 -> 3.5 us. The lock makes a part of it
-    only. Periods that differ a little let every thread meet the others at all times."""
+    """A launch each 20 us in three threads in place of one: on an H200 p50 2.8 -> 3.5 us, since each launch follows one
+    of another core. Periods that differ a little let every thread meet the others at all times."""
 
     def launches(threads: int) -> tuple[float, float]:
         probes = [entries()["launch"].probe(name=f"{one}", period_ns=20_000 + 700 * one) for one in range(threads)]
@@ -66,28 +67,43 @@ def test_three_threads_delay_each_other_a_little() -> None:
         return middle, tail
 
     (one_middle, one_tail), (middle, tail) = launches(1), launches(3)
-    assert 1 < middle / one_middle < 1.3
+    assert 1.15 < middle / one_middle < 1.35
     assert tail / one_tail < 1.6
 
 
-def test_launches_of_16_threads_delay_each_other_and_hardly_one_that_is_made_each_millisecond() -> None:
-    for name in ("x1", "x4", "x16", "records-x16"):
-        assert tail("launch-storm", name, "launch") < 1.5
-    # On an H200 2.7 to 3.2, 3.4 to 3.7 and 5.3 to 6.5 us.
-    one, four, many = (
-        p50_us(windows("launch-storm", variant)[probe], Channel(Phase.CALL, "launches"))
-        for variant, probe in (("x1", "launch-burst"), ("x4", "launch-burst 3"), ("x16", "launch-burst 3"))
-    )
-    assert 1.02 * one < four < 1.4 * one
-    assert 1.5 * one < many < 2.5 * one
+LAUNCHES, DUE = Channel(Phase.CALL, "launches"), Channel(Phase.DUE)
+
+
+def test_launches_of_16_threads_at_the_same_time_delay_each_other() -> None:
+    """On H200s the 64 launches take 1.1 to 1.3 ms in place of 0.24 to 0.33, of 4 threads 0.37 to 0.47; p90 32 to 39 us.
+
+    One that is made each millisecond meets few of them.
+    """
+    storm = {name: windows("launch-storm", name)["launch-batch"] for name in ("x2", "x4", "x16")}
+    took = [p50_us(storm[name], DUE) / p50_us(alone("launch-storm")["launch-batch"], DUE) for name in storm]
+    assert took == sorted(took)
+    assert 1.1 < took[0] < 1.5
+    assert 1.3 < took[1] < 2.2
+    assert 3.5 < took[2] < 6
+    assert at_us(storm["x16"], 90, LAUNCHES) > 2 * p50_us(storm["x16"], LAUNCHES)
+    assert 60 < at_us(storm["x16"], 99, LAUNCHES) < 250
+    assert median("launch-storm", "x16", "launch") < 1.2
+
+
+def test_16_threads_begin_together_and_none_is_forgotten() -> None:
     storm = windows("launch-storm", "x16")
-    assert len({storm[f"launch-burst {number}"].iterations for number in range(1, 17)}) <= 2
+    others = [storm[f"launch-burst {number}"] for number in range(1, 16)]
+    assert len({one.iterations for one in [storm["launch-batch"], *others]}) == 1
+    times = [p50_us(one, DUE) for one in others]
+    assert max(times) < 1.1 * min(times)
 
 
-@pytest.mark.parametrize("remedy", ["graphs-x16", "one-thread"])
-def test_graphs_and_one_launching_thread_cure_it(remedy: str) -> None:
-    assert tail("launch-storm", remedy, "launch") < 2
-    assert median("launch-storm", remedy, "launch") < 1.2
+@pytest.mark.parametrize("variant", ["records-x16", "graphs-x16", "one-thread"])
+def test_records_graphs_and_one_launching_thread_delay_launches_little(variant: str) -> None:
+    """On H200s by a factor of up to 1.1, 1.4 and 1.5; simulated records hold the lock for too long."""
+    batch, quiet = windows("launch-storm", variant)["launch-batch"], alone("launch-storm")["launch-batch"]
+    assert p50_us(batch, DUE) < 2.2 * p50_us(quiet, DUE)
+    assert median("launch-storm", variant, "launch") < 1.2
 
 
 def test_the_lock_of_launches_belongs_to_a_context() -> None:
@@ -114,7 +130,7 @@ def test_a_launch_waits_for_the_kernels_before_blocking_events_in_its_hardware_q
     seen = windows("event-poll-storm", "blocking-x16")
     assert 2_000 < p50_us(seen["launch"], WAIT) < 5_000
     assert 5_000 < at_us(seen["launch"], 90, WAIT) < 30_000
-    assert 5_000 < p50_us(seen["event-block 3"], WAIT) < 10_000
+    assert 5_000 < statistics.median(p50_us(seen[f"event-block {number}"], WAIT) for number in range(1, 17)) < 10_000
     assert median("event-poll-storm", "blocking-x16", "d2h-pinned", WAIT) < 1.1
     probes = patterns()["event-poll-storm"].variant("blocking-x16").probes
     many = machine(*probes, rings=False, sim_set={"hardware_queues": "32"}).run(NS)

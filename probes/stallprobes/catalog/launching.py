@@ -17,7 +17,6 @@ from stallprobes.catalog.kernels import INLINE, TIME_SLICE
 from stallprobes.model import US, Event, Graph, Kernel, KernelArgs, Op, Phase, Program, Role, Stream
 
 # No multiple of a victim's period, so that the bursts pass over its calls instead of always or never meeting them.
-# Threads that are switched on together begin within 2 ms, and then keep their distance: bursts of several threads meet.
 BURST_PERIOD_NS = 40_900 * US
 BURST = 64
 STREAMS = 16
@@ -35,33 +34,38 @@ def _series(placement: Placement, _size: int) -> Program:
     return Program(ops=synchronized(stream, _launch(placement, stream, SERIES)), context=placement.context)
 
 
+def _burst(placement: Placement, stream: Stream, op: Op) -> Program:
+    """The bursts of several threads last less than a millisecond each: they meet only if they begin together."""
+    return Program(ops=synchronized(stream, op), context=placement.context, together=True)
+
+
 def _launches(placement: Placement, _size: int) -> Program:
     stream = placement.resolved_stream()
-    return Program(ops=synchronized(stream, _launch(placement, stream)), context=placement.context)
+    return _burst(placement, stream, _launch(placement, stream))
 
 
 def _records(placement: Placement, _size: int) -> Program:
     stream, event = placement.resolved_stream(), Event("event", placement.context)
     record = Op("cuEventRecord", (event, stream), label="records", repeat=BURST)
-    return Program(ops=synchronized(stream, record), context=placement.context)
+    return _burst(placement, stream, record)
 
 
 def _graph(placement: Placement, _size: int) -> Program:
     stream, graph = placement.resolved_stream(), Graph("graph", placement.context, nodes=BURST)
-    return Program(ops=synchronized(stream, Op("cuGraphLaunch", (graph, stream))), context=placement.context)
+    return _burst(placement, stream, Op("cuGraphLaunch", (graph, stream)))
 
 
 def _all_streams(placement: Placement, _size: int) -> Program:
     streams = [Stream(f"stream {number}", placement.context) for number in range(STREAMS)]
     launches = [_launch(placement, stream) for stream in streams]
     waits = [Op("cuStreamSynchronize", (stream,), Phase.WAIT) for stream in streams]
-    return Program(ops=(*launches, *waits), context=placement.context)
+    return Program(ops=(*launches, *waits), context=placement.context, together=True)
 
 
 _LOCK_OF_LAUNCHES = Cause(
     context=Relation.SAME,
     why="Each call that submits work takes a lock of its context for a part of its time, whatever its stream. Threads "
-    "that submit at the same time wait for each other, each for all those that came before it.",
+    "that submit at the same time wait for each other, in no order.",
     remedy="Launch a graph in place of many kernels, or let one thread launch on all streams.",
 )
 
@@ -81,7 +85,7 @@ def _entry(
         program=program,
         period_ns=BURST_PERIOD_NS,
         uses=Hardware.GRAPHICS_ENGINE,
-        what=f"{what}, each 41 ms.",
+        what=f"{what}, each 41 ms, at the same time as all other bursts.",
         source=source,
         note=note,
         causes=(_LOCK_OF_LAUNCHES, TIME_SLICE, INLINE),
@@ -117,6 +121,16 @@ ENTRIES = (
         _all_streams,
         "64 launches on each of 16 streams by one thread, then cuStreamSynchronize of each",
         "NVIDIA/TensorRT #3351, its advice: a single thread with several streams",
+    ),
+    Entry(
+        name="launch-batch",
+        title="a batch of launches",
+        role=Role.VICTIM,
+        program=_launches,
+        period_ns=BURST_PERIOD_NS,
+        uses=Hardware.GRAPHICS_ENGINE,
+        what="64 launches of an empty kernel, then cuStreamSynchronize, each 41 ms, at the same time as all bursts.",
+        source="cms-patatrack/pixeltrack-standalone #218: the time of cudaLaunchKernel in one of several threads",
     ),
     Entry(
         name="launch-series",

@@ -44,6 +44,31 @@ def test_the_schedule_is_absolute() -> None:
     assert ends == [100, MS + 400_000, 2 * MS + 100, 3 * MS + 100]
 
 
+@pytest.mark.parametrize("switched_on", [0, 1, MS // 3, MS - 1])
+def test_those_that_begin_together_do_so_whenever_they_were_switched_on(switched_on: int) -> None:
+    stage = Stage((Op("x"),))
+    stage.words[layout.TOGETHER] = 1
+    stage.now += switched_on
+    stage.takes(0, 100, 2 * MS + 400_000, 100, 100)
+    seen = stage.run()
+    first = START if switched_on == 0 else START + MS
+    began = seen.ring[:, 0] - seen.ring[:, 2] - first
+    assert began.tolist() == [0, MS, 4 * MS, 5 * MS]
+    assert seen.missed == 2
+
+
+def test_with_another_pace_those_that_begin_together_begin_at_its_multiples() -> None:
+    stage = Stage((Op("x"),))
+    stage.words[layout.TOGETHER] = 1
+    stage.takes(0, 100, 100, 100, 100)
+    stage.on_nap = lambda: stage.board.set_period("p", 7 * MS)
+    seen = stage.run()
+    began = seen.ring[:, 0] - seen.ring[:, 2]
+    assert began[0] == START
+    assert (began[1:] % (7 * MS) == 0).all()
+    assert (np.diff(began[1:]) == 7 * MS).all()
+
+
 def test_a_stall_counts_for_every_start_it_held_up() -> None:
     seen = one_op(100, 5 * MS + 7, 100)
     assert seen.channels[CALL] == Histogram.of([5 * MS + 7, 100])

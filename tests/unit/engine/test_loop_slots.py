@@ -75,6 +75,17 @@ def test_it_calls_in_its_slots_only_and_restarts_its_schedule_with_each() -> Non
     assert seen.missed == 0
 
 
+def test_those_that_begin_together_begin_with_the_slot_and_then_at_multiples_of_their_period() -> None:
+    """The first iteration, which is not measured, is at once: a slot may be hardly longer than a period."""
+    stage = SlottedStage(*[1000] * 10, period_ns=3 * MS)
+    stage.words[layout.TOGETHER] = 1
+    stage.run()
+    first, *others = in_slots(stage)
+    # The first slot opens between two multiples of 3 ms, 1 s being none.
+    assert first == [0, 2 * MS, 5 * MS, 8 * MS]
+    assert others == [[0, 3 * MS, 6 * MS, 9 * MS], [0, 1 * MS]]
+
+
 def test_the_first_call_of_a_slot_is_not_measured() -> None:
     first, other = 140_000, 1000
     stage = SlottedStage(*([first] + [other] * 9) * 3)

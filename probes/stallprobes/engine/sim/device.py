@@ -17,7 +17,7 @@ from stallprobes.engine.sim.engines import (
     UncontendedEngine,
 )
 from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopies
-from stallprobes.engine.sim.locks import BargingLock, FairLock, Lock, WakeupLatency
+from stallprobes.engine.sim.locks import BargingLock, HandoverLock, Lock, WakeupLatency
 from stallprobes.engine.sim.parameters import LockParameters
 from stallprobes.engine.sim.profile import Profile
 from stallprobes.engine.sim.sampling import LatencyDistribution
@@ -236,14 +236,17 @@ class ContextLocks:
     ``content``: a change of the context's memory, modules or streams, and a call on the legacy default stream, which
     concerns them all. ``staging``: the buffers through which copies to pageable memory and to another GPU pass.
     ``mapping``: memory that is created, mapped and unmapped without cuMemAlloc, for which no other call waits.
+    ``submitter`` is the thread that submitted last, until ``submitted_ns``.
     """
 
     def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
-        self.submission = FairLock(clock, wakeup)
+        self.submission = HandoverLock(clock, wakeup)
         self.memory = BargingLock(clock, wakeup)
         self.content = BargingLock(clock, wakeup)
         self.staging = BargingLock(clock, wakeup)
         self.mapping = BargingLock(clock, wakeup)
+        self.submitter: object = None
+        self.submitted_ns = 0
 
 
 class GpuContext:
@@ -261,7 +264,7 @@ class GpuContext:
         self.gpu = gpu
         self.wakeup = wakeup
         self.locks: ContextLocks = ContextLocks(clock, wakeup) if within is None else within.locks
-        self.lock: FairLock = self.locks.submission
+        self.lock: HandoverLock = self.locks.submission
         self.queue: ContextQueue = ContextQueue(name) if within is None else within.queue
         self.slowdowns: Slowdowns = Slowdowns(clock) if within is None else within.slowdowns
         self.callbacks: HostFunctionThread = HostFunctionThread(clock) if within is None else within.callbacks

@@ -170,7 +170,14 @@ class HostThread:
         ns += self.profiler.added_ns and self._profiled_ns()
         if stream.is_null:
             return self._submit_to_null(ns, stream)
-        clock, lock = self.clock, stream.context.lock
+        clock, lock, locks = self.clock, stream.context.lock, stream.context.locks
+        if locks.submitter is not self:
+            parameters = self.simulation.profile.locks
+            if clock.now - locks.submitted_ns < us(parameters.submit_shared_us):
+                # What a submission writes is in another core's cache.
+                ns = round(ns * parameters.submit_shared)
+            locks.submitter = self
+        locks.submitted_ns = clock.now + ns
         until, queue = clock.now + ns, clock.queue
         if stream.lock.owner is None and lock.owner is None and (not queue or queue[0][0] > until):
             clock.now = until

@@ -1,6 +1,6 @@
 """The driver's locks, of two kinds, which decides whether a waiting thread can starve.
 
-A context's lock for submissions is fair: it goes to the longest waiter. The locks of streams, of a context's memory and
+A context's lock for submissions goes to one of the waiters. The locks of streams, of a context's memory and
 content, and of its staging buffers are barging: a running thread that asks again at once gets the lock before a waiter
 that has to wake up.
 """
@@ -34,11 +34,12 @@ class WakeupLatency:
         return (self.spinning if waited_ns < self.spin_ns else self.asleep).draw(random)
 
 
-class FairLock:
-    """Handed over to the longest waiter, and held for it while it wakes up.
+class HandoverLock:
+    """Handed over to any of the waiters, and held for it while it wakes up.
 
-    A waiter spins anew after each hand-over to another one, so that a queue of many threads that hold the lock for
-    microseconds does not fall asleep. What the driver does then is a guess: it was recorded with up to three threads.
+    No order among those that wait at the same time fits launches of 16 threads on an H200: p50 9.4, p90 33 and p99 144
+    us. A waiter spins anew after each hand-over to another one, so that a queue of many threads that hold the lock for
+    microseconds does not fall asleep.
     """
 
     def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
@@ -46,7 +47,7 @@ class FairLock:
         self._handed_over = 0
         self._clock = clock
         self._wakeup = wakeup
-        self._queue: deque[tuple[Waiter, Any]] = deque()
+        self._queue: list[tuple[Waiter, Any]] = []
 
     def acquire(self, waiter: Waiter) -> Wait:
         """Wait for the lock and take it."""
@@ -64,10 +65,12 @@ class FairLock:
         yield from self._clock.wait(self._wakeup.draw(waited_ns, waiter.random))
 
     def release(self) -> None:
-        """Release the lock to the longest waiter, if there is one."""
-        self.owner = None
+        """Release the lock to a waiter, if there is one."""
+        before, self.owner = self.owner, None
         if self._queue:
-            self.owner, granted = self._queue.popleft()
+            waiting = len(self._queue)
+            chosen = before.random.next_number() % waiting if before is not None and waiting > 1 else 0
+            self.owner, granted = self._queue.pop(chosen)
             granted.succeed(self._handed_over)
             self._handed_over = self._clock.now
 
@@ -117,4 +120,4 @@ class BargingLock:
             self._queue.popleft().succeed()
 
 
-Lock = FairLock | BargingLock
+Lock = HandoverLock | BargingLock

@@ -116,6 +116,10 @@ class LockParameters:
     switch_most_us: float = parameter("upper limit of that")
     callback_us: float = parameter("from the end of a job to the start of a host function behind it, whose thread runs")
     submit_share: float = parameter("last share of a submitting call in which it holds its context's lock", default=1.0)
+    submit_shared: float = parameter(
+        "factor of a submitting call soon after one of another thread in the same context", above=0, default=1.0
+    )
+    submit_shared_us: float = parameter("how soon", default=0.0)
     cold_long_us: float = parameter("additional time of the first call after a sleep of cold_long_ms", default=0.0)
     cold_long_wait_us: float = parameter("additional time until the first wait after it notices the end", default=0.0)
     cold_long_ms: float = parameter("length of that sleep; shorter ones add less", above=0, default=100.0)
