@@ -427,7 +427,7 @@ class Program:
 
     ``setup`` runs once in the thread before the first iteration, ``teardown`` once after the last; neither is measured.
     ``proof``: the word in which the GPU counts the work that ran; without it, the iterations are the proof.
-    ``together``: the iterations begin at multiples of the period, at the same time as those of other such probes with
+    ``aligned``: the iterations begin at multiples of the period, at the same time as those of other such probes with
     the same period; without it, at any distance from them that the moment of switching on gives.
     """
 
@@ -438,7 +438,7 @@ class Program:
     guard: Guard | None = None
     proof: Word | None = None
     process: Process = Process.ENGINE
-    together: bool = False
+    aligned: bool = False
 
     def resources(self) -> Iterator[Resource]:
         """All resources of the program in order of first use, each context before the resources in it."""

@@ -36,7 +36,7 @@ def _series(placement: Placement, _size: int) -> Program:
 
 def _burst(placement: Placement, stream: Stream, op: Op) -> Program:
     """The bursts of several threads last less than a millisecond each: they meet only if they begin together."""
-    return Program(ops=synchronized(stream, op), context=placement.context, together=True)
+    return Program(ops=synchronized(stream, op), context=placement.context, aligned=True)
 
 
 def _launches(placement: Placement, _size: int) -> Program:
@@ -59,7 +59,7 @@ def _all_streams(placement: Placement, _size: int) -> Program:
     streams = [Stream(f"stream {number}", placement.context) for number in range(STREAMS)]
     launches = [_launch(placement, stream) for stream in streams]
     waits = [Op("cuStreamSynchronize", (stream,), Phase.WAIT) for stream in streams]
-    return Program(ops=(*launches, *waits), context=placement.context, together=True)
+    return Program(ops=(*launches, *waits), context=placement.context, aligned=True)
 
 
 _LOCK_OF_LAUNCHES = Cause(

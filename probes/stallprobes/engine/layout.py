@@ -60,7 +60,7 @@ GUARD_ADDRESS = 40
 GUARD_AHEAD = 41
 DUE_CHANNEL = 42
 LEAD_NS = 43
-TOGETHER = 44
+ALIGNED = 44
 # Two time counters of the engine's slots, each of three words (see ``counter_ns``), and the earliest time at which the
 # slot opens unless a probe is switched.
 SLOT = 48

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.board import ProbeSection
 from stallprobes.engine.layout import (
+    ALIGNED,
     CHANGES,
     COUNT,
     DUE_ALLOWED_NS,
@@ -46,7 +47,6 @@ from stallprobes.engine.layout import (
     SLOT,
     STATE,
     SUM_NS,
-    TOGETHER,
     TOTAL_NS,
     TRACE_HEAD,
     ProbeState,
@@ -247,7 +247,7 @@ def run(
     slot_at, opens_at = at + 8 * SLOT, at + 8 * OPENS_NS
     due_channel = words[DUE_CHANNEL]
     guard, ahead, lead = words[GUARD_ADDRESS], words[GUARD_AHEAD], words[LEAD_NS]
-    together = words[TOGETHER]
+    aligned = words[ALIGNED]
     period = due = last = 0
     # The last reading of the clock while polling, 0 after a sleep or an iteration.
     polled = 0
@@ -295,7 +295,7 @@ def run(
             # The guard, not a call, delays the iteration: the schedule is shifted.
             due = max(due, now)
             continue
-        if together != 0 and period > 0 and not fresh:
+        if aligned != 0 and period > 0 and not fresh:
             due += -due % period
         if polled != 0:
             words[POLLED_NS] += now - polled

@@ -12,13 +12,13 @@ from stallprobes.engine.backend import ProbeFailure, failed_op
 from stallprobes.engine.board import Board
 from stallprobes.engine.host_memory import read
 from stallprobes.engine.layout import (
+    ALIGNED,
     ERROR_CODE,
     ERROR_OP,
     GUARD_ADDRESS,
     GUARD_AHEAD,
     PROOF,
     STATE,
-    TOGETHER,
     ProbeState,
 )
 from stallprobes.engine.loop import ProbeLoop
@@ -47,7 +47,7 @@ class ProbeThread:
         self._part = board[probe.name]
         self._part.words[GUARD_ADDRESS] = table.guard_address
         self._part.words[GUARD_AHEAD] = table.guard_ahead
-        self._part.words[TOGETHER] = probe.program.together
+        self._part.words[ALIGNED] = probe.program.aligned
         self._runner = ProbeLoop(table.ops, table.setup, table.teardown, self._part, board.header, board.timeline.words)
         self._thread = threading.Thread(target=self._run, name=probe.name, daemon=True)
         self._reported = False

@@ -47,7 +47,7 @@ def test_the_schedule_is_absolute() -> None:
 @pytest.mark.parametrize("switched_on", [0, 1, MS // 3, MS - 1])
 def test_those_that_begin_together_do_so_whenever_they_were_switched_on(switched_on: int) -> None:
     stage = Stage((Op("x"),))
-    stage.words[layout.TOGETHER] = 1
+    stage.words[layout.ALIGNED] = 1
     stage.now += switched_on
     stage.takes(0, 100, 2 * MS + 400_000, 100, 100)
     seen = stage.run()
@@ -59,7 +59,7 @@ def test_those_that_begin_together_do_so_whenever_they_were_switched_on(switched
 
 def test_with_another_pace_those_that_begin_together_begin_at_its_multiples() -> None:
     stage = Stage((Op("x"),))
-    stage.words[layout.TOGETHER] = 1
+    stage.words[layout.ALIGNED] = 1
     stage.takes(0, 100, 100, 100, 100)
     stage.on_nap = lambda: stage.board.set_period("p", 7 * MS)
     seen = stage.run()

@@ -78,7 +78,7 @@ def test_it_calls_in_its_slots_only_and_restarts_its_schedule_with_each() -> Non
 def test_those_that_begin_together_begin_with_the_slot_and_then_at_multiples_of_their_period() -> None:
     """The first iteration, which is not measured, is at once: a slot may be hardly longer than a period."""
     stage = SlottedStage(*[1000] * 10, period_ns=3 * MS)
-    stage.words[layout.TOGETHER] = 1
+    stage.words[layout.ALIGNED] = 1
     stage.run()
     first, *others = in_slots(stage)
     # The first slot opens between two multiples of 3 ms, 1 s being none.

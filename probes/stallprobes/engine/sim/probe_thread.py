@@ -245,7 +245,7 @@ class SimProbeThread:
         due_channel, lead = words[DUE_CHANNEL], words[LEAD_NS]
         gap = round(simulation.profile.locks.loop_ns)
         timer, plant, rings = simulation.timer, self._injector, simulation.rings
-        traced, together = self._traced, self.probe.program.together
+        traced, aligned = self._traced, self.probe.program.aligned
         period = due = last = 0
         on = fresh = False
         slot, slot_offset = 1, 0
@@ -275,7 +275,7 @@ class SimProbeThread:
                 yield from self._wait_for_guard(*guard)
                 due = max(due, clock.now)
                 continue
-            if together and period > 0 and not fresh:
+            if aligned and period > 0 and not fresh:
                 due += -due % period
             if period > 0 and now < due:
                 until = due
