@@ -59,6 +59,20 @@ def test_the_stalls_are_there_and_only_they(matrix: Matrix) -> None:
     assert matrix.cells["host", "spin"].kind == "quiet"
 
 
+def test_calls_meet_threads_that_launch_at_the_same_time_as_often_as_they_make_a_difference() -> None:
+    """Bursts each 41 ms, as outside a check, would meet hardly any call of a window."""
+    columns = ["launch-burst-x15/own", "launch-burst-x3/own", "record-burst-x15/own", "graph-burst-x15/own"]
+    with virtual_sessions():
+        found = runner.run(plan(["launch", "launch@secondary"], columns), backend="sim")
+    kinds = {column: found.cells["launch", column].kind for column in columns}
+    assert kinds == {column: "stalled" if column == columns[0] else "quiet" for column in columns}
+    ratio = found.cells["launch", columns[0]].ratio(Phase.CALL, Quantile.P99)
+    assert ratio is not None
+    assert ratio.ratio > 5
+    # The lock belongs to the context.
+    assert found.cells["launch@secondary", columns[0]].ratio(Phase.CALL, Quantile.P99).ratio < 2  # type: ignore[union-attr]
+
+
 def test_each_repeat_is_kept_with_the_baseline_on_both_sides_of_it(matrix: Matrix) -> None:
     for cell in matrix.cells.values():
         if (cell.column, cell.status) == (QUIET, Status.OK) or cell.row == "launch/shared":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from stallprobes.catalog.entry import (
     VICTIM_PERIOD_NS,
     Cause,
+    CheckPlacement,
     Entry,
     Hardware,
     Placement,
@@ -77,6 +78,7 @@ def _entry(
     what: str,
     source: str,
     note: str = "",
+    check: tuple[CheckPlacement, ...] = (),
 ) -> Entry:
     return Entry(
         name=name,
@@ -87,6 +89,7 @@ def _entry(
         uses=Hardware.GRAPHICS_ENGINE,
         what=f"{what}, each 41 ms, at the same time as all other bursts.",
         source=source,
+        check=check,
         note=note,
         causes=(_LOCK_OF_LAUNCHES, TIME_SLICE, INLINE),
     )
@@ -99,7 +102,9 @@ ENTRIES = (
         _launches,
         "64 launches of an empty kernel, then cuStreamSynchronize",
         "cms-patatrack/pixeltrack-standalone #218 and NVIDIA/TensorRT #3351: several threads launch at the same time",
-        "launch-burst-x16 are 16 threads of it, each with a stream of its own.",
+        "launch-burst-x16 are 16 threads of it, each with a stream of its own. In a check each burst begins 2 ms after "
+        "the one before, so that the calls of a window meet many.",
+        (CheckPlacement(stream="own", position=187, threads=15),),
     ),
     _entry(
         "record-burst",

@@ -78,6 +78,7 @@ DEFAULT_COLUMNS = [
     "graph-instantiate",
     "launch-queue-full",
     "event-block-x16/own",
+    "launch-burst-x15/own",
     "stream-churn",
     "context-churn",
     "context-sync",
