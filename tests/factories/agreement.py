@@ -22,6 +22,8 @@ FILES = (
     # With the columns of a second process, blocking events, host functions and mapping.
     "check-h200x2-3.json.gz",
     "check-h200x2-4.json.gz",
+    # With that of 15 threads that launch at the same time.
+    "check-h200x2-5.json.gz",
     "check-h200-noisy-1.json.gz",
     "check-h200-noisy-2.json.gz",
 )

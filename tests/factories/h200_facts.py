@@ -78,6 +78,8 @@ FACTS = (
     Fact("launch", "launch-queue-full", CALL, most=1.5, stalls=False),
     Fact("d2d", "launch-queue-full", CALL, most=1.5, stalls=False),
     Fact("d2h-pinned", "launch-queue-full", stalls=False),
+    Fact("launch", "launch-burst-x15/own", stalls=True),
+    Fact("d2d", "launch-burst-x15/own", stalls=True),
     Fact("launch", "nvml-poll", CALL, most=1.5, stalls=False),
     Fact("d2h-pinned", "nvml-poll", stalls=False),
     Fact("launch", "gated-copy/null", stalls=True),
