@@ -82,7 +82,8 @@ def plan(
     Without names it has the entries of the default check; "all" names each of them. An aggressor without a stream is
     placed on the stream that victims reach as ``/shared``.
 
-    Raises UnknownName, also for a victim among the aggressors and for an aggressor among the victims.
+    Raises UnknownName, also for a victim among the aggressors, for an aggressor among the victims, and for a pattern
+    whose victims make their calls after idle times.
     """
     rows: dict[str, VictimProbe] = {}
     columns: dict[str, AggressorSet] = {}
@@ -213,6 +214,11 @@ def _title(probe: Probe, threads: int) -> str:
 def _add_pattern(name: str, rows: dict[str, VictimProbe], columns: dict[str, AggressorSet]) -> None:
     if name not in patterns():
         raise UnknownName(unknown_name_message("pattern", name, patterns()))
+    if any(probe.idles for variant in patterns()[name].variants for probe in variant.probes):
+        raise UnknownName(
+            f"{name} measures calls after idle times, and a check has none between its calls; "
+            f'use "stallscope run {name}"'
+        )
     for variant in patterns()[name].variants:
         for probe in variant.probes:
             if probe.role is Role.VICTIM:

@@ -137,7 +137,15 @@ def test_all_stands_for_the_usual_ones_also_in_a_quick_check() -> None:
     assert plan(["all"], ["spin"], quick=True).rows == plan().rows
 
 
-@pytest.mark.parametrize("name", list(patterns()))
+PATTERNS = [name for name in patterns() if name != "idle-wakeup"]
+
+
+def test_a_pattern_of_idle_times_is_refused_with_what_measures_it() -> None:
+    with pytest.raises(UnknownName, match='use "stallscope run idle-wakeup"'):
+        plan(pattern_names=["idle-wakeup"])
+
+
+@pytest.mark.parametrize("name", PATTERNS)
 def test_a_pattern_gives_its_victims_and_its_sets_of_aggressors(name: str) -> None:
     chosen = plan(pattern_names=[name])
     entries_there = {probe.entry for one in chosen.aggressor_sets for probe in one.probes}
@@ -149,7 +157,7 @@ def test_a_pattern_gives_its_victims_and_its_sets_of_aggressors(name: str) -> No
 
 
 def test_what_a_usual_check_copies_fits_the_memory_a_session_may_take() -> None:
-    for chosen in (plan(), *(plan(pattern_names=[name]) for name in patterns())):
+    for chosen in (plan(), *(plan(pattern_names=[name]) for name in PATTERNS)):
         probes = [v.probe for v in chosen.victims] + [p for one in chosen.aggressor_sets for p in one.probes]
         total = sum(
             resource.nbytes
