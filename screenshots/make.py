@@ -587,6 +587,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "screenshots", help="where to (%(default)s)")
     parser.add_argument("--png", action="store_true", help="PNG files too")
     asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
     for svg in make(asked.out):
         print(svg)
         if asked.png and svg.stem != MOVING:
