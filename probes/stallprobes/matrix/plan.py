@@ -15,6 +15,7 @@ from stallprobes.patterns.naming import (
     ALL,
     OWN,
     by_name,
+    in_several_threads,
     parse_probe,
     parse_probes,
     probe_name,
@@ -80,7 +81,7 @@ def plan(
     """The plan for ``victims`` with ``aggressors`` (``NAME@CONTEXT/STREAM``), and for the patterns ``pattern_names``.
 
     Without names it has the entries of the default check; "all" names each of them. An aggressor without a stream is
-    placed on the stream that victims reach as ``/shared``.
+    placed on the stream that victims reach as ``/shared``, or with several threads on streams of its own.
 
     Raises UnknownName, also for a victim among the aggressors, for an aggressor among the victims, and for a pattern
     whose victims make their calls after idle times.
@@ -157,9 +158,9 @@ def _split_names(names: Sequence[str], role: Role) -> list[str]:
 
 
 def _probes_of_role(name: str, role: Role) -> list[Probe]:
-    probes = [
-        _size_limited(one) for one in parse_probes(name, stream=OWN if role is Role.VICTIM else AGGRESSORS_STREAM)
-    ]
+    # Several threads on one stream would wait for each other, and no victim for all of them.
+    alone = role is Role.AGGRESSOR and not in_several_threads(name)
+    probes = [_size_limited(one) for one in parse_probes(name, stream=AGGRESSORS_STREAM if alone else OWN)]
     found = probes[0]
     if found.role is not role:
         there = [entry.name for entry in entries().values() if entry.role is role]

@@ -70,6 +70,11 @@ def parse_probes(name: str, *, stream: str = OWN, size: int | None = None) -> tu
     return in_threads(one, threads, name)
 
 
+def in_several_threads(name: str) -> bool:
+    """Whether ``name`` has a number of threads."""
+    return entry_name(name) != name.partition("/")[0].partition("@")[0]
+
+
 def entry_name(name: str) -> str:
     """The catalogue entry of the probe or probes called ``name``."""
     entry = name.partition("/")[0].partition("@")[0]

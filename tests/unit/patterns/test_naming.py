@@ -74,7 +74,7 @@ def test_a_run_takes_several_threads() -> None:
 
 
 def test_a_check_has_one_column_for_all_threads() -> None:
-    found = plan(["launch"], ["launch-burst-x16/own", "spin-x2"])
+    found = plan(["launch"], ["launch-burst-x16", "spin-x2/shared"])
     storm, spin = found.aggressor_sets
     assert (storm.column.name, storm.column.aggressors) == ("launch-burst-x16/own", ("launch-burst-x16/own",))
     assert storm.column.title == "launches in bursts · 16 threads · own stream"
