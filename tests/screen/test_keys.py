@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from factories.screen import SharedMonitor, monitor, running, until
+from stallprobes.model import Role
 from stallprobes.patterns.remedy_code import CodeLanguage
 from stallscope.tui.actions import MONITOR_ACTIONS, available
 from stallscope.tui.app import THEMES
@@ -43,6 +44,19 @@ async def test_keys_of_aggressors_switch_them_and_one_key_switches_all_off(share
         await pilot.press("x")
         await until(pilot, lambda: not running(pilot) & {"spin", "d2h-pageable-fresh"})
         assert {"launch", "host"} <= running(pilot)
+
+
+async def test_one_key_switches_all_aggressors_on(shared: SharedMonitor) -> None:
+    """A pattern may have 16 of them, and only ten have a key."""
+    async with shared.as_at_first() as pilot:
+        found = monitor(pilot).probe_set
+        assert found is not None
+        aggressors = {probe.name for probe in found.probes if probe.role is Role.AGGRESSOR}
+        assert len(aggressors) > 2
+        await pilot.press("X")
+        await until(pilot, lambda: aggressors <= running(pilot))
+        await pilot.press("x")
+        await until(pilot, lambda: not running(pilot) & aggressors)
 
 
 async def test_a_victims_key_brings_it_into_focus_and_then_switches_it(shared: SharedMonitor) -> None:

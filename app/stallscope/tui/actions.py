@@ -63,6 +63,7 @@ MONITOR_ACTIONS = (
     Action("back", "left", "-5 s", "Go 5 seconds back in the recording.", 4, replay_only=True),
     Action("forward", "right", "+5 s", "Go 5 seconds forward in the recording.", 5, replay_only=True),
     Action("all_off", "x", "all off", "Switch all aggressors off.", 4, True),
+    Action("all_on", "X", "all on", "Switch all aggressors on.", 0, True),
     Action(
         "matrix",
         "m",

@@ -239,6 +239,10 @@ class Monitor(ActionScreen):
         """Switch all aggressors off."""
         self.switches.all_off()
 
+    def action_all_on(self) -> None:
+        """Switch all aggressors on."""
+        self.switches.all_on()
+
     def action_focus_up(self) -> None:
         """Focus the row above."""
         self._focus_row(-1)

@@ -68,3 +68,12 @@ class ProbeSwitches:
             screen.blame.stop()
             screen.live.switch_all_off()
             screen.mark_changed()
+
+    def all_on(self) -> None:
+        """Switch all aggressors on."""
+        screen = self._screen
+        live = screen.live
+        if live is None or screen.blame.blocks_switches() or not self.engine_usable():
+            return
+        screen.if_sharing_allowed(live.switch_all_on)
+        screen.mark_changed()

@@ -154,8 +154,14 @@ class LiveSource:
 
     def switch_all_off(self) -> None:
         """Switch all aggressors off."""
-        for name in probe_sets.aggressors(self._current[0]):
-            self._switches[name] = False
+        self._switch_aggressors(False)
+
+    def switch_all_on(self) -> None:
+        """Switch all aggressors on. They start when the baseline is complete."""
+        self._switch_aggressors(True)
+
+    def _switch_aggressors(self, on: bool) -> None:
+        self._switches.update(dict.fromkeys(probe_sets.aggressors(self._current[0]), on))
 
     def update_engine(self, baseline_missing: bool) -> None:
         """Apply the switches to the engine.
