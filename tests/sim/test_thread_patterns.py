@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -100,10 +101,17 @@ def test_16_threads_begin_together_and_none_is_forgotten() -> None:
 
 @pytest.mark.parametrize("variant", ["records-x16", "graphs-x16", "one-thread"])
 def test_records_graphs_and_one_launching_thread_delay_launches_little(variant: str) -> None:
-    """On H200s by a factor of up to 1.1, 1.4 and 1.5; simulated records hold the lock for too long."""
+    """On H200s by a factor of up to 1.2, 1.4 and 1.4."""
     batch, quiet = windows("launch-storm", variant)["launch-batch"], alone("launch-storm")["launch-batch"]
-    assert p50_us(batch, DUE) < 2.2 * p50_us(quiet, DUE)
+    assert p50_us(batch, DUE) < 1.6 * p50_us(quiet, DUE)
     assert median("launch-storm", variant, "launch") < 1.2
+
+
+def test_event_records_wait_for_no_launch_of_another_stream() -> None:
+    """On an H200 p99 1.3 us beside 15 threads that launch most of the time, where a launch takes 140."""
+    event = entries()["event"].probe(period_ns=50_000)
+    storm = [replace(probe, period_ns=2 * MS) for probe in parse_probes("launch-burst-x15")]
+    assert at_us(machine(event, *storm, rings=False).run(100 * MS)["event"], 99, RECORD) < 2
 
 
 def test_the_lock_of_launches_belongs_to_a_context() -> None:
@@ -125,12 +133,13 @@ def test_threads_that_poll_hold_no_lock(variant: str) -> None:
 
 
 def test_a_launch_waits_for_the_kernels_before_blocking_events_in_its_hardware_queue() -> None:
-    """On an H200 3.2 to 3.3 ms at p50 and 9 at p90, the threads 7 to 8 ms; with 32 hardware queues 8.5 us
+    """On an H200 3.2 to 3.3 ms at p50 and 9 at p90, the threads 12 to 13 ms at p90; with 32 hardware queues 8.5 us
     (tests/gpu/recorded/h200-blocking-32-queues.json.gz, with CUDA_DEVICE_MAX_CONNECTIONS=32)."""
     seen = windows("event-poll-storm", "blocking-x16")
     assert 2_000 < p50_us(seen["launch"], WAIT) < 5_000
     assert 5_000 < at_us(seen["launch"], 90, WAIT) < 30_000
-    assert 5_000 < statistics.median(p50_us(seen[f"event-block {number}"], WAIT) for number in range(1, 17)) < 10_000
+    threads = [seen[f"event-block {number}"] for number in range(1, 17)]
+    assert 9_000 < statistics.median(at_us(one, 90, WAIT) for one in threads) < 20_000
     assert median("event-poll-storm", "blocking-x16", "d2h-pinned", WAIT) < 1.1
     probes = patterns()["event-poll-storm"].variant("blocking-x16").probes
     many = machine(*probes, rings=False, sim_set={"hardware_queues": "32"}).run(NS)

@@ -56,6 +56,8 @@ class HostThread:
         self.profiler = profiler
         # The last profile in which this thread has submitted work.
         self._profiles = 0
+        # Whether it has, or waits for, a context's lock in order to submit.
+        self.submits = False
 
     @property
     def context(self) -> GpuContext | None:
@@ -201,8 +203,24 @@ class HostThread:
             yield from stream_lock.acquire(self)
         if held_ns < ns:
             yield from self.clock.wait(ns - held_ns)
+        self.submits = True
         yield from self._work_under(held_ns, (context_lock,))
+        self.submits = False
         stream_lock.release()
+
+    def record_call(self, ns: int, stream: SimStream) -> Wait:
+        """Spend ``ns`` in an event record on ``stream``, under the stream's lock.
+
+        It waits for the context's lock only while another call than a submission holds it: beside 15 threads that
+        launch, a record takes 1.3 us at p99 on an H200, and a launch 140 us.
+        """
+        ns += self.profiler.added_ns and self._profiled_ns()
+        if stream.is_null:
+            return self._submit_to_null(ns, stream)
+        owner = stream.context.lock.owner
+        if owner is None or (isinstance(owner, HostThread) and owner.submits):
+            return self.work_under(ns, stream.lock)
+        return self.work_under(ns, stream.lock, stream.context.lock)
 
     def _submit_to_null(self, ns: int, stream: SimStream) -> Process:
         yield from self._pass_streams(stream)
@@ -256,7 +274,9 @@ class HostThread:
         else:
             yield from stream.lock.acquire(self)
         yield from self.work_under(ns >> _LOOKUP_SHIFT, memory)
+        self.submits = True
         yield from self.work_under(ns - (ns >> _LOOKUP_SHIFT), lock)
+        self.submits = False
         stream.lock.release()
 
     def wait_for_job(self, job: Job) -> Wait:

@@ -76,7 +76,7 @@ def destroy_latency(host: HostThread, _stream: object) -> LatencyDistribution | 
 def record(host: HostThread, event: EventHandle, stream: SimStream) -> Call:
     """(event, stream)."""
     parameters = host.simulation.profile.engine
-    yield from host.submit_call(host.call_ns("cuEventRecord"), stream)
+    yield from host.record_call(host.call_ns("cuEventRecord"), stream)
     job = Job(
         host.clock,
         host.simulation.uncontended,
