@@ -119,7 +119,7 @@ class LockParameters:
     submit_shared: float = parameter(
         "factor of a submitting call soon after one of another thread in the same context", above=0, default=1.0
     )
-    submit_shared_us: float = parameter("how soon", default=0.0)
+    submit_shared_us: float = parameter("longest time after it with that factor", default=0.0)
     cold_long_us: float = parameter("additional time of the first call after a sleep of cold_long_ms", default=0.0)
     cold_long_wait_us: float = parameter("additional time until the first wait after it notices the end", default=0.0)
     cold_long_ms: float = parameter("length of that sleep; shorter ones add less", above=0, default=100.0)
