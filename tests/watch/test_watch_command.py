@@ -358,10 +358,12 @@ def counting(settings: dict[str, str]) -> Iterator[Process]:
         assert process.stdout.readline() == "ready\n"
         yield process
     finally:
+        ended = process.poll()
         for pid in (*processes.children(process.pid), process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        process.communicate()
+        # If a test waited in vain, the report shows whether the command had ended, and why.
+        sys.stdout.write(f"exit code {ended}, stderr: {process.communicate()[1]}\n")
 
 
 def test_a_signal_reaches_the_program_once(counting: Process) -> None:
@@ -378,6 +380,19 @@ def test_a_signal_reaches_the_program_once(counting: Process) -> None:
     rest, err = counting.communicate(timeout=TIMEOUT_S)
     assert (counting.returncode, rest) == (3, "")
     assert err.count("No process used CUDA") == 1
+
+
+def test_ctrl_c_ends_a_program_that_ignores_ctrl_z(terminal: OpenTerminal, settings: dict[str, str]) -> None:
+    script = "trap '' TSTP; trap 'echo got 2; exit 5' INT; echo ready; while :; do sleep 0.05; done"
+    shell = terminal(shell=True, **settings)
+    shell.wait_for("$ ")
+    since = shell.press(f"{sys.executable} -m stallscope watch --headless sh -c {shlex.quote(script)}; echo code=$?\n")
+    shell.wait_for("\r\nready", since=since)
+    shell.wait_for("stallscope: watching", since=since)
+    since = shell.press("\x1a")
+    shell.wait_for("^Z", since=since)
+    since = shell.press("\x03")
+    shell.wait_for("code=5", since=since)
 
 
 def test_sigusr1_prints_the_report_so_far(settings: dict[str, str], stand_in: StandIn) -> None:
@@ -411,9 +426,9 @@ def is_program(pid: int) -> bool:
     return b"signal.sigwait" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def states(watch: int) -> set[str]:
-    """The states of a process and its children: ``T`` if one is stopped."""
-    lines = (Path(f"/proc/{pid}/stat").read_text() for pid in (watch, *processes.children(watch)))
+def states(*pids: int) -> set[str]:
+    """The states of processes: ``T`` if one is stopped."""
+    lines = (Path(f"/proc/{pid}/stat").read_text() for pid in pids)
     return {line.rpartition(")")[2].split()[0] for line in lines}
 
 
@@ -429,15 +444,15 @@ def test_a_watched_program_is_a_job_of_the_shell(
     (watch,) = processes.children(shell.pid)
     # Also before its announcement the program may print.
     shell.wait_for("watching", since=since)
+    (program,) = [pid for pid in processes.children(watch) if str(script).encode() in cmdline(pid)]
     for _ in range(2):
         since = shell.press("\x03")
         shell.wait_for("got 2", since=since)
         since = shell.press("\x1a")
         shell.wait_for("Stopped", since=since)
-        shell.wait_until(lambda: states(watch) == {"T"}, "all are stopped")
+        shell.wait_until(lambda: states(watch, program) == {"T"}, "both are stopped")
         since = shell.press("fg; echo code=$?\n")
-        shell.wait_until(lambda: "T" not in states(watch), "all continue")
-    (program,) = [pid for pid in processes.children(watch) if str(script).encode() in cmdline(pid)]
+        shell.wait_until(lambda: "T" not in states(watch, program), "both continue")
     os.kill(program, signal.SIGUSR2)
     shell.wait_for("code=3", since=since)
     # No signal came twice.

@@ -77,7 +77,7 @@ class ForegroundProgram:
         Calls ``poll`` every ``every_s`` seconds, less often where that takes long; ``report`` at each REPORT_SIGNAL.
         """
         due = time.monotonic() + every_s
-        with GroupWitness(_FORWARDED) as witness:
+        with GroupWitness() as witness:
             while True:
                 pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
                 if pid and os.WIFSTOPPED(status):
@@ -90,13 +90,13 @@ class ForegroundProgram:
                 if received is None:
                     begun = time.monotonic()
                     poll()
+                    witness.review()
                     # The program may need the CPU.
                     due = time.monotonic() + max(every_s, _REST * (time.monotonic() - begun))
                 elif received.si_signo == REPORT_SIGNAL:
                     report()
                 elif received.si_signo == signal.SIGCONT:
                     self._continue()
-                # A witness that ended is replaced also after what the terminal sent.
                 elif received.si_signo in _FORWARDED and not witness.saw(received.si_signo):
                     self._send(received.si_signo)
 
