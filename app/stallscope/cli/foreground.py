@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -84,28 +84,29 @@ class ForegroundProgram:
                     self._stop_too(os.WSTOPSIG(status))
                 elif pid:
                     # What the group got must not interrupt what follows.
-                    _discard(_HELD)
+                    _take(_HELD)
                     return os.waitstatus_to_exitcode(status)
-                received = signal.sigtimedwait(_HELD, max(due - time.monotonic(), 0))
-                if received is None:
+                received = _take(_HELD, max(due - time.monotonic(), 0))
+                if not received:
                     begun = time.monotonic()
                     poll()
                     witness.review()
                     # The program may need the CPU.
                     due = time.monotonic() + max(every_s, _REST * (time.monotonic() - begun))
-                elif received.si_signo == REPORT_SIGNAL:
-                    report()
-                elif received.si_signo == signal.SIGCONT:
+                if asked := received & _FORWARDED:
+                    for number in sorted(asked - witness.saw(asked)):
+                        self._send(number)
+                if signal.SIGCONT in received:
                     self._continue()
-                elif received.si_signo in _FORWARDED and not witness.saw(received.si_signo):
-                    self._send(received.si_signo)
+                if REPORT_SIGNAL in received:
+                    report()
 
     def _stop_too(self, number: int) -> None:
         """Stop this process by signal ``number``, as the program was; after that let the program continue."""
         if number not in _STOPS:
             # Of a debugger, or of somebody who continues it in the same way.
             return
-        _discard({number})
+        _take({number})
         os.kill(os.getpid(), number)
         # This process stops here. SIGCONT, which stays blocked, continues it all the same.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
@@ -149,6 +150,12 @@ def not_started(name: str, error: OSError | ValueError) -> CommandError:
     return CommandError(WatchExit.NOT_EXECUTABLE, f"{name} cannot be executed: {reason}")
 
 
-def _discard(numbers: set[int] | frozenset[signal.Signals]) -> None:
-    while signal.sigtimedwait(numbers, 0) is not None:
-        pass
+def _take(numbers: Collection[int], wait_s: float = 0) -> set[int]:
+    """All of ``numbers`` that are pending, at least one unless none comes within ``wait_s``.
+
+    One at a time, the lowest would come first: another could stay pending, and a second of its kind would be lost.
+    """
+    taken: set[int] = set()
+    while (received := signal.sigtimedwait(numbers, 0 if taken else wait_s)) is not None:
+        taken.add(received.si_signo)
+    return taken

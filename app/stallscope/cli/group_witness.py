@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 _SHELL = "/bin/sh"
@@ -39,13 +40,14 @@ class GroupWitness:
         _end(self._pid, self._input)
         self._pid = self._input = None
 
-    def saw(self, number: int) -> bool:
-        """Whether the group got signal ``number``, which this process has got."""
+    def saw(self, numbers: Collection[int]) -> set[int]:
+        """Those signals of ``numbers``, which this process has got, that the group got."""
+        asked = set(numbers)
         until = time.monotonic() + _LIMIT_S
-        while not (seen := number in self._got()) and self._pid is not None and time.monotonic() < until:
+        while not asked <= (got := self._got()) and self._pid is not None and time.monotonic() < until:
             time.sleep(_STEP_S)
-        if seen:
-            self._forget({number})
+        if seen := asked & got:
+            self._forget(seen)
         return seen
 
     def review(self) -> None:

@@ -36,7 +36,11 @@ def the_witness():
 def asked(*numbers):
     for number in numbers:
         assert signal.sigtimedwait({number}, 0) is not None
-        answers.append(witness.saw(number))
+        answers.append(witness.saw({number}) == {number})
+
+def together(*numbers):
+    seen = witness.saw(set(numbers))
+    answers.extend(number in seen for number in numbers)
 
 with GroupWitness() as witness:
 """
@@ -69,6 +73,7 @@ def answers_to(script: str) -> list[bool]:
             id="three at once",
         ),
         pytest.param("group(SIGTERM); alone(SIGINT); asked(SIGINT, SIGTERM)", [False, True], id="both kinds at once"),
+        pytest.param("group(SIGTERM); alone(SIGINT); together(SIGINT, SIGTERM)", [False, True], id="one question"),
         pytest.param(
             "group(SIGTSTP, SIGINT); asked(SIGINT)", [True], id="after ctrl+z, which a program may ignore"
         ),
@@ -105,4 +110,4 @@ def test_without_a_shell_no_signal_was_sent_to_the_group(monkeypatch: pytest.Mon
     monkeypatch.setattr("stallscope.cli.group_witness._SHELL", "/missing/sh")
     with GroupWitness() as witness:
         witness.review()
-        assert not witness.saw(15)
+        assert not witness.saw({15})
