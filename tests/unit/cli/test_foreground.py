@@ -34,9 +34,13 @@ with held_signals():
     os.dup2(writer, 1)
     # Blocked from its start, a signal does not end it.
     program = ForegroundProgram([sys.executable, "-c", PROGRAM], dict(os.environ), {signal.SIGTERM})
-    os.kill(os.getpid(), signal.SIGTERM)
-    os.kill(os.getpid(), REPORT_SIGNAL)
-    code = program.wait(10.0, lambda: None, report)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), REPORT_SIGNAL)
+        code = program.wait(10.0, lambda: None, report)
+    except BaseException:
+        os.kill(program.pid, signal.SIGKILL)
+        raise
 answer()
 assert (code, answers) == (0, ["first", "second"]), (code, answers)
 """
