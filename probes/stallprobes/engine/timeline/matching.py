@@ -74,15 +74,14 @@ from stallprobes.engine.timeline.tables import (
     OP_RECORDS,
     OWNED_ID,
     OWNER_BEGAN_NS,
+    OWNER_CALL,
     OWNER_ITERATION,
-    OWNER_OP,
     OWNER_PROBE,
     OWNER_RETURNED_NS,
     QUEUE,
     ROW_EARLY,
     ROW_GPU,
     ROW_START,
-    STAGED_CALL,
     STAGED_NS,
     STAGED_TRACK,
     STATS,
@@ -293,12 +292,11 @@ def note_owner(row: Int64s, ids: Int64s, track: Int64s, number: int, queue: Int6
     place = correlation % IDS
     ids[place, OWNED_ID] = correlation
     ids[place, OWNER_PROBE] = row[PROBE]
-    ids[place, OWNER_OP] = row[OP]
     ids[place, OWNER_ITERATION] = row[ITERATION]
     ids[place, OWNER_BEGAN_NS] = row[BEGAN_NS]
     ids[place, OWNER_RETURNED_NS] = row[RETURNED_NS]
+    ids[place, OWNER_CALL] = queue[track[GROUP_PLACE], CALL_OP]
     ids[place, STAGED_TRACK] = number + 1 if is_first_half(row) else 0
-    ids[place, STAGED_CALL] = queue[track[GROUP_PLACE], CALL_OP]
     ids[place, STAGED_NS] = row[END_NS] - track[GROUP_START_NS]
 
 
@@ -358,12 +356,12 @@ def match_by_id(
     if row[START_NS] + TOLERANCE_NS < ids[place, OWNER_BEGAN_NS]:
         return NO_CALL
     row[PROBE] = ids[place, OWNER_PROBE]
-    row[OP] = ids[place, OWNER_OP]
+    row[OP] = ids[place, OWNER_CALL] & OP_MASK
     row[ITERATION] = ids[place, OWNER_ITERATION]
     row[BEGAN_NS] = ids[place, OWNER_BEGAN_NS]
     row[RETURNED_NS] = ids[place, OWNER_RETURNED_NS]
     if ids[place, STAGED_TRACK] != 0 and is_half(row, _HOST_TO_DEVICE):
-        number, call = ids[place, STAGED_TRACK] - 1, ids[place, STAGED_CALL]
+        number, call = ids[place, STAGED_TRACK] - 1, ids[place, OWNER_CALL]
         op, value = call & OP_MASK, max(ids[place, STAGED_NS] + row[END_NS] - row[START_NS], 0)
         count_phase(tracks[number], ops[number, op, ROW_GPU], value, call)
         count_phase(tracks[number], ops[number, op, LABEL_GPU], value, call)

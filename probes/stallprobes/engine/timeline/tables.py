@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
 # Words of a track. OLDEST and NEWEST number the calls in its queue; LOADED is the number of the next host call to load.
 # The last call matched: LEFT is the number of its records that are to come, GROUP_START_NS the start of the first. The
 # last four are the addresses of the probe's words, host calls, histograms and statistics on the board.
@@ -20,17 +25,18 @@ OP_RECORDS, OP_AWAITED, ROW_START, ROW_EARLY, ROW_GPU, LABEL_START, LABEL_EARLY,
 OP_WORDS = 8
 
 # Driver calls by correlation id. Ids count up, so the oldest is replaced. From the record of the call: id, thread, and
-# start and end in ns. From the first record of its work: id, probe, op, iteration, and begin and return in ns; the
-# probe is NO_PROBE while that record waits for its call. Of a staged copy whose second half is to come: the number of
-# its track from 1, the bits of its call, and the length of the first half in ns.
+# start and end in ns. From the first record of its work: id, probe, iteration, begin and return in ns, and the bits of
+# the probe's call; the probe is NO_PROBE while that record waits for its call. Of a staged copy whose second half is to
+# come: the number of its track from 1, and the length of the first half in ns. Each of the two records writes one cache
+# line: nothing that is as large stays in the cache.
 IDS = 1 << 16
+ID, ID_THREAD, ID_START_NS, ID_END_NS = range(4)
 (
-    ID, ID_THREAD, ID_START_NS, ID_END_NS,
-    OWNED_ID, OWNER_PROBE, OWNER_OP, OWNER_ITERATION, OWNER_BEGAN_NS, OWNER_RETURNED_NS,
-    STAGED_TRACK, STAGED_CALL, STAGED_NS,
-) = range(13)  # fmt: skip
-ID_WORDS = 13
+    OWNED_ID, OWNER_PROBE, OWNER_ITERATION, OWNER_BEGAN_NS, OWNER_RETURNED_NS, OWNER_CALL, STAGED_TRACK, STAGED_NS,
+) = range(8, 16)  # fmt: skip
+ID_WORDS = 16
 NO_PROBE = -1
+_CACHE_LINE = 64
 
 # Words of the control block: addresses of CUPTI's functions, the pool's address, the period in ns, and scratch words
 # for pointers that CUPTI fills. KEPT is the number of records that wait for their call, PATIENCE for how many rounds
@@ -46,3 +52,15 @@ MOST_KEPT = 2_048
 USUAL_PATIENCE = 200
 PERIOD_NS = 10_000_000
 MOST_BATCHES = 64
+
+
+def zeros(*shape: int) -> NDArray[np.int64]:
+    """A table of zeros, int64[shape], that begins with a cache line, and whose pages are in memory.
+
+    The first write to a page takes the collector longer than a record does.
+    """
+    size = math.prod(shape)
+    words = np.empty(size + _CACHE_LINE // 8, dtype=np.int64)
+    words.fill(0)
+    first = -words.ctypes.data % _CACHE_LINE // 8
+    return words[first : first + size].reshape(shape)
