@@ -22,7 +22,7 @@ class GroupWitness:
     """A second process in the group, which blocks all signals: those that are pending there were sent to the group.
 
     A context manager. The answer does not depend on when the witness runs, as it would if signals ended it. Where there
-    is no witness, or /proc does not show its pending signals (gVisor), no signal counts as sent to the group.
+    is no witness, or /proc does not show its pending signals, no signal counts as sent to the group.
     """
 
     def __init__(self) -> None:
