@@ -87,12 +87,6 @@ class ForegroundProgram:
                     _take(_HELD)
                     return os.waitstatus_to_exitcode(status)
                 received = _take(_HELD, max(due - time.monotonic(), 0))
-                if not received:
-                    begun = time.monotonic()
-                    poll()
-                    witness.review()
-                    # The program may need the CPU.
-                    due = time.monotonic() + max(every_s, _REST * (time.monotonic() - begun))
                 if asked := received & _FORWARDED:
                     for number in sorted(asked - witness.saw(asked)):
                         self._send(number)
@@ -100,6 +94,12 @@ class ForegroundProgram:
                     self._continue()
                 if REPORT_SIGNAL in received:
                     report()
+                # Also while signals keep coming.
+                if (begun := time.monotonic()) >= due:
+                    poll()
+                    witness.review()
+                    # The program may need the CPU.
+                    due = time.monotonic() + max(every_s, _REST * (time.monotonic() - begun))
 
     def _stop_too(self, number: int) -> None:
         """Stop this process by signal ``number``, as the program was; after that let the program continue."""

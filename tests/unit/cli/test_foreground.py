@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from factories.command_line import environment
+from factories.command_line import TIMEOUT_S, environment
 
 # A report that waits for the program's answer to the first SIGTERM before it sends the second.
 SCRIPT = """\
@@ -49,4 +49,38 @@ assert (code, answers) == (0, ["first", "second"]), (code, answers)
 def test_no_signal_stays_pending_behind_another() -> None:
     # A second one of its kind would be lost.
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# A signal comes each millisecond, and to find out that the group did not get it takes longer.
+STORM = """\
+import os, signal, sys
+from stallscope.cli.foreground import ForegroundProgram, held_signals
+
+PROGRAM = '''
+import os, signal
+parent = os.getppid()
+while signal.sigtimedwait({signal.SIGTERM}, 0.001) is None and os.getppid() == parent:
+    os.kill(parent, signal.SIGUSR2)
+'''
+polls = 0
+
+def poll():
+    global polls
+    polls += 1
+    if polls == 3:
+        os.kill(program.pid, signal.SIGTERM)
+
+with held_signals():
+    program = ForegroundProgram([sys.executable, "-c", PROGRAM], dict(os.environ), {signal.SIGUSR2, signal.SIGTERM})
+    code = program.wait(0.05, poll, lambda: None)
+assert code == 0, code
+assert polls >= 3
+"""
+
+
+def test_it_polls_also_while_signals_keep_coming() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STORM], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S
+    )
     assert done.returncode == 0, done.stderr
