@@ -48,6 +48,11 @@ def monitor(pilot: Pilot[None]) -> Monitor:
     return screen
 
 
+def is_open(pilot: Pilot[None], kind: type[Screen[Any]]) -> bool:
+    """Whether a screen of this class is on top and has its widgets: it is on top before it has any."""
+    return isinstance(pilot.app.screen, kind) and pilot.app.screen.is_mounted
+
+
 async def until(pilot: Pilot[None], condition: Callable[[], object]) -> None:
     """Let the app run until ``condition`` holds; AssertionError after LIMIT_S."""
     end = time.monotonic() + LIMIT_S
@@ -78,7 +83,7 @@ async def live_monitor(settings: Settings = QUICK, wait: bool = True) -> AsyncIt
     try:
         with short_settling():
             async with app.run_test(size=(120, 36)) as pilot:
-                await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+                await until(pilot, lambda: is_open(pilot, Monitor))
                 if wait:
                     await until(pilot, lambda: quiet_is_known(monitor(pilot)))
                 yield pilot

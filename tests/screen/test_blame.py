@@ -12,7 +12,16 @@ import pytest_asyncio
 from textual.app import App
 from textual.pilot import Pilot
 
-from factories.screen import SharedMonitor, drawn_strips, live_monitor, monitor, recorded_switches, running, until
+from factories.screen import (
+    SharedMonitor,
+    drawn_strips,
+    is_open,
+    live_monitor,
+    monitor,
+    recorded_switches,
+    running,
+    until,
+)
 from stallprobes.latency.ratio import Quantile
 from stallprobes.live.observation import EngineCondition
 from stallprobes.measurement import blame as blame_experiment
@@ -93,7 +102,7 @@ async def test_the_result_names_the_cause_in_dialog_and_log_and_everything_is_as
         # Without an aggressor each second extends them.
         before = dict(analyzer.baselines)
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, BlameResult))
+        await until(pilot, lambda: is_open(pilot, BlameResult))
         dialog = pilot.app.screen
         assert isinstance(dialog, BlameResult)
         figure = dialog.result.find("d2d-secondary", Phase.WAIT, Quantile.P50)

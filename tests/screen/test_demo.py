@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 from factories.command_line import environment
 from factories.documents import validate
 from factories.processes import wait_for_end
-from factories.screen import QUICK, drawn_strips, text_of, until
+from factories.screen import QUICK, drawn_strips, is_open, text_of, until
 from factories.terminal import SETTINGS, OpenTerminal
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.live.demo_plan import DemoPhase, plans
@@ -136,7 +136,7 @@ async def live_demo(*names: str, seconds: float) -> AsyncIterator[tuple[Pilot[No
     app = StallscopeApp(lambda: source, QUICK, first="demo", controllers=(tour,))
     try:
         async with app.run_test(size=(80, 24)) as pilot:
-            await until(pilot, lambda: isinstance(pilot.app.screen, DemoScreen))
+            await until(pilot, lambda: is_open(pilot, DemoScreen))
             screen = pilot.app.screen
             assert isinstance(screen, DemoScreen)
             yield pilot, screen
@@ -159,7 +159,7 @@ async def test_keys_and_the_question_before_other_processes_are_disturbed(monkey
         await pilot.press("space")
         assert not tour.paused
         await pilot.press("question_mark")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Help))
+        await until(pilot, lambda: is_open(pilot, Help))
         elapsed_s = tour.elapsed_s
         screen.tick()
         screen.tick()
@@ -169,7 +169,7 @@ async def test_keys_and_the_question_before_other_processes_are_disturbed(monkey
         assert screen.live is not None
         monkeypatch.setattr(screen.live, "disturbed_processes", lambda: ("trainer (pid 7)",))
         await pilot.press("right")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await until(pilot, lambda: is_open(pilot, Ask))
         await until(pilot, lambda: "trainer (pid 7)" in drawn())
         await pilot.press("n")
         await until(pilot, lambda: tour.ended and "the demo has ended" in drawn())

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from factories.hostile_recording import HostileRecording
 from factories.hostile_text import HOSTILE, WIDE, forbidden, poisoned
 from factories.matrix_examples import screen_example
-from factories.screen import monitor, until
+from factories.screen import is_open, monitor, until
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.compare import compare
 from stallprobes.matrix.matrix import QUIET
@@ -73,7 +73,7 @@ async def test_no_screen_and_no_dialog_shows_it_raw(kind: str, monkeypatch: pyte
     recording = HostileRecording(hostile)
     app = StallscopeApp(lambda: ReplaySource(recording, clock=lambda: now[0]), Settings(keys={"pause": "["}))
     async with app.run_test(size=SIZE, notifications=True) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).monitor_view is not None)
+        await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).monitor_view is not None)
         screen = monitor(pilot)
         now[0] = STALLED_S
         screen.tick()
@@ -108,13 +108,13 @@ async def test_nor_does_the_matrix(kind: str) -> None:
     one, other = (poisoned(screen_example(seed), keep, hostile) for seed in (1, 2))
     app = StallscopeApp(lambda: ReplaySource(HostileRecording(hostile), clock=lambda: 0.0), Settings())
     async with app.run_test(size=SIZE) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+        await until(pilot, lambda: is_open(pilot, Monitor))
         controller = MatrixController(MatrixServices())
         compared = MatrixState(MatrixView.of(one), hostile, comparison=compare(other, one), against=hostile)
         controller.state = compared
         monitor(pilot).context.controllers[MatrixController] = controller
         await pilot.press("m")
-        await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
+        await until(pilot, lambda: is_open(pilot, MatrixScreen))
         await pilot.pause(0.1)
         check(pilot)
         for key in ("enter", "d", "question_mark"):

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from factories.recordings import STALL
-from factories.screen import monitor, until
+from factories.screen import is_open, monitor, until
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.analyzer import Analyzer
@@ -103,7 +103,7 @@ async def frames(monkeypatch: pytest.MonkeyPatch, per_second: float = 10) -> Asy
     source = RecordedEngine()
     app = StallscopeApp(lambda: source, Settings(frames_per_second=per_second, quiet_seconds=0.5))
     async with app.run_test(size=(160, 48)) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).frame_timer is not None)
+        await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).frame_timer is not None)
         screen = monitor(pilot)
         assert screen.frame_timer is not None
         screen.frame_timer.stop()
@@ -202,7 +202,7 @@ async def test_frames_are_few_while_the_view_is_paused_until_something_changes(
 async def test_another_rate_of_frames_replaces_the_timer() -> None:
     app = StallscopeApp(RecordedEngine, Settings(frames_per_second=10, quiet_seconds=0.5))
     async with app.run_test(size=(160, 48)) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).frame_timer is not None)
+        await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).frame_timer is not None)
         screen = monitor(pilot)
         first = screen.frame_timer
         screen.set_frame_rate(10)

@@ -23,6 +23,7 @@ from factories.screen import (
     QUICK,
     assert_snapshot,
     drawn_strips,
+    is_open,
     monitor,
     quiet_is_known,
     settled,
@@ -97,12 +98,12 @@ async def looking(
     """The matrix screen over a recording: no engine, so that nothing is measured."""
     app = StallscopeApp(lambda: ReplaySource(Recording(STALL), clock=lambda: 0.0), settings or Settings())
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+        await until(pilot, lambda: is_open(pilot, Monitor))
         controller = MatrixController(services or MatrixServices())
         controller.state = given or MatrixState()
         monitor(pilot).context.controllers[MatrixController] = controller
         await pilot.press("m")
-        await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
+        await until(pilot, lambda: is_open(pilot, MatrixScreen))
         await settled(pilot)
         yield pilot
 
@@ -115,13 +116,13 @@ async def live(services: MatrixServices, size: tuple[int, int] = (140, 44)) -> A
     try:
         with short_settling():
             async with app.run_test(size=size, notifications=True) as pilot:
-                await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+                await until(pilot, lambda: is_open(pilot, Monitor))
                 await until(pilot, lambda: quiet_is_known(monitor(pilot)))
                 if isinstance(services, ScriptedServices):
                     services.engine_pid = lambda: source.engine_pid
                 monitor(pilot).context.controllers[MatrixController] = MatrixController(services)
                 await pilot.press("m")
-                await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
+                await until(pilot, lambda: is_open(pilot, MatrixScreen))
                 yield pilot
     finally:
         app.close()
@@ -289,7 +290,7 @@ async def test_a_click_on_the_last_line_does_what_the_key_does() -> None:
         await pilot.click("#keys", offset=(line.index("worst first") + 2, 0))
         assert screen(pilot).worst_first
         await pilot.click("#keys", offset=(line.index("compare") + 2, 0))
-        await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
+        await until(pilot, lambda: is_open(pilot, Prompt))
 
 
 async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
@@ -371,12 +372,12 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         assert services.grounds[0].options.paced is False
         await until_shown(pilot, "not saved")
         await pilot.press("m")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+        await until(pilot, lambda: is_open(pilot, Monitor))
         await until_shown(pilot, "The engine restarts")
         await until(pilot, lambda: monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
         await until(pilot, lambda: quiet_is_known(monitor(pilot)))
         await pilot.press("m")
-        await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
+        await until(pilot, lambda: is_open(pilot, MatrixScreen))
         assert state(pilot).matrix_view is matrix_view
 
 
@@ -386,7 +387,7 @@ async def test_without_a_check_the_monitors_engine_stays() -> None:
         assert isinstance(source, LiveSource)
         engine = source.engine_pid
         await pilot.press("escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+        await until(pilot, lambda: is_open(pilot, Monitor))
         await pilot.pause(0.3)
         assert source.engine_pid == engine
 
@@ -450,7 +451,7 @@ async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
         await pilot.press("n")
         assert state(pilot).run is not None
         await pilot.press("m", "y")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor))
+        await until(pilot, lambda: is_open(pilot, Monitor))
         controller = monitor(pilot).context.controllers[MatrixController]
         assert isinstance(controller, MatrixController)
         assert controller.state.run is None
@@ -534,7 +535,7 @@ async def test_it_asks_before_it_overwrites(tmp_path: Path, key: str, changed: b
     file.write_text("something else")
     async with looking(ON_THE_TABLE) as pilot:
         await answered(pilot, "s", str(file))
-        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await until(pilot, lambda: is_open(pilot, Ask))
         await until_shown(pilot, "Overwrite")
         await pilot.press(key)
         if changed:
@@ -595,7 +596,7 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
         await pilot.press("w")
         assert screen(pilot).focus_key == ("launch", "alloc-async")
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, CellScreen) and "SLOWER" in shown(pilot))
+        await until(pilot, lambda: is_open(pilot, CellScreen) and "SLOWER" in shown(pilot))
         await pilot.press("escape", "d")
         assert isinstance(pilot.app.screen, Differences)
         text = str(pilot.app.screen.text())
@@ -614,7 +615,7 @@ async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, key
     check_document.save(replace(old, fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
     async with looking(ON_THE_TABLE) as pilot:
         await answered(pilot, "c", str(tmp_path / "old.json"))
-        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await until(pilot, lambda: is_open(pilot, Ask))
         await until_shown(pilot, "Another GPU")
         await pilot.press(key)
         await until(pilot, lambda: not state(pilot).busy and (key == "n" or state(pilot).comparison is not None))

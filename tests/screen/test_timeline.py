@@ -18,7 +18,17 @@ from textual import events
 from textual.pilot import Pilot
 
 from factories.recordings import STALL
-from factories.screen import QUICK, SharedMonitor, assert_snapshot, drawn_strips, monitor, settled, text_of, until
+from factories.screen import (
+    QUICK,
+    SharedMonitor,
+    assert_snapshot,
+    drawn_strips,
+    is_open,
+    monitor,
+    settled,
+    text_of,
+    until,
+)
 from factories.timeline_traces import SECONDARY, recorded, report_1, trace_of
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineStatus
 from stallprobes.live.observation import EngineCondition
@@ -79,9 +89,9 @@ async def replayed(
     app = StallscopeApp(lambda: ReplaySource(Recording(path), clock=lambda: 0.0), settings or Settings())
     try:
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).last is not None)
+            await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).last is not None)
             await pilot.press("g")
-            await until(pilot, lambda: isinstance(pilot.app.screen, TimelineScreen))
+            await until(pilot, lambda: is_open(pilot, TimelineScreen))
             plot = pilot.app.screen.query_one(TracePlot)
             await until(pilot, lambda: plot.view.rows or plot.view.sentences)
             timeline(pilot).rearrange()
@@ -199,9 +209,9 @@ async def test_a_trace_is_written_as_text_svg_and_for_perfetto(
         monkeypatch.chdir(tmp_path)
         for downs in range(3):
             await pilot.press("x")
-            await until(pilot, lambda: isinstance(pilot.app.screen, Choose))
+            await until(pilot, lambda: is_open(pilot, Choose))
             await pilot.press(*["down"] * downs, "enter")
-            await until(pilot, lambda: isinstance(pilot.app.screen, TimelineScreen))
+            await until(pilot, lambda: is_open(pilot, TimelineScreen))
         await pilot.press("s")
         await until(pilot, lambda: len(list(tmp_path.iterdir())) == 4)
         text = next(tmp_path.glob("*.txt")).read_text(encoding="utf-8")
@@ -214,7 +224,7 @@ async def test_a_trace_is_written_as_text_svg_and_for_perfetto(
         monkeypatch.setattr(screen, "notify", lambda text, **_: notices.append(text))
         monkeypatch.setattr(trace_files, "FILE_NAME", "missing/name.")
         await pilot.press("x")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Choose))
+        await until(pilot, lambda: is_open(pilot, Choose))
         await pilot.press("enter")
         await until(pilot, lambda: notices)
         assert "missing" in notices[0]
@@ -243,7 +253,7 @@ async def opened(shared: SharedMonitor) -> AsyncIterator[Pilot[None]]:
         # That of the test before may still be switched off.
         await until(pilot, lambda: _condition(pilot) is TimelineCondition.OFF)
         await pilot.press("g")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TimelineScreen))
+        await until(pilot, lambda: is_open(pilot, TimelineScreen))
         timeline(pilot).capture.go_live()
         # The screen reads the engine's condition less often than it draws.
         await until(pilot, lambda: "● live" in shown(pilot))
@@ -340,7 +350,7 @@ async def test_from_a_stalled_probe_it_freezes_on_its_worst_call(shared: SharedM
         await pilot.press("1")
         await until(pilot, lambda: monitor(pilot).analyzer and monitor(pilot).analyzer.worst == "d2d-secondary")  # type: ignore[union-attr]
         await pilot.press("w", "g")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TimelineScreen))
+        await until(pilot, lambda: is_open(pilot, TimelineScreen))
         screen = timeline(pilot)
         assert screen.capture.stalled == "d2d-secondary"
         assert state_of(screen) is not CaptureState.LIVE
@@ -361,7 +371,7 @@ async def test_from_a_stalled_probe_it_freezes_on_its_worst_call(shared: SharedM
         await until(pilot, lambda: not monitor(pilot).last.snapshot.probes["spin"].on)  # type: ignore[union-attr]
         await until(pilot, lambda: monitor(pilot).analyzer and monitor(pilot).analyzer.worst is None)  # type: ignore[union-attr]
         await pilot.press("g")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TimelineScreen))
+        await until(pilot, lambda: is_open(pilot, TimelineScreen))
         assert timeline(pilot).capture.trace is trace
         await pilot.press("home", "g")
 
@@ -414,7 +424,7 @@ async def test_the_engine_is_killed_with_the_timeline_on_and_restarted() -> None
     app = StallscopeApp(lambda: source, QUICK)
     try:
         async with app.run_test(size=(120, 36)) as pilot:
-            await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).analyzer is not None)
+            await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).analyzer is not None)
             # Before the engine is ready.
             await pilot.press("g")
             await until(pilot, lambda: "host calls" in shown(pilot))

@@ -13,7 +13,7 @@ import pytest
 from textual.pilot import Pilot
 
 from factories.hostile_text import HOSTILE, forbidden, poisoned
-from factories.screen import assert_snapshot, settled, text_of, until
+from factories.screen import assert_snapshot, is_open, settled, text_of, until
 from factories.watch_moments import moments, record, training
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 from stallprobes.watch.live.live_program import LiveProgram
@@ -63,7 +63,7 @@ async def _opened(
     app: StallscopeApp, source: WatchReplaySource, size: tuple[int, int], now: list[float], at_s: float
 ) -> AsyncIterator[tuple[Pilot[None], WatchScreen]]:
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, WatchScreen))
+        await until(pilot, lambda: is_open(pilot, WatchScreen))
         screen = app.screen
         assert isinstance(screen, WatchScreen)
         await until(pilot, lambda: "PAUSED" not in source.position_text)
@@ -131,7 +131,7 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         await pilot.press("w")
         assert screen.selected == keys[0]
         await pilot.press("down", "e")
-        await until(pilot, lambda: isinstance(pilot.app.screen, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, ExplainCall))
         dialog = pilot.app.screen
         assert isinstance(dialog, ExplainCall)
         text = dialog.text().plain
@@ -142,7 +142,7 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         assert "step 29 loss" in await drawn(pilot, screen)
         assert not screen.query_one(WatchTable).display
         await pilot.press("o", "question_mark")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Help))
+        await until(pilot, lambda: is_open(pilot, Help))
 
 
 async def test_a_click_selects_a_row_and_a_slow_call_is_explained(recorded: Path) -> None:
@@ -151,7 +151,7 @@ async def test_a_click_selects_a_row_and_a_slow_call_is_explained(recorded: Path
         await pilot.click(WatchTable, offset=(10, 2))
         assert screen.selected == table.rows[1].key
         await pilot.click("#slow", offset=(30, 3))
-        await until(pilot, lambda: isinstance(pilot.app.screen, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, ExplainCall))
 
 
 async def test_a_replay_is_paused_and_moved_in(recorded: Path) -> None:
@@ -172,7 +172,7 @@ async def test_a_replay_is_paused_and_moved_in(recorded: Path) -> None:
 async def test_the_timeline_shows_the_slow_call_of_the_recording(recorded: Path) -> None:
     async with replayed(recorded, (160, 48)) as (pilot, screen):
         await pilot.press("g")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TimelineScreen))
+        await until(pilot, lambda: is_open(pilot, TimelineScreen))
         timeline = pilot.app.screen
         assert isinstance(timeline, TimelineScreen)
         timeline.draw()
@@ -193,7 +193,7 @@ async def test_text_of_programs_and_of_their_output_is_never_shown_raw(recorded:
         assert not forbidden(text)
         assert "\ufffd" in text
         await pilot.press("e")
-        await until(pilot, lambda: isinstance(pilot.app.screen, ExplainCall))
+        await until(pilot, lambda: is_open(pilot, ExplainCall))
         assert not forbidden(text_of(await settled(pilot)))
 
 
@@ -245,12 +245,12 @@ async def test_the_output_and_the_end_of_a_live_program(tmp_path: Path) -> None:
 async def test_quitting_asks_while_the_program_runs(tmp_path: Path) -> None:
     async with live(WAITING, tmp_path) as (pilot, screen, program):
         await pilot.press("q")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await until(pilot, lambda: is_open(pilot, Ask))
         await pilot.press("n")
         await until(pilot, lambda: pilot.app.screen is screen)
         assert program.running
         await pilot.press("ctrl+c")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Ask))
+        await until(pilot, lambda: is_open(pilot, Ask))
         await pilot.press("y")
         await until(pilot, lambda: not pilot.app.is_running)
         assert program.running
