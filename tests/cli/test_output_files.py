@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +13,7 @@ import click
 import pytest
 
 from factories import command_help
+from factories.command_line import environment
 from stallprobes.errors import FileNotWritten
 from stallprobes.files import atomic
 from stallscope.cli import options, output_files
@@ -131,3 +135,52 @@ def test_the_attempt_leaves_nothing(tmp_path: Path) -> None:
 def test_the_name_of_a_folder_is_no_file(name: str, known: str) -> None:
     with pytest.raises(FileNotWritten, match=known):
         atomic.named_file(name)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_file_is_written_leaves_none(number: signal.Signals, tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from stallprobes.files import atomic\n"
+        "def chunks():\n"
+        "    yield b'part'\n"
+        "    assert len(os.listdir(sys.argv[1])) == 1\n"
+        "    os.kill(os.getpid(), int(sys.argv[2]))\n"
+        "    yield b'rest'\n"
+        "atomic.write(Path(sys.argv[1], 'check.json'), chunks(), force=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(int(number))], env=environment())
+    assert done.returncode == -number
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_working_folder_that_was_removed_is_one_sentence(tmp_path: Path) -> None:
+    """In a process of its own: nothing else here has such a working folder."""
+    code = (
+        "import os, sys; from pathlib import Path; from stallprobes.files import atomic\n"
+        "from stallprobes.errors import FileNotWritten; from stallscope.cli import output_files\n"
+        "from stallscope.cli.diagnostics import CommandError\n"
+        "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
+        "for attempt in (lambda: atomic.ready(Path('x'), force=True),\n"
+        "                lambda: atomic.write(Path('x'), [], force=True),\n"
+        "                lambda: output_files.require_different({'A': Path('x')})):\n"
+        "    try:\n"
+        "        attempt()\n"
+        "    except (FileNotWritten, CommandError) as error:\n"
+        "        print('refused')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("refused\n" * 3, "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("compare", "READ", "other"), ("compare", "other", "READ"), ("show", "READ")], ids=" ".join
+)
+def test_the_page_of_a_check_is_another_file(
+    stallscope_command: Command, folder: Path, arguments: tuple[str, ...]
+) -> None:
+    Path("other").write_text("not read", encoding="utf-8")
+    before = Path("READ").read_bytes()
+    done = stallscope_command(*arguments, "--html", "READ", "--force", mode="never")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "name the same file READ" in done.stderr
+    assert Path("READ").read_bytes() == before

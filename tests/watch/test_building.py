@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -10,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from factories import command_line
 from factories.stand_in import COMPILER, StandIn
 from stallprobes.engine.timeline.library import LibraryFile
 from stallprobes.errors import WatchError
@@ -190,3 +194,40 @@ def test_the_libcupti_of_the_drivers_cuda_is_named(monkeypatch: pytest.MonkeyPat
     assert find_cupti(12_090) == Path("/lib/libcupti.so.12")
     assert find_cupti(13_010) == Path("/lib/libcupti.so.13")
     assert find_cupti(11_080) is None
+
+
+def test_a_folder_in_which_nothing_is_executed_is_refused(
+    cache: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.statvfs
+
+    def no_execution(path: Path) -> os.statvfs_result:
+        fields = list(real(path))
+        fields[8] |= os.ST_NOEXEC
+        return os.statvfs_result(fields)
+
+    monkeypatch.setattr(os, "statvfs", no_execution)
+    with pytest.raises(WatchError, match=r"nothing can be executed in the cache folder .* set XDG_CACHE_HOME\.$"):
+        library(cache, [script('echo built > "$out"')])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_build_and_leaves_nothing(
+    cache: Path, script: Script, tmp_path: Path, number: signal.Signals
+) -> None:
+    """In a process of its own, which the signal ends."""
+    compiler = script(f'echo part > "$out"; echo part > "$TMPDIR/part"; kill -{int(number)} $PPID; exec sleep 1000')
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    code = (
+        "import sys; from pathlib import Path; from stallprobes.watch.injection.building import Compiler, library\n"
+        "library(Path(sys.argv[1]), [Compiler((sys.argv[2],), 'version 1')])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(cache), compiler.command[0]],
+        env=command_line.environment(TMPDIR=str(temporary)),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (-number, "")
+    assert [*cache.iterdir(), *temporary.iterdir()] == []

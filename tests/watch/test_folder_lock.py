@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,3 +149,12 @@ def test_the_next_watch_removes_the_folder_of_a_killed_one_once_its_program_has_
 def is_host(pid: int) -> bool:
     """Whether a process runs the host program."""
     return Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b"host\0hang\0")
+
+
+def test_without_a_folder_for_temporary_files_the_others_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    everywhere = places()
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    assert set(places()) < set(everywhere)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.stand_in import VERSION, Outcome, StandIn, build_cupti
+from factories.stand_in import COMPILER, VERSION, Outcome, StandIn, build_cupti
 from factories.waiting import undisturbed, wait_until
 from factories.watched_programs import watch_python
 from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
@@ -292,7 +292,7 @@ def test_a_full_disk_does_not_end_the_program(stand_in: StandIn, tmp_path: Path,
     assert (done.returncode, done.stdout) == (0, "")
     if size == "24k":
         # Not even the beginning has space.
-        assert list(copy.iterdir()) == []
+        assert_no_room(copy)
     else:
         (process,) = read_folder(copy).processes
         assert process.out_of_space
@@ -306,7 +306,42 @@ def test_a_limit_of_the_file_size_does_not_end_the_program(stand_in: StandIn, tm
     folder.mkdir(mode=0o700)
     environment = stand_in.environment(folder)
     assert stand_in.wait(environment, "output", before="ulimit -f 1000;") == (0, "only this\n", "")
-    assert list(folder.iterdir()) == []
+    assert_no_room(folder)
+
+
+def assert_no_room(folder: Path) -> None:
+    """The reader says of the one process that it had no room for its file."""
+    (path,) = watch_files(folder)
+    pid = path.name.split("-")[0]
+    found = read_folder(folder)
+    assert (found.processes, found.incomplete) == ((), 0)
+    (problem,) = found.problems
+    assert problem.startswith(f"Process {pid} could not make its file {path}, so nothing of it is recorded: ")
+
+
+# Its first calls in a row are interrupted, and each time space is needed again another one.
+INTERRUPTED = """\
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/types.h>
+int posix_fallocate(int file, off_t at, off_t size)
+{
+    static int calls;
+    int (*next)(int, off_t, off_t) = (int (*)(int, off_t, off_t))dlsym(RTLD_NEXT, "posix_fallocate");
+    return ++calls < 4 || calls % 2 ? EINTR : next(file, at, size);
+}
+"""
+
+
+def test_an_interrupted_wait_for_space_loses_no_call(stand_in: StandIn, tmp_path: Path) -> None:
+    source, library = tmp_path / "interrupted.c", tmp_path / "interrupted.so"
+    source.write_text(INTERRUPTED)
+    assert COMPILER is not None
+    subprocess.run([COMPILER, "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True)
+    preloaded = {"LD_PRELOAD": str(library)}
+    process = only(stand_in.run(tmp_path / "out", "threads", "40", "50", options=CALLS_ONLY, settings=preloaded))
+    assert (process.calls, process.lost_calls, process.out_of_space) == (40 * 50, 0, False)
 
 
 def test_a_forked_child_has_a_file_of_its_own_once_it_calls(stand_in: StandIn, tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -18,7 +21,7 @@ import jsonschema
 import pytest
 
 from factories import processes
-from factories.command_line import TIMEOUT_S, Process, command, environment, start
+from factories.command_line import ROOTS, TIMEOUT_S, Command, Process, command, environment, start
 from factories.forked_processes import ForkedProcess
 from factories.stand_in import StandIn
 from factories.terminal import OpenTerminal
@@ -27,8 +30,10 @@ from stallprobes.watch.environment import INJECTION_VARIABLE
 from stallprobes.watch.injection import building
 from stallprobes.watch.injection.layout import CUPTI_VARIABLE, FOLDER_VARIABLE
 from stallprobes.watch.live.recording import WatchRecording
+from stallprobes.watch.live.value_codec import MOST_ITEMS
 from stallprobes.watch.reading.folder import create_folder
 from stallscope.cli import main as cli
+from stallscope.cli import watch_session
 
 # What it prints, and its exit code.
 PROGRAM = ("sh", "-c", "echo out; echo err >&2; exit 7")
@@ -86,7 +91,7 @@ def test_the_program_has_its_streams_and_its_exit_code(watch: Watch) -> None:
     assert " without a screen: stdout is no terminal; " in announced
     assert "a profiler of its own finds CUPTI taken unless --yield-to-profiler is given" in announced
     assert "err" in lines
-    assert "No process used CUDA while it was watched." in lines
+    assert "No process recorded a CUDA call while it was watched." in lines
 
 
 @pytest.mark.parametrize(
@@ -379,15 +384,15 @@ def test_a_signal_reaches_the_program_once(counting: Process) -> None:
     counting.send_signal(signal.SIGUSR2)
     rest, err = counting.communicate(timeout=TIMEOUT_S)
     assert (counting.returncode, rest) == (3, "")
-    assert err.count("No process used CUDA") == 1
+    assert err.count("No process recorded a CUDA call") == 1
 
 
 def test_ctrl_c_ends_a_program_that_ignores_ctrl_z(terminal: OpenTerminal, settings: dict[str, str]) -> None:
-    script = "trap '' TSTP; trap 'echo got 2; exit 5' INT; echo ready; while :; do sleep 0.05; done"
+    script = "trap '' TSTP; trap 'echo got 2; exit 5' INT; echo rea''dy; while :; do sleep 0.05; done"
     shell = terminal(shell=True, **settings)
     shell.wait_for("$ ")
     since = shell.press(f"{sys.executable} -m stallscope watch --headless sh -c {shlex.quote(script)}; echo code=$?\n")
-    shell.wait_for("\r\nready", since=since)
+    shell.wait_for("ready", since=since)
     shell.wait_for("stallscope: watching", since=since)
     since = shell.press("\x1a")
     shell.wait_for("^Z", since=since)
@@ -502,10 +507,12 @@ def test_a_check_is_not_for_print_env(watch: Watch, tmp_path: Path) -> None:
     assert "--matrix is for the report; give it to --attach" in err
 
 
-def test_a_process_that_outlives_the_program_is_named(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:
-    saved, written = tmp_path / "calls.json", tmp_path / "written"
+def test_a_process_that_outlives_the_program_is_named(
+    watch: Watch, stand_in: StandIn, tmp_path: Path, stallscope_command: Command
+) -> None:
+    saved, written, record = tmp_path / "calls.json", tmp_path / "written", tmp_path / "a.rec"
     script = f"{stand_in.folder / 'host'} hang > {written} & until grep -q hung {written}; do sleep 0.02; done"
-    code, _, err = watch("--json", str(saved), "--", "sh", "-c", script)
+    code, _, err = watch("--json", str(saved), "--record", str(record), "--", "sh", "-c", script)
     document = read(saved)
     (process,) = document["processes"]
     os.kill(process["pid"], signal.SIGKILL)
@@ -514,3 +521,135 @@ def test_a_process_that_outlives_the_program_is_named(watch: Watch, stand_in: St
     assert sentence in err
     assert sentence in document["problems"]
     assert process["ended"] is False
+    assert sentence in json.loads(stallscope_command("replay", str(record), "--json").stdout)["problems"]
+
+
+# A signal of each kind comes while the report is printed.
+INTERRUPTING = """\
+import os, signal
+# Threads that numpy starts block the signals, as where the command imports it.
+before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+from stallscope.cli.watch_session import ProgramWatch
+signal.pthread_sigmask(signal.SIG_SETMASK, before)
+report = ProgramWatch._print
+def interrupted(*arguments):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
+        os.kill(os.getpid(), number)
+    report(*arguments)
+ProgramWatch._print = interrupted
+"""
+
+
+def planted(folder: Path, code: str) -> dict[str, str]:
+    """Variables with which an interpreter runs ``code`` at its start."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": os.pathsep.join((str(folder), *ROOTS))}
+
+
+def test_signals_during_the_report_cost_nothing(
+    settings: dict[str, str], tmp_path: Path, stallscope_command: Command
+) -> None:
+    saved = tmp_path / "calls.json"
+    variables = settings | planted(tmp_path / "planted", INTERRUPTING)
+    done = stallscope_command("watch", "--json", str(saved), *PROGRAM, env=variables)
+    assert (done.returncode, done.stdout) == (7, "out\n")
+    assert done.stderr.count("No process recorded a CUDA call while it was watched.") == 1
+    assert read(saved)["exit_code"] == 7
+    assert os.listdir(settings["XDG_RUNTIME_DIR"]) == []
+
+
+def test_a_parent_that_ignores_ends_of_children_hides_no_exit_code(settings: dict[str, str]) -> None:
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    line = [sys.executable, "-c", ignoring, *command(None, "watch", *PROGRAM)]
+    done = subprocess.run(line, env=environment(**settings), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (7, "out\n")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_has_the_locale_of_the_user(settings: dict[str, str], stallscope_command: Command) -> None:
+    script = "echo ${LC_CTYPE-none}"
+    plain = settings | {"LANG": "C", "PYTHONCOERCECLOCALE": "1"}
+    done = stallscope_command("watch", "sh", "-c", script, env=plain, own_interpreter=True)
+    assert (done.returncode, done.stdout) == (0, "none\n")
+    chosen = stallscope_command("watch", "sh", "-c", script, env=plain | {"LC_CTYPE": "C.UTF-8"}, own_interpreter=True)
+    assert (chosen.returncode, chosen.stdout) == (0, "C.UTF-8\n")
+
+
+@pytest.mark.parametrize("option", ["--json", "--trace"])
+def test_the_file_of_stdout_is_not_replaced(settings: dict[str, str], tmp_path: Path, option: str) -> None:
+    file = tmp_path / "out"
+    with file.open("w") as stdout:
+        process = start("watch", option, str(file), "--force", *PROGRAM, env=settings, stdout=stdout)
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, file.read_text()) == (125, "")
+    assert err == f"stallscope: {option} needs another file than stdout or stderr; stdout belongs to the program\n"
+
+
+def test_a_defect_of_the_watch_has_its_own_exit_code(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(watch_session, "run", fail)
+    code, out, err = watch(*PROGRAM)
+    assert (code, out) == (125, "")
+    assert "KeyError: 'a defect'" in err
+    assert err.splitlines()[-1] == "stallscope: watch failed, as shown above"
+
+
+@pytest.mark.parametrize("user", ["without a home", "without room"])
+def test_a_program_runs_also_where_no_library_can_be_built(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, user: str
+) -> None:
+    if user == "without a home":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setattr(Path, "home", no_home)
+        reason = "watch finds no home folder for its library: set HOME or XDG_CACHE_HOME"
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        monkeypatch.setattr(tempfile, "TemporaryDirectory", no_room)
+        reason = "the library for watch cannot be built: No space left on device; set TMPDIR"
+    code, out, err = watch(*PROGRAM)
+    assert (code, out) == (7, "out\n")
+    assert f"stallscope: sh runs, but nothing is recorded: {reason}\n" in err
+
+
+def no_home() -> Path:
+    """As pathlib for a user without an entry."""
+    raise RuntimeError("Could not determine home directory.")
+
+
+def no_room(*_: object, **__: object) -> None:
+    """As a full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_program_without_room_for_its_file_is_named(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:
+    saved = tmp_path / "calls.json"
+    line = f"ulimit -f 1000; echo $$; exec {shlex.quote(str(stand_in.folder / 'host'))} copies"
+    code, out, err = watch("--json", str(saved), "sh", "-c", line)
+    assert code == 0
+    assert f"Process {out.splitlines()[0]} could not make its file " in " ".join(err.split())
+    assert "so nothing of it is recorded" in read(saved)["problems"][0]
+
+
+def test_a_folder_with_a_colon_cannot_be_preloaded_from(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    other = tmp_path / "a:b"
+    shutil.copytree(cache, other)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(other))
+    code, out, err = watch("--yield-to-profiler", *PROGRAM)
+    assert (code, out) == (125, "")
+    assert "--yield-to-profiler needs LD_PRELOAD, which takes no path with a space or colon" in err
+    assert watch(*PROGRAM)[0] == 7
+
+
+def test_more_words_than_a_recording_keeps(watch: Watch, tmp_path: Path) -> None:
+    record = tmp_path / "a.rec"
+    words = map(str, range(MOST_ITEMS + 1))
+    assert watch("--record", str(record), "true", *words)[0] == 0
+    with closing(WatchRecording(record)) as recording:
+        assert len(recording.last().moment.program.words) == MOST_ITEMS

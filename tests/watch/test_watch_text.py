@@ -114,7 +114,7 @@ def test_a_call_that_never_returned_is_a_stall() -> None:
 def test_a_program_without_cuda_says_so() -> None:
     assert report().splitlines() == [
         "python train.py · 0 processes · 0.00 µs · 0 calls",
-        "No process used CUDA while it was watched.",
+        "No process recorded a CUDA call while it was watched.",
     ]
 
 

@@ -60,6 +60,15 @@ def held_signals() -> Iterator[set[signal.Signals]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def ignore_signals() -> None:
+    """Ignore the signals of ``held_signals`` from now on, those included that came inside it.
+
+    For a process whose exit code is known: what was sent to the program too late must not change it.
+    """
+    for number in (*_FORWARDED, *_STOPS, REPORT_SIGNAL):
+        signal.signal(number, signal.SIG_IGN)
+
+
 class ForegroundProgram:
     """A started program. Create and wait for it inside ``held_signals``, whose value is ``blocked``."""
 
@@ -83,8 +92,6 @@ class ForegroundProgram:
                 if pid and os.WIFSTOPPED(status):
                     self._stop_too(os.WSTOPSIG(status))
                 elif pid:
-                    # What the group got must not interrupt what follows.
-                    _take(_HELD)
                     return os.waitstatus_to_exitcode(status)
                 received = _take(_HELD, max(due - time.monotonic(), 0))
                 if asked := received & _FORWARDED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
 
+# Descriptors of stdout and stderr.
+_STREAMS = 1, 2
 SAVE, HTML, PROMETHEUS, TRACE = "--save", "--html", "--prometheus", "--trace"
 # First bytes of a file of --prometheus. The collector reads one file with the latest metrics, so it may be replaced.
 _PROMETHEUS_START = b"# HELP stallscope_"
@@ -103,7 +106,11 @@ def require_different(paths: Mapping[str, Path | None]) -> None:
     for option, path in paths.items():
         if path is None:
             continue
-        real = os.path.realpath(path)
+        try:
+            real = os.path.realpath(path)
+        except FileNotFoundError as error:
+            # The current folder was removed.
+            raise CommandError(ExitCode.USAGE, f"{option}: {path} is in a folder that does not exist") from error
         if real in used:
             raise CommandError(
                 ExitCode.USAGE, f"{used[real]} and {option} name the same file {path}; use different files"
@@ -124,9 +131,14 @@ def require_new_file(option: str, path: Path) -> None:
 
 
 def refuse_stdout(option: str, path: Path, remedy: str = "use --json for stdout") -> None:
-    """Raise CommandError (exit code 2) for ``-``, which other programs take for stdout."""
+    """Raise CommandError (exit code 2) for ``-``, which other programs take for stdout, and for stdout's own file."""
     if str(path) == "-":
         raise CommandError(ExitCode.USAGE, f"{option} needs a file; {remedy}")
+    for stream in _STREAMS:
+        with suppress(OSError, ValueError):
+            if os.path.samestat(os.stat(path), os.fstat(stream)) and path.is_file():
+                # The new file would replace the one that the stream still writes to.
+                raise CommandError(ExitCode.USAGE, f"{option} needs another file than stdout or stderr; {remedy}")
 
 
 def _is_prometheus_export(path: Path) -> bool:

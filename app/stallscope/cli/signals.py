@@ -50,6 +50,15 @@ def end_at_once(*_: object) -> NoReturn:
     os._exit(_INTERRUPTED)
 
 
+def wait_for_children() -> None:
+    """Let this process learn the exit codes of its children, as after any start.
+
+    A parent that ignores SIGCHLD passes that on; the kernel then keeps no exit code.
+    """
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def mark_announced() -> None:
     """Let ``end_at_once`` print nothing, because the user has read that the command was interrupted."""
     global _announced
@@ -85,7 +94,9 @@ class CommandSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._previous)
+        # A command that knows its exit code may ignore it.
+        if signal.getsignal(signal.SIGINT) == self._handle:
+            signal.signal(signal.SIGINT, self._previous)
         sys.unraisablehook = self._previous_hook
 
     def _handle(self, _number: int, _frame: object) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,12 +13,9 @@ from stallprobes.errors import CheckFileError, FileNotWritten, RecordingError, W
 from stallscope.cli import command as cli_command
 from stallscope.cli import completers, diagnostics, foreground, options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError
+from stallscope.cli.diagnostics import CommandError, ExitCode
 from stallscope.cli.foreground import WatchExit
-
-if TYPE_CHECKING:
-    from stallprobes.watch.environment import WatchOptions
-    from stallscope.cli.watch_files import WatchFiles
+from stallscope.cli.stdout import ClosedPipeError
 
 JSON, RECORD, TRACE, MATRIX = "--json", "--record", "--trace", "--matrix"
 # Options of a program that watch starts itself.
@@ -48,6 +45,20 @@ class WatchCommand(CliCommand):
             if ctx.resilient_parsing:
                 raise
             raise _failed(cli_command.usage_sentence(error)) from error
+
+    def invoke(self, ctx: click.Context) -> object:
+        """As click's. Raises CommandError (WatchExit.FAILED) for any failure of the command itself."""
+        try:
+            return super().invoke(ctx)
+        except CommandError as error:
+            raise _failed(error.sentence) if isinstance(error.exit_code, ExitCode) else error from error
+        except (CheckFileError, WatchError, FileNotWritten, RecordingError) as error:
+            raise _failed(str(error)) from error
+        except (click.ClickException, click.exceptions.Exit, ClosedPipeError, BrokenPipeError, ModuleNotFoundError):
+            raise
+        except Exception as error:  # a defect in stallscope
+            traceback.print_exc()
+            raise _failed("watch failed, as shown above") from error
 
 
 @click.command("watch", cls=WatchCommand, context_settings={"allow_interspersed_args": False})
@@ -180,10 +191,11 @@ def command(
     stdout_use = "stdout belongs to the program" if attach is None else "the text goes to stdout"
     for option, path in ((JSON, json_file), (TRACE, trace), ("--output", output)):
         if path is not None:
-            _require_writable(option, path, force, stdout_use)
+            output_files.refuse_stdout(option, path, stdout_use)
+            output_files.require_writable(option, path, force)
     if record is not None:
-        _require_new(record)
-    _require_different({JSON: json_file, TRACE: trace, RECORD: record, "--output": output})
+        output_files.require_new_file(RECORD, record)
+    output_files.require_different({JSON: json_file, TRACE: trace, RECORD: record, "--output": output})
     no_screen = "" if headless else diagnostics.program_screen_obstacle()
     if output is not None and no_screen:
         raise _failed(f"--output is for the screen, and {no_screen}")
@@ -196,29 +208,18 @@ def command(
 
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
     files = WatchFiles(json_file, trace, record, output, force)
-    try:
-        known = None if print_env else stalls_of_this_machine(matrix)
-        chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, known)
-        if attach is not None:
-            watch_session.show_folder(attach, files, known)
-        elif print_env:
-            watch_session.print_environment(chosen)
-        elif headless or no_screen:
-            diagnostics.exit_process(watch_session.run(program, chosen, files, no_screen))
-        else:
-            diagnostics.exit_process(_run_screen(program, chosen, files, ascii_only))
-    except (CheckFileError, WatchError, FileNotWritten, RecordingError) as error:
-        raise _failed(str(error)) from error
+    known = None if print_env else stalls_of_this_machine(matrix)
+    chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, known)
+    if attach is not None:
+        watch_session.show_folder(attach, files, known)
+    elif print_env:
+        watch_session.print_environment(chosen)
+    elif headless or no_screen:
+        diagnostics.exit_process(watch_session.run(program, chosen, files, no_screen))
+    else:
+        from stallscope.cli import screen, watch_screen
 
-
-def _run_screen(program: Sequence[str], chosen: WatchOptions, files: WatchFiles, ascii_only: bool) -> int:
-    from stallscope.cli import screen, watch_screen
-
-    try:
-        known = screen.load_settings(ascii_only)
-    except CommandError as error:
-        raise _failed(error.sentence) from error
-    return watch_screen.run(program, chosen, files, known)
+        diagnostics.exit_process(watch_screen.run(program, chosen, files, screen.load_settings(ascii_only)))
 
 
 def _check_arguments(
@@ -249,28 +250,6 @@ def _check_arguments(
     else:
         return
     raise _failed(f"{problem}; see: {context.command_path} --help")
-
-
-def _require_writable(option: str, path: Path, force: bool, stdout_use: str) -> None:
-    try:
-        output_files.refuse_stdout(option, path, stdout_use)
-        output_files.require_writable(option, path, force)
-    except CommandError as error:
-        raise _failed(error.sentence) from error
-
-
-def _require_different(files: Mapping[str, Path | None]) -> None:
-    try:
-        output_files.require_different(files)
-    except CommandError as error:
-        raise _failed(error.sentence) from error
-
-
-def _require_new(path: Path) -> None:
-    try:
-        output_files.require_new_file(RECORD, path)
-    except CommandError as error:
-        raise _failed(error.sentence) from error
 
 
 def _failed(sentence: str) -> CommandError:

@@ -26,19 +26,22 @@ def is_watch_recording(file: Path) -> bool:
 def write_json(file: Path) -> None:
     """Write the document of the program. Raises CommandError."""
     from stallprobes.watch.document import document
+    from stallscope.report.watch_wording import still_running
 
     with _opened(file) as recording:
         moment = recording.last().moment
         program, code = moment.program, moment.program.exit_code
         words: Sequence[str] | None = program.words or None
         problems = [f"Nothing was recorded: {program.problem}."] if program.problem else []
+        if code is not None:
+            problems += [still_running(one.name, one.pid) for one in moment.findings.processes if not one.ended]
         found = document(moment.findings, words, None if code is None else shell_exit_code(code), problems)
         cut_off = recording.cut_off
     out = Output()
     out.json(found)
     out.flush()
     if cut_off:
-        diagnostics.print_message(f"{file} is truncated; everything before the end was read")
+        diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was read")
 
 
 def write_trace(file: Path, path: Path, force: bool) -> None:
@@ -53,8 +56,10 @@ def write_trace(file: Path, path: Path, force: bool) -> None:
     with _opened(file) as recording:
         traces = [recording.trace(one.number) for one in recording.traces()]
         program = recording.at(0).moment.program
+        cut_off = recording.cut_off
         if not traces:
-            raise CommandError(ExitCode.USAGE, f"{output_files.TRACE}: {file} has no trace: no call was slow")
+            why = " before the place where it is damaged or truncated" if cut_off else ": no call was slow"
+            raise CommandError(ExitCode.USAGE, f"{output_files.TRACE}: {file} has no trace{why}")
         titled = []
         for trace in traces:
             found = summary(trace)
@@ -66,6 +71,8 @@ def write_trace(file: Path, path: Path, force: bool) -> None:
             raise CommandError(ExitCode.USAGE, f"{output_files.TRACE}: {error}") from error
     count = "1 trace" if len(traces) == 1 else f"{len(traces)} traces"
     diagnostics.print_message(f"{count} written to {path}; open it in Perfetto or chrome://tracing")
+    if cut_off:
+        diagnostics.print_message(f"{file} is damaged or truncated; what followed is missing")
 
 
 @contextmanager

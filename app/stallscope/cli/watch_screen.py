@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +12,7 @@ from stallscope.cli import diagnostics, foreground, screen
 from stallscope.cli.diagnostics import CommandError
 from stallscope.cli.stdout import ClosedPipeError, Output
 from stallscope.cli.watch_files import WatchFiles
-from stallscope.cli.watch_session import POLL_S, ProgramWatch, prepare
+from stallscope.cli.watch_session import POLL_S, ProgramWatch, given_environment, prepare
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watched import WatchSource
@@ -28,13 +27,13 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: S
 
     Raises WatchError or CommandError if it was not started.
     """
-    setup = prepare(options, os.environ)
+    setup = prepare(options, given_environment())
     try:
         watch = ProgramWatch(words, setup, files)
         # The report is on the screen.
         signal.signal(foreground.REPORT_SIGNAL, signal.SIG_IGN)
         try:
-            program = PaneProgram(words, setup.environment, files.output)
+            program = PaneProgram(words, setup.environment, files.output, force=files.force)
         except (OSError, ValueError) as error:
             raise foreground.not_started(words[0], error) from error
         source = WatchSource(watch.live, program, recorder=watch.recorder)

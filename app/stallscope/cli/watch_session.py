@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stallprobes.errors import FileNotWritten, WatchError
+from stallprobes.files.ending_signals import unwound_by_signals
 from stallprobes.foreign_text import printable
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.attribution.known_stalls import KnownStalls
@@ -47,16 +48,16 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, no_scree
     ``no_screen`` says why there is no screen, "" where none was asked for. Raises WatchError or CommandError if it was
     not started.
     """
-    setup = prepare(options, os.environ)
-    try:
-        watch = ProgramWatch(words, setup, files)
-        with foreground.held_signals() as blocked:
+    setup = prepare(options, given_environment())
+    with foreground.held_signals() as blocked:
+        try:
+            watch = ProgramWatch(words, setup, files)
             program = ForegroundProgram(words, setup.environment, blocked)
             watch.announce(program.pid, no_screen)
-            code = program.wait(POLL_S, watch.poll, watch.report)
-        return watch.end(code)
-    finally:
-        setup.remove()
+            return watch.end(program.wait(POLL_S, watch.poll, watch.report))
+        finally:
+            setup.remove()
+            foreground.ignore_signals()
 
 
 def print_environment(options: WatchOptions) -> None:
@@ -64,7 +65,7 @@ def print_environment(options: WatchOptions) -> None:
 
     Raises WatchError, also without a compiler.
     """
-    present = dict(os.environ)
+    present = given_environment()
     chosen = present.get("TMPDIR")
     folder = create_folder(Path(chosen) if chosen else None)
     try:
@@ -145,6 +146,19 @@ class WatchSetup:
             self.lock.release()
 
 
+def given_environment() -> dict[str, str]:
+    """The environment that this process was started with.
+
+    In the C locale, Python itself adds LC_CTYPE (PEP 538), with which other programs would behave differently.
+    """
+    present = dict(os.environ)
+    with suppress(OSError):
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        if not any(one.startswith(b"LC_CTYPE=") for one in given):
+            present.pop("LC_CTYPE", None)
+    return present
+
+
 def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
     """The setup of a program. Raises WatchError where another tool is injected, or it is watched already."""
     already = present.get(FOLDER_VARIABLE)
@@ -154,21 +168,21 @@ def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
             f"the program is watched already, as {FOLDER_VARIABLE} says ({printable(already)}): start it without watch,"
             f" or unset {FOLDER_VARIABLE}."
         )
-    folder = None
     # One that was killed could not.
     remove_abandoned(places())
-    try:
-        built = library()
-        folder = create_folder()
-    except WatchError as error:
-        # The program was asked for; without its report it is still of use.
-        return WatchSetup(present, options, None, str(error).rstrip("."))
-    try:
-        added = variables(built, folder, options, present, _libcupti(present))
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return WatchSetup({**present, **added}, options, folder, lock=FolderLock.create(folder))
+    with unwound_by_signals():
+        try:
+            built = library()
+            folder = create_folder()
+        except WatchError as error:
+            # The program was asked for; without its report it is still of use.
+            return WatchSetup(present, options, None, str(error).rstrip("."))
+        try:
+            added = variables(built, folder, options, present, _libcupti(present))
+            return WatchSetup({**present, **added}, options, folder, lock=FolderLock.create(folder))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def _libcupti(present: Mapping[str, str]) -> Path | None:
@@ -245,7 +259,7 @@ class ProgramWatch:
         self._announce_signal(code)
         ended, code = code, shell_exit_code(code)
         self.poll()
-        self._problems += map(still_running, self.live.running)
+        self._problems += [still_running(one.program, one.pid) for one in self.live.running]
         with self._failures_kept():
             found = self.live.findings()
             self._print(found)

@@ -85,7 +85,7 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequ
     made = f"{format_count(calls)} {'call' if calls == 1 else 'calls'}"
     out.paragraph(" · ".join([title, processes, duration_ns(findings.duration_ns), made]), style="strong")
     if not findings.processes:
-        out.paragraph("No process used CUDA while it was watched.")
+        out.paragraph("No process recorded a CUDA call while it was watched.")
         return
     waiting = sorted((one for one in places if one.thread.lost_ns), key=lambda one: -one.thread.lost_share)
     shown = [one for one in waiting if one.thread.lost_share >= _LEAST_SHARE][:_MOST_HEADLINES] or waiting[:1]

@@ -50,10 +50,9 @@ def not_recorded(process: ProcessFindings) -> Iterator[str]:
         yield f"{who}: {format_count(process.dropped_slow_calls)} older slow calls are counted, but not listed."
 
 
-def still_running(process: WatchedProcess) -> str:
+def still_running(name: str, pid: int) -> str:
     """Sentence that a process outlives the program that was watched."""
-    who = process_words(process.program, process.pid)
-    return f"{who} still runs: it was recorded until the end of the program that started it."
+    return f"{process_words(name, pid)} still runs: it was recorded until the end of the program that started it."
 
 
 def process_words(name: str, pid: int) -> str:

@@ -6,10 +6,11 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from stallprobes.errors import FileNotWritten
+from stallprobes.files.ending_signals import unwound_by_signals
 
 # Errors of file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -31,7 +32,7 @@ def ready(path: Path, *, force: bool) -> None:
     It creates and removes an empty file in the folder, since permissions alone do not say that this is possible.
     """
     _refuse(path, force=force)
-    beside = _beside(Path(os.path.realpath(path)).parent)
+    beside = _beside(_real(path).parent)
     try:
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -71,19 +72,48 @@ def write(path: Path, chunks: Iterable[bytes], *, force: bool, mode: int | None 
     those of the user's umask. Raises FileNotWritten; no temporary file remains.
     """
     _refuse(path, force=force)
-    target = Path(os.path.realpath(path)) if force else path
+    target = _real(path) if force else path
     beside = _beside(target.parent)
     try:
-        try:
-            _fill(beside, chunks, mode)
-            _put(beside, target, force)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+        with unwound_by_signals():
+            try:
+                _fill(beside, chunks, mode)
+                _put(beside, target, force)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    beside.unlink()
+                raise
         _sync_folder(target.parent)
     except OSError as error:
         raise _sentence(path, error) from error
+
+
+@contextlib.contextmanager
+def created(path: Path, *, force: bool) -> Iterator[int]:
+    """The descriptor of a new, empty file, which gets its name ``path`` at the end of the block.
+
+    If the block raises, nothing has changed. With ``force`` an existing file is replaced (for a symbolic link, its
+    target). Raises FileNotWritten.
+    """
+    _refuse(path, force=force)
+    target = _real(path) if force else path
+    beside = _beside(target.parent)
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise _sentence(path, error) from error
+    try:
+        yield descriptor
+        try:
+            os.replace(beside, target)
+        except OSError as error:
+            raise _sentence(path, error) from error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def _fill(beside: Path, chunks: Iterable[bytes], mode: int | None) -> None:
@@ -122,9 +152,16 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _folder(path: Path) -> None:
-    folder = Path(os.path.realpath(path)).parent
+    folder = _real(path).parent
     if not folder.is_dir():
         raise FileNotWritten(f"{path} cannot be written: the folder {folder} does not exist")
+
+
+def _real(path: Path) -> Path:
+    try:
+        return Path(os.path.realpath(path))
+    except FileNotFoundError as error:
+        raise FileNotWritten(f"{path} cannot be written: the current folder does not exist any more") from error
 
 
 def _beside(folder: Path) -> Path:

@@ -39,7 +39,8 @@ def variables(
 ) -> dict[str, str]:
     """The variables to add to the environment ``present`` of a program.
 
-    ``cupti`` is the libcupti to load where the program has loaded none. Raises WatchError if another tool is injected.
+    ``cupti`` is the libcupti to load where the program has loaded none. Raises WatchError if another tool is injected,
+    or if the library cannot be loaded from its folder.
     """
     other = present.get(INJECTION_VARIABLE)
     if other and other != str(library):
@@ -65,6 +66,11 @@ def variables(
     if options.yield_to_profiler:
         # Preloaded, the library sees the profiler's call before libcupti does.
         loaded = present.get(PRELOAD_VARIABLE, "")
+        if set(str(library)) & {" ", ":"}:
+            raise WatchError(
+                f"--yield-to-profiler needs {PRELOAD_VARIABLE}, which takes no path with a space or colon as in the"
+                f" cache folder {library.parent}; set XDG_CACHE_HOME to another folder."
+            )
         found[PRELOAD_VARIABLE] = f"{library}:{loaded}" if loaded else str(library)
     return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from factories.waiting import wait_until
+from stallprobes.errors import FileNotWritten
 from stallscope.tui.sources.pane_program import PaneProgram
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "TERM": "xterm"}
@@ -58,3 +59,25 @@ def test_what_cannot_be_started_is_an_error() -> None:
     for name, reason in (("/no/such", "No such file"), ("/etc/passwd", "Permission denied")):
         with pytest.raises(OSError, match=reason):
             PaneProgram([name], ENVIRONMENT)
+
+
+@pytest.mark.parametrize("content", [None, "kept"])
+def test_a_program_that_does_not_start_changes_no_file(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "a.log"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(OSError, match="No such file"):
+        PaneProgram(["/no/such"], ENVIRONMENT, file, force=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == (
+        {} if content is None else {"a.log": "kept"}
+    )
+
+
+def test_its_output_replaces_a_file_only_by_force(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    file.write_text("kept")
+    with pytest.raises(FileNotWritten, match="already exists"):
+        PaneProgram(["true"], ENVIRONMENT, file)
+    assert file.read_text() == "kept"
+    assert PaneProgram(["echo", "new"], ENVIRONMENT, file, force=True).wait() == 0
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.log", "new\n")]

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from errno import ENOEXEC
 from pathlib import Path
 
+from stallprobes.files import atomic
 from stallscope.tui.sources.program_output import ProgramOutput
 
 _READ_BYTES = 1 << 16
@@ -37,10 +38,13 @@ class PaneProgram:
         environment: Mapping[str, str],
         file: Path | None = None,
         size: tuple[int, int] = (80, 24),
+        *,
+        force: bool = False,
     ) -> None:
         """Start the program with its output in a pane of ``size`` columns and lines, or in the new ``file``.
 
-        Raises OSError or ValueError if it cannot be started, or ``file`` cannot be written.
+        With ``force`` that one may replace another file, once the program has started. Raises OSError or ValueError if
+        the program cannot be started, and FileNotWritten if ``file`` cannot be written.
         """
         self.arguments, self.file = tuple(arguments), file
         self.output = ProgramOutput()
@@ -48,19 +52,10 @@ class PaneProgram:
         self._code: int | None = None
         self._master = -1
         if file is None:
-            self._master, target = pty.openpty()
-            _plain(target)
-            self.resize(*size)
+            self.pid = self._start_in_pane(environment, size)
         else:
-            target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        try:
-            self.pid = _start(arguments, environment if file else {**environment, "TERM": "dumb"}, target)
-        except BaseException:
-            if self._master >= 0:
-                os.close(self._master)
-            raise
-        finally:
-            os.close(target)
+            with atomic.created(file, force=force) as target:
+                self.pid = _start(arguments, environment, target)
         self._ended = threading.Event()
         self._reader = threading.Thread(target=self._read, name="program output", daemon=True)
         if file is None:
@@ -99,6 +94,18 @@ class PaneProgram:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
+    def _start_in_pane(self, environment: Mapping[str, str], size: tuple[int, int]) -> int:
+        self._master, target = pty.openpty()
+        try:
+            _plain(target)
+            self.resize(*size)
+            return _start(self.arguments, {**environment, "TERM": "dumb"}, target)
+        except BaseException:
+            os.close(self._master)
+            raise
+        finally:
+            os.close(target)
+
     def _read(self) -> None:
         while True:
             try:
@@ -112,13 +119,9 @@ class PaneProgram:
 
     def _wait(self) -> None:
         # It stays unreaped until nobody can send it a signal: its number is no other process's.
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
-            try:
-                self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-            except ChildProcessError:
-                self._code = 0
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         self._ended.set()
 
 

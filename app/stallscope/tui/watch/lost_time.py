@@ -52,7 +52,8 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
         return [(f"Nothing is recorded: {program.problem}.", "warn")]
     if findings is None or not findings.processes:
         ended = program is not None and program.exit_code is not None
-        return [("No process used CUDA while it was watched." if ended else "No process has used CUDA yet.", "dim")]
+        when = "recorded a CUDA call while it was watched" if ended else "has recorded a CUDA call yet"
+        return [(f"No process {when}.", "dim")]
     problems = [text for process in findings.processes if (text := state_problem(process))]
     found = [(f"{text}.", "warn") for text in (*problems, *(one.rstrip(".") for one in findings.problems))]
     several = len(findings.processes) > 1

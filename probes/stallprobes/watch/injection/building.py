@@ -14,13 +14,15 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
 from stallprobes.errors import WatchError
+from stallprobes.files.ending_signals import unwound_by_signals
 from stallprobes.foreign_text import printable
 from stallprobes.watch.injection import layout
 
@@ -71,7 +73,7 @@ def library(cache: Path | None = None, available: Sequence[Compiler] | None = No
     """The path of the injected library, which is built if it is not in ``cache``, by default the user's.
 
     ``available`` replaces ``compilers()``. Raises WatchError if there is no compiler, if none can build it, or if the
-    cache is not a folder that only this user can write to.
+    cache is not a folder that only this user can write to and programs can load libraries from.
     """
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise WatchError(f"watch works on Linux on {' and '.join(MACHINES)}, not on {platform.machine()}.")
@@ -79,13 +81,17 @@ def library(cache: Path | None = None, available: Sequence[Compiler] | None = No
     if not found:
         raise WatchError("watch needs a C compiler: install gcc or clang, or run pip install ziglang.")
     folder = private_cache(cache or default_cache())
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        # The driver would ignore it without a word.
+        raise WatchError(f"nothing can be executed in the cache folder {folder} (noexec); set XDG_CACHE_HOME.")
     first: WatchError | None = None
     for compiler in found:
         target = folder / f"inject-{_hash(compiler)}.so"
         if _is_own_file(target):
             return target
         try:
-            _build_at(target, compiler)
+            with unwound_by_signals():
+                _build_at(target, compiler)
         except WatchError as error:
             first = first or error
         else:
@@ -99,20 +105,35 @@ def compile_library(target: Path, command: Iterable[str], flags: Sequence[str] =
 
     Raises WatchError with the compiler's first error.
     """
-    with tempfile.TemporaryDirectory(prefix="stallscope-build-") as folder:
-        for name, text in sources().items():
-            Path(folder, name).write_text(text, encoding="utf-8")
+    line = [*command, *FLAGS, *flags, *SOURCES, "-o", str(target), *LINK_FLAGS]
+    with _source_folder() as folder:
         environment = {name: value for name, value in os.environ.items() if name not in _COMPILER_VARIABLES}
-        environment |= {"LC_ALL": "C", "ZIG_LOCAL_CACHE_DIR": folder, "ZIG_GLOBAL_CACHE_DIR": folder}
-        line = [*command, *FLAGS, *flags, *SOURCES, "-o", str(target), *LINK_FLAGS]
+        # What the compiler leaves, if a signal ends it, is removed with the folder.
+        own = dict.fromkeys(("TMPDIR", "ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR"), folder)
         try:
             done = subprocess.run(
-                line, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S,
+                line, cwd=folder, env={**environment, "LC_ALL": "C", **own}, stdin=subprocess.DEVNULL,
+                capture_output=True, timeout=_TIMEOUT_S,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise WatchError(f"the C compiler {line[0]} could not be run: {printable(str(error))}.") from error
         if done.returncode:
             raise WatchError(f"the C compiler {line[0]} cannot build the library for watch: {_first_error(done)}.")
+
+
+@contextmanager
+def _source_folder() -> Iterator[str]:
+    """A folder with the sources, which is removed at the end. Raises WatchError where none can be made."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="stallscope-build-", ignore_cleanup_errors=True)
+            )
+            for name, text in sources().items():
+                Path(folder, name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise WatchError(f"the library for watch cannot be built: {error.strerror}; set TMPDIR.") from error
+        yield folder
 
 
 def sources() -> dict[str, str]:
@@ -123,9 +144,12 @@ def sources() -> dict[str, str]:
 
 
 def default_cache() -> Path:
-    """The user's cache folder of stallscope."""
+    """The user's cache folder of stallscope. Raises WatchError for a user without a home folder."""
     root = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(root) if os.path.isabs(root) else Path.home() / ".cache") / "stallscope"
+    try:
+        return (Path(root) if os.path.isabs(root) else Path.home() / ".cache") / "stallscope"
+    except RuntimeError as error:
+        raise WatchError("watch finds no home folder for its library: set HOME or XDG_CACHE_HOME.") from error
 
 
 def private_cache(folder: Path) -> Path:
@@ -159,6 +183,8 @@ def _build_at(target: Path, compiler: Compiler) -> None:
         compile_library(Path(name), compiler.command)
         os.chmod(name, 0o700)
         os.replace(name, target)
+    except OSError as error:
+        raise WatchError(f"the cache folder {target.parent} cannot be written to: {error.strerror}.") from error
     finally:
         Path(name).unlink(missing_ok=True)
 

@@ -126,11 +126,12 @@ class WatchRecorder:
         self, moment: WatchMoment, output: OutputLines | None, telemetry: TelemetrySnapshot | None, most: int
     ) -> bytes:
         findings = _trimmed(self._with_changes(moment.findings, most))
+        program = replace(moment.program, words=moment.program.words[: value_codec.MOST_ITEMS])
         # The time comes first, so that an index is made without decoding the rest.
         line: dict[str, Any] = {
             "w": round(moment.wall_s, 4),
             "at": moment.at_ns,
-            "program": value_codec.encoded(moment.program),
+            "program": value_codec.encoded(program),
             "findings": value_codec.encoded(findings),
         }
         if output is not None:

@@ -12,6 +12,7 @@ import signal
 import stat
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from stallprobes.watch.reading.folder import PREFIX, memory_folders
@@ -73,7 +74,11 @@ class FolderLock:
 
 def places() -> tuple[Path, ...]:
     """The folders in which private folders are made."""
-    return tuple(dict.fromkeys((*memory_folders(), Path(tempfile.gettempdir()))))
+    found = list(memory_folders())
+    # Without a folder for temporary files, none was made there.
+    with suppress(FileNotFoundError):
+        found.append(Path(tempfile.gettempdir()))
+    return tuple(dict.fromkeys(found))
 
 
 def remove_abandoned(parents: Iterable[Path]) -> int:

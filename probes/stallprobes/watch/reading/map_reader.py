@@ -154,6 +154,11 @@ class MapFile:
         magic, version = _BEGINNING.unpack(os.pread(self._file, _BEGINNING.size, 0).ljust(_BEGINNING.size, b"\0"))
         if magic == layout.MAGIC and version != layout.FORMAT:
             raise WatchError(f"{self._shown} has the format {version}; this version reads {layout.FORMAT}.")
+        if not status.st_mode & stat.S_IWUSR:
+            raise WatchError(
+                f"Process {self._pid} could not make its file {self._shown}, so nothing of it is recorded: there is no"
+                " space, or a limit of the process (ulimit -f, ulimit -v) is too low."
+            )
         if status.st_size < layout.FILE_BYTES:
             raise IncompleteFile(
                 f"{self._shown} is not complete: it has {status.st_size} of {layout.FILE_BYTES} bytes."

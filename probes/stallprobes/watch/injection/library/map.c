@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +119,20 @@ static int size_allowed(void)
     return !getrlimit(RLIMIT_FSIZE, &limit) && (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= SW_FILE_BYTES);
 }
 
+/* Gives space to an open file; 0 if it has it. Only a stop of the process can still interrupt it, and it goes on. */
+static int allocate(int descriptor, uint64_t offset, uint64_t size)
+{
+    sigset_t all, before;
+    int error;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    do
+        error = posix_fallocate(descriptor, (off_t)offset, (off_t)size);
+    while (error == EINTR);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 /* Gives the file space from offset on. */
 int sw_give_space(uint64_t offset, uint64_t size)
 {
@@ -128,7 +143,7 @@ int sw_give_space(uint64_t offset, uint64_t size)
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     int descriptor = open(file.path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     int failed = descriptor < 0 || fstat(descriptor, &status) || status.st_dev != file.device ||
-                 status.st_ino != file.inode || posix_fallocate(descriptor, (off_t)offset, (off_t)size);
+                 status.st_ino != file.inode || allocate(descriptor, offset, size);
     if (descriptor >= 0)
         close(descriptor);
     pthread_setcancelstate(cancel, NULL);
@@ -179,23 +194,26 @@ static void describe_process(struct sw_header *header, uint32_t flags)
     header->slow_ns = sw_settings.slow_ns;
 }
 
-/* A new file for this process, mapped as sw_header; 0 if it is ready. Then SW_OPEN may be set. */
+/* A new file for this process, mapped as sw_header; 0 if it is ready. Then SW_OPEN may be set.
+ *
+ * Where there is no room for it, an empty file that is read-only says so to the reader.
+ */
 int sw_open_file(uint32_t flags)
 {
     struct stat status;
-    int descriptor = size_allowed() ? new_file() : -1;
+    int descriptor = new_file();
     if (descriptor < 0)
         return -1;
     uint64_t first = flags & SW_FLAG_CALLS_ONLY ? SW_RECORDS_AT : SW_SLOTS_AT;
     void *base = MAP_FAILED;
-    if (!fstat(descriptor, &status) && !posix_fallocate(descriptor, 0, (off_t)first) &&
+    if (size_allowed() && !fstat(descriptor, &status) && !allocate(descriptor, 0, first) &&
         !ftruncate(descriptor, SW_FILE_BYTES))
         base = mmap(NULL, SW_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    close(descriptor);
-    if (base == MAP_FAILED) {
+    if (base == MAP_FAILED && (ftruncate(descriptor, 0) || fchmod(descriptor, S_IRUSR)))
         unlink(file.path);
+    close(descriptor);
+    if (base == MAP_FAILED)
         return -1;
-    }
     /* A forked process must not write to its parent's file, and a core dump is no place for it. */
     madvise(base, SW_FILE_BYTES, MADV_DONTFORK);
     madvise(base, SW_FILE_BYTES, MADV_DONTDUMP);
