@@ -78,6 +78,30 @@ def test_its_trigger_is_the_most_delayed_call_of_a_victim(result: RunResult) -> 
     assert work[2] - trace.trigger.returned_ns > 2_000_000
 
 
+@pytest.mark.parametrize(
+    ("pattern", "variant", "probe", "call", "phase"),
+    [
+        # A wait of each iteration is as long: nothing is unusual among them, and all are far above the baseline.
+        ("host-callback", "busy-10ms", "callback", "cuStreamSynchronize", "wait"),
+        # No victim, and no baseline.
+        ("scalar-readback", "pageable", "scalar-readback", "D2H 4 bytes", "call"),
+        ("secondary-context-d2d", "kernel-other-context", "d2d", "cuMemcpyDtoDAsync", "start"),
+        # No call of the victim returns.
+        ("default-stream-gate", "pageable", "launch", "cuLaunchKernel", "call"),
+    ],
+)
+def test_the_trigger_is_the_stall_and_says_what_is_long(
+    pattern: str, variant: str, probe: str, call: str, phase: str, tmp_path: Path
+) -> None:
+    found = stallprobes.run(pattern, variants=(variant,), seconds=0.5, backend="sim", trace_seconds=0.6)
+    stallprobes.save_trace(found, tmp_path / "trace.json")
+    (instant,) = read_chrome_trace((tmp_path / "trace.json").read_text("utf-8")).instants
+    args = instant["args"]
+    assert args["probe"].startswith(probe)
+    assert call in args["call"]
+    assert (args["phase"], args["duration"].endswith("ms")) == (phase, True), args
+
+
 def test_a_run_without_trace_seconds_has_none(sessions: None, tmp_path: Path) -> None:
     plain = stallprobes.run("launch", seconds=0.5, backend="sim", timeline=True)
     assert plain.variants[0].trace is None

@@ -116,7 +116,7 @@ def _figures(probe: Probe, channel: Channel, histogram: Histogram, first_ns: int
     return {
         "source": str(probe.program.source(channel.phase)),
         "count": histogram.count,
-        "first_us": _us(first_ns),
+        "first_us": _us(first_ns) if probe.program.measures_first(channel) else None,
         "p50_us": _us(histogram.percentile(50)),
         "p90_us": _us(histogram.percentile(90)),
         "p99_us": _us(histogram.percentile(99)),

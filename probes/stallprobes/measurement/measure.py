@@ -227,7 +227,11 @@ def _measured(
     _set_periods(session, variant, baseline=True)
     baselines = [before]
     drained = _drained(variant, session, clock)
-    trace, clock.tracer = None if clock.tracer is None else clock.tracer.trace(), None
+    trace = None
+    if clock.tracer is not None:
+        known = (_evidence(probe, windows, baselines, {}) for probe in variant.probes)
+        usual = {one.probe.name: one.variation for one in known if one.variation is not None}
+        trace, clock.tracer = clock.tracer.trace(usual), None
     if drained:
         baselines.append(_baseline(session, clock, slots))
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallprobes.engine.session import Session
+from stallprobes.latency.baseline import Baseline
 from stallprobes.machine import gpus
 from stallprobes.machine.nvml import version_of
+from stallprobes.model import Role
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.ranking import most_unusual_call
+from stallprobes.traces.ranking import most_unusual_call, ranked_calls
 from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace, TraceTrigger
+from stallprobes.traces.trigger import CallTrigger, TriggerLimits, slowest_call
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 
 if TYPE_CHECKING:
     from stallprobes.engine.snapshot import Snapshot
@@ -69,18 +73,33 @@ class RunTracer:
         self._end_ns = self._history.at_ns
         self._snapshot = self._session.snapshot()
 
-    def trace(self) -> Trace:
-        """The trace. Its trigger is that call of a victim in the window which was delayed most."""
+    def trace(self, baselines: Mapping[str, Baseline]) -> Trace:
+        """The trace. Its trigger is that call of the window which exceeds ``baselines``, by the probe's name, most."""
         self._read()
         history = self._history
         begin_ns = max(self._end_ns - self._keep_ns, history.begin_ns)
         trace = history.trace(begin_ns, self._end_ns, snapshot=self._snapshot, others=self._others)
         window = trace.between(max(self._window_ns, begin_ns), self._end_ns)
-        return trace.triggered(_slowest(window))
+        return trace.triggered(_trigger(window, CallTrigger(self._session.probes).limits(baselines)))
 
 
-def _slowest(window: Trace) -> TraceTrigger | None:
-    row = most_unusual_call(window)
+def _trigger(window: Trace, limits: TriggerLimits) -> TraceTrigger | None:
+    """The latency of a victim that exceeds its limit by the largest factor, or a longer call that has not returned.
+
+    Where none exceeds its limit, it is the most unusual call of a victim; without victims the slowest call.
+    """
+    worst = slowest_call(window, limits)
+    flights = [(window.end_ns - one.since_ns, one) for one in window.open_calls]
+    long = [(age_ns, one) for age_ns, one in flights if age_ns >= max(limits.calls[one.probe, one.op], IN_FLIGHT_NS)]
+    age_ns, flight = max(long, key=lambda pair: pair[0], default=(0, None))
+    if flight is not None and (worst is None or age_ns > worst.ns):
+        return TraceTrigger(flight.probe, flight.since_ns, window.end_ns)
+    if worst is not None:
+        return worst.trigger
+    if any(probe.role is Role.VICTIM for probe in window.probes):
+        row = most_unusual_call(window)
+    else:
+        row = next((one.row for one in ranked_calls(window, 1)), None)
     if row is None:
         return None
     call = window.calls[row]

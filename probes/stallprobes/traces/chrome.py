@@ -31,9 +31,9 @@ from stallprobes.traces.chrome_events import EventTrack, FileNumbers, TextCache,
 from stallprobes.traces.delay_index import DelayIndex
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.rows import RowKey, RowKind, spans_of
+from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import (
     CALL_BEGAN,
-    CALL_OP,
     CALL_PROBE,
     CALL_RETURNED,
     OPEN,
@@ -285,12 +285,12 @@ class _TraceEvents:
 
     def _trigger(self, track: EventTrack, trigger: TraceTrigger) -> str:
         # On a track of its own: Perfetto gives that of global instants no name.
-        trace = self._trace
-        number = trace.trigger_call()
-        args = {"probe": trace.probes[trigger.probe].name}
-        if number is not None:
-            args["call"] = op_label(trace.probes, *trace.calls[number, [CALL_PROBE, CALL_OP]].tolist())
-        args["duration"] = duration_ns(trigger.returned_ns - trigger.began_ns)
+        found = summary(self._trace)
+        args = {}
+        if found is not None:
+            args = {"probe": found.probe, "call": found.call, "phase": str(found.phase)}
+            args |= {"duration": duration_ns(found.ns), "delay_cause": found.cause}
+            args = {name: value for name, value in args.items() if value}
         at = us_text(max(trigger.began_ns - self._zero_ns, 0))
         return f'{{"ph":"i",{track.head},"ts":{at},"s":"t","name":"trigger","cat":"trigger","args":{json_text(args)}}}'
 

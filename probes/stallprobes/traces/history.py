@@ -293,11 +293,15 @@ class TraceHistory:
             context_switches=self.status.context_switches,
             losses=self.losses,
             wall_offset_s=self._wall_offset_s,
-            open_calls=() if snapshot is None else self._still_open(snapshot),
+            open_calls=() if snapshot is None else self._still_open(snapshot, end_ns),
             others=tuple(others),
             simulated=self.simulated,
             engine_since_ns=min(self._engine_since_ns, end_ns),
-            open_work=tuple(self._unrecorded.open_work(self.collected_ns, self._failed(snapshot))),
+            open_work=tuple(
+                one
+                for one in self._unrecorded.open_work(self.collected_ns, self._failed(snapshot))
+                if one.since_ns < end_ns
+            ),
         )
 
     def _failed(self, snapshot: Snapshot | None) -> tuple[int, ...]:
@@ -307,12 +311,12 @@ class TraceHistory:
             self._index[name] for name, part in parts.items() if part.error is not None and name in self._index
         )
 
-    def _still_open(self, snapshot: Snapshot) -> tuple[OpenCall, ...]:
-        """The calls in flight of ``snapshot`` that have not returned since it was made."""
+    def _still_open(self, snapshot: Snapshot, end_ns: int) -> tuple[OpenCall, ...]:
+        """The calls in flight of ``snapshot`` that began before ``end_ns`` and have not returned since it was made."""
         return tuple(
             flight
             for flight in open_calls(self._index, snapshot)
-            if self._last_began.get(flight.probe, -1) < flight.since_ns
+            if self._last_began.get(flight.probe, -1) < flight.since_ns < end_ns
         )
 
 

@@ -158,11 +158,12 @@ class Trace:
         return self.wall_offset_s + at_ns / 1e9
 
     def between(self, begin_ns: int, end_ns: int) -> Trace:
-        """The part from ``begin_ns`` to ``end_ns``."""
+        """The part from ``begin_ns`` to ``end_ns``, as far as it was recorded: a span outside gives an empty part."""
+        first_ns = min(max(begin_ns, self.begin_ns), self.end_ns)
         return replace(
             self,
-            begin_ns=begin_ns,
-            end_ns=end_ns,
+            begin_ns=first_ns,
+            end_ns=max(min(end_ns, self.end_ns), first_ns),
             calls=overlapping(self.calls, CALL_BEGAN, CALL_RETURNED, begin_ns, end_ns),
             work=overlapping(self.work, WORK_START, WORK_END, begin_ns, end_ns),
             tenures=overlapping(self.tenures, TENURE_START, TENURE_END, begin_ns, end_ns),

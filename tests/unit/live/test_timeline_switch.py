@@ -61,6 +61,7 @@ def test_an_aggressor_that_runs_when_it_is_switched_on_continues_and_nothing_is_
     assert row.state == "baseline"
     # The entry ends with the judgements of its state, and begins anew with them.
     assert switched.log[0].ended_s is not None
+    assert switched.log[0].cut_off == "the timeline was switched on"
     ended = steps[-1][1]
     assert len(ended.log) == 2
     # A new baseline, once it is asked for, is measured without aggressors.

@@ -223,7 +223,13 @@ def test_an_arrow_leads_from_each_call_to_its_work(report_1: Trace, shown: ReadT
 
 def test_the_delayed_copy_says_what_it_waited_for(report_1: Trace, shown: ReadTrace) -> None:
     (trigger,) = shown.instants
-    assert trigger["args"] == {"probe": "d2d", "call": "cuMemcpyDtoDAsync", "duration": trigger["args"]["duration"]}
+    assert trigger["args"] == {
+        "probe": "d2d",
+        "call": "cuMemcpyDtoDAsync",
+        "phase": "start",
+        "duration": trigger["args"]["duration"],
+        "delay_cause": "context primary had the engine",
+    }
     at = int(trigger["ts"] * 1000)
     arrow = next(each for each in shown.arrows if each.source.begin_ns == at)
     copy = arrow.target

@@ -50,6 +50,9 @@ def test_a_call_that_returned_after_the_snapshot_is_not_in_flight() -> None:
         snapshot = made.board.snapshot()
     flying = history.trace(0, history.collected_ns, snapshot=snapshot).open_calls
     assert flying
+    # Those that began after a trace are not in it.
+    before = history.trace(0, min(call.since_ns for call in flying), snapshot=snapshot)
+    assert before.open_calls == ()
     advance(made, history, 50 * MS)
     later = history.trace(0, history.collected_ns, snapshot=snapshot)
     returned = {int(probe) for probe in later.calls[:, CALL_PROBE]}

@@ -43,6 +43,7 @@ from stallprobes.traces.trace import (
     TraceTrigger,
     with_owners,
 )
+from stallscope.report.trace_text import trace_text
 
 NO_ROWS: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
 
@@ -233,6 +234,27 @@ def test_a_part_holds_what_overlaps_it(report_1: Trace) -> None:
     assert (part.calls[:, CALL_RETURNED] >= begin).all()
     assert (part.calls[:, CALL_BEGAN] <= end).all()
     assert part.span_ns == 20 * MS
+
+
+@pytest.mark.parametrize(("before", "after"), [(5_000, 0), (0, 5_000), (5_000, 5_000)])
+def test_a_part_that_reaches_beyond_the_trace_says_nothing_of_what_was_not_recorded(
+    report_1: Trace, before: int, after: int
+) -> None:
+    running = replace(report_1, engine_since_ns=0)
+    part = running.between(running.begin_ns - before * MS, running.end_ns + after * MS)
+    assert (part.begin_ns, part.end_ns, len(part.calls)) == (running.begin_ns, running.end_ns, len(running.calls))
+    assert part.engine_known_ns == running.begin_ns
+    assert foreign_gaps(part) == ()
+    assert trace_text(part) == trace_text(running)
+
+
+def test_a_part_outside_of_the_trace_is_empty(report_1: Trace) -> None:
+    for begin_ns, place_ns in (
+        (report_1.begin_ns - 9 * MS, report_1.begin_ns),
+        (report_1.end_ns + MS, report_1.end_ns),
+    ):
+        part = report_1.between(begin_ns, begin_ns + 5 * MS)
+        assert (part.begin_ns, part.end_ns, len(part.calls)) == (place_ns, place_ns, 0)
 
 
 def test_a_gap_in_which_work_waits_and_no_context_runs_is_another_process(report_1: Trace) -> None:

@@ -21,6 +21,7 @@ from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.common.lines import length
+from stallscope.tui.timeline import help_text
 from stallscope.tui.timeline.details import clock_text, detail_lines, detail_texts, offset_text
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS, Glyphs
 from stallscope.tui.timeline.rows import RowBook, find, intervals, nearest
@@ -341,3 +342,12 @@ def test_thousands_of_calls_in_a_cell_show_their_share() -> None:
     calls = [(0, 0, at * 0.05, at * 0.05 + 0.02) for at in range(20_000)]
     cells = np.array(list(row(trace_of(calls), "d2d")))
     assert set(cells) == {"▄"}
+
+
+@pytest.mark.parametrize("glyphs", [BLOCK_GLYPHS, ASCII_GLYPHS], ids=["blocks", "ascii"])
+def test_the_help_names_the_letters_that_are_drawn(glyphs: Glyphs) -> None:
+    rows, cells = (text for _, text in help_text.sections(glyphs)[:2])
+    assert f"{glyphs.left[-1]} is a call, {glyphs.wait} a wait for the GPU" in rows
+    assert f"{glyphs.unknown} is a time that was not recorded" in rows
+    assert f"{glyphs.slow_wait} while they wait, and {glyphs.slow} where" in cells
+    assert rows.isascii() == cells.isascii() == (glyphs is ASCII_GLYPHS)

@@ -184,6 +184,20 @@ def test_pan_ends_where_half_of_the_span_is_left_at_both_ends(whole: Trace, span
         assert cursor.viewport != at_limit
 
 
+def test_a_zoom_at_the_edge_of_the_screen_does_not_leave_the_trace(whole: Trace) -> None:
+    cursor = standing(whole, LONGEST)
+    for sign, end_ns, edge_ns in ((-1, whole.begin_ns, 0), (1, whole.end_ns, LONGEST)):
+        cursor.viewport = Viewport(cursor.viewport.begin_ns, LONGEST)
+        cursor.pan(sign * 2 * whole.span_ns)
+        at_ns = cursor.viewport.begin_ns + edge_ns
+        for _ in SPANS_NS:
+            cursor.zoom(-1, at_ns)
+            assert cursor.viewport.center_ns == end_ns
+            part, _ = cursor.visible() or (None, None)
+            assert part is not None
+            assert part.span_ns == pytest.approx(cursor.viewport.span_ns / 2, abs=1)
+
+
 def test_calls_are_stepped_through_at_both_ends_of_the_shortest_span(whole: Trace) -> None:
     own = whole.calls[whole.calls[:, CALL_PROBE] == 0, CALL_BEGAN]
     for first, by, then in ((0, -1, 0), (0, 1, 1), (len(own) - 1, 1, len(own) - 1), (len(own) - 1, -1, len(own) - 2)):

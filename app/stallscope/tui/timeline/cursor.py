@@ -105,7 +105,8 @@ class TraceCursor:
         if self.intervals is None:
             self.viewport = Viewport(self.viewport.begin_ns, stepped(self.viewport.span_ns, steps))
         else:
-            self.viewport = self.viewport.zoomed(steps, self._anchor_ns() if at_ns is None else at_ns)
+            zoomed = self.viewport.zoomed(steps, self._anchor_ns() if at_ns is None else at_ns)
+            self.viewport = self._on_trace(zoomed.begin_ns, zoomed.span_ns)
 
     def _anchor_ns(self) -> int:
         """The start of the selected interval if it is visible, else the middle."""
@@ -116,12 +117,14 @@ class TraceCursor:
 
     def pan(self, ns: int) -> None:
         """Move by ``ns``; some of the trace stays visible."""
-        if self.trace is None:
-            return
-        least = self.trace.begin_ns - self.viewport.span_ns // 2
-        most = self.trace.end_ns - self.viewport.span_ns // 2
-        begin_ns = min(max(self.viewport.begin_ns + ns, least), max(most, least))
-        self.viewport = Viewport(begin_ns, self.viewport.span_ns)
+        self.viewport = self._on_trace(self.viewport.begin_ns + ns, self.viewport.span_ns)
+
+    def _on_trace(self, begin_ns: int, span_ns: int) -> Viewport:
+        """A span of this length that begins there, or so near that the trace reaches its middle."""
+        if self.trace is not None:
+            least, most = self.trace.begin_ns - span_ns // 2, self.trace.end_ns - span_ns // 2
+            begin_ns = min(max(begin_ns, least), max(most, least))
+        return Viewport(begin_ns, span_ns)
 
     # The selection.
 
@@ -198,10 +201,12 @@ class TraceCursor:
         self.viewport = around(begin_ns, end_ns, fitting((end_ns - begin_ns) * 1.5))
 
     def visible(self) -> tuple[Trace, int | None] | None:
-        """The visible part of the trace, and the row of the selected call in it; None without a trace."""
+        """The visible part of the trace, and the row of the selected call in it; None if none of it is visible."""
         if self.trace is None:
             return None
         part = self.trace.between(self.viewport.begin_ns, self.viewport.end_ns)
+        if not part.span_ns:
+            return None
         selection = self.selection
         if selection is None or selection.row.kind is not RowKind.CALLS or selection.start_ns is None:
             return part, None

@@ -18,6 +18,7 @@ from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.timeline import help_text, status
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import TraceDetails
+from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS
 from stallscope.tui.timeline.header import TraceHead, TraceHeadView
 from stallscope.tui.timeline.live_trace import LiveTrace
 from stallscope.tui.timeline.recorded_traces import RecordedTraces
@@ -44,7 +45,6 @@ class TimelineScreen(ActionScreen):
     """
 
     NAME = "timeline"
-    HELP_SECTIONS = help_text.SECTIONS
 
     def __init__(self, context: ScreenContext) -> None:
         super().__init__(context)
@@ -61,6 +61,10 @@ class TimelineScreen(ActionScreen):
     def replayed(self) -> bool:
         """Whether it shows kept traces, as those of a watched program are."""
         return self.recorded is not None
+
+    def help_sections(self) -> tuple[tuple[str, str], ...]:
+        """The sections of the help, with the letters that the plot draws."""
+        return help_text.sections(ASCII_GLYPHS if self.settings.ascii else BLOCK_GLYPHS)
 
     def compose(self) -> ComposeResult:
         """Header, trace, details, key bar."""
