@@ -23,7 +23,8 @@ class StepLatency:
     """The most telling figure of a step: of the worst verdict, else the largest ratio among the victims.
 
     ``title`` is that of the probe. Times are ns, None where unknown. Of a verdict on GPU time the baseline is the time
-    on the GPU, and ``now_ns`` that in the call. ``cause`` is a sentence, "" without a verdict that has one.
+    on the GPU, and ``now_ns`` that in the call. ``cause`` is a sentence, "" without a verdict that has one. ``label``
+    is the operation that was measured, "" for all of the phase.
     """
 
     probe: str
@@ -34,6 +35,7 @@ class StepLatency:
     now_ns: float | None
     kind: VerdictKind
     cause: str = ""
+    label: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -135,9 +137,9 @@ def worst_latency(analyzer: Analyzer, after: int) -> StepLatency | None:
 def present_latency(analyzer: Analyzer, like: StepLatency | None = None) -> StepLatency | None:
     """A latency of the present window, of a probe that has no verdict to show.
 
-    With ``like`` the figure that corresponds to it: the same phase and percentile, of the victim with the same name,
-    else of the first one. Otherwise the median with the largest ratio to its baseline among the victims. None without
-    a call.
+    With ``like`` the figure that corresponds to it: the same phase, operation and percentile, of the victim with the
+    same name, else of the first one. Otherwise the median with the largest ratio to its baseline among the victims.
+    None without a call.
     """
     probes = [probe for probe in analyzer.probe_set.probes if probe.role is Role.VICTIM]
     probes = probes or [probe for probe in analyzer.probe_set.probes if probe.role is not Role.HOST]
@@ -148,7 +150,7 @@ def present_latency(analyzer: Analyzer, like: StepLatency | None = None) -> Step
         one
         for probe in probes
         for phase in _HOST_PHASES
-        if (one := _present(analyzer, probe, phase, quantile)) is not None
+        if (one := _present(analyzer, probe, phase, quantile, "" if like is None else like.label)) is not None
     ]
     alike = [one for one in found if like is not None and one.phase is like.phase]
     return max(alike or found, key=lambda one: (one.ratio or 0.0, one.now_ns or 0.0), default=None)
@@ -165,19 +167,27 @@ def remedied_latency(analyzer: Analyzer, after: int, stalled: StepLatency | None
     return present_latency(analyzer, stalled)
 
 
-def _present(analyzer: Analyzer, probe: Probe, phase: Phase, quantile: Quantile) -> StepLatency | None:
-    now_ns = _largest(analyzer.channels(probe.name), phase, quantile)
-    baseline = analyzer.baselines.get(probe.name)
-    if now_ns is None:
+def _present(analyzer: Analyzer, probe: Probe, phase: Phase, quantile: Quantile, label: str) -> StepLatency | None:
+    """The figure of the operation ``label``, or of the slowest one where the probe has none of that name."""
+    now = _percentiles(analyzer.channels(probe.name), phase, quantile)
+    if not now:
         return None
-    baseline_ns = None if baseline is None else _largest(baseline.channels, phase, quantile)
-    return StepLatency(probe.name, probe.title, phase, quantile, baseline_ns, now_ns, VerdictKind.QUIET)
+    chosen = label if label in now else max(now, key=lambda name: now[name])
+    baseline = analyzer.baselines.get(probe.name)
+    before = {} if baseline is None else _percentiles(baseline.channels, phase, quantile)
+    return StepLatency(
+        probe.name, probe.title, phase, quantile, before.get(chosen), now[chosen], VerdictKind.QUIET, label=chosen
+    )
 
 
-def _largest(channels: ChannelMap, phase: Phase, quantile: Quantile) -> float | None:
-    """The largest percentile among the operations of ``phase``."""
-    found = (channels[one].percentile(quantile.percent) for one in phase_channels(channels, phase) if one in channels)
-    return max((one for one in found if one is not None), default=None)
+def _percentiles(channels: ChannelMap, phase: Phase, quantile: Quantile) -> dict[str, float]:
+    """The percentile of each operation of ``phase`` by its label."""
+    found = {
+        one.label: channels[one].percentile(quantile.percent)
+        for one in phase_channels(channels, phase)
+        if one in channels
+    }
+    return {label: value for label, value in found.items() if value is not None}
 
 
 def _of_verdict(analyzer: Analyzer, verdict: Verdict) -> StepLatency:
@@ -191,6 +201,7 @@ def _of_verdict(analyzer: Analyzer, verdict: Verdict) -> StepLatency:
         verdict.now_ns,
         verdict.kind,
         verdict.cause,
+        verdict.label,
     )
 
 

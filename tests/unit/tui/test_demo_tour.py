@@ -192,6 +192,42 @@ def test_time_passes_only_while_it_is_watched_and_not_paused(demo: OpenDemo) -> 
     assert one.tour.step.phase is DemoPhase.STALL or one.tour.elapsed_s <= before + 1.0
 
 
+@pytest.mark.parametrize("phase", [DemoPhase.STALL, DemoPhase.REMEDY])
+def test_time_passes_also_with_aggressors_that_the_user_switched_off(demo: OpenDemo, phase: DemoPhase) -> None:
+    one = demo("secondary-context-d2d")
+    tour = one.tour
+    one.run(lambda: tour.step.phase is phase and tour.state is DemoState.RUNNING and tour.elapsed_s > 0.5)
+    one.switch(False)
+    at_s = one.now_s
+    one.run(lambda: tour.step.phase is not phase or tour.ended)
+    assert one.now_s - at_s < 1.0
+    one.run()
+    assert tour.problem == ""
+    assert tour.outcomes["secondary-context-d2d"].remedied is not None
+
+
+def test_a_remedy_is_compared_by_the_operation_that_stalled(whole: VirtualDemo) -> None:
+    found = whole.tour.outcomes["scalar-readback"]
+    assert found.stalled is not None
+    assert found.remedied is not None
+    assert (found.stalled.label, found.remedied.label) == ("D2H 4 bytes", "D2H 4 bytes")
+    # The launch of the kernel, which is not the remedy's figure, takes longer than the copy that waits for nothing.
+    assert found.remedied.now_ns is not None
+    assert found.remedied.now_ns < 4_000
+
+
+def test_what_was_found_stays_when_the_demo_goes_back_to_the_quiet_step(demo: OpenDemo) -> None:
+    one = demo("secondary-context-d2d")
+    tour = one.tour
+    one.run(lambda: tour.step.phase is DemoPhase.REMEDY and tour.elapsed_s > 0.5)
+    tour.back()
+    tour.back()
+    one.run(lambda: tour.step.phase is DemoPhase.QUIET and tour.elapsed_s > 0.5)
+    tour.end()
+    outcome = tour.outcomes["secondary-context-d2d"]
+    assert None not in (outcome.quiet, outcome.stalled, outcome.remedied)
+
+
 def test_it_ends_after_the_table_and_a_loop_begins_again(demo: OpenDemo) -> None:
     one = demo("scalar-readback")
     one.run()

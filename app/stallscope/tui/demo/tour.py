@@ -216,7 +216,9 @@ class DemoTour:
             return DemoState.RUNNING
         parts = observation.snapshot.probes
         on = all(parts[probe.name].on for probe in self.step.aggressors if probe.name in parts)
-        return DemoState.RUNNING if on else DemoState.BASELINE
+        # Those that wait for nothing were switched off by the user: the time passes all the same.
+        waiting = analyzer.holds_aggressors or bool(observation.waiting)
+        return DemoState.BASELINE if waiting and not on else DemoState.RUNNING
 
     @property
     def _without_baseline_possible(self) -> bool:
@@ -355,8 +357,9 @@ class DemoTour:
             return
         known = self.outcomes.get(step.pattern.name, PatternOutcome(step.pattern))
         if step.phase is DemoPhase.QUIET:
-            # The measurement of a pattern begins here, also in the second round.
-            self._note(lambda _: PatternOutcome(step.pattern, quiet=present_latency(analyzer)))
+            # The measurement of a pattern begins here, also in the second round. What is known stays until then.
+            quiet = present_latency(analyzer)
+            self._note(lambda outcome: replace(outcome, quiet=quiet, skipped="", no_remedy="", problem=""))
         elif step.phase is DemoPhase.STALL:
             like = None if step.aggressors else known.quiet
             found = worst_latency(analyzer, after) or present_latency(analyzer, like)
