@@ -74,12 +74,14 @@ class Mixture:
 
 
 def _names(role: Role) -> list[str]:
-    """The default check's victims or aggressors that need one GPU."""
+    """The default check's victims or aggressors that need one GPU and are one thread."""
     return [
         place.probe_name(entry.name)
         for entry in entries().values()
         if entry.role is role and entry.needs.gpus == 1
         for place in entry.check
+        # Several threads of an entry are several aggressors.
+        if place.threads == 1
     ]
 
 

@@ -19,13 +19,15 @@ class Conclusion(StrEnum):
 
     ``NECESSARY``: switching it off ends the stall, but alone it does not make it. ``SUFFICIENT``: alone it makes the
     stall, but without it another one does. ``CAUSE``: both. ``TOGETHER``: only several together make the stall, and
-    switching one off does not end it. ``INNOCENT``: neither. ``UNDECIDED``: the rounds differ too much.
+    switching one off does not end it. ``CONTRIBUTING``: neither, but it makes the stall longer. ``INNOCENT``: it does
+    nothing. ``UNDECIDED``: the rounds differ too much.
     """
 
     CAUSE = "cause"
     NECESSARY = "necessary"
     SUFFICIENT = "sufficient"
     TOGETHER = "only-together"
+    CONTRIBUTING = "contributing"
     INNOCENT = "innocent"
     UNDECIDED = "undecided"
 
@@ -50,6 +52,7 @@ _CONCLUSIONS = {
     Conclusion.NECESSARY: ("necessary, not alone", "bad"),
     Conclusion.SUFFICIENT: ("sufficient", "bad"),
     Conclusion.TOGETHER: ("only together", "warn"),
+    Conclusion.CONTRIBUTING: ("makes it longer", "warn"),
     Conclusion.INNOCENT: ("not involved", "dim"),
     Conclusion.UNDECIDED: ("undecided", "warn"),
 }
@@ -221,6 +224,11 @@ def sentence(figure: FigureBlame, titles: Mapping[str, str]) -> str:
         parts.append(f"The stall ends without {necessary[0]}, which alone does not make it.")
     if names(Conclusion.TOGETHER):
         parts.append("Only several aggressors together make the stall: none makes it alone, and no single one ends it.")
+    for one in figure.aggressors:
+        if one.conclusion is Conclusion.CONTRIBUTING and one.without_ns is not None:
+            parts.append(
+                f"Without “{titles[one.aggressor]}” it takes {duration_ns(one.without_ns)}, which is a stall too."
+            )
     if undecided:
         parts.append(f"Undecided for {' and '.join(undecided)}: the rounds differ too much.")
     return " ".join(parts)

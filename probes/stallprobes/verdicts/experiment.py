@@ -37,6 +37,9 @@ _SHORTEST_S, _LONGEST_S = 0.1, 0.35
 # The time of a change of states: calls return, work on the GPU ends, caches warm up.
 _CHANGE_S = 0.1
 
+# A part of the delay that is worth a word. By ratio, a stall of 13 of 49 ms is the same stall, and of 50 us is none.
+_LEAST_SHARE = 0.1
+
 AggressorState = frozenset[str]
 ALL_OFF: AggressorState = frozenset()
 
@@ -232,7 +235,7 @@ class _Figure:
             parts = tuple(one if ends else replace(one, conclusion=Conclusion.TOGETHER) for one in parts)
         shares = self._shares(aggressors) if slower else None
         if shares is not None:
-            parts = tuple(replace(one, share=share) for one, share in zip(parts, shares, strict=True))
+            parts = tuple(_with_share(one, share, outcome) for one, share in zip(parts, shares, strict=True))
         return FigureBlame(victim, self.channel, self.quantile, off_ns, on_ns, outcome, parts)
 
     def _part(self, name: str, every: AggressorState, outcome: BlameOutcome) -> AggressorBlame:
@@ -398,6 +401,11 @@ _CONCLUSION_OF = {
     (_Slow.NO, _Slow.NO): Conclusion.NECESSARY,
     (_Slow.NO, _Slow.YES): Conclusion.INNOCENT,
 }
+
+
+def _with_share(part: AggressorBlame, share: Interval, outcome: BlameOutcome) -> AggressorBlame:
+    adds = outcome is BlameOutcome.STALL and part.conclusion is Conclusion.INNOCENT and share.low >= _LEAST_SHARE
+    return replace(part, share=share, conclusion=Conclusion.CONTRIBUTING if adds else part.conclusion)
 
 
 def _t_interval(values: Sequence[float]) -> Interval:

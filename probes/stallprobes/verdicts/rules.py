@@ -270,6 +270,7 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
         detectable=None
         if ratio is None
         else _detectable(one, figure.channel, figure.quantile, alone=by_role.alone(one)),
+        label=figure.channel.label,
     )
 
 
@@ -391,6 +392,7 @@ def _host_time(one: Evidence) -> list[Verdict]:
                 f"{duration_ns(gpu_ns)} on the GPU.",
                 cause=why,
                 remedy=remedy,
+                label=label,
             )
         )
     return found

@@ -63,7 +63,9 @@ def gpu_clause(one: Evidence, figure: BaselineRatio) -> str:
     words = f", {start.channel.in_sentence} {start_change_text(start.baseline_ns, start.now_ns)}"
     if gpu is not None and gpu.now_ns - gpu.baseline_ns > start.now_ns - start.baseline_ns:
         words += f", time on the GPU {duration_ns(gpu.baseline_ns)} → {duration_ns(gpu.now_ns)}"
-    return words
+    known = max(part.now_ns - part.baseline_ns for part in (start, gpu) if part is not None)
+    # As where a staged copy's second half waits, or where the host learned of the end too late.
+    return words if known >= (figure.now_ns - figure.baseline_ns) / 2 else f"{words} (the delay came after it)"
 
 
 def _longest_part(one: Evidence, phase: Phase, quantile: Quantile) -> BaselineRatio | None:

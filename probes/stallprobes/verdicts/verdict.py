@@ -31,7 +31,8 @@ class Verdict:
     baseline, each None if unknown. ``range_ns`` is the lowest and highest percentile of the baseline's seconds,
     ``detectable`` the smallest ratio that would have been noticed, each None if unknown. ``head`` states the
     measurement, ``cause`` its explanation, ``remedy`` the countermeasure; each is one or more sentences, or "".
-    ``proof`` says how the cause is known. ``host`` is the machine in a merged matrix, else "".
+    ``proof`` says how the cause is known. ``host`` is the machine in a merged matrix, else "". ``label`` is the
+    operation that the figure is of, "" where it is of all that the phase measures.
     """
 
     probe: str
@@ -48,6 +49,7 @@ class Verdict:
     host: str = ""
     range_ns: tuple[float, float] | None = None
     detectable: float | None = None
+    label: str = ""
 
     @property
     def sentence(self) -> str:

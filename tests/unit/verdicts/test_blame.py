@@ -176,6 +176,16 @@ def test_one_that_needs_no_help_and_one_that_adds_a_little() -> None:
     assert conclusions(measured([A, B], calls)) == {A: Conclusion.CAUSE, B: Conclusion.INNOCENT}
 
 
+def test_one_that_makes_the_stall_of_another_one_longer_is_involved() -> None:
+    def calls(state: AggressorState, _number: int, rng: random.Random) -> list[int]:
+        return jitter((SLOW_NS * 3 if B in state else SLOW_NS) if A in state else QUIET_NS, rng)
+
+    result = measured([A, B], calls)
+    assert conclusions(result) == {A: Conclusion.CAUSE, B: Conclusion.CONTRIBUTING}
+    assert not Conclusion.CONTRIBUTING.named
+    assert sentence(figure(result), {A: "a", B: "b"}).endswith(" which is a stall too.")
+
+
 def test_aggressors_that_hold_up_each_other_do_not_hide_a_stall() -> None:
     result = measured([A, B], slow_if(lambda state: state == {A}))
     assert figure(result).outcome is BlameOutcome.MASKED
