@@ -13,7 +13,7 @@ import pytest
 from textual.widgets import OptionList
 
 from factories.recordings import probe_set_of
-from factories.screen import QUICK, live_monitor, monitor, quiet_is_known, recorded_switches, running, until
+from factories.screen import QUICK, is_open, live_monitor, monitor, quiet_is_known, recorded_switches, running, until
 from factories.waiting import LIMIT_S
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
@@ -30,6 +30,7 @@ from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
 from stallscope.tui.common.picker import Picker
 from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.engine_request import EngineRequest
 from stallscope.tui.sources.live import LiveSource
@@ -137,6 +138,43 @@ async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() ->
         await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 1_000_000)  # type: ignore[union-attr]
 
 
+async def test_keys_faster_than_the_screen_change_the_pace_each() -> None:
+    async with live_monitor() as pilot:
+        monitor(pilot).editor.scale_period(0.5)
+        monitor(pilot).editor.scale_period(0.5)
+        monitor(pilot).editor.scale_period(0.5)
+        await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 125_000)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("period_ns", "factor", "then_ns"),
+    [
+        (100_000, 0.5, 50_000),
+        (60_000, 0.5, 50_000),
+        (800 * MS, 2, 1_000 * MS),
+        # Of a pattern whose victim is called each 5 s.
+        (5_000 * MS, 0.5, 2_500 * MS),
+    ],
+)
+def test_the_pace_has_limits(period_ns: int, factor: float, then_ns: int) -> None:
+    assert probe_sets.scaled_period_ns(period_ns, factor) == then_ns
+
+
+@pytest.mark.parametrize(("period_ns", "factor", "word"), [(50_000, 0.5, "highest"), (5_000 * MS, 2, "lowest")])
+async def test_a_pace_at_its_limit_keeps_the_baseline(period_ns: int, factor: float, word: str) -> None:
+    async with live_monitor() as pilot:
+        screen = monitor(pilot)
+        assert screen.live is not None
+        assert screen.analyzer is not None
+        screen.live.set_period("launch", period_ns)
+        baseline = screen.analyzer.baselines["launch"]
+        screen.editor.scale_period(factor)
+        assert screen.analyzer.baselines["launch"] is baseline
+        assert screen.live.period_ns("launch") == period_ns
+        sentence = f"This probe has its {word} call rate."
+        await until(pilot, lambda: sentence in [one.message for one in pilot.app._notifications])
+
+
 async def test_the_size_of_a_copy_changes() -> None:
     async with live_monitor() as pilot:
         await pilot.press("b", "right_square_bracket")
@@ -214,6 +252,23 @@ async def test_other_keys_from_the_settings_hold_and_the_usual_ones_do_not() -> 
         assert monitor(pilot).frozen is not None
 
 
+async def test_a_paused_screen_does_not_say_what_was_found_later() -> None:
+    async with live_monitor(replace(QUICK, quiet_seconds=3600.0), wait=False) as pilot:
+        log = monitor(pilot).query_one(VerdictLog)
+        await until(pilot, lambda: log.empty.startswith("Measuring the baseline"))
+        await pilot.press("p")
+        analyzer = monitor(pilot).analyzer
+        assert analyzer is not None
+        analyzer._collector._baseline_ns = 300 * MS
+        analyzer._collector._window_ns = 150 * MS
+        await until(pilot, lambda: quiet_is_known(monitor(pilot)))
+        # As after a change of the terminal's size.
+        monitor(pilot).draw()
+        assert log.empty.startswith("Measuring the baseline")
+        await pilot.press("p")
+        await until(pilot, lambda: log.empty.startswith("Every victim"))
+
+
 async def test_leaving() -> None:
     async with live_monitor(wait=False) as pilot:
         await pilot.press("q")
@@ -225,7 +280,7 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
     source = ReplaySource(stall, clock=lambda: 0.0)
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(120, 36)) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).monitor_view is not None)
+        await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).monitor_view is not None)
         for key in ("x", "n", "r", "o", "space", "plus", "right_square_bracket", "u", "v"):
             await pilot.press(key)
             assert isinstance(pilot.app.screen, Monitor)
@@ -252,7 +307,7 @@ async def test_while_the_driver_does_not_answer_the_screen_says_so_and_keys_work
     source = LiveSource(EngineRequest(), survey=survey)
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: isinstance(pilot.app.screen, Monitor) and monitor(pilot).last is not None)
+        await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).last is not None)
         await until(pilot, lambda: monitor(pilot).last.engine.age_s > 0.3)  # type: ignore[union-attr]
         last = monitor(pilot).last
         assert last is not None

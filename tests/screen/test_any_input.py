@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import OptionList
 
 from factories import command_line
 from factories.recordings import STALL
-from factories.screen import live_monitor, until
+from factories.screen import is_open, live_monitor, until
 from factories.terminal import OpenTerminal
 from factories.watch_moments import moments, record
 from stallprobes.live.recording import Recording
 from stallprobes.watch.live.recording import WatchRecording
 from stallscope.tui.app import StallscopeApp
+from stallscope.tui.common.screen import ActionScreen
 from stallscope.tui.input_decoder import PASTE_S, InputDecoder
 from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.palette import Palette
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.replay import ReplaySource
 from stallscope.tui.sources.watch_replay import WatchReplaySource
@@ -26,9 +29,11 @@ from stallscope.tui.watch.screen import WatchScreen
 
 SEEDS = range(4)
 _CHUNKS, _CHUNK = 30, 24
-# Bytes that select something, beside those of any value.
+# What selects something, beside bytes of any value.
 _LIKELY = b"abcdefghijklmnopqrstuvwxyzBT0123456789?+-[] \r\t\x1b\x10\x1a"
-_SEQUENCES = (b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\x1b[5~", b"\x1b[6~", b"\x1b[H", b"\x1b[F", b"\x1b[Z")
+_ARROWS = (b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D")
+_SEQUENCES = (*_ARROWS, b"\r\r", b"\x1b[5~", b"\x1b[6~", b"\x1b[H", b"\x1b[F", b"\x1b[Z")
+_CLICK = b"\x1b[<0;1;1M\x1b[<0;1;1m"
 
 
 def _junk(seed: int) -> list[bytes]:
@@ -64,6 +69,8 @@ async def _send(pilot: Pilot[None], chunks: list[bytes], monkeypatch: pytest.Mon
             driver.process_message(message)
         await pilot.pause()
     assert pilot.app._exception is None
+    # The first screen is never removed.
+    assert isinstance(pilot.app.screen_stack[1], ActionScreen)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -74,7 +81,7 @@ async def test_random_bytes_do_not_end_the_screen_of_a_recording(
     monkeypatch.chdir(tmp_path)
     app = StallscopeApp(lambda: ReplaySource(Recording(STALL)), Settings())
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, Monitor))
+        await until(pilot, lambda: is_open(pilot, Monitor))
         await _send(pilot, _junk(seed), monkeypatch)
 
 
@@ -87,7 +94,7 @@ async def test_random_bytes_do_not_end_the_screen_of_a_watched_program(
     with closing(WatchReplaySource(WatchRecording(tmp_path / "watch.rec"))) as source:
         app = StallscopeApp(lambda: source, Settings(), first=WatchScreen.NAME)
         async with app.run_test(size=(80, 24)) as pilot:
-            await until(pilot, lambda: isinstance(app.screen, WatchScreen))
+            await until(pilot, lambda: is_open(pilot, WatchScreen))
             await _send(pilot, _junk(seed), monkeypatch)
 
 
@@ -98,10 +105,43 @@ async def test_random_bytes_do_not_end_the_live_screen(monkeypatch: pytest.Monke
         await _send(pilot, [chunk.replace(b"m", b"") for chunk in _junk(100)], monkeypatch)
 
 
+@pytest.mark.parametrize(
+    "keys", [b"o\r\r\r", b"\x10\r\r\r", b"\x10theme\r\r\r", b"?\x1b\x1b\x1b", b"e\x1b\x1b", _CLICK * 3]
+)
+async def test_an_answer_given_twice_closes_one_screen(keys: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = StallscopeApp(lambda: ReplaySource(Recording(STALL)), Settings())
+    async with app.run_test(size=(160, 48)) as pilot:
+        await until(pilot, lambda: is_open(pilot, Monitor))
+        for opened in (b"", b"?", b"e"):
+            await _send(pilot, [opened, keys, b"\x1b"], monkeypatch)
+
+
+async def test_a_selection_made_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Monitor] = []
+    monkeypatch.setattr(Monitor, "action_help", lambda screen: calls.append(screen))
+    async with live_monitor() as pilot:
+        await pilot.press("o")
+        listed = pilot.app.screen.query_one(OptionList)
+        listed.action_select()
+        listed.action_select()
+        await until(pilot, lambda: is_open(pilot, Monitor))
+        await pilot.press("ctrl+p", *"help")
+        palette = pilot.app.screen
+        assert isinstance(palette, Palette)
+        await until(pilot, lambda: palette.query_one(OptionList).option_count == 1)
+        await _send(pilot, [b"\r\r\r"], monkeypatch)
+        await until(pilot, lambda: is_open(pilot, Monitor))
+        await until(pilot, lambda: calls)
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: is_open(pilot, Palette))
+        await pilot.press("escape")
+        assert len(calls) == 1
+
+
 async def test_keys_before_a_list_is_drawn_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     app = StallscopeApp(lambda: ReplaySource(Recording(STALL)), Settings())
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, Monitor))
+        await until(pilot, lambda: is_open(pilot, Monitor))
         for keys in (b"\x10\x1b[5~\x1b[6~\x1b[H\x1b[F\x1b[A\x1b[B\r", b"o\x1b[5~\x1b[6~\r"):
             await _send(pilot, [keys], monkeypatch)
             await pilot.press("escape")

@@ -53,6 +53,25 @@ def test_of_several_requests_for_an_engine_only_the_last_starts_one(monkeypatch:
     assert started == ["set 99"]
 
 
+def test_an_edit_begins_with_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: LiveSource, probe_set: ProbeSet, switches: dict[str, bool]) -> None:
+        self._current, self._switches = (probe_set, None), switches
+
+    monkeypatch.setattr(LiveSource, "_start_engine", start)
+    source = LiveSource(EngineRequest(sim="h200"))
+    probes = patterns()["secondary-context-d2d"].variant("kernel-other-context").probes
+    switches = {probe.name: probe.name != "host" for probe in probes}
+    waiting = ProbeSet("waiting", probes, SIM)
+    source.load(waiting, {name: on for name, on in switches.items() if name != "d2d"})
+    assert source.requested() == (waiting, switches)
+    assert not source.is_on("spin-primary")
+    source._jobs.put(None)
+    source._run_jobs()
+    assert source.requested() == (waiting, switches)
+    source.switch("spin-primary", False)
+    assert source.requested() == (waiting, switches | {"spin-primary": False})
+
+
 def test_probes_with_two_periods_idle_once_the_baseline_is_complete() -> None:
     what = patterns()["idle-wakeup"].variant("after-1s")
     set_to: dict[str, int] = {}
@@ -66,8 +85,10 @@ def test_probes_with_two_periods_idle_once_the_baseline_is_complete() -> None:
     source.update_engine(False)
     assert set_to == {"launch": 1_000_000_000, "host": 1_000_000_000}
     # A changed period holds again after the baseline was measured anew.
-    source.set_period("launch", 500_000_000)
+    assert not source.set_period("launch", 500_000_000)
     source.update_engine(True)
     assert set_to == {"launch": 1_000_000, "host": 1_000_000}
+    assert source.period_ns("launch") == 500_000_000
+    assert source.period_ns("spin") is None
     source.update_engine(False)
     assert set_to == {"launch": 500_000_000, "host": 1_000_000_000}

@@ -313,6 +313,16 @@ def test_an_entry_says_when_what_why_and_what_helps() -> None:
         assert words in shown
 
 
+@pytest.mark.parametrize(
+    ("cut_off", "duration"),
+    [("", "(lasted 2.5 s)"), ("the timeline was switched on", "(2.5 s, until the timeline was switched on)")],
+    ids=["ended", "cut-off"],
+)
+def test_a_past_entry_says_how_long_it_lasted_or_was_observed(cut_off: str, duration: str) -> None:
+    past = replace(entry(1, "stalled", 3602.5), cut_off=cut_off)
+    assert duration in " ".join(text(line).strip() for line in entry_lines(past, 60))
+
+
 @given(st.text(alphabet=st.characters(max_codepoint=0x2600), max_size=60))
 def test_ascii_letters_are_as_many_and_really_ascii(words: str) -> None:
     assert ascii_only(words).isascii()

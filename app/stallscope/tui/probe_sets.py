@@ -129,8 +129,15 @@ def with_scaled_size(base: ProbeSet, name: str, factor: float) -> tuple[ProbeSet
 
 
 def scaled_period_ns(period_ns: int, factor: float) -> int:
-    """A victim's period multiplied by ``factor``, within the limits of the screen."""
-    return round(min(max(period_ns * factor, SHORTEST_PERIOD_NS), LONGEST_PERIOD_NS))
+    """A victim's period multiplied by ``factor``, within the limits of the screen or, if it is beyond them, its own.
+
+    Raises ValueError, with a sentence for the user, where that changes nothing.
+    """
+    shortest, longest = min(SHORTEST_PERIOD_NS, period_ns), max(LONGEST_PERIOD_NS, period_ns)
+    scaled = round(min(max(period_ns * factor, shortest), longest))
+    if scaled == period_ns:
+        raise ValueError(f"This probe has its {'highest' if factor < 1 else 'lowest'} call rate.")
+    return scaled
 
 
 def gpus_needed(probe_set: ProbeSet) -> int:

@@ -90,7 +90,7 @@ def load(file: Path | None = None) -> Settings:
         if len(data) > _MOST_BYTES:
             raise SettingsError(f"the file is larger than {_MOST_BYTES // 1024} KiB")
         return _validated(tomllib.loads(data.decode()))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Settings()
     except OSError as error:
         raise SettingsError(f"{file}: {error.strerror or error}") from error

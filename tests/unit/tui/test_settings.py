@@ -129,3 +129,7 @@ def test_keys_that_a_user_chose_before_the_timeline_existed_are_valid(tmp_path: 
     # Two keys that the file sets itself are still an error.
     with pytest.raises(SettingsError, match='the key "t" is used by'):
         load(written(tmp_path, f'{text}trace_trigger = "t"\n'))
+
+
+def test_a_home_that_is_no_folder_has_the_default_settings() -> None:
+    assert load(Path("/dev/null/.config/stallscope/settings.toml")) == Settings()

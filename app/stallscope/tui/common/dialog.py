@@ -11,11 +11,12 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 
 from stallscope.tui.common.printable_text import PrintableGroup, PrintableStatic, PrintableText
+from stallscope.tui.common.top_screen import TopScreen
 
 Answer = TypeVar("Answer")
 
 
-class Dialog(ModalScreen[Answer]):
+class Dialog(TopScreen, ModalScreen[Answer]):
     """A box over a screen. Escape, q or a click outside the box closes it without an answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "close")]

@@ -22,6 +22,7 @@ from stallprobes.traces.trace import Trace
 from stallscope.tui.actions import SCREENS, Action, available, key_hints, key_label, keys_of
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import SMALLEST, LineWidget
+from stallscope.tui.common.top_screen import TopScreen
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
@@ -71,7 +72,7 @@ class ScreenContext:
         self.source.close()
 
 
-class ActionScreen(Screen[bool]):
+class ActionScreen(TopScreen, Screen[bool]):
     """A screen of panels whose keys come from ``actions.SCREENS[NAME]``.
 
     A subclass composes its panels and a KeyBar, and overrides ``tick`` (called ``frames_per_second`` times a second),
@@ -237,6 +238,10 @@ class ActionScreen(Screen[bool]):
             self.live.restart()
             self.notify("The engine restarts, and the baseline is measured again.")
 
+    def help_sections(self) -> tuple[tuple[str, str], ...]:
+        """The sections of the help, (title, text) each."""
+        return self.HELP_SECTIONS
+
     async def action_theme(self) -> None:
         """Switch to the next theme."""
         await self.run_action("app.next_theme")
@@ -245,7 +250,7 @@ class ActionScreen(Screen[bool]):
         """Open the help."""
         from stallscope.tui.common.help import Help
 
-        self.app.push_screen(Help(self.actions, self.settings.keys, self.HELP_SECTIONS, self.more_keys))
+        self.app.push_screen(Help(self.actions, self.settings.keys, self.help_sections(), self.more_keys))
 
     def action_screenshot(self) -> None:
         """Save the screen as an SVG file."""

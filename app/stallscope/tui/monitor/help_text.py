@@ -36,8 +36,9 @@ SECTIONS: tuple[tuple[str, str], ...] = (
     (
         "Blame",
         "An experiment with the aggressors that are on: all off, all on, each alone, each off, in several rounds. "
-        "necessary: the stall ends without it. sufficient: it alone makes the stall. not involved: neither. The share "
-        "is its part of the delay, with a 95 % interval. The log and the baselines ignore what happens meanwhile.",
+        "necessary: the stall ends without it. sufficient: it alone makes the stall. makes it longer: neither, but a "
+        "tenth of the delay or more is its own. not involved: none of these. The share is its part of the delay with a "
+        "95 % interval. The log and the baselines ignore what happens meanwhile.",
     ),
     (
         "GPU %",

@@ -66,7 +66,8 @@ class MonitorPanels:
         log.expect = observation.probe_set.expect
         ready = observation.engine.state is EngineCondition.READY
         log.progress = view.progress if view is not None and ready else ()
-        log.empty = status.empty_log_text(observation, screen.analyzer)
+        analyzer = screen.frozen or screen.analyzer
+        log.empty = status.empty_log_text(observation, analyzer, replayed=screen.source.replayed)
 
     def redraw(self, *panels: type[LineWidget]) -> None:
         """Draw those of ``panels`` that are displayed."""

@@ -26,27 +26,28 @@ class ProbeSetEditor:
 
     def _load_selected(self, choice: tuple[str, str] | None) -> None:
         screen = self._screen
-        live, probe_set = screen.live, screen.probe_set
-        if choice is None or live is None or probe_set is None:
+        live = screen.live
+        if choice is None or live is None or screen.probe_set is None:
             return
         first, second = choice
         if first != "probe":
             self._load_variant(first, second)
             return
         entry, _, context = second.partition("@")
+        probe_set, on = live.requested()
         try:
             new = probe_sets.with_probe(probe_set, entry, SECONDARY if context == "secondary" else PRIMARY)
         except ValueError as error:
             screen.notify(str(error), severity="warning")
             return
-        live.load(new, {probe.name: live.is_on(probe.name) for probe in probe_set.probes})
+        live.load(new, on)
         screen.focus_name = new.probes[-1].name
 
     def _load_variant(self, pattern: str, variant: str) -> None:
-        live, probe_set = self._screen.live, self._screen.probe_set
-        if live is None or probe_set is None:
+        live = self._screen.live
+        if live is None or self._screen.probe_set is None:
             return
-        new = probe_sets.for_variant(probe_set, patterns()[pattern], patterns()[pattern].variant(variant))
+        new = probe_sets.for_variant(live.requested()[0], patterns()[pattern], patterns()[pattern].variant(variant))
         on = dict.fromkeys(probe_sets.aggressors(new), True)
         if on:
             self._screen.if_sharing_allowed(lambda: live.load(new, on))
@@ -55,9 +56,12 @@ class ProbeSetEditor:
 
     def load_remedy(self) -> None:
         """Load the pattern's next remedy; after the last one, the stall."""
-        probe_set = self._screen.probe_set
-        remedy = None if probe_set is None else probe_sets.next_remedy(probe_set)
-        if remedy is None or probe_set is None:
+        live = self._screen.live
+        if live is None or self._screen.probe_set is None:
+            return
+        probe_set = live.requested()[0]
+        remedy = probe_sets.next_remedy(probe_set)
+        if remedy is None:
             self._screen.notify("Select a pattern first (o).", severity="warning")
         else:
             self._load_variant(probe_set.pattern, remedy)
@@ -73,23 +77,35 @@ class ProbeSetEditor:
             return
         if not screen.switches.engine_usable():
             return
-        period = probe_sets.scaled_period_ns(row.period_ns, factor)
-        screen.live.set_period(row.name, period)
-        if screen.analyzer is not None:
-            # Caches and clocks depend on the call rate, so the baseline does too.
-            screen.analyzer.discard_baselines([row.name])
-        screen.notify(f"{row.title}: {1e9 / period:.0f} calls/s. Its baseline is measured again.")
+        # Not the row's: several keys may come before it is drawn again.
+        old = screen.live.period_ns(row.name)
+        if old is None:
+            return
+        try:
+            period = probe_sets.scaled_period_ns(old, factor)
+        except ValueError as error:
+            screen.notify(str(error), severity="warning")
+            return
+        rate = 1e9 / period
+        sentence = f"{row.title}: {rate:.{0 if rate >= 10 else 1}f} calls/s."
+        if screen.live.set_period(row.name, period):
+            sentence += " Its baseline is measured again."
+            if screen.analyzer is not None:
+                # Caches and clocks depend on the call rate, so the baseline does too.
+                screen.analyzer.discard_baselines([row.name])
+        screen.notify(sentence)
 
     def scale_size(self, factor: float) -> None:
         """Multiply the copy size of the focused probe by ``factor``."""
         screen = self._screen
-        live, probe_set, name = screen.live, screen.probe_set, screen.focus_name
-        if live is None or probe_set is None or name is None:
+        live, name = screen.live, screen.focus_name
+        if live is None or screen.probe_set is None or name is None:
             return
+        probe_set, on = live.requested()
         try:
             new, size = probe_sets.with_scaled_size(probe_set, name, factor)
         except ValueError as error:
             screen.notify(str(error), severity="warning")
             return
-        live.load(new, {one.name: live.is_on(one.name) for one in probe_set.probes})
+        live.load(new, on)
         screen.notify(f"{name}: {size // KIB} KiB. The engine restarts.")

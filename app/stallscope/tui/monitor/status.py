@@ -39,15 +39,16 @@ def frozen_text(reason: str, engine_state: EngineCondition) -> str:
     return f"{reason}, probes keep running" if engine_state == EngineCondition.READY else reason
 
 
-def empty_log_text(observation: Observation, analyzer: Analyzer | None) -> str:
-    """Text of the verdict log where it is empty."""
+def empty_log_text(observation: Observation, analyzer: Analyzer | None, *, replayed: bool) -> str:
+    """Text of the verdict log where it is empty; what a user can do next is said unless it is ``replayed``."""
+    next_step = "" if replayed else f" {_NEXT_STEP}"
     if observation.engine.state != EngineCondition.READY:
         return observation.engine.sentence
     if analyzer is not None and analyzer.without_baseline:
-        return f"Measuring the baseline… {_NEXT_STEP}"
+        return f"Measuring the baseline…{next_step}"
     if analyzer is not None and analyzer.worst is not None:
         return "A victim is slower than its baseline. The verdict follows when that has lasted for a moment."
-    return f"Every victim is as fast as its baseline. {_NEXT_STEP}"
+    return f"Every victim is as fast as its baseline.{next_step}"
 
 
 def warning_text(recorder: Recorder | None, trigger_armed: bool) -> str:

@@ -105,13 +105,18 @@ def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
     return sorted(entries, key=rank)
 
 
+def _duration(entry: LogEntry, ended_s: float) -> str:
+    text = f"{max(ended_s - entry.began_s, 0.1):.1f} s"
+    return f"{text}, until {entry.cut_off}" if entry.cut_off else f"lasted {text}"
+
+
 @lru_cache(256)
 def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     """One entry wrapped to ``width``: time, kind, sentence, duration of a past one, and remedy."""
     look = entry.verdict.kind.look
     clock = time.strftime("%H:%M:%S", time.localtime(entry.began_s))
     past = entry.ended_s is not None
-    lasted = "" if entry.ended_s is None else f" (lasted {max(entry.ended_s - entry.began_s, 0.1):.1f} s)"
+    lasted = "" if entry.ended_s is None else f" ({_duration(entry, entry.ended_s)})"
     remedy = f" Remedy: {entry.verdict.remedy}" if entry.verdict.remedy else ""
     head = f" {clock} {look.word:<8} "
     parts = wrapped(f"{entry.text}{lasted}{remedy}", max(20, width - len(head) - 1))

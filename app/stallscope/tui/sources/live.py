@@ -219,11 +219,20 @@ class LiveSource:
     def _switched_on(self, probe: Probe) -> bool:
         return self._switches.get(probe.name, probe.role is not Role.AGGRESSOR)
 
-    def set_period(self, name: str, period_ns: int) -> None:
-        """Set the time between the calls of a probe; of one whose baseline has another period, that after it."""
+    def period_ns(self, name: str) -> int | None:
+        """The time between the calls of a probe, as last set; of one whose baseline has another period, that after it.
+
+        None for a probe that is not loaded.
+        """
+        return self._periods.wanted_ns(name)
+
+    def set_period(self, name: str, period_ns: int) -> bool:
+        """Set it. Returns whether the probe's baseline has this period too, and has to be measured again."""
         session = self._current[1]
-        if session is not None:
-            self._periods.change(session, name, period_ns)
+        if session is None:
+            return False
+        self._periods.change(session, name, period_ns)
+        return not self._periods.is_fixed_in_baseline(name)
 
     def load(self, probe_set: ProbeSet, switches: Mapping[str, bool]) -> None:
         """Stop the engine and start one for ``probe_set``.
@@ -237,8 +246,20 @@ class LiveSource:
             # Only the last of several requests counts: a key that is held would start an engine for each.
             if self._wanted is wanted:
                 self._start_engine(*wanted)
+            if self._wanted is wanted:
+                self._wanted = None
 
         self._jobs.put(start)
+
+    def requested(self) -> tuple[ProbeSet, dict[str, bool]]:
+        """The probe set that runs, or the last one that was requested, and the state of each probe's switch.
+
+        An edit begins with it: several keys may come before the engine of the first one runs.
+        """
+        probe_set, switches = self._wanted or (self._current[0], self._switches)
+        return probe_set, {
+            probe.name: switches.get(probe.name, probe.role is not Role.AGGRESSOR) for probe in probe_set.probes
+        }
 
     def restart(self) -> None:
         """Start a new engine for the same probes, with all aggressors off."""
