@@ -8,7 +8,7 @@ import pytest
 
 from stallprobes.measurement import measure
 from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
-from stallprobes.measurement.selection import selection
+from stallprobes.measurement.selection import Selection, selection
 from stallprobes.model import Channel, Needs, Phase, Role
 from stallprobes.patterns import patterns
 
@@ -17,10 +17,18 @@ CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 LOUD = ("STALLED", "STARVED")
 
 
+def measured(chosen: Selection, seconds: float) -> RunResult:
+    """The result of a run. Raises KeyboardInterrupt where ctrl+c ended it, so that the tests end too."""
+    result = measure.run(chosen, seconds=seconds)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result
+
+
 @cache
 def ran(pattern: str) -> RunResult:
     """All variants of ``pattern``."""
-    return measure.run(selection([pattern]), seconds=SECONDS)
+    return measured(selection([pattern]), SECONDS)
 
 
 def variant(pattern: str, name: str) -> VariantResult:

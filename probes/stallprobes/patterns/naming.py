@@ -34,8 +34,8 @@ def parse_probe(name: str, *, stream: str = OWN, size: int | None = None, as_nam
 
     ``size`` is the copy size in bytes; entries without a size ignore it. Raises UnknownName.
     """
-    placed, _, named_stream = name.partition("/")
-    entry, _, context = placed.partition("@")
+    placed, slash, named_stream = name.partition("/")
+    entry, at, context = placed.partition("@")
     if entry in patterns() and entry not in entries():
         raise UnknownName(
             f'"{name}": {entry} is a pattern, not a probe; "stallscope run {entry}" measures it, with --variant one of '
@@ -43,9 +43,9 @@ def parse_probe(name: str, *, stream: str = OWN, size: int | None = None, as_nam
         )
     if entry not in entries():
         raise UnknownName(unknown_name_message("pattern or probe", entry, [*patterns(), *entries(), ALL]))
-    if context and context not in CONTEXTS:
+    if at and context not in CONTEXTS:
         raise UnknownName(unknown_name_message("context", context, CONTEXTS))
-    if named_stream and named_stream not in STREAMS:
+    if slash and named_stream not in STREAMS:
         raise UnknownName(unknown_name_message("stream", named_stream, STREAMS))
     where = CONTEXTS[context or PRIMARY.name]
     placement = replace(STREAMS[named_stream or stream](where.context), process=where.process)

@@ -78,7 +78,7 @@ def main() -> None:
         kernel(stream)
         # remedy back-off-x16
         # An event without block=True, and a thread that sleeps
-        # between its queries.
+        # for 1 ms between its queries.
         done.record(stream)
         while not done.done:
             time.sleep(0.001)

@@ -88,5 +88,5 @@ int main()
         return took;
     });
 
-    report("reading the scalar", before, {{"pinned", pinned}, {"on-device", on_device}});
+    report("the CPU's part of reading the scalar", before, {{"pinned", pinned}, {"on-device", on_device}});
 }

@@ -72,7 +72,7 @@ def main() -> None:
 
     before = median_us(with_item)
     after = {"pinned": median_us(with_pinned_memory), "on-device": median_us(on_device)}
-    report("reading the scalar", before, after)
+    report("the CPU's part of reading the scalar", before, after)
 
 
 if __name__ == "__main__":
