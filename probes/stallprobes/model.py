@@ -409,8 +409,8 @@ class Op:
 
 
 def op_name(op: Op) -> str:
-    """The name of an op in messages: its function, with its label if it has one."""
-    return f"{op.fn} ({op.label})" if op.label else op.fn
+    """The name of an op in messages: its function, with its label if that says more."""
+    return f"{op.fn} ({op.label})" if op.label and op.label != op.fn else op.fn
 
 
 @dataclass(frozen=True)
@@ -463,6 +463,16 @@ class Program:
         if phase.traits.host:
             return Source.HOST
         return Source.EVENTS if any(op.phase is phase for op in self.ops) else Source.TIMELINE
+
+    def measures_first(self, channel: Channel) -> bool:
+        """Whether the first value of ``channel`` is of the first call.
+
+        It is not where an iteration reads the times of the one before: the first one then reads events of no work.
+        """
+        if self.source(channel.phase) is not Source.EVENTS:
+            return True
+        read = next((n for n, op in enumerate(self.ops) if op.phase is channel.phase), 0)
+        return any(op.phase is Phase.CALL for op in self.ops[:read])
 
     def channels(self) -> tuple[Channel, ...]:
         """The channels of the program: one for each of its phases, the due time, and one for each label."""

@@ -20,7 +20,8 @@ from factories.command_line import environment, run_in_terminal, run_into
 from factories.documents import valid
 from factories.waiting import LIMIT_S
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix.matrix import Matrix
+from stallprobes.matrix.matrix import Matrix, Status
+from stallscope.cli import check
 
 if TYPE_CHECKING:
     from factories.command_line import Command, Process
@@ -153,7 +154,7 @@ def test_an_unchanged_check_exits_0(stallscope_command: Command, tmp_path: Path)
     done = stallscope_command("check", "--compare", saved(tmp_path / "old.json"), mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
     assert "No difference in GPU, driver, settings and host" in done.stdout
-    assert "SAME · 20 cells" in done.stdout
+    assert "SAME · 20 cells, of which 4 are baselines" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -472,3 +473,18 @@ def test_a_simulated_check_is_marked_as_simulated(stallscope_command: Command, t
     other = stallscope_command("check", "--sim", "v100", *chosen, "--compare", first)
     assert (other.returncode, other.stdout) == (2, "")
     assert "v100" in other.stderr
+
+
+def test_a_check_that_was_interrupted_at_once_replaces_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "before.json"
+    file.write_bytes(b"the check before")
+    made = matrices.made_up(11)
+    cells = {key: replace(cell, status=Status.MISSING, repeats=(), verdicts=()) for key, cell in made.cells.items()}
+    monkeypatch.setattr(check, "_measure", lambda *_: replace(made, cells=cells, interrupted=True))
+    with pytest.raises(SystemExit) as ended:
+        check.command(["--sim", "--quick", "--save", str(file), "--force"])
+    assert ended.value.code == 130
+    assert "nothing was measured, and no file was written" in capsys.readouterr().err
+    assert file.read_bytes() == b"the check before"

@@ -146,6 +146,8 @@ def command(
             raise CommandError(ExitCode.USAGE, problem.rstrip("."))
         matrix = _with_hostname(_measure(setup, seed, interrupt), hostname)
         comparison, unusual, errors = None, None, []
+        # A check that was interrupted at once would replace one with results.
+        measured = not matrix.interrupted or any(cell.status.measured for cell in matrix.cells.values())
         with interrupt.deferred():
             if before is not None:
                 try:
@@ -157,10 +159,12 @@ def command(
                     unusual = check_results.against_reference(matrix, reference, chosen)
                 except CommandError as error:
                     errors.append(error.sentence)
-            errors += files.write(matrix, comparison, reference=unusual)
+            if measured:
+                errors += files.write(matrix, comparison, reference=unusual)
         check_results.print_check(matrix, comparison, fail_on, as_json=as_json, full=full, reference=unusual)
     if matrix.interrupted:
-        diagnostics.print_message("interrupted; the results so far are shown")
+        sentence = "the results so far are shown" if measured else "nothing was measured, and no file was written"
+        diagnostics.print_message(f"interrupted; {sentence}")
     check_results.raise_errors(errors)
     if matrix.interrupted:
         diagnostics.exit_process(ExitCode.INTERRUPTED)

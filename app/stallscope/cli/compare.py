@@ -29,6 +29,9 @@ def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tup
       stallscope compare before.json after.json
       stallscope compare before.json after.json --fail-on slower,starved,unsure --html report.html
     """
+    # With --force the check would be lost.
+    output_files.require_different({"OLD": old, output_files.HTML: html})
+    output_files.require_different({"NEW": new, output_files.HTML: html})
     files = output_files.OutputFiles({output_files.HTML: html}, force)
     comparison = check_results.compare_checks(check_results.load_check(old), check_results.load_check(new), force)
     errors = files.write(comparison.new, comparison)

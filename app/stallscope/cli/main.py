@@ -187,6 +187,7 @@ def cli(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with ``arguments``, by default those of the process. Ends the process with an ExitCode."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    signals.wait_for_children()
     try:
         with signals.CommandSignals() as received:
             code = _run(given, received)

@@ -69,7 +69,7 @@ def _write_json(file: Path) -> None:
     out.json(found)
     out.flush()
     if found["cut_off"]:
-        diagnostics.print_message(f"{file} is truncated; everything before the end was read")
+        diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was read")
 
 
 def _write_trace(file: Path, path: Path, force: bool) -> None:
@@ -83,14 +83,18 @@ def _write_trace(file: Path, path: Path, force: bool) -> None:
         recording = Recording(file)
         try:
             count = replay_trace.save(recording, path, force=force)
+            cut_off = recording.cut_off
+        except ValueError:
+            without = "has no trace before the place where it is damaged or truncated" if recording.cut_off else ""
+            sentence = f"{output_files.TRACE}: {file} {without or 'has no trace; record with --timeline'}"
+            raise CommandError(ExitCode.USAGE, sentence) from None
         finally:
             recording.close()
     except FileNotWritten as error:
         raise CommandError(ExitCode.USAGE, f"{output_files.TRACE}: {error}") from error
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
-    except ValueError:
-        sentence = f"{output_files.TRACE}: {file} has no trace; record with --timeline"
-        raise CommandError(ExitCode.USAGE, sentence) from None
     traces = "1 trace" if count == 1 else f"{count} traces"
     diagnostics.print_message(f"{traces} written to {path}; open it in Perfetto or chrome://tracing")
+    if cut_off:
+        diagnostics.print_message(f"{file} is damaged or truncated; what followed is missing")

@@ -89,7 +89,7 @@ def run_replay(file: Path, ascii_only: bool) -> int:
     source = ReplaySource(recording)
     code = run_app(lambda: source, known)
     if recording.cut_off:
-        diagnostics.print_message(f"{file} is truncated; everything before the end was shown")
+        diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was shown")
     if source.problem is not None:
         diagnostics.print_message(source.problem)
         code = code or ExitCode.USAGE
@@ -110,7 +110,7 @@ def run_watch_replay(file: Path, ascii_only: bool) -> int:
     source = WatchReplaySource(recording)
     code = run_app(lambda: source, known, first="watch")
     if recording.cut_off:
-        diagnostics.print_message(f"{file} is truncated; everything before the end was shown")
+        diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was shown")
     if source.problem is not None:
         diagnostics.print_message(source.problem)
         code = code or ExitCode.USAGE

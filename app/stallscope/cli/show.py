@@ -36,6 +36,8 @@ def command(
       stallscope show before.json
       stallscope show before.json --html before.html
     """
+    # With --force the check would be lost.
+    output_files.require_different({"FILE": file, output_files.HTML: html, output_files.PROMETHEUS: prometheus})
     outputs = output_files.OutputFiles(
         {output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
     )

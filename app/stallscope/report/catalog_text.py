@@ -31,7 +31,7 @@ def write_list(
 ) -> None:
     """Write all patterns by symptom with their variants, all probes, and the profiles of simulated GPUs (name and
     machine)."""
-    out.line("Patterns: run NAME runs all variants, run NAME --variant V one of them", "strong")
+    out.paragraph("Patterns: run NAME runs all variants, run NAME --variant V one of them", style="strong")
     width = max((len(name) for name in patterns), default=0) + 4
     for symptom, title in SYMPTOM_TITLES.items():
         alike = [pattern for pattern in patterns.values() if pattern.symptom is symptom]
@@ -44,14 +44,14 @@ def write_list(
         chosen = [entry for entry in entries.values() if entry.role is role]
         if chosen:
             out.line()
-            out.line(heading, "strong")
+            out.paragraph(heading, style="strong")
             out.table((TableColumn("probe"), TableColumn("title")), [(entry.name, entry.title) for entry in chosen])
     if profiles:
         out.line()
-        out.line("Simulated GPUs: stallscope run NAME --sim PROFILE", "strong")
+        out.paragraph("Simulated GPUs: stallscope run NAME --sim PROFILE", style="strong")
         out.table((TableColumn("profile"), TableColumn("machine")), profiles)
     out.line()
-    out.line("Details of a pattern or probe: stallscope explain NAME")
+    out.paragraph("Details of a pattern or probe: stallscope explain NAME")
 
 
 def write_pattern(out: TextWriter, pattern: Pattern, language: CodeLanguage = DEFAULT_LANGUAGE) -> None:
@@ -96,7 +96,7 @@ def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], pat
     _section(out, "Note", entry.note)
     for cause in entry.causes:
         out.line()
-        out.line(f"Effect on {_affected(cause)}", "strong")
+        out.paragraph(f"Effect on {_affected(cause)}", style="strong")
         out.paragraph(cause.why, indent="  ")
         out.paragraph(f"Remedy: {cause.remedy}", indent="  ")
         if cause.uses:

@@ -68,8 +68,8 @@ def changes(out: TextWriter, comparison: Comparison, regressions: Sequence[CellC
             more = plural(len(found) - len(named), "more cell")
             out.paragraph(f"and {more}: see --json or --html", indent="  ", first="  ")
     out.line()
-    same = sum(cell.outcome is CellOutcome.SAME for cell in comparison.cells)
-    out.line(f"{CellOutcome.SAME.look.word} · {plural(same, 'cell')}", "good" if not regressions else "")
+    same = comparison_wording.unchanged_text(comparison)
+    out.line(f"{CellOutcome.SAME.look.word} · {same}", "good" if not regressions else "")
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:
             out.paragraph(f"only in {where}: {'; '.join(comparison_wording.places_by_column(places))}", indent="  ")

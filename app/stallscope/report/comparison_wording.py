@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.comparison import CellOutcome, Change, QuantileChange
 from stallprobes.matrix.differences import Difference
+from stallprobes.matrix.matrix import QUIET
 from stallprobes.units import duration_ns, times
 from stallscope.report import wording
+from stallscope.report.text import plural
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparison import CellChange, Comparison
@@ -26,6 +28,14 @@ def change_counts(comparison: Comparison) -> str:
         if places:
             parts.append(f"{len(places)} only in {where}")
     return ", ".join(parts)
+
+
+def unchanged_text(comparison: Comparison) -> str:
+    """``72 cells, of which 6 are baselines``: those that are SAME."""
+    same = [cell for cell in comparison.cells if cell.outcome is CellOutcome.SAME]
+    baselines = sum(cell.column == QUIET for cell in same)
+    own = f", of which {baselines} {'is a baseline' if baselines == 1 else 'are baselines'}" if baselines else ""
+    return f"{plural(len(same), 'cell')}{own}"
 
 
 def sensitivity_text(comparison: Comparison) -> str:

@@ -232,8 +232,7 @@ def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
             yield f'<p><span class="word {html_cell.outcome_class(outcome)}">{word}</span> {len(found)}</p><ul>'
             yield from (f"<li>{_changed_cell(data, cell)}" for cell in found)
             yield "</ul>"
-    same = sum(cell.outcome is CellOutcome.SAME for cell in comparison.cells)
-    yield f"<p>SAME: {same}</p>"
+    yield f"<p>SAME: {text(comparison_wording.unchanged_text(comparison))}</p>"
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:
             yield f"<p>only in {where}: {text('; '.join(comparison_wording.places_by_column(places)))}</p>"

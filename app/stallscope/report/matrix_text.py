@@ -123,7 +123,7 @@ def _by_column(cells: Sequence[UnusualCell]) -> dict[str, list[str]]:
 
 
 def _matrix(out: TextWriter, matrix: Matrix) -> None:
-    simulated = f", SIMULATED {matrix.profile}" if matrix.simulated else ""
+    simulated = f", SIMULATED {matrix.profile or 'GPU'}" if matrix.simulated else ""
     out.paragraph(f"{wording.MATRIX_TITLE}{simulated}", style="strong")
     # What this machine does not support is counted below.
     rows = [row for row in findings.victims(matrix) if _supported(findings.row_cells(matrix, row.name))]

@@ -260,13 +260,14 @@ def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
         if not labels:
             continue
         out.line()
-        out.line(f"{variant.variant}: {result.probe.name}, each call's time on the host and on the GPU")
+        out.paragraph(f"{variant.variant}: {result.probe.name}, each call's time on the host and on the GPU")
         rows = []
         for label in labels:
             cells: list[TableCell | str] = [label]
             for phase in (Phase.CALL, Phase.GPU):
                 channel = Channel(phase, label)
-                first = result.window.first_ns.get(channel)
+                known = result.probe.program.measures_first(channel)
+                first = result.window.first_ns.get(channel) if known else None
                 p50, p99, _ = _figures(result.window.channels[channel])
                 cells += [duration_ns(first), duration(p50), duration(p99)]
             rows.append(cells)
@@ -284,7 +285,11 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
             out.paragraph(verdict.sentence, indent="  ", first=first)
     if variant.blame is not None:
         _blame(out, variant, variant.blame)
+    remedies = {verdict.remedy for verdict in variant.verdicts}
     for remedy in dict.fromkeys(verdict.remedy for verdict in variant.verdicts if verdict.remedy):
+        if any(other != remedy and other.startswith(remedy) for other in remedies):
+            # The other one says it too.
+            continue
         out.paragraph(f"Remedy: {remedy}", indent="  ", first="  ", style="dim")
 
 

@@ -63,7 +63,7 @@ def machine_name(matrix: Matrix) -> str:
 def profile_name(matrix: Matrix) -> str:
     """Profile and seed of a simulated GPU: ``profile h200, seed 7``."""
     seed = "" if matrix.sim_seed is None else f", seed {matrix.sim_seed}"
-    return f"profile {matrix.profile}{seed}"
+    return f"profile {matrix.profile or 'unknown'}{seed}"
 
 
 def check_title(matrix: Matrix) -> str:
@@ -114,11 +114,15 @@ def figures(cell: Cell) -> str:
 
 
 def worst_figure(cell: Cell) -> str:
-    """The worst finding of ``cell``: ``call p50 2.70 µs → 2.26 ms (×837)``, ``0 calls in 0.8 s``."""
+    """The worst finding of ``cell``: ``call p50 2.70 µs → 2.26 ms (×837)``, ``0 calls in 0.8 s``, ``cuLaunchKernel in
+    flight for 1.20 s``."""
     found = findings.verdicts(cell)
     if found and found[0].quantile is Quantile.IN_FLIGHT:
-        calls, seconds = _returned(cell)
-        return f"{plural(calls, 'call')} in {seconds:.1f} s"
+        waits = in_flight(cell)
+        if found[0].kind is not VerdictKind.STARVED and waits:
+            return waits
+        calls, seconds, on_host = _returned(cell, found[0])
+        return f"{plural(calls, 'call')} in {seconds:.1f} s{on_host}"
     return _figure(cell, found[0]) if found else findings.cell_kind(cell).look.word
 
 
@@ -139,8 +143,8 @@ def in_flight(cell: Cell) -> str:
 
 def _figure(cell: Cell, verdict: Verdict) -> str:
     if verdict.quantile is Quantile.IN_FLIGHT:
-        calls, seconds = _returned(cell)
-        returned = f"{verdict.kind.look.word}: {plural(calls, 'call')} returned in {seconds:.1f} s"
+        calls, seconds, on_host = _returned(cell, verdict)
+        returned = f"{verdict.kind.look.word}: {plural(calls, 'call')} returned in {seconds:.1f} s{on_host}"
         # The verdict has the age of its own window; the cell has the longest.
         return ", ".join(part for part in (returned, in_flight(cell)) if part)
     if verdict.kind is VerdictKind.FAILED or verdict.ratio is None:
@@ -150,9 +154,13 @@ def _figure(cell: Cell, verdict: Verdict) -> str:
     return f"{phase_name(verdict.phase)} {verdict.quantile} {change}{start_clause(cell, verdict)}".strip()
 
 
-def _returned(cell: Cell) -> tuple[int, float]:
-    """Number of calls that returned, and the seconds in which they did."""
-    return cell.iterations, cell.seconds
+def _returned(cell: Cell, verdict: Verdict) -> tuple[int, float, str]:
+    """Number of calls that returned, the seconds in which they did, and in a merged matrix the host of the verdict:
+    ``" on node-a"``."""
+    # On another host the victim may not starve.
+    windows = [repeat.window for repeat in cell.repeats if not verdict.host or repeat.host == verdict.host]
+    calls, seconds = sum(one.iterations for one in windows), sum(one.duration_ns for one in windows) / 1e9
+    return calls, seconds, f" on {verdict.host}" if verdict.host else ""
 
 
 def phase_name(phase: Phase | None) -> str:

@@ -171,7 +171,7 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
-                why="Mapping and unmapping GPU memory holds locks of the context that launches and copies need.",
+                why="cuMemAlloc and cuMemFree hold locks of the context that launches and copies need.",
                 remedy=_ALLOCATE_EARLY,
             ),
         ),

@@ -111,7 +111,7 @@ class Analyzer:
             if now.at_ns - self._last.at_ns > LONGEST_WINDOW_NS:
                 # As after the program was suspended: no window spans that time, and no verdict held in it.
                 self._recent.clear()
-                self._tracker.end_all(self._last_wall_s)
+                self._tracker.cut_off(self._last_wall_s, "the observations were interrupted")
         if observation.timeline not in (None, self._timeline):
             self._change_timeline(bool(observation.timeline), now.at_ns)
         self._heat_map.feed(now, self._last)
@@ -160,7 +160,7 @@ class Analyzer:
         self._collector.restart()
         self._recent.clear()
         self._windows, self._verdicts, self._judged_calls = None, (), {}
-        self._tracker.end_all(self._last_wall_s)
+        self._tracker.cut_off(self._last_wall_s, f"the timeline was switched {'on' if on else 'off'}")
 
     def add_blame(self, found: Blame, wall_s: float) -> None:
         """Add the result of a blame experiment to the log. Its causes hold while the same aggressors run."""
@@ -254,7 +254,8 @@ class Analyzer:
 
     def ended_log(self, wall_s: float) -> tuple[LogEntry, ...]:
         """The log, oldest first, with every entry ended at ``wall_s``: for the analyzer of the next probe set."""
-        return tuple(replace(e, ended_s=wall_s) if e.ended_s is None else e for e in self.log)
+        cut_off = "other probes were loaded"
+        return tuple(replace(e, ended_s=wall_s, cut_off=cut_off) if e.ended_s is None else e for e in self.log)
 
     @property
     def worst(self) -> str | None:

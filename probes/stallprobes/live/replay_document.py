@@ -198,6 +198,7 @@ def _entry(entry: LogEntry, part: _SetPart, begun_s: float) -> dict[str, Any]:
         "at": _utc(entry.began_s),
         "duration_s": round(max(end_s - entry.began_s, 0.0), 3),
         "ended": entry.ended_s is not None,
+        "cut_off_by": entry.cut_off or None,
         "kind": str(verdict.kind),
         "probe": verdict.probe,
         "phase": None if verdict.phase is None else str(verdict.phase),

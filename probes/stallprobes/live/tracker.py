@@ -165,11 +165,11 @@ class VerdictTracker:
                     self._end(state, now_ns, wall_s)
                 del self._pending[key]
 
-    def end_all(self, wall_s: float) -> None:
-        """End every current entry at ``wall_s``, when the last observation before a gap was made."""
+    def cut_off(self, wall_s: float, reason: str) -> None:
+        """End every current entry at ``wall_s``, when the last observation before ``reason`` was made."""
         for state in self._pending.values():
             if state.entry is not None:
-                ended = self._replace(state.entry, replace(state.entry, ended_s=wall_s))
+                ended = self._replace(state.entry, replace(state.entry, ended_s=wall_s, cut_off=reason))
                 if ended.verdict.kind is VerdictKind.UNSTEADY:
                     self._unsteady[ended.verdict.probe] = ended
         self._pending.clear()
@@ -212,7 +212,7 @@ class VerdictTracker:
         wider = old is None or (new is not None and (new[0] * _WIDER < old[0] or new[1] > old[1] * _WIDER))
         if not wider and entry.ended_s is None:
             return entry
-        return self._replace(entry, replace(entry, ended_s=None, verdict=found if wider else entry.verdict))
+        return self._replace(entry, replace(entry, ended_s=None, cut_off="", verdict=found if wider else entry.verdict))
 
     def _end(self, state: _Pending, now_ns: int, wall_s: float) -> None:
         assert state.entry is not None

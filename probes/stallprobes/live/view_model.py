@@ -54,7 +54,8 @@ class LogEntry:
     """A verdict in the log; ``verdict`` is the worst of its time.
 
     ``began_s`` and ``ended_s`` are seconds since 1970, ``ended_s`` None while it holds. ``onset`` is a sentence about
-    how long after a switch it began, "" where that is not known.
+    how long after a switch it began, "" where that is not known. ``cut_off`` is what happened where its end was not
+    observed, "" where it was.
     """
 
     number: int
@@ -62,6 +63,7 @@ class LogEntry:
     verdict: Verdict
     ended_s: float | None = None
     onset: str = ""
+    cut_off: str = ""
 
     @property
     def text(self) -> str:

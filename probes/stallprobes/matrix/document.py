@@ -118,7 +118,8 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
     content = DecompressedStream(
         file, Compression.GZIP if compressed else Compression.NONE, check_reader.CheckSize(0).bytes
     )
-    stream = JsonStream(_pieces(path, content), histogram_text.decoded_object, histogram_text.HISTOGRAMS)
+    beginning = bytearray()
+    stream = JsonStream(_pieces(path, content, beginning), histogram_text.decoded_object, histogram_text.HISTOGRAMS)
     head = ""
     try:
         head = stream.next_text(_HEAD)
@@ -129,9 +130,11 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
             raise TruncatedJson
         return matrix
     except UnicodeDecodeError:
-        raise CheckFileError(
-            f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
-        ) from None
+        if _NAME.encode() not in beginning:
+            raise CheckFileError(
+                f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
+            ) from None
+        raise CheckFileError(f"{path} is damaged: it is not UTF-8; copy it again, or save the check again") from None
     except DamagedData as error:
         raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
     except MalformedJson as error:
@@ -146,9 +149,13 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
         ) from error
 
 
-def _pieces(path: Path | str, content: DecompressedStream) -> Iterator[bytes]:
-    """The text in ``content``. Raises CheckFileError for what cannot be a check, by its beginning."""
+def _pieces(path: Path | str, content: DecompressedStream, beginning: bytearray) -> Iterator[bytes]:
+    """The text in ``content``, whose first bytes are added to ``beginning``.
+
+    Raises CheckFileError for what cannot be a check, by its beginning.
+    """
     piece = content.read()
+    beginning += piece[:_HEAD]
     if piece.startswith(b'{"format": "stallscope.recording"'):
         raise CheckFileError(f"{path} is a recording, not a check: look at it with `stallscope replay`")
     if piece.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):

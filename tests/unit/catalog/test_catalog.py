@@ -6,7 +6,7 @@ import pytest
 
 from stallprobes.catalog import Hardware, cause, entries, kernels, time_slice_cause
 from stallprobes.catalog.entry import HARDWARE_LABELS
-from stallprobes.model import GREEN, Kind, Needs, Role
+from stallprobes.model import GREEN, Channel, Kind, Needs, Phase, Role
 from stallprobes.patterns import _build, patterns
 from stallprobes.patterns.naming import parse_probe, parse_probes
 
@@ -28,6 +28,17 @@ def test_each_place_in_the_default_check_is_one_of_its_own(name: str) -> None:
     assert len(set(names)) == len(names)
     assert all(probe.entry == name for one in names for probe in parse_probes(one))
     assert all(placement.context != GREEN.name or entries()[name].role is Role.VICTIM for placement in placements)
+
+
+def test_a_program_that_reads_the_times_of_the_iteration_before_has_no_first_time_on_the_gpu() -> None:
+    late = [
+        name
+        for name, entry in entries().items()
+        if not all(map(entry.probe().program.measures_first, entry.probe().program.channels()))
+    ]
+    assert late == ["scalar-on-device"]
+    program = entries()["scalar-on-device"].probe().program
+    assert program.measures_first(Channel(Phase.CALL, "final kernel"))
 
 
 def test_every_cause_that_selects_by_hardware_selects_some_victim() -> None:

@@ -172,3 +172,16 @@ def test_a_file_that_is_no_recording_gives_one_sentence_and_exit_code_2(
     assert (code, out) == (2, "")
     assert err.startswith("stallscope: ")
     assert err.count("\n") == 1
+
+
+def test_traces_of_a_truncated_recording_are_said_to_be_the_first_ones(
+    traced: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, data = traced.parent / "out.json", traced.read_bytes()
+    traced.write_bytes(data[:-4])
+    code, _, err = run(capsys, monkeypatch, traced, "--trace", path)
+    assert code in (0, 2)
+    assert "damaged or truncated" in err
+    traced.write_bytes(data[: len(data) // 2])
+    sentence = f"stallscope: --trace: {traced} has no trace before the place where it is damaged or truncated\n"
+    assert run(capsys, monkeypatch, traced, "--trace", path, "--force") == (2, "", sentence)

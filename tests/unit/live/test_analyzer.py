@@ -115,6 +115,7 @@ def test_after_a_gap_windows_begin_anew_and_no_verdict_spans_it(stall: Recording
         later = replace(observation.snapshot, at_ns=observation.snapshot.at_ns + gap_ns, probes=parts)
         analyzer.feed(replace(observation, snapshot=later, wall_s=observation.wall_s + 60))
     assert analyzer.log[-1].ended_s == ended_s
+    assert analyzer.log[-1].cut_off == "the observations were interrupted"
     assert analyzer.monitor_view("d2d").window_s < 1
 
 

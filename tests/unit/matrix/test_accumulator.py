@@ -72,7 +72,7 @@ def test_a_stall_says_what_and_why_and_names_the_row() -> None:
     assert found.kind == "stalled"
     assert found.worst is not None
     assert found.worst.probe == "launch"
-    assert "holds locks of the context" in found.worst.sentence
+    assert "hold locks of the context" in found.worst.sentence
     assert found.ratio(Phase.CALL, Quantile.P50).ratio == pytest.approx(20, rel=0.1)
 
 

@@ -757,3 +757,8 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
 
 def test_every_status_and_kind_of_cell_is_in_the_test_document() -> None:
     assert {cell.status for cell in host_checks.every_status().cells.values()} == set(Status)
+
+
+def test_a_check_with_a_damaged_character_is_damaged(tmp_path: Path) -> None:
+    content = b'{"schema": "stallscope.check/1", "program": "' + b"x" * 100_000 + b'\xff"}'
+    assert "is damaged: it is not UTF-8; copy it again" in refused(tmp_path / "a.json", content)

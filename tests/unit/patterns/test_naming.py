@@ -117,3 +117,9 @@ def test_every_thread_has_a_stream_of_its_own_unless_it_is_shared() -> None:
     assert parse_probes("launch-burst-x2")[0].role is Role.AGGRESSOR
     assert streams(parse_probes("launch-burst-x2")) == {False}
     assert streams(parse_probes("launch-burst-x2/shared")) == {False, True}
+
+
+@pytest.mark.parametrize("name", ["launch@", "launch/", "launch@primary/", "launch@/own"])
+def test_an_empty_context_or_stream_is_refused(name: str) -> None:
+    with pytest.raises(UnknownName, match=r"there is no (context|stream)"):
+        parse_probe(name)

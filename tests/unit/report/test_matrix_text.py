@@ -14,6 +14,7 @@ from stallprobes.matrix import reference_maker
 from stallprobes.matrix.compare import compare
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.outliers import Outlier
+from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.cli.stdout import Output
 from stallscope.report import findings, matrix_text, wording
 from stallscope.report.headline import Headline
@@ -290,3 +291,26 @@ def test_without_full_cells_that_were_not_measured_are_counted() -> None:
     assert "1 cell invalid, 4 cells unsupported: see --full for the reasons." in text
     assert "it needs two GPUs" not in text
     assert "machine:" not in text
+
+
+def test_the_calls_of_a_starved_cell_are_those_of_the_host_of_its_verdict() -> None:
+    cell = next(one for one in matrix_examples.every_kind().cells.values() if one.status is Status.STARVED)
+    here = replace(cell, repeats=tuple(replace(one, host="node-a") for one in cell.repeats))
+    busy = [replace(one, host="node-b", window=replace(one.window, iterations=1_000)) for one in cell.repeats]
+    starved = max(here.verdicts, key=lambda one: one.weight)
+    verdicts = (replace(starved, host="node-a"),)
+    alone = wording.worst_figure(replace(here, verdicts=(starved,)))
+    assert (
+        wording.worst_figure(replace(here, repeats=(*here.repeats, *busy), verdicts=verdicts)) == f"{alone} on node-a"
+    )
+
+
+def test_a_call_in_flight_is_the_figure_of_a_stall_that_does_not_starve() -> None:
+    cell = next(one for one in matrix_examples.every_kind().cells.values() if one.status is Status.STARVED)
+    verdict = max(cell.verdicts, key=lambda one: one.weight)
+    assert verdict.quantile is Quantile.IN_FLIGHT
+    stalled = replace(verdict, kind=VerdictKind.STALLED)
+    changed = replace(
+        cell, status=Status.OK, verdicts=(stalled,), in_flight_ns=183_000_000, in_flight_op="cuLaunchKernel"
+    )
+    assert wording.worst_figure(changed) == "cuLaunchKernel in flight for 183 ms"
