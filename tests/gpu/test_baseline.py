@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from factories.measured_patterns import measured
 from stallprobes.catalog import entries
 from stallprobes.engine.session import Session
 from stallprobes.latency.window import Window
-from stallprobes.measurement import measure
 from stallprobes.measurement.result import ProbeResult
 from stallprobes.model import KIB, MIB, US, Channel, Kind, Phase, Probe, Role, Variant
 
@@ -103,7 +103,7 @@ def launch_beside(aggressor: str) -> ProbeResult:
         expect="",
         why="",
     )
-    (result,) = measure.run([("probes", variant)], seconds=1.5).variants
+    (result,) = measured([("probes", variant)], 1.5).variants
     if result.status == "unsupported":
         pytest.skip(result.reason or "")
     assert result.status == "ok", result.reason

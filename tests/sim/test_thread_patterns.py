@@ -96,7 +96,7 @@ def test_16_threads_begin_together_and_none_is_forgotten() -> None:
     others = [storm[f"launch-burst {number}"] for number in range(1, 16)]
     assert len({one.iterations for one in [storm["launch-batch"], *others]}) == 1
     times = [p50_us(one, DUE) for one in others]
-    assert max(times) < 1.1 * min(times)
+    assert max(times) < 1.2 * min(times)
 
 
 @pytest.mark.parametrize("variant", ["records-x16", "graphs-x16", "one-thread"])
@@ -105,6 +105,16 @@ def test_records_graphs_and_one_launching_thread_delay_launches_little(variant: 
     batch, quiet = windows("launch-storm", variant)["launch-batch"], alone("launch-storm")["launch-batch"]
     assert p50_us(batch, DUE) < 1.6 * p50_us(quiet, DUE)
     assert median("launch-storm", variant, "launch") < 1.2
+
+
+def test_graphs_that_16_threads_launch_at_the_same_time_wait_for_each_other() -> None:
+    """On H200s p50 26 to 54 and p90 63 to 111 us; launches beside them p90 7.2 and p99 26 to 27."""
+    storm = windows("launch-storm", "graphs-x16")
+    others = [storm[f"graph-burst {number}"] for number in range(1, 16)]
+    assert 30 < statistics.median(p50_us(one) for one in others) < 90
+    assert 60 < statistics.median(at_us(one, 90) for one in others) < 130
+    assert at_us(storm["launch-batch"], 90, LAUNCHES) < 10
+    assert 15 < at_us(storm["launch-batch"], 99, LAUNCHES) < 50
 
 
 def test_event_records_wait_for_no_launch_of_another_stream() -> None:

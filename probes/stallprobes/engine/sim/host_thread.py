@@ -164,10 +164,10 @@ class HostThread:
         for lock in reversed(locks):
             lock.release()
 
-    def submit_call(self, ns: int, stream: SimStream, pieces: int = 1) -> Wait:
+    def submit_call(self, ns: int, stream: SimStream) -> Wait:
         """Spend ``ns`` in a call that submits to ``stream``, under the stream's and the context's lock.
 
-        It takes the context's lock for each of ``pieces``. A profiler of the process makes it longer.
+        A profiler of the process makes it longer.
         """
         ns += self.profiler.added_ns and self._profiled_ns()
         if stream.is_null:
@@ -184,7 +184,7 @@ class HostThread:
         if stream.lock.owner is None and lock.owner is None and (not queue or queue[0][0] > until):
             clock.now = until
             return ()
-        return self._submit_under(ns, stream.lock, lock, pieces)
+        return self._submit_under(ns, stream.lock, lock)
 
     def _profiled_ns(self) -> int:
         """What a profiler of the process adds to a call, more to the thread's first one in a profile."""
@@ -194,7 +194,7 @@ class HostThread:
         self._profiles = profiler.profiles
         return profiler.added_ns + us(profiler.parameters.profiled_first_us)
 
-    def _submit_under(self, ns: int, stream_lock: Lock, context_lock: Lock, pieces: int) -> Process:
+    def _submit_under(self, ns: int, stream_lock: Lock, context_lock: Lock) -> Process:
         """The call prepares its command under the stream's lock, and submits it under the context's lock too."""
         held_ns = round(ns * self.simulation.profile.locks.submit_share)
         if stream_lock.owner is None:
@@ -204,8 +204,7 @@ class HostThread:
         if held_ns < ns:
             yield from self.clock.wait(ns - held_ns)
         self.submits = True
-        for _ in range(pieces):
-            yield from self._work_under(held_ns // pieces, (context_lock,))
+        yield from self._work_under(held_ns, (context_lock,))
         self.submits = False
         stream_lock.release()
 

@@ -12,9 +12,6 @@ from stallprobes.model import Image, Text
 
 _WARP = 32
 _FILL = 0
-# A launch beside 15 threads that launch graphs of 64 kernels takes 7 to 8 us at p90 and 26 to 32 at p99 on an H200: it
-# waits for parts of several, not for the whole of one.
-_NODES_IN_PIECE = 8
 
 
 def wait_for_queue(host: HostThread, stream: SimStream) -> Wait:
@@ -74,7 +71,7 @@ def graph_launch(host: HostThread, graph: GraphHandle, stream: SimStream) -> Cal
     if not isinstance(graph, GraphHandle) or not graph.live:
         return INVALID_HANDLE
     parameters = host.simulation.profile.engine
-    yield from host.submit_call(host.call_ns("cuGraphLaunch"), stream, -(-graph.nodes // _NODES_IN_PIECE))
+    yield from host.submit_call(host.call_ns("cuGraphLaunch"), stream)
     ns = us(parameters.empty_us) + us(parameters.node_us) * (graph.nodes - 1)
     gpu = stream.context.gpu
     stream.submit(
