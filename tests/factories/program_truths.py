@@ -48,9 +48,12 @@ def gate(call: ExplainedCall) -> Collection[WaitCause]:
 
 
 def training(call: ExplainedCall) -> Collection[WaitCause]:
-    """Kernels load at their first launch, synchronizations wait for kernels."""
+    """Kernels load at their first launch, synchronizations wait for kernels, and launches for a place in the queue.
+
+    A loop that waits for nothing is ahead of the GPU by a full launch queue: CUPTI records that as COMMAND_BUFFER_FULL.
+    """
     if call.function == LAUNCH:
-        return (WaitCause.LAZY_LOADING,)
+        return (WaitCause.LAZY_LOADING, WaitCause.QUEUE_FULL)
     return (WaitCause.GPU_WORK, WaitCause.OWN_WORK) if call.function == H2D else (WaitCause.GPU_WORK,)
 
 
@@ -82,8 +85,10 @@ def require_right_causes(name: str, found_by_watch: ProcessFindings, truth: Trut
         if call.cause in (expected(call, truth) or (None,))
     )
     sys.stderr.write(f"{name}: {len(slow)} slow calls, {total / 1e6:.1f} ms, {right / total:.1%} right\n")
-    assert [call_text(call) for call in slow if not found[id(call)] <= allowed(call, truth)] == []
-    assert right >= RIGHT * total, [call_text(call) for call in slow if call.cause is WaitCause.UNATTRIBUTED]
+    wrong = [call_text(call) for call in slow if not found[id(call)] <= allowed(call, truth)]
+    assert not wrong, "\n".join(wrong)
+    unattributed = [call_text(call) for call in slow if call.cause is WaitCause.UNATTRIBUTED]
+    assert right >= RIGHT * total, "\n".join(unattributed)
 
 
 def allowed(call: ExplainedCall, truth: Truth) -> set[WaitCause]:

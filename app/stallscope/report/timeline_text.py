@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from stallprobes.verdicts.verdict import Verdict
 
 SIMULATED = "simulated"
-# How a report calls each kind of loss, in its order.
+# What a report says of one loss of each kind and of several, in its order.
 _LOSSES = {
-    "dropped": "dropped by CUPTI",
-    "exhausted": "times that CUPTI found no buffer",
-    "overwritten": "overwritten before a trace read them",
-    "unknown": "of unknown kinds",
-    "unmatched": "of no known call",
-    "unanswered": "calls without a record",
+    "dropped": ("record dropped by CUPTI", "records dropped by CUPTI"),
+    "exhausted": ("time that CUPTI found no buffer", "times that CUPTI found no buffer"),
+    "overwritten": ("record overwritten before a trace read it", "records overwritten before a trace read them"),
+    "unknown": ("record of an unknown kind", "records of unknown kinds"),
+    "unmatched": ("record of no known call", "records of no known call"),
+    "unanswered": ("call without a record", "calls without a record"),
 }
 
 
@@ -43,7 +43,11 @@ def summary_text(summary: TimelineSummary) -> str:
 
 def losses_text(losses: TimelineLosses) -> str:
     """``No record was lost.``, or the number of records of each kind of loss as a sentence."""
-    found = [f"{format_count(number)} {words}" for name, words in _LOSSES.items() if (number := getattr(losses, name))]
+    found = [
+        f"{format_count(number)} {one if number == 1 else several}"
+        for name, (one, several) in _LOSSES.items()
+        if (number := getattr(losses, name))
+    ]
     return f"Lost or not assigned: {', '.join(found)}." if found else "No record was lost."
 
 

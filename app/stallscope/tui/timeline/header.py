@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stallprobes.engine.timeline.trace import TimelineLosses
+from stallscope.report.text import plural
 from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, cut, fit, length, spread, too_small_lines
 
 
@@ -55,4 +56,4 @@ def head_lines(view: TraceHeadView, width: int) -> list[Line]:
 
 def losses_text(losses: TimelineLosses) -> str:
     """What the timeline lost, "" for nothing."""
-    return f"{losses.lost} records lost" if losses.lost else ""
+    return f"{plural(losses.lost, 'record')} lost" if losses.lost else ""
