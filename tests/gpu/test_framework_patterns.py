@@ -43,7 +43,8 @@ def test_no_victim_of_a_control_or_a_remedy_is_stalled_or_starved(pattern: str) 
         if found.kind is Kind.STALL or found.status != "ok" or found.variant == "keep-alive":
             continue
         for one in of_role(found, Role.VICTIM):
-            assert one.state not in LOUD, (found.variant, one.probe.name)
+            said = [verdict.sentence for verdict in found.verdicts if verdict.probe == one.probe.name]
+            assert one.state not in LOUD, f"{found.variant}: {one.probe.name}: {' '.join(said)}"
 
 
 def test_16_threads_that_launch_at_the_same_time_delay_each_other() -> None:
@@ -133,12 +134,15 @@ def test_calls_after_idle_times_are_counted_never_starved_and_have_the_gpus_cloc
 
 @pytest.mark.parametrize("name", ["after-100ms", "after-1s", "after-5s"])
 def test_a_launch_after_an_idle_time_takes_longer_and_one_just_before_removes_that(name: str) -> None:
-    """On two H200 34 to 44 us in place of 4 to 6, and 3.7 us behind another launch."""
+    """On H200s 34 to 44 us in place of 4 to 9.4, and 3.5 us behind another launch."""
     cold, warmed = of_entry(IDLE, name, "launch"), of_entry(IDLE, "warmed", "launch-warmed")
     assert now(cold, CALL) > 15 * US
     assert now(warmed, CALL) < 0.5 * now(cold, CALL)
     assert times_quiet(warmed, WAIT) < 1.5
-    says_stalled(variant(IDLE, name), cold)
+    assert cold.state in (*LOUD, "slower")
+    said = [one for one in variant(IDLE, name).verdicts if one.probe == cold.probe.name and one.phase is Phase.CALL]
+    assert all(one.cause and one.remedy for one in said)
+    assert said
 
 
 PROFILED = ["tracing", "sessions", "ended", "detached"]
