@@ -119,7 +119,7 @@ static int size_allowed(void)
     return !getrlimit(RLIMIT_FSIZE, &limit) && (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= SW_FILE_BYTES);
 }
 
-/* Gives space to an open file; 0 if it has it. Only a stop of the process can still interrupt it, and it goes on. */
+/* Gives space to an open file; 0 if it has it. Of the signals only SIGSTOP can still interrupt it; it then tries again. */
 static int allocate(int descriptor, uint64_t offset, uint64_t size)
 {
     sigset_t all, before;
