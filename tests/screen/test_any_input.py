@@ -18,6 +18,8 @@ from factories.watch_moments import moments, record
 from stallprobes.live.recording import Recording
 from stallprobes.watch.live.recording import WatchRecording
 from stallscope.tui.app import StallscopeApp
+from stallscope.tui.common.picker import Picker
+from stallscope.tui.common.printable_text import PrintableInput
 from stallscope.tui.common.screen import ActionScreen
 from stallscope.tui.input_decoder import PASTE_S, InputDecoder
 from stallscope.tui.monitor.screen import Monitor
@@ -145,6 +147,23 @@ async def test_keys_before_a_list_is_drawn_have_no_effect(monkeypatch: pytest.Mo
         for keys in (b"\x10\x1b[5~\x1b[6~\x1b[H\x1b[F\x1b[A\x1b[B\r", b"o\x1b[5~\x1b[6~\r"):
             await _send(pilot, [keys], monkeypatch)
             await pilot.press("escape")
+
+
+async def test_words_that_arrive_together_with_the_key_of_the_search_are_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = StallscopeApp(lambda: ReplaySource(Recording(STALL)), Settings())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: is_open(pilot, Monitor))
+        chosen: list[tuple[str, str] | None] = []
+        picker = Picker()
+        await app.push_screen(picker, chosen.append)
+        await _send(pilot, [b"/wakeup / x\x7f\x7f"], monkeypatch)
+        assert picker.query_one(PrintableInput).value == "wakeup /"
+        await _send(pilot, [b"\x1b"], monkeypatch)
+        await _send(pilot, [b"/wakeup after-1s\r"], monkeypatch)
+        await until(pilot, lambda: chosen)
+        assert chosen == [("idle-wakeup", "after-1s")]
 
 
 def test_hostile_bytes_in_a_terminal(terminal: OpenTerminal) -> None:

@@ -45,7 +45,8 @@ class _Line:
 class Picker(Dialog[tuple[str, str]]):
     """Returns (pattern, variant), or ("probe", "ENTRY@CONTEXT")."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "search", "search")]
+    # With priority, so that the letters behind the key go to the search also where they arrive together with it.
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "search", "search", priority=True)]
     HINT = f"/ searches · {Dialog.HINT}"
     SEARCH_HINT = "↑ ↓ select · enter loads · escape shows all lines"
 
@@ -73,7 +74,12 @@ class Picker(Dialog[tuple[str, str]]):
         """Search: the list has the lines with all words that are typed. Escape shows all lines again."""
         self.add_class("searching")
         self.query_one("#box").border_subtitle = self.SEARCH_HINT
-        self.query_one(PrintableInput).focus()
+        # ``focus`` would have an effect only after the letters.
+        self.set_focus(self.query_one(PrintableInput))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Let a slash within a search be a part of its words."""
+        return not (action == "search" and self.has_class("searching"))
 
     def action_close(self) -> None:
         """End a search, or close without an answer."""
@@ -81,7 +87,7 @@ class Picker(Dialog[tuple[str, str]]):
             self.remove_class("searching")
             self.query_one("#box").border_subtitle = self.HINT
             self.query_one(PrintableInput).value = ""
-            self.query_one(OptionList).focus()
+            self.set_focus(self.query_one(OptionList))
         else:
             super().action_close()
 
