@@ -160,7 +160,7 @@ async def test_words_that_arrive_together_with_the_key_of_the_search_are_searche
         await app.push_screen(picker, chosen.append)
         await _send(pilot, [b"/wakeup / x\x7f\x7f"], monkeypatch)
         assert picker.query_one(PrintableInput).value == "wakeup /"
-        await _send(pilot, [b"\x1b"], monkeypatch)
+        await pilot.press("escape")
         await _send(pilot, [b"/wakeup after-1s\r"], monkeypatch)
         await until(pilot, lambda: chosen)
         assert chosen == [("idle-wakeup", "after-1s")]

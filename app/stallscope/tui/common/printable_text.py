@@ -73,11 +73,15 @@ class PrintableInput(Input):
             "right": self.action_cursor_right,
             "home": self.action_home,
             "end": self.action_end,
+            "enter": self._submit,
         }.get(event.key)
         if edit is not None:
             edit()
             event.stop()
             event.prevent_default()
+
+    def _submit(self) -> None:
+        self.post_message(self.Submitted(self, self.value))
 
     def validate_value(self, value: str) -> str:
         """``value`` as one printable line."""
