@@ -186,7 +186,7 @@ timeline = click.option(
     "--timeline",
     is_flag=True,
     help="Measure the start on the GPU and the time there too (phases start and gpu, by CUPTI); each call then takes 1 "
-    "to 2 µs longer.",
+    "to 10 µs longer.",
 )
 trace = click.option(
     "--trace",
