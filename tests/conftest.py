@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import fcntl
 import gc
-import importlib
 import os
 import signal
 import subprocess
@@ -119,16 +118,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def _compile(root: Path) -> None:
-    """Compile the loop in this process, and meanwhile the test modules in another one, which takes as long."""
+    """Compile the test modules, in a process of its own."""
     hidden = (_COMPILING, "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS")
     environment = {name: value for name, value in os.environ.items() if name not in hidden} | {_COMPILING: "1"}
-    # A module is rewritten before it is imported, and so without numba too.
-    script = "import sys; sys.modules['numba'] = None; import pytest; pytest.main(['-q', '--collect-only'])"
-    with subprocess.Popen(
-        [sys.executable, "-c", script], env=environment, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ):
-        for module in ("loop", "timeline.collecting"):
-            importlib.import_module(f"stallprobes.engine.{module}")
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only"]
+    subprocess.run(command, env=environment, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @settings(max_examples=1, database=None)

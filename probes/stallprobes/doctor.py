@@ -24,9 +24,12 @@ from stallprobes.engine.timeline.library import (
 from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.machine.libcuda_survey import DriverReport
+from stallprobes.native.library import REMEDY
+from stallprobes.native.library import problem as native_problem
+from stallprobes.native.sources import LIBRARIES
 
 OLDEST_CUDA = 12000
-PACKAGES = ("cuda-bindings", "numba", "numpy", "nvidia-ml-py", "simpy", "textual", "click")
+PACKAGES = ("cuda-bindings", "numpy", "nvidia-ml-py", "simpy", "textual", "click")
 SLOWING_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "every launch waits for its kernel",
     "CUDA_DEVICE_MAX_CONNECTIONS": "streams may share hardware queues",
@@ -63,6 +66,7 @@ def examine(survey: gpus.Survey | None = None) -> tuple[Finding, ...]:
         *_driver(survey),
         *_nvml(survey),
         *_packages(survey.driver),
+        *_native(),
         *(finding for gpu in survey.gpus for finding in _gpu(gpu)),
         *_timeline(survey.driver),
         *_settings(survey.driver, os.environ),
@@ -155,6 +159,15 @@ def _packages(report: DriverReport) -> Iterator[Finding]:
             f"cuda-bindings {bindings} with a driver for CUDA {report.cuda_version_text}: newer functions are missing",
             f"pip install 'cuda-bindings<{report.cuda_version // 1000 + 1}', or install a newer driver",
         )
+
+
+def _native(problem: Callable[[], str] = native_problem) -> Iterator[Finding]:
+    """Whether the native libraries of this installation can be loaded."""
+    found = problem()
+    if found:
+        yield Finding(Level.PROBLEM, "native libraries", found, REMEDY)
+    else:
+        yield Finding(Level.OK, "native libraries", f"complete, of these sources ({LIBRARIES})")
 
 
 def _gpu(gpu: gpus.Gpu) -> Iterator[Finding]:

@@ -47,6 +47,13 @@ class BackendError(EngineError):
     """Raised by a backend, inside the engine process, when it cannot continue."""
 
 
+class NativeLibraryError(BackendError):
+    """The native libraries of this installation are missing, damaged, or older than their sources."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(EXIT_ENGINE, sentence)
+
+
 class EngineFailed(EngineError):
     """Raised by a session when its engine could not start or stopped with an error."""
 

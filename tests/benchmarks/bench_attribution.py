@@ -19,12 +19,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.watch_calls import D2H, LAUNCH, NAMES, SYNC, US, rows_of, slow
-from stallprobes.engine.timeline.records import OverheadKind, RecordKind, SwitchOperation
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.cupti import MemoryKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.watch.attribution.attribution import Recorded, attribute
 from stallprobes.watch.attribution.record_store import RecordStore
-from stallprobes.watch.injection import layout
-from stallprobes.watch.injection.driver_calls import MemoryKind
-from stallprobes.watch.injection.layout import SYNCHRONIZATION
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
 LIMIT_S = 20.0
@@ -45,7 +44,7 @@ def made(calls: int, records: int) -> tuple[list[SlowDriverCall], RecordBatch]:
         found.append(
             slow(name, begin, begin + LENGTH, thread=thread + 1, correlation=8 * number + 5, stream=thread, **pageable)
         )
-    rows = np.zeros(records, layout.RECORD)
+    rows = np.zeros(records, dtype_of(layout.WatchRecord))
     random = np.random.default_rng(5)
     span = calls // THREADS * PERIOD * US
     rows["kind"], rows["context"] = int(RecordKind.KERNEL), 1
@@ -54,7 +53,7 @@ def made(calls: int, records: int) -> tuple[list[SlowDriverCall], RecordBatch]:
     rows["stream"] = 100 + random.integers(0, THREADS, records)
     rows["correlation"] = 8 * np.arange(records) * calls // records + 1
     rows["name"] = random.integers(1, len(NAMES) + 1, records)
-    syncs = rows_of([{"kind": SYNCHRONIZATION}]).repeat(calls)
+    syncs = rows_of([{"kind": RecordKind.SYNCHRONIZATION}]).repeat(calls)
     syncs["correlation"], syncs["context"] = 8 * np.arange(calls) + 5, 1
     syncs["stream"] = 100 + np.arange(calls) % THREADS
     loads = rows[:: max(records // 1000, 1)].copy()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -30,16 +31,16 @@ sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "tests")]
 from factories.fake_cupti import END_OF_BUFFER, NEWEST, FakeCupti, complete, record, request  # noqa: E402
 from stallprobes import catalog  # noqa: E402
 from stallprobes.catalog import Placement  # noqa: E402
-from stallprobes.engine import native  # noqa: E402
 from stallprobes.engine.board import Board  # noqa: E402
-from stallprobes.engine.layout import STATE, TRACE_HEAD, BoardLayout, ProbeState  # noqa: E402
-from stallprobes.engine.timeline import ring  # noqa: E402
-from stallprobes.engine.timeline.buffers import callbacks, process_pool  # noqa: E402
+from stallprobes.engine.layout import BoardLayout  # noqa: E402
 from stallprobes.engine.timeline.collector import Collector  # noqa: E402
 from stallprobes.engine.timeline.interfaces import StreamUse  # noqa: E402
-from stallprobes.engine.timeline.records import RecordKind, size_of  # noqa: E402
 from stallprobes.engine.timeline.work import submissions  # noqa: E402
 from stallprobes.model import MS, Probe  # noqa: E402
+from stallprobes.native.building.compilers import of_system  # noqa: E402
+from stallprobes.native.layouts.board import CALL_MEASURED, HOST_CALLS, ProbeState  # noqa: E402
+from stallprobes.native.layouts.cupti import RecordKind, size_of  # noqa: E402
+from stallprobes.native.library import core  # noqa: E402
 
 SIX = ("launch", "d2d", "d2h-pinned", "h2d-pinned", "graph-launch", "d2h-pageable")
 BATCH_S = 0.01
@@ -48,28 +49,36 @@ CALLS_PER_BATCH = 10
 IDS_PER_CALL = 3
 CALL_NS, DELAY_NS, WORK_NS = 3_000, 4_000, 1_200
 KERNEL_BYTES, COPY_BYTES = size_of(RecordKind.KERNEL, NEWEST), size_of(RecordKind.COPY, NEWEST)
-KERNEL = int(RecordKind.KERNEL)
-
-
-def _next(buffer: int, valid: int, at: int) -> int:
-    found = native.load(at)
-    where = buffer
-    if found != 0:
-        where = found + (KERNEL_BYTES if native.load_u32(found) == KERNEL else COPY_BYTES)
-    if where >= buffer + valid:
-        return END_OF_BUFFER
-    native.store(at, where)
-    return 0
+NEXT_RECORD = f"""
+#include <stdint.h>
+#include <stddef.h>
+int next_record(uint8_t *buffer, size_t valid, uint8_t **record) {{
+    uint8_t *next = buffer;
+    if (*record)
+        next = *record + (*(uint32_t *)(void *)*record == {int(RecordKind.KERNEL)} ? {KERNEL_BYTES} : {COPY_BYTES});
+    if (next >= buffer + valid)
+        return {END_OF_BUFFER};
+    *record = next;
+    return 0;
+}}
+"""
 
 
 class CompiledCupti(FakeCupti):
     """A fake CUPTI whose functions are compiled, so that they wait for no interpreter."""
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        source, built = folder / "next_record.c", folder / "next_record.so"
+        source.write_text(NEXT_RECORD)
+        of_system()[0].run(["-O2", "-fPIC", "-shared", str(source), "-o", str(built)])
+        self._library = ctypes.CDLL(str(built))
+
     def address(self, function: str) -> int:
         """The address of a function, 0 without it."""
         if function == "cuptiActivityGetNextRecord":
-            return native.c_callback("int64(int64, int64, int64)")(_next)
-        return native.address("nothing") if function == "cuptiActivityFlushAll" else 0
+            return ctypes.cast(self._library.next_record, ctypes.c_void_p).value or 0
+        return core().helper("nothing") if function == "cuptiActivityFlushAll" else 0
 
 
 class Work:
@@ -94,9 +103,9 @@ class Work:
         for work in submissions(probe.program):
             for _ in range(work.repeat):
                 began, returned = self._time_ns, self._time_ns + CALL_NS
-                head = int(part.words[TRACE_HEAD])
-                part.trace[head % ring.CALLS] = began, returned, work.op | ring.MEASURED, self._iteration
-                part.words[TRACE_HEAD] = head + 1
+                head = int(part.words.host_calls)
+                part.host_calls[head % HOST_CALLS] = began, returned, work.op | CALL_MEASURED, self._iteration
+                part.words.host_calls = head + 1
                 for number in range(work.records):
                     start = returned + DELAY_NS + number * WORK_NS
                     place = {"device": 0, "context": 1, "stream": stream, "correlation": self._id}
@@ -105,7 +114,7 @@ class Work:
                 self._time_ns = returned + DELAY_NS + work.records * WORK_NS
 
 
-def rounds(seconds: float, evicted: NDArray[np.int64]) -> list[tuple[int, int]]:
+def rounds(seconds: float, evicted: NDArray[np.int64], folder: Path) -> list[tuple[int, int]]:
     """Time in ns and number of records of each round of a collector that runs for ``seconds``."""
     probes = [replace(catalog.entries()[name].probe(Placement()), name=name, period_ns=MS) for name in SIX]
     board = Board.create(BoardLayout.of(probes))
@@ -115,10 +124,10 @@ def rounds(seconds: float, evicted: NDArray[np.int64]) -> list[tuple[int, int]]:
         for stream in dict.fromkeys(work.stream for work in submissions(each.program))
     ]
     threads = {name: 1000 + number for number, name in enumerate(SIX)}
-    cupti = CompiledCupti()
+    cupti = CompiledCupti(folder)
     collector = Collector(lambda: cupti, board, probes, uses, lambda: threads, lambda _: 0, lambda _: True)
     for each in probes:
-        board[each.name].words[STATE] = ProbeState.ENDED
+        board[each.name].words.state = ProbeState.ENDED
     collector.switch(True)
     assert collector.wait(60)
     work, words = Work(probes, board), board.timeline.words
@@ -127,18 +136,17 @@ def rounds(seconds: float, evicted: NDArray[np.int64]) -> list[tuple[int, int]]:
     while time.monotonic() < end:
         made = work.batch()
         evicted += 1
-        before = words[[ring.DECODE_NS, ring.COLLECTED, ring.ROUNDS]]
-        buffer, size = request(callbacks())
+        before = words.decode_ns, words.collected, words.rounds
+        buffer, size = request(cupti.native)
         ctypes.memmove(buffer, made, len(made))
-        complete(callbacks(), buffer, size, len(made))
+        complete(cupti.native, buffer, size, len(made))
         # The round that is under way may miss it.
-        while words[ring.ROUNDS] < before[2] + 2:
+        while words.rounds < before[2] + 2:
             time.sleep(BATCH_S / 10)
-        spent, records, _ = words[[ring.DECODE_NS, ring.COLLECTED, ring.ROUNDS]] - before
-        found.append((int(spent), int(records)))
-    lost = words[[ring.DROPPED, ring.UNMATCHED, ring.UNANSWERED, ring.UNKNOWN]]
+        found.append((words.decode_ns - before[0], words.collected - before[1]))
+    lost = [words.dropped, words.unmatched, words.unanswered, words.unknown]
     collector.stop(10)
-    assert not lost.any(), f"dropped, unmatched, unanswered and unknown: {lost}"
+    assert not any(lost), f"dropped, unmatched, unanswered and unknown: {lost}"
     return found
 
 
@@ -148,10 +156,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each part")
     parser.add_argument("--evict", type=int, default=256, metavar="MIB", help="memory to write between two batches")
     options = parser.parse_args()
-    process_pool()
-    Collector.compile()
     for name, mib in (("as it is", 0), (f"{options.evict} MiB written", options.evict)):
-        found = np.array(rounds(options.seconds, np.ones(mib << 17, dtype=np.int64)))
+        with tempfile.TemporaryDirectory() as folder:
+            found = np.array(rounds(options.seconds, np.ones(mib << 17, dtype=np.int64), Path(folder)))
         first = round(len(found) / options.seconds)
         each = found[first:, 0] / found[first:, 1]
         new, later = (part[:, 0].sum() / part[:, 1].sum() for part in (found[:first], found[first:]))

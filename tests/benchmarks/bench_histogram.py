@@ -5,22 +5,27 @@ python tests/benchmarks/bench_histogram.py
 
 from __future__ import annotations
 
+import ctypes
 import statistics
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes.engine import layout, loop, native
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout, Int64s, Uint64s
-from stallprobes.engine.loop import count_value
-from stallprobes.engine.native import compiled
+from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.loop import ProbeLoop, op_rows
 from stallprobes.latency.histogram import BUCKETS
 from stallprobes.model import Op, Probe, Program, Role
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.board import BoardHeader, ChannelStats
+from stallprobes.native.layouts.program import NONE
+from stallprobes.native.layouts.structure import offset_of
+from stallprobes.native.library import core
 
 LIMIT_NS = 30.0
 CALLS = 1_000_000
@@ -28,18 +33,15 @@ ADDS = 4_000_000
 ROUNDS = 9
 
 
-@compiled("int64(uint64[:,::1], int64[:,::1], int64[::1], int64)")
-def add_all(hist: Uint64s, stats: Int64s, values: Int64s, adds: int) -> int:
-    for i in range(adds):
-        count_value(hist, stats, 0, values[i & 4095])
-    return adds
-
-
-def ns_per_add(values: Int64s) -> float:
-    hist, stats = np.zeros((1, BUCKETS), dtype=np.uint64), np.zeros((1, 4), dtype=np.int64)
+def ns_per_add(values: NDArray[np.int64]) -> float:
+    counts, stats = np.zeros(BUCKETS, dtype=np.uint64), np.zeros(1, dtype_of(ChannelStats))
+    # Many for each call from Python, which takes a microsecond.
+    many = np.tile(values, 16)
+    rounds = ADDS // len(many)
     since = time.perf_counter_ns()
-    add_all(hist, stats, values, ADDS)
-    return (time.perf_counter_ns() - since) / ADDS
+    for _ in range(rounds):
+        core().count_values(counts.ctypes.data, stats.ctypes.data, many.ctypes.data, len(many))
+    return (time.perf_counter_ns() - since) / (rounds * len(many))
 
 
 def ns_per_call(measured: bool) -> float:
@@ -47,18 +49,18 @@ def ns_per_call(measured: bool) -> float:
     program = Program((Op("native:nothing", repeat=CALLS), Op("native:store", phase=None)), context=None)
     board = Board.create(BoardLayout.of([Probe("p", "p", Role.HOST, program, 0, "p")]))
     part = board["p"]
-    table = loop.empty_table(2)
-    table[0, [loop.COL_FN, loop.COL_REPEAT]] = native.address("nothing"), CALLS
-    table[0, loop.COL_CHANNEL] = 0 if measured else -1
-    quit_at = board.header.ctypes.data + 8 * layout.QUIT
-    table[1, loop.COL_FN : loop.COL_FN + 3] = native.address("store"), quit_at, 1
+    rows = op_rows(2)
+    rows[0].function, rows[0].repeat = core().helper("nothing"), CALLS
+    rows[0].channel = 0 if measured else NONE
+    rows[1].function = core().helper("store")
+    rows[1].arguments[:2] = ctypes.addressof(board.header) + offset_of(BoardHeader, "quit"), 1
+    loop = ProbeLoop(board, part, rows)
     # The very first turn is not counted in the histogram; this is to be a later one.
-    part.words[[layout.RUN, layout.ITERATIONS]] = 1, 1
+    part.words.run, part.words.iterations = 1, 1
     since = time.perf_counter_ns()
-    timeline, libc = board.timeline.words, loop.clock_addresses()
-    loop.run(table, part.words, part.hist, part.stats, part.ring, part.trace, board.header, timeline, libc)
+    loop.run()
     took = time.perf_counter_ns() - since
-    assert int(part.stats[0, layout.COUNT]) == (CALLS if measured else 0)
+    assert int(part.stats["count"][0]) == (CALLS if measured else 0)
     return took / CALLS
 
 

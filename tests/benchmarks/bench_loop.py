@@ -26,11 +26,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes.engine import layout, loop, native
 from stallprobes.engine.board import Board
+from stallprobes.engine.host_resolver import libc_address
 from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.loop import ProbeLoop, op_rows
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
+from stallprobes.native.layouts.program import OpFlag
 
 CALL = Channel(Phase.CALL)
 PERIOD_NS = 200_000
@@ -125,25 +127,23 @@ def by_loop(call: str, threads: int, seconds: float) -> Histogram:
     board = Board.create(BoardLayout.of(probes))
     zero = os.open("/dev/zero", os.O_RDONLY)
     buffers = [np.ones(NBYTES, dtype=np.uint8) for _ in probes]
-    nothing = loop.empty_table(0)
     workers = []
     for number, to in enumerate(buffers):
-        table = loop.empty_table(1)
+        rows = op_rows(1)
         arguments = [] if call == "getppid" else [zero, to.ctypes.data, NBYTES, 0]
-        table[0, loop.COL_FN] = native.libc_address(call)
-        table[0, loop.COL_A0 : loop.COL_A0 + len(arguments)] = arguments
-        table[0, [loop.COL_CHANNEL, loop.COL_FLAGS]] = 0, loop.RETURN_IS_VALUE
+        rows[0].function = libc_address(call)
+        rows[0].arguments[: len(arguments)] = arguments
+        rows[0].channel, rows[0].flags = 0, OpFlag.RETURN_IS_VALUE
         part = board[number]
-        part.words[layout.RUN] = 1
-        runner = loop.ProbeLoop(table, nothing, nothing, part, board.header, board.timeline.words)
-        workers.append(threading.Thread(target=with_fine_timer, args=(runner,)))
+        part.words.run = 1
+        workers.append(threading.Thread(target=with_fine_timer, args=(ProbeLoop(board, part, rows),)))
     for worker in workers:
         worker.start()
     time.sleep(WARM_UP_S)
     before = board.snapshot()
     time.sleep(seconds)
     window = board.snapshot().minus(before)
-    board.header[layout.QUIT] = 1
+    board.header.quit = 1
     for worker in workers:
         worker.join()
     board.close()
@@ -154,7 +154,7 @@ def by_loop(call: str, threads: int, seconds: float) -> Histogram:
     return merged
 
 
-def with_fine_timer(runner: loop.ProbeLoop) -> None:
+def with_fine_timer(runner: ProbeLoop) -> None:
     set_timer_slack = 29
     ctypes.CDLL(None).prctl(set_timer_slack, 1)
     runner()

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import RUN, BoardLayout
+from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.model import SECONDARY, Probe
@@ -47,7 +47,7 @@ def speed(probes: list[Probe], seconds: float) -> float:
     backend.prepare(probes, board, Options())
     backend.start()
     for probe in probes:
-        board[probe.name].words[RUN] = 1
+        board[probe.name].words.run = 1
     backend.advance(200_000_000)
     began = time.process_time()
     backend.advance(round(seconds * 1e9))

@@ -43,11 +43,11 @@ from stallprobes import catalog
 from stallprobes.catalog import Placement
 from stallprobes.engine import board
 from stallprobes.engine.backend import Options
-from stallprobes.engine.loop_timing import LEAD_DEFAULT_NS
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
 from stallprobes.latency.window import Window
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
+from stallprobes.native.layouts.loop_timing import LEAD_DEFAULT_NS
 
 SOURCE = Path(__file__).with_name("timeline.c")
 DECLARATIONS = Path(__file__).parents[1] / "data" / "cupti"

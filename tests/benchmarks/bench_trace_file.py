@@ -21,7 +21,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probes")]
 
-from stallprobes.engine.timeline.records import CopyKind, RecordKind  # noqa: E402
+from stallprobes.native.layouts.cupti import CopyKind, RecordKind  # noqa: E402
 from stallprobes.traces import chrome  # noqa: E402
 from stallprobes.traces.chrome import TitledTrace  # noqa: E402
 from stallprobes.traces.ranking import ranked_calls  # noqa: E402

@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "app"), str(ROOT / "probes")]
 
 from benchmarks.bench_screen import BARE_APP, SETTLE_S, Screen  # noqa: E402
 from factories.stand_in import StandIn  # noqa: E402
-from stallprobes.watch.injection.layout import CUPTI_VARIABLE  # noqa: E402
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE  # noqa: E402
 
 # CPU of drawing as a multiple of the bare widget's; of reading as a share of a core.
 DRAW_RATIO, READ_SHARE = 2.0, 0.12

@@ -22,8 +22,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from stallprobes.machine.libcuda_survey import ask
+from stallprobes.native.building.compilers import of_system
+from stallprobes.native.building.libraries import INJECTED_LIBRARY, write_header
 from stallprobes.watch.environment import WatchOptions, find_cupti, variables
-from stallprobes.watch.injection.building import compile_library, compilers
 from stallprobes.watch.reading.folder import read_folder
 
 HERE = Path(__file__).parent
@@ -57,8 +58,9 @@ def main() -> int:
     exceeded = False
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "inject.so")
-        flags = ("-Wl,--wrap=sw_choose_calls", str(HERE / "watch_switch.c"), "-I.")
-        compile_library(library, compilers()[0].command, flags)
+        write_header(Path(folder))
+        flags = ("-Wl,--wrap=ss_choose_calls", str(HERE / "watch_switch.c"))
+        INJECTED_LIBRARY.compile(library, of_system()[0], Path(folder), flags)
         for calls_only, limit in LIMITS.items():
             print("calls only" if calls_only else "everything")
             times = pairs_of(library, Path(folder, str(calls_only)), calls_only, options.pairs, options.seconds)

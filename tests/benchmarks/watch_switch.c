@@ -1,14 +1,14 @@
 /* Switches the recording of the injected library off and on, for a benchmark of its cost; linked into the library with
- * -Wl,--wrap=sw_choose_calls. To be called while no other thread makes CUDA calls. */
+ * -Wl,--wrap=ss_choose_calls. To be called while no other thread makes CUDA calls. */
 #include "inject.h"
 
 enum { MOST = 2048 };
 
-int __real_sw_choose_calls(const struct cupti *cupti, void *subscriber);
-int __wrap_sw_choose_calls(const struct cupti *cupti, void *subscriber);
+int __real_ss_choose_calls(const struct ss_cupti *cupti, void *subscriber);
+int __wrap_ss_choose_calls(const struct ss_cupti *cupti, void *subscriber);
 int watch_switch(int on);
 
-static struct cupti cupti;
+static struct ss_cupti cupti;
 static void *subscriber;
 static uint32_t chosen[MOST];
 static uint32_t count;
@@ -21,12 +21,12 @@ static int choose(uint32_t on, void *of, int domain, uint32_t number)
     return code;
 }
 
-int __wrap_sw_choose_calls(const struct cupti *functions, void *of)
+int __wrap_ss_choose_calls(const struct ss_cupti *functions, void *of)
 {
-    struct cupti noting = cupti = *functions;
+    struct ss_cupti noting = cupti = *functions;
     subscriber = of;
     noting.enable_callback = choose;
-    return __real_sw_choose_calls(&noting, of);
+    return __real_ss_choose_calls(&noting, of);
 }
 
 __attribute__((visibility("default"))) int watch_switch(int on)

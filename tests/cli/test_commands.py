@@ -57,7 +57,7 @@ def test_commands_of_information_load_no_screen_compiler_or_cuda(arguments: tupl
     done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     assert "stallscope" in loaded
-    assert not loaded & {"textual", "rich", "numba", "llvmlite", "numpy", "cuda", "simpy", "pynvml"}
+    assert not loaded & {"textual", "rich", "numpy", "cuda", "simpy", "pynvml"}
 
 
 def test_without_a_terminal_the_screen_refers_to_the_help(stallscope_command: Command) -> None:

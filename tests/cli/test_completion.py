@@ -186,7 +186,7 @@ def test_a_completion_loads_nothing_that_measures(line: str) -> None:
     done = subprocess.run([sys.executable, "-c", script], env=asked, capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     assert done.stdout.count("plain,") > 1
-    heavy = {"numpy", "numba", "textual", "rich", "simpy", "cuda", "pynvml", "multiprocessing", "subprocess"}
+    heavy = {"numpy", "textual", "rich", "simpy", "cuda", "pynvml", "multiprocessing", "subprocess"}
     assert not {name.partition(".")[0] for name in loaded} & heavy
     if line == "stallscope ":
         ours = {name for name in loaded if name.partition(".")[0] == "stallprobes"}

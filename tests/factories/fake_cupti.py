@@ -7,9 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from stallprobes.engine.timeline.records import RecordKind, layout, size_of
+from stallprobes.native.layouts.cupti import RECORDS, RecordKind, size_of
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 11)
 _REQUESTED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -22,12 +20,12 @@ NEWEST = 130_500
 
 def record(kind: RecordKind, version: int = NEWEST, **fields: int) -> bytes:
     """A record with these fields, all other bytes 0xA5, so that a wrong offset shows."""
-    raw = np.full(size_of(kind, version), 0xA5, dtype=np.uint8)
-    row: Any = raw.view(layout(kind, version))
-    row["kind"] = kind
+    raw = bytearray(b"\xa5" * size_of(kind, version))
+    row: Any = RECORDS[kind].from_buffer(raw)
+    row.kind = kind
     for name, value in fields.items():
-        row[name] = value
-    return raw.tobytes()
+        setattr(row, name, value)
+    return bytes(raw)
 
 
 def request(native: Mapping[str, int]) -> tuple[int, int]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallprobes.catalog import entries
-from stallprobes.engine.layout import EngineState, ProbeState
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import NO_CALLS
+from stallprobes.latency.window import NO_SAMPLES
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.model import MS, Channel, Phase, Role
+from stallprobes.native.layouts.board import EngineState, ProbeState
 
 CALL = Channel(Phase.CALL)
 PROBE_SET = ProbeSet("noise", tuple(entries()[name].probe() for name in ("launch", "host", "spin")), SIM)
@@ -96,8 +96,8 @@ class NoisyMachine:
             period_ns=MS if name != "spin" else 0,
             channels={CALL: self._totals[name]},
             first_ns={CALL: None},
-            ring=NO_CALLS,
-            ring_head=0,
+            samples=NO_SAMPLES,
+            sample_count=0,
         )
 
 

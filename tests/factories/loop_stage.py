@@ -5,19 +5,18 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-import numpy as np
-
-from stallprobes.engine import layout, loop
 from stallprobes.engine.board import Board
 from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.loop import ProbeLoop, op_rows
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.model import Channel, Op, Probe, Program, Role
+from stallprobes.native.layouts.program import ARGUMENTS
 
 START = 1_000_000_000
 MS = 1_000_000
 ENOUGH = 100_000
 
-FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * loop.ARGUMENTS)
+FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * ARGUMENTS)
 CLOCK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_int64))
 NAP = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p)
 
@@ -35,26 +34,27 @@ class Stage:
         self.board = Board.create(BoardLayout.of([probe]))
         self.part = self.board["p"]
         self.words = self.part.words
-        self.words[layout.RUN] = 1
-        self.words[layout.LEAD_NS] = 0
+        self.words.run = 1
+        self.words.lead_ns = 0
         self.now = START
         self.tick = tick
         self.reads = 0
         self.naps: list[tuple[int, int]] = []
         self.on_nap: Callable[[], object] = lambda: None
         self._keep: list[object] = []
-        self.table = loop.empty_table(len(ops))
-        for row, op in zip(self.table, ops, strict=True):
-            row[loop.COL_CHANNEL] = -1 if op.phase is None else self.part.channel(Channel(op.phase))
-            if op.label and op.phase is not None:
-                row[loop.COL_LABEL_CHANNEL] = self.part.channel(Channel(op.phase, op.label))
-            row[loop.COL_REPEAT] = op.repeat
+        self.rows = op_rows(len(ops))
+        for row, op in zip(self.rows, ops, strict=True):
+            if op.phase is not None:
+                row.channel = self.part.channel(Channel(op.phase))
+                if op.label:
+                    row.label_channel = self.part.channel(Channel(op.phase, op.label))
+            row.repeat = op.repeat
 
     def script(self, op: int, function: Callable[..., int]) -> None:
         """``function`` gets the eleven arguments and returns the 64-bit return."""
         native = FUNCTION(function)
         self._keep.append(native)
-        self.table[op, loop.COL_FN] = address_of(native)
+        self.rows[op].function = address_of(native)
 
     def takes(self, op: int, *durations: int) -> None:
         """The op's calls take so long, one after the other, and with the last one it is told to quit."""
@@ -70,7 +70,7 @@ class Stage:
 
     def quit(self, result: int = 0) -> int:
         """Tells it to quit; returns ``result``, for a last call to return."""
-        self.board.header[layout.QUIT] = 1
+        self.board.header.quit = 1
         return result
 
     def run(self) -> ProbeSnapshot:
@@ -90,11 +90,6 @@ class Stage:
             return 0
 
         native = CLOCK(clock), NAP(nap)
-        libc = np.array([address_of(function) for function in native], dtype=np.int64)
-        part = self.part
-        timeline = self.board.timeline.words
-        loop.run(
-            self.table, part.words, part.hist, part.stats, part.ring, part.trace, self.board.header, timeline, libc
-        )
+        ProbeLoop(self.board, self.part, self.rows, clock=(address_of(native[0]), address_of(native[1]))).run()
         assert self.reads <= ENOUGH
         return self.board.snapshot(self.now).probes["p"]

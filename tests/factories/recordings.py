@@ -12,18 +12,18 @@ from typing import Any
 from factories.traces import handmade_trace
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.layout import EngineState, ProbeState
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.work import timeline_channels
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import NO_CALLS, InFlight
+from stallprobes.latency.window import NO_SAMPLES, InFlight
 from stallprobes.live.capture import capture
 from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.recorder import Recorder
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Probe, Role
+from stallprobes.native.layouts.board import EngineState, ProbeState
 from stallprobes.patterns import patterns
 
 # What the clock on the wall shows when a recording begins.
@@ -133,8 +133,8 @@ def _part(probe: Probe, number: int, at_ns: int) -> ProbeSnapshot:
         period_ns=probe.period_ns,
         channels=dict.fromkeys(channels, histogram),
         first_ns=dict.fromkeys(channels, 80_000),
-        ring=NO_CALLS,
-        ring_head=0,
+        samples=NO_SAMPLES,
+        sample_count=0,
         allowed_ns=at_ns // 2 if probe.role is Role.VICTIM else at_ns,
         in_slots=probe.role is Role.VICTIM,
         polled_ns=1000 * number,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import PERIOD_NS, RUN, BoardLayout
+from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.window import Window
@@ -30,10 +30,10 @@ class SimulatedMachine:
 
     def switch(self, on: bool, names: Iterable[str] | None = None) -> None:
         for name in names if names is not None else [probe.name for probe in self.probes]:
-            self.board[name].words[RUN] = int(on)
+            self.board[name].words.run = int(on)
 
     def set_period(self, name: str, period_ns: int) -> None:
-        self.board[name].words[PERIOD_NS] = period_ns
+        self.board[name].words.period_ns = period_ns
 
     def advance(self, ns: int) -> None:
         self.backend.advance(ns)

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from stallprobes.engine.timeline.records import SIZES, RecordKind, size_of
+from stallprobes.native.building.compilers import Compiler
+from stallprobes.native.building.libraries import INJECTED_LIBRARY, write_header
+from stallprobes.native.layouts.cupti import SIZES, RecordKind, size_of
+from stallprobes.native.sources import INJECTED
 from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, variables
-from stallprobes.watch.injection.building import compile_library
 from stallprobes.watch.reading.folder import read_folder
 from stallprobes.watch.reading.process import WatchedProcess
 
@@ -23,7 +25,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
 _KINDS = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD,
-    RecordKind.CONTEXT_SWITCH,
+    RecordKind.SYNCHRONIZATION, RecordKind.CONTEXT_SWITCH,
 )  # fmt: skip
 
 
@@ -57,7 +59,8 @@ class StandIn:
         _compile(compiler, "ranges.c", folder / "ranges", *flags, f"-L{folder}", "-l:libcuda.so.1")
         links = [f"-L{folder}", "-Wl,--no-as-needed", "-l:libcupti.so.13", "-l:libcuda.so.1"]
         _compile(compiler, "profiler.c", folder / "profiler", *flags, *links)
-        compile_library(folder / "inject.so", [compiler], flags)
+        write_header(folder)
+        INJECTED_LIBRARY.compile(folder / INJECTED, Compiler((compiler,)), folder, flags)
         return cls(folder, runner)
 
     def environment(
@@ -70,7 +73,7 @@ class StandIn:
         """The environment of a watched host program that writes to ``folder``; ``cupti`` replaces the stand-in."""
         present = {"PATH": os.environ["PATH"], **settings}
         cupti = cupti or self.folder / "libcupti.so.13"
-        library = Path(settings.get(INJECTION_VARIABLE, self.folder / "inject.so"))
+        library = Path(settings.get(INJECTION_VARIABLE, self.folder / INJECTED))
         return present | variables(library, folder, options, present, cupti)
 
     def start(
@@ -127,7 +130,6 @@ def build_cupti(
     assert compiler is not None
     # A version without context switches refuses them; their size then does not matter.
     sizes = {kind.name: size_of(kind, max(version, min(SIZES[kind]))) for kind in _KINDS}
-    sizes["SYNCHRONIZATION"] = 56 if version >= 26 else 40
     defined = [f"-D{name}_BYTES={size}" for name, size in sizes.items()]
     defined += [f"-DVERSION={version}", "-shared", "-Wl,-soname,libcupti.so.13"]
     _compile(compiler, "libcupti.c", target, *flags, *defined)
@@ -137,7 +139,7 @@ def build_replay(folder: Path, stand_in: StandIn, version: int = VERSION) -> Sta
     """``stand_in`` in another folder, with the program that replays streams, and with libcupti of ``version``."""
     assert COMPILER is not None
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("libcuda.so.1", "inject.so"):
+    for name in ("libcuda.so.1", INJECTED):
         shutil.copy(stand_in.folder / name, folder / name)
     build_cupti(folder / "libcupti.so.13", version)
     # The library finds the clock of the program.

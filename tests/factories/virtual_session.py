@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import QUIT
 from stallprobes.engine.main import VIRTUAL_STEP_NS
 from stallprobes.engine.resident import CallStopped
 from stallprobes.engine.session import Session
@@ -91,7 +90,7 @@ class VirtualSession(Session):
     def stop(self) -> None:
         simulated, self._simulated = self._simulated, None
         if simulated is not None and self._board is not None:
-            self._board.header[QUIT] = 1
+            self._board.header.quit = 1
             # The threads end, and with them what refers to the board.
             simulated.stop(1.0)
         self._kill()

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.latency.histogram import Histogram
-from stallprobes.watch.injection import layout
-from stallprobes.watch.injection.driver_calls import MemoryKind, family_of
-from stallprobes.watch.injection.layout import SYNCHRONIZATION, LossKind, WatchState
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.native.layouts.driver_calls import family_of
+from stallprobes.native.layouts.watch_file import LossKind, WatchState
 from stallprobes.watch.reading.process import (
     CallFigures,
     ClockPair,
@@ -102,7 +103,7 @@ def copy(
 
 def synchronization(correlation: int, *, stream: int = 7, context: int = 1) -> Mapping[str, Any]:
     """CUPTI's record of a call that waits for a stream."""
-    return _record(SYNCHRONIZATION, correlation=correlation, stream=stream, context=context, subkind=3)
+    return _record(RecordKind.SYNCHRONIZATION, correlation=correlation, stream=stream, context=context, subkind=3)
 
 
 def overhead(
@@ -122,7 +123,7 @@ def switch(gpu_ns: int, context: int, operation: SwitchOperation = SwitchOperati
 def rows_of(records: Iterable[Mapping[str, Any]]) -> NDArray[Any]:
     """Records in the layout of the file."""
     records = list(records)
-    rows = np.zeros(len(records), layout.RECORD)
+    rows = np.zeros(len(records), dtype_of(layout.WatchRecord))
     for row, fields in zip(rows, records, strict=True):
         for name, value in fields.items():
             row[name] = value

@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.watch.injection import layout
-from stallprobes.watch.injection.layout import CallFlag, SlotUse, WatchState
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.watch_file import CallFlag, SlotUse, WatchState
 
 APIS = ("cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize")
 # Parts of the file that are in use: offset and size.
 PARTS = (
-    (0, layout.HEADER.itemsize),
-    (layout.APIS_AT, len(APIS) * layout.API.itemsize),
-    (layout.RECORDS_AT, 8 * layout.RECORD.itemsize),
+    (0, dtype_of(layout.FileHeader).itemsize),
+    (layout.APIS_AT, len(APIS) * dtype_of(layout.Api).itemsize),
+    (layout.RECORDS_AT, 8 * dtype_of(layout.WatchRecord).itemsize),
     (layout.NAMES_AT, 64),
-    (layout.SLOTS_AT, layout.SLOT.itemsize),
-    (layout.HISTOGRAMS_AT, layout.HISTOGRAM.itemsize),
-    (layout.HISTOGRAMS_AT + layout.HISTOGRAM_PITCH, layout.HISTOGRAM.itemsize),
+    (layout.SLOTS_AT, dtype_of(layout.Slot).itemsize),
+    (layout.HISTOGRAMS_AT, dtype_of(layout.CallHistogram).itemsize),
+    (layout.HISTOGRAMS_AT + layout.HISTOGRAM_PITCH, dtype_of(layout.CallHistogram).itemsize),
     (layout.STACKS_AT, 64),
     (layout.MODULES_AT, 64),
 )
@@ -59,9 +60,9 @@ def _parts(pid: int, header: dict[str, Any]) -> list[tuple[int, bytes]]:
 
 
 def _header(pid: int, name_bytes: int, changes: dict[str, Any]) -> Any:
-    row = np.zeros(1, layout.HEADER)[0]
+    row = np.zeros(1, dtype_of(layout.FileHeader))[0]
     fields = {
-        "magic": layout.MAGIC, "format": layout.FORMAT, "pid": pid, "parent_pid": 1, "start_ticks": 100,
+        "magic": layout.FILE_MAGIC, "format": layout.FILE_FORMAT, "pid": pid, "parent_pid": 1, "start_ticks": 100,
         "state": WatchState.RECORDING, "cupti_version": 130_100, "kinds": 1 << 10 | 1 << 1, "slow_ns": 1_000_000,
         "started_ns": SECOND, "started_realtime_ns": 1_700_000_000 * SECOND, "clock_sequence": 2,
         "clock_ns": 2 * SECOND, "clock_realtime_ns": 1_700_000_001 * SECOND, "records": 8, "apis": len(APIS),
@@ -74,14 +75,14 @@ def _header(pid: int, name_bytes: int, changes: dict[str, Any]) -> Any:
 
 
 def _apis() -> Any:
-    rows = np.zeros(len(APIS), layout.API)
+    rows = np.zeros(len(APIS), dtype_of(layout.Api))
     rows["name"] = APIS
     rows["number"] = range(1, len(APIS) + 1)
     return rows
 
 
 def _records() -> Any:
-    rows = np.zeros(8, layout.RECORD)
+    rows = np.zeros(8, dtype_of(layout.WatchRecord))
     rows["sequence"] = 2 * np.arange(8) + 2
     rows["kind"] = 10
     rows["start"] = SECOND + 1000 * np.arange(8)
@@ -92,7 +93,7 @@ def _records() -> Any:
 
 
 def _slot(pid: int) -> Any:
-    row = np.zeros(1, layout.SLOT)[0]
+    row = np.zeros(1, dtype_of(layout.Slot))[0]
     row["use"], row["thread"], row["started_ns"], row["name"] = SlotUse.LIVE, pid, SECOND, b"MainThread"
     row["sequence"], row["depth"], row["slow_calls"], row["owners"] = 8, 1, 1, 1
     call = row["calls"][0]
@@ -105,21 +106,21 @@ def _slot(pid: int) -> Any:
 
 
 def _stack() -> Any:
-    row = np.zeros(1, layout.STACK)[0]
+    row = np.zeros(1, dtype_of(layout.Stack))[0]
     row["ready"], row["frames"], row["text_bytes"], row["text"] = 1, 2, len(STACK_TEXT), STACK_TEXT
     row["addresses"][:2] = 0x401234, 0x7F0000001234
     return row
 
 
 def _module() -> Any:
-    row = np.zeros(1, layout.MODULE)[0]
+    row = np.zeros(1, dtype_of(layout.Module))[0]
     row["start"], row["end"], row["base"], row["path"] = 0x401000, 0x402000, 0x400000, b"/opt/solver/solver"
     row["build_id_bytes"], row["build_id"] = 2, [0xAB, 0xCD] + [0] * 18
     return row
 
 
 def _histogram(api: int, values: tuple[int, ...]) -> Any:
-    row = np.zeros(1, layout.HISTOGRAM)[0]
+    row = np.zeros(1, dtype_of(layout.CallHistogram))[0]
     found = Histogram.of(values)
     row["api"], row["slot"], row["max_ns"], row["total_ns"] = api, 0, found.max_ns, sum(values)
     row["counts"] = found.counts

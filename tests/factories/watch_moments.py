@@ -23,9 +23,9 @@ from factories.watch_calls import (
     slow,
     thread,
 )
+from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import WatchFindings
-from stallprobes.watch.injection.driver_calls import MemoryKind
 from stallprobes.watch.live.live_view import LiveRows, WatchedProgram, WatchMoment
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHistory

@@ -16,7 +16,6 @@ import pytest
 
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
-from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, EngineFailed, EngineLost, NvmlUnavailable
@@ -38,6 +37,7 @@ from stallprobes.model import (
     Space,
     Stream,
 )
+from stallprobes.native.layouts.board import ProbeState
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import parse_probe
 
@@ -368,7 +368,7 @@ def test_a_hung_gate_opens_after_its_watchdogs_time(watchdog_ms: int) -> None:
         def longest(seen: Snapshot, name: str) -> int:
             # From the ring, which has the very first call too.
             part = seen.probes[name]
-            calls = part.ring[part.ring[:, 1] == list(part.channels).index(CALL)]
+            calls = part.samples[part.samples[:, 1] == list(part.channels).index(CALL)]
             return int(calls[:, 2].max()) if len(calls) else 0
 
         seen = await_snapshot(session, lambda seen: longest(seen, "launch-then-open") >= 0.8 * watchdog_ns)

@@ -13,8 +13,7 @@ from factories.replayed_streams import EVERY_CALL, calls_of, replayed
 from factories.stand_in import COMPILER, StandIn, build_replay
 from factories.watched_programs import findings_of, watch_python
 from stallprobes.machine.libcuda_survey import ask
-from stallprobes.watch.environment import find_cupti
-from stallprobes.watch.injection.building import library
+from stallprobes.watch.environment import find_cupti, library
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 
@@ -37,7 +36,7 @@ def test_a_stream_of_this_gpu_is_replayed_with_its_causes(
     if COMPILER is None:
         pytest.skip("the stand-ins need a C compiler")
     there = watch_python(
-        tmp_path / "recorded", *program, library=library(tmp_path / "cache"), options=EVERY_CALL,
+        tmp_path / "recorded", *program, library=library(), options=EVERY_CALL,
         cupti=find_cupti(ask().cuda_version or 0),
     )  # fmt: skip
     stream = save_stream(tmp_path / "recorded", tmp_path / "stream")

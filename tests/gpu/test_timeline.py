@@ -15,13 +15,13 @@ from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.engine.timeline.library import without_context_switches
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem
 from stallprobes.engine.timeline.work import submissions
 from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe, Role
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.patterns import patterns
 from stallprobes.traces.delay import DelayCause, delay_of
 from stallprobes.traces.history import TraceHistory

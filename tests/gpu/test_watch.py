@@ -12,14 +12,11 @@ import pytest
 from factories import program_truths as truths
 from factories.program_truths import Truth, require_right_causes
 from factories.watched_programs import PROGRAMS, Watched, findings_of, watch, watch_python
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.machine.libcuda_survey import ask
+from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
+from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.watch.attribution.findings import ExplainedCall
-from stallprobes.watch.environment import WatchOptions, find_cupti
-from stallprobes.watch.injection import layout
-from stallprobes.watch.injection.building import library
-from stallprobes.watch.injection.driver_calls import MemoryKind
-from stallprobes.watch.injection.layout import WatchState
+from stallprobes.watch.environment import WatchOptions, find_cupti, library
 from stallprobes.watch.reading.process import ActivityRecord, SlowDriverCall
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
@@ -34,7 +31,7 @@ def watch_read_back(folder: Path, memory: str, options: WatchOptions) -> Watched
     """``read_back.py`` on the first GPU."""
     return watch_python(
         folder / "out", "read_back.py", "libcuda.so.1", str(ROUNDS), str(KERNEL_NS), memory,
-        library=library(folder / "cache"), options=options, cupti=find_cupti(ask().cuda_version or 0),
+        library=library(), options=options, cupti=find_cupti(ask().cuda_version or 0),
     )  # fmt: skip
 
 
@@ -54,7 +51,7 @@ def overlapped_ns(slow: SlowDriverCall, kernels: list[ActivityRecord]) -> int:
     ("memory", "function", "kind"),
     [
         ("pageable", "cuMemcpyDtoHAsync_v2", RecordKind.COPY),
-        ("pinned", "cuStreamSynchronize", layout.SYNCHRONIZATION),
+        ("pinned", "cuStreamSynchronize", RecordKind.SYNCHRONIZATION),
     ],
 )
 def test_a_slow_call_is_recorded_with_the_kernel_that_it_waits_for(
@@ -114,7 +111,7 @@ def test_the_slow_time_of_a_program_has_its_right_causes(
     if program[0] == "training.py":
         pytest.importorskip("torch", reason="the training loop needs PyTorch")
     watched = watch_python(
-        tmp_path / "out", *program, library=library(tmp_path / "cache"), options=WatchOptions(),
+        tmp_path / "out", *program, library=library(), options=WatchOptions(),
         cupti=find_cupti(ask().cuda_version or 0),
     )  # fmt: skip
     found = findings_of(watched)
@@ -160,7 +157,7 @@ def test_the_slow_time_of_a_report_with_the_runtime_api_has_its_right_causes(
     if truth is truths.peer_copy:
         require_two_gpus()
     watched = watch(
-        tmp_path / "out", str(reports), str(number), str(rounds), library=library(tmp_path / "cache"),
+        tmp_path / "out", str(reports), str(number), str(rounds), library=library(),
         options=WatchOptions(), cupti=find_cupti(ask().cuda_version or 0),
     )  # fmt: skip
     require_right_causes(f"report {number}", findings_of(watched), truth)

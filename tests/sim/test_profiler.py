@@ -133,7 +133,7 @@ def test_the_samples_do_not_depend_on_how_the_time_is_cut(variant: str) -> None:
         made.switch(True)
         for ns in steps_ns:
             made.advance(ns)
-        return {name: part.ring.tolist() for name, part in made.board.snapshot().probes.items()}
+        return {name: part.samples.tolist() for name, part in made.board.snapshot().probes.items()}
 
     whole = run(60 * MS)
     assert whole == run(*[1_234_567] * 40, 60 * MS - 40 * 1_234_567)

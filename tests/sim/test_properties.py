@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import RUN, BoardLayout
+from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.clock import NEVER
 from stallprobes.engine.sim.device import SimStream
@@ -124,7 +125,7 @@ def run(chosen: list[Probe], seed: int) -> tuple[dict[SimStream, list[Job]], lis
         graphics.log = []
         backend.start()
         for probe in chosen:
-            board[probe.name].words[RUN] = 1
+            board[probe.name].words.run = 1
         last = board.now()
         for _ in range(6):
             backend.advance(5 * MS)
@@ -175,7 +176,7 @@ def _one_transfer_at_a_time(jobs: dict[SimStream, list[Job]]) -> None:
 
 def _rings_go_forward(board: Board, chosen: list[Probe]) -> None:
     for probe in chosen:
-        ring = board.snapshot().probes[probe.name].ring
-        assert (ring[1:, 0] >= ring[:-1, 0]).all()
-        assert (ring[:, 2] >= 0).all()
-        assert (ring[:, 0] <= board.now()).all()
+        samples = board.snapshot().probes[probe.name].samples
+        assert (np.diff(samples["end_ns"]) >= 0).all()
+        assert (samples["value_ns"] >= 0).all()
+        assert (samples["end_ns"] <= board.now()).all()

@@ -8,7 +8,6 @@ import pytest
 
 from factories.simulated_machine import SECOND, SimulatedMachine, machine
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.layout import SENSORS_FROM
 from stallprobes.engine.session import Session
 from stallprobes.machine.simulated_telemetry import SENSORS, SIMULATED_UUID, SimulatedTelemetry
 from stallprobes.machine.telemetry import FIELDS
@@ -16,7 +15,7 @@ from stallprobes.model import GREEN, SECONDARY
 
 
 def values(of: SimulatedMachine) -> Mapping[str, object]:
-    words = of.board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)].tolist()
+    words = of.board.header.sensors[: len(SENSORS)]
     snapshot = SimulatedTelemetry(lambda: words).snapshot()
     assert snapshot.state == "live"
     return {name: reading.value for name, reading in snapshot.readings.items()}

@@ -9,7 +9,6 @@ import pytest
 
 from factories.simulated_machine import CALL, MS, SECOND, WAIT, SimulatedMachine, at_us, machine, p50_us, program_probe
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.layout import RUN
 from stallprobes.latency.window import Window
 from stallprobes.model import GREEN, PEER, PRIMARY, SECONDARY, SLOT_NS, THIRD, Channel, Context, Op, Phase, Probe
 from stallprobes.verdicts.evidence import Evidence
@@ -159,7 +158,7 @@ def test_primary_and_green_run_at_the_same_time() -> None:
     made = machine(probe("launch"), probe("d2d", GREEN, "green"), probe("d2d", SECONDARY, "second"))
     windows = measured(made, ("launch", "green", "second"))
     assert {name: window.duration_ns for name, window in windows.items()} == dict.fromkeys(windows, SECOND // 2)
-    ends = {name: windows[name].calls[:, 0] // SLOT_NS for name in windows}
+    ends = {name: windows[name].samples["end_ns"] // SLOT_NS for name in windows}
     assert set(ends["launch"]) == set(ends["green"])
 
 
@@ -182,8 +181,8 @@ def test_batches_of_back_to_back_calls_end_with_their_slot() -> None:
     begin = made.board.now()
     made.switch(True)
     windows = made.window(3 * SLOT_NS // 2)
-    assert 0 < windows["first"].calls[-1, 0] - begin - SLOT_NS < MS // 100
-    assert windows["second"].calls[0, 0] > begin + SLOT_NS
+    assert 0 < windows["first"].samples["end_ns"][-1] - begin - SLOT_NS < MS // 100
+    assert windows["second"].samples["end_ns"][0] > begin + SLOT_NS
     assert windows["first"].iterations == pytest.approx(2 * windows["second"].iterations, rel=0.05)
 
 
@@ -191,5 +190,5 @@ def test_aggressors_run_through() -> None:
     made = machine(*default_probes())
     windows = measured(made, (*VICTIMS, "host-alloc-free"))
     assert windows["host-alloc-free"].duration_ns == SECOND
-    assert made.board["host-alloc-free"].words[RUN] == 1
+    assert made.board["host-alloc-free"].words.run == 1
     assert windows["host-alloc-free"].channels[Channel(Phase.CALL)].count > 100

@@ -13,11 +13,11 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.batch import IterationBatch
 from stallprobes.engine.timeline.reader import read_rows, snapshot_of
-from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem
 from stallprobes.engine.timeline.trace import BEGINNING, ContextTenure, GpuInterval, HostCall, TimelineSnapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
+from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 
 
 def probe(name: str, placement: Placement | None = None, period_ns: int | None = None) -> Probe:
@@ -206,7 +206,7 @@ def test_samples_are_the_same_with_the_timeline_on_and_off() -> None:
         made.backend.switch_timeline(on)
         made.switch(True)
         made.advance(60 * MS)
-        return [part.ring.tolist() for part in made.board.snapshot().probes.values()]
+        return [part.samples.tolist() for part in made.board.snapshot().probes.values()]
 
     assert run(True) == run(False)
 

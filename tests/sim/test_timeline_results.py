@@ -15,8 +15,6 @@ from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
 from stallprobes.engine.session import Session
-from stallprobes.engine.timeline.records import RecordKind
-from stallprobes.engine.timeline.ring import COLLECTED_NS
 from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable
@@ -31,6 +29,7 @@ from stallprobes.measurement import measure
 from stallprobes.measurement.result import ProbeResult, RunResult
 from stallprobes.measurement.selection import selection
 from stallprobes.model import Channel, Phase, Source
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.cli.diagnostics import CommandError
 from stallscope.cli.main import cli
@@ -263,9 +262,9 @@ def test_a_session_waits_until_the_records_of_ended_work_have_arrived() -> None:
     session._board = Board.create(session._layout)
     words = session._board.timeline.words
     assert not session.await_records(0.01)
-    words[COLLECTED_NS] = session._board.now() + 10**12
+    words.collected_ns = session._board.now() + 10**12
     assert session.await_records(0.01)
-    words[COLLECTED_NS] = 0
+    words.collected_ns = 0
     session._kill()
     assert session.await_records(0.01)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import stallprobes
 import stallscope
 
-HEAVY = {"textual", "rich", "numba", "llvmlite", "cuda", "simpy", "pynvml"}
+HEAVY = {"textual", "rich", "cuda", "simpy", "pynvml"}
 
 
 def loaded_by(*modules: str) -> dict[str, set[str]]:

@@ -121,7 +121,7 @@ def test_the_fork_of_pynvml_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_missing_package_is_a_problem_unless_it_is_nvmls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "version_of", lambda name: None)
-    assert look(FINE, "package numba").level is Level.PROBLEM
+    assert look(FINE, "package simpy").level is Level.PROBLEM
     assert look(FINE, "package nvidia-ml-py").level is Level.WARN
 
 

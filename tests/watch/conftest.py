@@ -10,7 +10,7 @@ import pytest
 
 from factories.shared_folder import shared_folder
 from factories.stand_in import COMPILER, StandIn
-from stallprobes.watch.injection.layout import CUPTI_VARIABLE
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
 
 
 @pytest.fixture(scope="session")
@@ -31,19 +31,12 @@ def _own_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder in which the library is built once."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
-def settings(cache: Path, stand_in: StandIn, tmp_path: Path) -> dict[str, str]:
+def settings(stand_in: StandIn, tmp_path: Path) -> dict[str, str]:
     """Variables with which the stand-in for libcupti is used, and nothing of the user's."""
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     return {
-        "XDG_CACHE_HOME": str(cache),
         "XDG_RUNTIME_DIR": str(runtime),
         "TMPDIR": str(runtime),
         CUPTI_VARIABLE: str(stand_in.folder / "libcupti.so.13"),

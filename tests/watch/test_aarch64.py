@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from factories.stand_in import StandIn
-from stallprobes.watch.injection import layout
+from stallprobes.native.layouts import watch_file as layout
 
 COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
 LIBRARIES = "/usr/aarch64-linux-gnu"

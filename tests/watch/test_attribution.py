@@ -31,14 +31,13 @@ from factories.watch_calls import (
     slow,
     synchronization,
 )
-from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
 from stallprobes.watch.attribution.attribution import Recorded, attribute
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.attribution.intervals import Int64s
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.switch_clock import Tenures
-from stallprobes.watch.injection.driver_calls import MemoryKind
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text, cause_text
 

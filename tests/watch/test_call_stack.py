@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallSite
-from stallprobes.watch.injection.driver_calls import CallFamily
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import LoadedModule
 from stallprobes.watch.reading.stack_reader import native_frames, python_frames
@@ -45,7 +45,10 @@ def native(function: str, file: str = "/opt/solver/solver", offset: int = 0x1234
         (native("__libc_start_main", "/lib/x86_64-linux-gnu/libc.so.6"), False),
         (native("on_call", "/usr/lib/libcupti.so.13"), False),
         (native("", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"), False),
-        (native("sw_callback", "/home/me/.cache/stallscope/inject-0123abcd.so"), False),
+        (
+            native("ss_callback", "/venv/lib/stallprobes/native/lib/stallscope-inject.so"),
+            False,
+        ),
     ],
 )
 def test_which_frames_are_the_programs_own(frame: StackFrame, own: bool) -> None:

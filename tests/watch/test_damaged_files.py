@@ -12,6 +12,7 @@ import random
 import struct
 from collections.abc import Iterator
 from contextlib import closing
+from ctypes import sizeof
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ import pytest
 
 from factories.recorded_programs import recorded
 from stallprobes.foreign_text import is_printable
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts import watch_file as layout
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.watch.document import document
-from stallprobes.watch.injection import layout
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import WatchRecorder
@@ -49,16 +51,19 @@ def fields(form: np.dtype[Any], at: int, but: tuple[str, ...] = ()) -> Iterator[
 
 def places(process: WatchedProcess) -> list[tuple[int, int]]:
     """The fields of a file that are in use, each slow call and each record as often as the header."""
-    found = list(fields(layout.HEADER, 0, ("magic", "format", "pid")))
-    assert layout.SLOT.fields is not None
-    slow_at = layout.SLOT.fields["slow"][1]
+    found = list(fields(dtype_of(layout.FileHeader), 0, ("magic", "format", "pid")))
+    slow_at = layout.Slot.slow.offset
     for thread in process.threads:
         slot = layout.SLOTS_AT + thread.slot * layout.SLOT_PITCH
-        found += fields(layout.SLOT, slot, ("slow", "calls", "histograms"))
+        found += fields(dtype_of(layout.Slot), slot, ("slow", "calls", "histograms"))
         for number in range(len(thread.slow_calls)):
-            found += fields(layout.SLOW_CALL, slot + slow_at + number * layout.SLOW_CALL.itemsize, ("sequence",))
+            found += fields(dtype_of(layout.SlowCall), slot + slow_at + number * sizeof(layout.SlowCall), ("sequence",))
     for number in range(process.records):
-        found += fields(layout.RECORD, layout.RECORDS_AT + number * layout.RECORD.itemsize, ("sequence",))
+        found += fields(
+            dtype_of(layout.WatchRecord),
+            layout.RECORDS_AT + number * sizeof(layout.WatchRecord),
+            ("sequence",),
+        )
     return found
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from stallprobes.engine.timeline.records import RecordKind
-from stallprobes.watch.injection import layout
-from stallprobes.watch.injection.driver_calls import ABSENT, CallFamily, family_of, plain_name, shapes
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.cupti import OBJECT_THREAD, CallbackData, CuptiCode, RecordKind
+from stallprobes.native.layouts.driver_calls import ABSENT, CallFamily, family_of, plain_name, shapes
 
 STUBS = Path(__file__).parents[1] / "data" / "cupti"
 EIGHT_BYTES = {
@@ -88,7 +89,7 @@ def test_the_watched_calls_are_those_that_can_block() -> None:
 
 def test_names_fit_the_file() -> None:
     names = re.findall(r"CUPTI_DRIVER_TRACE_CBID_(cu\w*)", header("cupti_driver_cbid.h"))
-    field = layout.API.fields
+    field = dtype_of(layout.Api).fields
     assert field is not None
     assert max(len(name) for name in names if family_of(name)) < field["name"][0].itemsize
 
@@ -121,61 +122,39 @@ def test_the_arguments_lie_where_the_header_says() -> None:
             assert [at for _, at in offsets(parameters)] == [at for _, at in offsets(plain)], name
 
 
-def test_records_and_callback_data_lie_where_the_header_says(tmp_path: Path) -> None:
+def test_callback_data_and_constants_are_as_the_header_says(tmp_path: Path) -> None:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
-    text = header("cupti_activity.h")
-    newest = {
-        kind: max(re.findall(rf"^\s*}} (CUpti_Activity{name}\d*);", text, re.MULTILINE), key=_number)
-        for kind, name in (
-            ("kernel", "Kernel"),
-            ("sync", "Synchronization"),
-            ("peer", "MemcpyPtoP"),
-            ("over", "Overhead"),
-        )
-    }
-    places = [
-        (newest["kernel"], "name", layout.KERNEL_NAME),
-        (newest["peer"], "srcDeviceId", layout.PEER_DEVICES[0]),
-        (newest["peer"], "dstDeviceId", layout.PEER_DEVICES[1]),
-        (newest["over"], "objectKind", layout.OVERHEAD_OBJECT),
-        (newest["over"], "objectId.pt.threadId", layout.OVERHEAD_THREAD),
+    members = {
+        "site": "callbackSite", "function": "functionName", "parameters": "functionParams",
+        "result": "functionReturnValue", "symbol": "symbolName", "context": "context", "context_number": "contextUid",
+        "shared": "correlationData", "correlation": "correlationId",
+    }  # fmt: skip
+    found = [
+        f"offsetof(CUpti_CallbackData, {member}) == {getattr(CallbackData, field).offset}"
+        for field, member in members.items()
     ]
-    members = {"subkind": "type", "correlation": "correlationId", "context": "contextId", "stream": "streamId"}
-    for field, (_, offset) in layout.SYNCHRONIZATION_FIELDS.items():
-        places.append((newest["sync"], members.get(field, str(field)), offset))
-    if newest["over"] != "CUpti_ActivityOverhead":
-        places.append((newest["over"], "correlationId", layout.OVERHEAD_CORRELATION))
-    places += [
-        ("CUpti_CallbackData", member, offset)
-        for member, offset in (
-            ("callbackSite", 0), ("functionParams", 16), ("functionReturnValue", 24), ("symbolName", 32),
-            ("context", 40), ("contextUid", 48), ("correlationId", 64),
-        )
+    kinds = {"KERNEL": "CONCURRENT_KERNEL", "COPY": "MEMCPY", "DRIVER_CALL": "DRIVER", "PEER_COPY": "MEMCPY2"}
+    found += [
+        f"CUPTI_ACTIVITY_KIND_{kinds.get(kind.name, kind.name)} == {int(kind)}"
+        for kind in RecordKind
+        # Older headers do not have it.
+        if kind is not RecordKind.CONTEXT_SWITCH
+    ]
+    found += [
+        f"CUPTI_ACTIVITY_OBJECT_THREAD == {OBJECT_THREAD}", "CUPTI_API_ENTER == 0", "CUPTI_CB_DOMAIN_DRIVER_API == 1",
+        f"CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED == {int(CuptiCode.TAKEN)}",
+        f"CUPTI_ERROR_MAX_LIMIT_REACHED == {int(CuptiCode.NO_MORE_RECORDS)}",
+        f"CUPTI_ERROR_NOT_COMPATIBLE == {int(CuptiCode.NOT_COMPATIBLE)}",
+        f"CUPTI_ERROR_NOT_INITIALIZED == {int(CuptiCode.NOT_INITIALIZED)}",
     ]  # fmt: skip
-    asserts = "".join(
-        f'_Static_assert(offsetof({struct}, {member}) == {at}, "{member}");\n' for struct, member, at in places
-    )
-    values = (
-        f'_Static_assert(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION == {layout.SYNCHRONIZATION}, "kind");\n'
-        f'_Static_assert(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL == {int(RecordKind.KERNEL)}, "kind");\n'
-        '_Static_assert(CUPTI_ACTIVITY_OBJECT_THREAD == 2 && CUPTI_API_ENTER == 0, "values");\n'
-        '_Static_assert(CUPTI_CB_DOMAIN_DRIVER_API == 1, "domain");\n'
-        '_Static_assert(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED == 39, "code");\n'
-        '_Static_assert(CUPTI_ERROR_MAX_LIMIT_REACHED == 12 && CUPTI_ERROR_NOT_INITIALIZED == 15, "codes");\n'
-    )
+    asserts = "".join(f'_Static_assert({each}, "{each}");\n' for each in found)
     source = tmp_path / "places.c"
-    source.write_text(
-        f"#include <stddef.h>\n#include <cupti_activity.h>\n#include <cupti_callbacks.h>\n{asserts}{values}"
-    )
+    source.write_text(f"#include <stddef.h>\n#include <cupti_activity.h>\n#include <cupti_callbacks.h>\n{asserts}")
     done = subprocess.run(
         [compiler, "-std=gnu11", f"-I{STUBS}", f"-isystem{headers()}", "-fsyntax-only", str(source)],
         capture_output=True,
         text=True,
     )
     assert done.stderr == ""
-
-
-def _number(name: str) -> int:
-    return int(re.search(r"\d*$", name)[0] or 0)  # type: ignore[index]

@@ -13,11 +13,12 @@ import pytest
 from factories.stand_in import COMPILER, VERSION, Outcome, StandIn, build_cupti
 from factories.waiting import undisturbed, wait_until
 from factories.watched_programs import watch_python
-from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.native.layouts.watch_file import WatchState
+from stallprobes.native.sources import INJECTED
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.injection import layout
-from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind
-from stallprobes.watch.injection.layout import WatchState
 from stallprobes.watch.reading.folder import ProcessLife, life_of, read_folder
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import ActivityRecord, WatchedProcess
@@ -165,7 +166,7 @@ def test_activity_records_are_decoded(stand_in: StandIn, tmp_path: Path) -> None
     overhead = others[RecordKind.OVERHEAD]
     assert (overhead.detail, overhead.thread) == (OverheadKind.MODULE_LOADING, process.pid)
     assert overhead.correlation > 0
-    sync = others[layout.SYNCHRONIZATION]
+    sync = others[RecordKind.SYNCHRONIZATION]
     assert (sync.detail, sync.stream, sync.context) == (3, 7, 1)
     assert len({record.correlation for record in kernels}) == 600
     # The GPU's own clock, near the real time.
@@ -468,7 +469,7 @@ def test_a_python_program_is_recorded(stand_in: StandIn, tmp_path: Path, memory:
     place, options = stand_in.folder, WatchOptions(slow_ns=0)
     watched = watch_python(
         tmp_path / "out", "read_back.py", str(place / "libcuda.so.1"), "3", "1000", memory,
-        library=place / "inject.so", options=options, cupti=place / "libcupti.so.13",
+        library=place / INJECTED, options=options, cupti=place / "libcupti.so.13",
     )  # fmt: skip
     (thread,) = watched.process.threads
     copies = [slow.call for slow in thread.slow_calls if slow.call.function == "cuMemcpyDtoHAsync_v2"]

@@ -14,11 +14,11 @@ from stallprobes.errors import CheckFileError
 from stallprobes.machine import fingerprint
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import reference
+from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.attribution import Recorded, attribute
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.machine_stalls import stalls_of_this_machine
-from stallprobes.watch.injection.driver_calls import MemoryKind
 from stallprobes.watch.reading.kernel_names import demangled, short_name
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text

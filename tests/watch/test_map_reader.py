@@ -18,9 +18,10 @@ from factories.watch_files import APIS, COPIES, LAUNCHES, PARTS, SECOND, write_w
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import is_printable
 from stallprobes.latency.histogram import Histogram
-from stallprobes.watch.injection import layout
-from stallprobes.watch.injection.driver_calls import CallFamily
-from stallprobes.watch.injection.layout import CallFlag, LossKind, WatchState
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.native.layouts.watch_file import CallFlag, LossKind, WatchState
 from stallprobes.watch.reading import folder as folder_module
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.folder import check_folder, create_folder, read_folder
@@ -124,7 +125,7 @@ def test_records_that_were_overwritten_are_counted_as_missed(path: Path) -> None
     write_watch_file(path, records=layout.RECORDS + 3)
     for number in range(3):
         sequence = struct.pack("<Q", 2 * (layout.RECORDS + number) + 2)
-        change(path, layout.RECORDS_AT + number * layout.RECORD.itemsize, sequence)
+        change(path, layout.RECORDS_AT + number * dtype_of(layout.WatchRecord).itemsize, sequence)
     with MapFile(path) as file:
         late, early = file.records(layout.RECORDS), file.records()
     assert (len(late), late.missed, late.next) == (3, 0, layout.RECORDS + 3)
@@ -134,11 +135,11 @@ def test_records_that_were_overwritten_are_counted_as_missed(path: Path) -> None
 
 
 def test_arguments_beyond_all_sense_are_read_as_the_largest_number(path: Path) -> None:
-    place = layout.SLOTS_AT + at(layout.SLOT, "slow") + at(layout.SLOW_CALL, "call")
-    change(path, place + at(layout.CALL, "stream"), b"\xff" * 8)
-    change(path, place + at(layout.CALL, "bytes"), b"\xff" * 8)
-    change(path, place + at(layout.CALL, "flags"), bytes([CallFlag.STREAM | CallFlag.BYTES]))
-    change(path, layout.RECORDS_AT + at(layout.RECORD, "bytes"), b"\xff" * 8)
+    place = layout.SLOTS_AT + at(dtype_of(layout.Slot), "slow") + at(dtype_of(layout.SlowCall), "call")
+    change(path, place + at(dtype_of(layout.Call), "stream"), b"\xff" * 8)
+    change(path, place + at(dtype_of(layout.Call), "bytes"), b"\xff" * 8)
+    change(path, place + at(dtype_of(layout.Call), "flags"), bytes([CallFlag.STREAM | CallFlag.BYTES]))
+    change(path, layout.RECORDS_AT + at(dtype_of(layout.WatchRecord), "bytes"), b"\xff" * 8)
     process, batch = read(path)
     (call,) = (slow.call for thread in process.threads for slow in thread.slow_calls)
     assert (call.stream, call.bytes) == (MOST, MOST)
@@ -155,9 +156,9 @@ def test_a_stack_that_is_being_written_is_read_later(path: Path) -> None:
 
 def test_what_is_being_written_is_left_out(path: Path) -> None:
     slot = layout.SLOTS_AT
-    change(path, slot + at(layout.SLOT, "sequence"), struct.pack("<Q", 9))
-    change(path, slot + at(layout.SLOT, "slow"), struct.pack("<Q", 1))
-    change(path, layout.RECORDS_AT + 3 * layout.RECORD.itemsize, struct.pack("<Q", 7))
+    change(path, slot + at(dtype_of(layout.Slot), "sequence"), struct.pack("<Q", 9))
+    change(path, slot + at(dtype_of(layout.Slot), "slow"), struct.pack("<Q", 1))
+    change(path, layout.RECORDS_AT + 3 * dtype_of(layout.WatchRecord).itemsize, struct.pack("<Q", 7))
     process, batch = read(path)
     (thread,) = process.threads
     assert (thread.in_flight, thread.slow_calls) == ((), ())
@@ -176,7 +177,7 @@ def test_only_a_library_that_records_knows_of_calls_in_flight(path: Path, state:
 
 
 def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) -> None:
-    change(path, layout.HISTOGRAMS_AT + at(layout.HISTOGRAM, "max_ns"), struct.pack("<Q", 5))
+    change(path, layout.HISTOGRAMS_AT + at(dtype_of(layout.CallHistogram), "max_ns"), struct.pack("<Q", 5))
     longest = read(path)[0].threads[0].figures["cuLaunchKernel"].histogram.max_ns
     assert longest == pytest.approx(max(LAUNCHES), rel=1 / 64)
 
@@ -205,23 +206,23 @@ def test_a_damaged_header_gives_a_sentence(path: Path, field: str, value: int, w
 @pytest.mark.parametrize(
     ("offset", "data", "words"),
     [
-        (layout.SLOTS_AT + at(layout.SLOT, "depth"), b"\5\0\0\0", "number of calls in flight"),
-        (layout.SLOTS_AT + at(layout.SLOT, "histograms") + 4, b"\1\0\0\0", "two functions"),
-        (layout.SLOTS_AT + at(layout.SLOT, "histograms"), b"\xff" * 4, "or to none"),
-        (layout.SLOTS_AT + at(layout.SLOT, "slow") + 8, b"\0" * 8, "ends before it starts"),
+        (layout.SLOTS_AT + at(dtype_of(layout.Slot), "depth"), b"\5\0\0\0", "number of calls in flight"),
+        (layout.SLOTS_AT + at(dtype_of(layout.Slot), "histograms") + 4, b"\1\0\0\0", "two functions"),
+        (layout.SLOTS_AT + at(dtype_of(layout.Slot), "histograms"), b"\xff" * 4, "or to none"),
+        (layout.SLOTS_AT + at(dtype_of(layout.Slot), "slow") + 8, b"\0" * 8, "ends before it starts"),
         (layout.HISTOGRAMS_AT, b"\7\0\0\0", "impossible values"),
-        (layout.HISTOGRAMS_AT + at(layout.HISTOGRAM, "counts"), b"\xff" * 8, "impossible values"),
-        (layout.RECORDS_AT + at(layout.RECORD, "kind"), b"\5\0", "unknown kind"),
-        (layout.RECORDS_AT + at(layout.RECORD, "name"), b"\xff\xff\0\0", "outside its names"),
+        (layout.HISTOGRAMS_AT + at(dtype_of(layout.CallHistogram), "counts"), b"\xff" * 8, "impossible values"),
+        (layout.RECORDS_AT + at(dtype_of(layout.WatchRecord), "kind"), b"\5\0", "unknown kind"),
+        (layout.RECORDS_AT + at(dtype_of(layout.WatchRecord), "name"), b"\xff\xff\0\0", "outside its names"),
         (layout.NAMES_AT, b"\xff\0\0\0", "outside its names"),
         (
-            layout.SLOTS_AT + at(layout.SLOT, "slow") + at(layout.SLOW_CALL, "stack"),
+            layout.SLOTS_AT + at(dtype_of(layout.Slot), "slow") + at(dtype_of(layout.SlowCall), "stack"),
             b"\xff\xff\0\0",
             "call stack number",
         ),
-        (layout.STACKS_AT + at(layout.STACK, "frames"), b"\xff\0\0\0", "number of frames"),
-        (layout.STACKS_AT + at(layout.STACK, "text_bytes"), b"\xff\xff\0\0", "size of a stack"),
-        (layout.MODULES_AT + at(layout.MODULE, "build_id_bytes"), b"\x15\0\0\0", "size of a build id"),
+        (layout.STACKS_AT + at(dtype_of(layout.Stack), "frames"), b"\xff\0\0\0", "number of frames"),
+        (layout.STACKS_AT + at(dtype_of(layout.Stack), "text_bytes"), b"\xff\xff\0\0", "size of a stack"),
+        (layout.MODULES_AT + at(dtype_of(layout.Module), "build_id_bytes"), b"\x15\0\0\0", "size of a build id"),
     ],
 )
 def test_damage_elsewhere_gives_a_sentence(path: Path, offset: int, data: bytes, words: str) -> None:
@@ -256,7 +257,7 @@ def test_any_number_at_any_place_gives_a_process_or_a_sentence(path: Path) -> No
 
 def test_random_bytes_give_a_sentence(path: Path) -> None:
     dice = random.Random(7)
-    head = struct.pack("<QIII", layout.MAGIC, layout.FORMAT, 0, PID)
+    head = struct.pack("<QIII", layout.FILE_MAGIC, layout.FILE_FORMAT, 0, PID)
     for number in range(30):
         change(path, 0, dice.randbytes(layout.RECORDS_AT))
         change(path, layout.SLOTS_AT, dice.randbytes(4 * layout.SLOT_PITCH))
@@ -267,13 +268,13 @@ def test_random_bytes_give_a_sentence(path: Path) -> None:
 
 
 def test_the_file_of_another_version_which_has_another_size_gives_a_sentence(path: Path) -> None:
-    write_watch_file(path, format=layout.FORMAT - 1)
+    write_watch_file(path, format=layout.FILE_FORMAT - 1)
     os.truncate(path, layout.FILE_BYTES - 4096)
     with pytest.raises(WatchError, match="this version reads"):
         read(path)
 
 
-@pytest.mark.parametrize("size", [0, 7, layout.HEADER.itemsize, layout.SLOTS_AT, layout.FILE_BYTES - 1])
+@pytest.mark.parametrize("size", [0, 7, dtype_of(layout.FileHeader).itemsize, layout.SLOTS_AT, layout.FILE_BYTES - 1])
 def test_a_cut_file_gives_a_sentence(path: Path, size: int) -> None:
     os.truncate(path, size)
     with pytest.raises(IncompleteFile, match=f"has {size} of {layout.FILE_BYTES} bytes"):

@@ -12,6 +12,7 @@ import pytest
 from factories.stand_in import Outcome, StandIn, build_with_nvtx
 from factories.waiting import undisturbed
 from factories.watch_calls import LAUNCH, at_ns, batch, process, slow, thread
+from stallprobes.native.sources import INJECTED
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.environment import NVTX_VARIABLE, WatchOptions, variables
 from stallprobes.watch.reading.folder import read_folder
@@ -86,7 +87,7 @@ def test_ranges_of_another_tool_stay_with_it() -> None:
 
 def test_a_program_that_is_not_watched_keeps_its_ranges(stand_in: StandIn, tmp_path: Path) -> None:
     """The variable may outlive the watch, as in a shell with the environment of --print-env."""
-    environment = {"PATH": os.environ["PATH"], NVTX_VARIABLE: str(stand_in.folder / "inject.so")}
+    environment = {"PATH": os.environ["PATH"], NVTX_VARIABLE: str(stand_in.folder / INJECTED)}
     done = subprocess.run([stand_in.folder / "ranges"], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, LEVELS, "")
 

@@ -16,9 +16,9 @@ import pytest
 from factories.stand_in import SOURCES, StandIn
 from factories.waiting import wait_until
 from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call, process, slow, thread
+from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.findings import CallInFlight
 from stallprobes.watch.folder_analysis import FolderAnalysis
-from stallprobes.watch.injection.driver_calls import MemoryKind
 from stallprobes.watch.process_inspector import LOOK_AFTER_NS, ProcessInspector
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.kernel_wait import RUNNING, kernel_wait

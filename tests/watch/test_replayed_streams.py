@@ -13,9 +13,9 @@ from factories.recorded_programs import PROGRAMS, recorded
 from factories.replayed_streams import EVERY_CALL, calls_of, counts_of, explained, records_of, replayed, threads_of
 from factories.stand_in import VERSION, StandIn, build_replay
 from factories.watched_programs import findings_of, read_watched
-from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.injection.layout import DEFAULT_SLOW_NS
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from factories.sanitizers import OPTIONS, SANITIZERS, works
 from factories.stand_in import COMPILER, SOURCES, StandIn
+from stallprobes.native.layouts.watch_file import SLOTS
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.injection.layout import SLOTS
 from stallprobes.watch.reading.folder import read_folder
 
 CASES = (
@@ -27,25 +28,8 @@ CASES = (
     ("exit-hung",),
     ("close-descriptors",),
 )
-SANITIZERS = {
-    "thread": ("-fsanitize=thread",),
-    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-}
-OPTIONS = {
-    "TSAN_OPTIONS": "halt_on_error=1:exitcode=99:atexit_sleep_ms=0:die_after_fork=0",
-    "ASAN_OPTIONS": "exitcode=99:verify_asan_link_order=0",
-    "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99",
-}
 # The search for leaks takes locks of the allocator, which another thread may have held when the process was forked.
 FORKED_OPTIONS = OPTIONS | {"ASAN_OPTIONS": OPTIONS["ASAN_OPTIONS"] + ":detect_leaks=0"}
-
-
-def works(flags: tuple[str, ...], folder: Path) -> bool:
-    """Whether the compiler has the sanitizer, and the kernel lets a program with it run."""
-    source, program = folder / "empty.c", folder / "empty"
-    source.write_text("int main(void) { return 0; }\n")
-    built = subprocess.run([str(COMPILER), *flags, str(source), "-o", str(program)], capture_output=True)
-    return built.returncode == 0 and subprocess.run([str(program)], capture_output=True).returncode == 0
 
 
 @pytest.fixture(scope="module", params=list(SANITIZERS))
@@ -53,7 +37,7 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     """The stand-ins and the library with one of the sanitizers."""
     flags = SANITIZERS[request.param]
     folder = tmp_path_factory.mktemp(request.param)
-    if COMPILER is None or not works(flags, folder):
+    if COMPILER is None or not works(COMPILER, flags, folder):
         pytest.skip(f"no compiler with the {request.param} sanitizer")
     return StandIn.build(folder / "built", (*flags, "-g", "-fno-omit-frame-pointer"))
 

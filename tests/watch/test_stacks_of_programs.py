@@ -15,11 +15,11 @@ import pytest
 
 from factories.stand_in import SOURCES, Outcome, StandIn
 from factories.waiting import undisturbed
+from stallprobes.native.layouts import watch_file as layout
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.folder_analysis import FolderAnalysis
-from stallprobes.watch.injection import layout
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import WatchedProcess

@@ -10,9 +10,9 @@ import pytest
 
 from factories.watch_calls import D2H, MAIN, OTHER, at_ns, batch, copy, kernel, overhead, process, slow, switch, thread
 from factories.watch_moments import SECOND_US, history, step, training
-from stallprobes.engine.timeline.records import OverheadKind, SwitchOperation
 from stallprobes.files.json_reader import Node
 from stallprobes.model import Phase
+from stallprobes.native.layouts.cupti import OverheadKind, SwitchOperation
 from stallprobes.traces import chrome, codec
 from stallprobes.traces.trace import (
     CALL_BEGAN,

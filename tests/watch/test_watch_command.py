@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shlex
@@ -11,7 +10,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -25,10 +23,13 @@ from factories.command_line import ROOTS, TIMEOUT_S, Command, Process, command, 
 from factories.forked_processes import ForkedProcess
 from factories.stand_in import StandIn
 from factories.terminal import OpenTerminal
+from stallprobes.errors import NativeLibraryError
 from stallprobes.files.schemas import schema
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, FOLDER_VARIABLE
+from stallprobes.native.library import injected_library
+from stallprobes.native.sources import LIBRARIES
+from stallprobes.watch import environment as watch_environment
 from stallprobes.watch.environment import INJECTION_VARIABLE
-from stallprobes.watch.injection import building
-from stallprobes.watch.injection.layout import CUPTI_VARIABLE, FOLDER_VARIABLE
 from stallprobes.watch.live.recording import WatchRecording
 from stallprobes.watch.live.value_codec import MOST_ITEMS
 from stallprobes.watch.reading.folder import create_folder
@@ -246,14 +247,17 @@ def test_the_processes_of_a_program_are_all_reported(watch: Watch, stand_in: Sta
     assert len(read(file)["processes"]) == 2
 
 
-def test_without_a_compiler_the_program_runs_and_the_reason_is_said(
+def test_without_its_library_the_program_runs_and_the_reason_is_said(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(building, "compilers", list)
+    def injected_library() -> Path:
+        raise NativeLibraryError("the native library /lib/a.so is damaged; reinstall stallscope.")
+
+    monkeypatch.setattr(watch_environment, "injected_library", injected_library)
     file = tmp_path / "a.json"
     code, out, err = watch("--json", str(file), *PROGRAM)
     assert (code, out) == (7, "out\n")
-    reason = "watch needs a C compiler: install gcc or clang, or run pip install ziglang"
+    reason = "the native library /lib/a.so is damaged; reinstall stallscope"
     assert err.splitlines().count(f"stallscope: sh runs, but nothing is recorded: {reason}") == 1
     assert read(file)["problems"] == [f"Nothing was recorded: {reason}."]
 
@@ -599,31 +603,19 @@ def test_a_defect_of_the_watch_has_its_own_exit_code(watch: Watch, monkeypatch: 
     assert err.splitlines()[-1] == "stallscope: watch failed, as shown above"
 
 
-@pytest.mark.parametrize("user", ["without a home", "without room"])
-def test_a_program_runs_also_where_no_library_can_be_built(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, user: str
-) -> None:
-    if user == "without a home":
-        monkeypatch.delenv("XDG_CACHE_HOME")
-        monkeypatch.setattr(Path, "home", no_home)
-        reason = "watch finds no home folder for its library: set HOME or XDG_CACHE_HOME"
-    else:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        monkeypatch.setattr(tempfile, "TemporaryDirectory", no_room)
-        reason = "the library for watch cannot be built: No space left on device; set TMPDIR"
+def test_a_program_runs_also_where_no_library_can_be_executed(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.statvfs
+
+    def no_execution(path: Path) -> os.statvfs_result:
+        fields = list(real(path))
+        fields[8] |= os.ST_NOEXEC
+        return os.statvfs_result(fields)
+
+    monkeypatch.setattr(os, "statvfs", no_execution)
     code, out, err = watch(*PROGRAM)
     assert (code, out) == (7, "out\n")
+    reason = f"nothing can be executed in {LIBRARIES} (noexec): install stallscope elsewhere"
     assert f"stallscope: sh runs, but nothing is recorded: {reason}\n" in err
-
-
-def no_home() -> Path:
-    """As pathlib for a user without an entry."""
-    raise RuntimeError("Could not determine home directory.")
-
-
-def no_room(*_: object, **__: object) -> None:
-    """As a full disk."""
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_program_without_room_for_its_file_is_named(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:
@@ -636,11 +628,11 @@ def test_a_program_without_room_for_its_file_is_named(watch: Watch, stand_in: St
 
 
 def test_a_folder_with_a_colon_cannot_be_preloaded_from(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = tmp_path / "a:b"
-    shutil.copytree(cache, other)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(other))
+    other.mkdir()
+    monkeypatch.setattr(watch_environment, "injected_library", lambda: Path(shutil.copy(injected_library(), other)))
     code, out, err = watch("--yield-to-profiler", *PROGRAM)
     assert (code, out) == (125, "")
     assert "--yield-to-profiler needs LD_PRELOAD, which takes no path with a space or colon" in err

@@ -24,9 +24,9 @@ from factories.watch_calls import (
     thread,
 )
 from stallprobes.foreign_text import is_printable
+from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
-from stallprobes.watch.injection.layout import WatchState
 from stallprobes.watch.reading.process import WatchedProcess
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import command_title, show_watch

@@ -15,11 +15,10 @@ from pathlib import Path
 from stallprobes.errors import FileNotWritten, WatchError
 from stallprobes.files.ending_signals import unwound_by_signals
 from stallprobes.foreign_text import printable
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, FOLDER_VARIABLE
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.attribution.known_stalls import KnownStalls
-from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, variables
-from stallprobes.watch.injection.building import library
-from stallprobes.watch.injection.layout import CUPTI_VARIABLE, FOLDER_VARIABLE
+from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, library, variables
 from stallprobes.watch.libcupti import cupti_of_this_machine
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
@@ -63,7 +62,7 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, no_scree
 def print_environment(options: WatchOptions) -> None:
     """Make a folder, and write the environment of programs that write to it to stdout, as exports for a shell.
 
-    Raises WatchError, also without a compiler.
+    Raises WatchError.
     """
     present = given_environment()
     chosen = present.get("TMPDIR")

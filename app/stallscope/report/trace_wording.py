@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.foreign_text import printable
 from stallprobes.model import KIB, MIB
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.traces import labels, ranking
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
 from stallprobes.traces.trace import (

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stallprobes.foreign_text import printable
+from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import (
@@ -17,7 +18,6 @@ from stallprobes.watch.attribution.findings import (
     ThreadFindings,
     WatchFindings,
 )
-from stallprobes.watch.injection.driver_calls import CallFamily
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text, site_text
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.remedy_text import with_code

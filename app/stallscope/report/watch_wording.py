@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.watch.attribution.findings import ProcessFindings
-from stallprobes.watch.injection.layout import WatchState
 from stallprobes.watch.reading.process import WatchedProcess
 from stallscope.report.text import format_count
 

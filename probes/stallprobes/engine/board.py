@@ -19,61 +19,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.layout import (
-    CHANGES,
-    CLOCK_NS,
-    DIGEST_WORD,
-    DUE_ALLOWED_NS,
-    DUE_CHANNEL,
-    DUE_NS,
-    ENGINE_HEARTBEAT_NS,
-    ENGINE_STATE,
-    ERROR_CODE,
-    ERROR_NS,
-    ERROR_OP,
-    FIRST_NS,
-    HEADER_WORDS,
-    HEARTBEAT_NS,
-    INFLIGHT_OP,
-    INFLIGHT_SINCE_NS,
-    ITERATIONS,
-    LAYOUT_VERSION,
-    LEAD_NS,
-    MAGIC,
-    MAGIC_WORD,
-    MAX_NS,
-    MISSED,
-    NOT_ALONE,
-    OFFSET_NS,
-    ON_SINCE_NS,
-    PAUSES,
-    PERIOD_NS,
-    POLLED_NS,
-    PROBE_WORDS,
-    PROOF,
-    RING,
-    RING_HEAD,
-    RUN,
-    SIZE_WORD,
-    SLOT,
-    STATE,
-    TOTAL_NS,
-    VERSION_WORD,
-    BoardLayout,
-    EngineState,
-    Int64s,
-    ProbeState,
-    Uint64s,
-    section_sizes,
-)
-from stallprobes.engine.loop_timing import LEAD_DEFAULT_NS
+from stallprobes.engine.layout import BoardLayout, SectionLayout
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
-from stallprobes.engine.timeline.ring import CALL_WORDS, CALLS, TimelineSection
+from stallprobes.engine.timeline.section import HostCalls, TimelineSection
 from stallprobes.files.shared_memory import create_shared_memory
 from stallprobes.latency.dense import DenseChannels
-from stallprobes.latency.histogram import BUCKETS, Histogram
-from stallprobes.latency.window import NO_CALLS, InFlight
+from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import NO_SAMPLES, InFlight, Samples
 from stallprobes.model import Channel, Phase
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.board import (
+    BOARD_MAGIC,
+    HOST_CALLS,
+    LAYOUT_VERSION,
+    SAMPLES,
+    BoardHeader,
+    ChannelStats,
+    EngineState,
+    HostCall,
+    ProbeState,
+    ProbeWords,
+    Sample,
+    TimeCounter,
+)
+from stallprobes.native.layouts.histogram import BUCKETS
+from stallprobes.native.layouts.loop_timing import LEAD_DEFAULT_NS
 
 
 class BoardError(Exception):
@@ -85,11 +55,11 @@ _STATES = tuple(ProbeState)
 
 
 class ProbeSection:
-    """A probe's section of the board as numpy views.
+    """A probe's section of the board.
 
-    ``words`` int64[64], ``hist`` uint64[channels][BUCKETS], ``stats`` int64[channels][4] (COUNT, SUM_NS, MAX_NS,
-    FIRST_NS), ``ring`` int64[RING][3] (end in ns, channel, value in ns), ``trace`` int64[CALLS][CALL_WORDS], the host
-    calls for the timeline. The rows of ``channels`` come first, then those of ``timeline_channels``.
+    ``words`` are its words; as arrays: ``hist`` uint64[rows][BUCKETS], ``stats`` ChannelStats[rows], ``samples``
+    Sample[SAMPLES], the calls measured last, and ``host_calls`` HostCall[HOST_CALLS], those for the timeline. The rows
+    of ``channels`` come first, then those of ``timeline_channels``.
     """
 
     def __init__(
@@ -103,19 +73,15 @@ class ProbeSection:
         self.name = name
         self.channels = channels
         self.timeline_channels = timeline_channels
-        rows = len(channels) + len(timeline_channels)
-        words, hist, stats, ring, _ = section_sizes(rows)
-        starts = np.cumsum([offset, words, hist, stats, ring]).tolist()
-
-        def view(part: int, dtype: type[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-            count = int(np.prod(shape))
-            return np.frombuffer(memory, dtype, count, starts[part]).reshape(shape)
-
-        self.words: Int64s = view(0, np.int64, (PROBE_WORDS,))
-        self.hist: Uint64s = view(1, np.uint64, (rows, BUCKETS))
-        self.stats: Int64s = view(2, np.int64, (rows, 4))
-        self.ring: Int64s = view(3, np.int64, (RING, 3))
-        self.trace: Int64s = view(4, np.int64, (CALLS, CALL_WORDS))
+        layout = SectionLayout.of(len(channels) + len(timeline_channels))
+        rows = layout.rows
+        self.words: ProbeWords = ProbeWords.from_buffer(memory, offset)
+        self.hist: NDArray[np.uint64] = np.frombuffer(memory, np.uint64, rows * BUCKETS, offset + layout.hist).reshape(
+            rows, BUCKETS
+        )
+        self.stats: NDArray[Any] = np.frombuffer(memory, dtype_of(ChannelStats), rows, offset + layout.stats)
+        self.samples: NDArray[Any] = np.frombuffer(memory, dtype_of(Sample), SAMPLES, offset + layout.samples)
+        self.host_calls: HostCalls = np.frombuffer(memory, dtype_of(HostCall), HOST_CALLS, offset + layout.host_calls)
 
     def channel(self, channel: Channel) -> int:
         """The row of ``channel``. Raises ValueError if the probe has no such channel."""
@@ -123,7 +89,7 @@ class ProbeSection:
 
 
 class Board:
-    """The mapped shared memory. ``fd`` can be passed to another process; ``header`` is int64[64]."""
+    """The mapped shared memory. ``fd`` can be passed to another process; ``header`` are its first words."""
 
     def __init__(self, fd: int, layout: BoardLayout) -> None:
         self.fd = fd
@@ -131,8 +97,7 @@ class Board:
         # Populated, so that the first count in a bucket causes no page fault.
         self.mm: mmap.mmap | None = mmap.mmap(fd, layout.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         memory = memoryview(self.mm)
-        self.header: Int64s = np.frombuffer(memory, np.int64, HEADER_WORDS)
-        self._words = self.header.data
+        self.header: BoardHeader = BoardHeader.from_buffer(memory)
         self._sections = [
             ProbeSection(name, channels, traced, memory, offset)
             for name, channels, traced, offset in zip(
@@ -158,14 +123,15 @@ class Board:
             os.close(fd)
             raise
         for part, period_ns in zip(board._sections, layout.periods_ns, strict=True):
-            part.words[PERIOD_NS] = period_ns
-            part.words[LEAD_NS] = LEAD_DEFAULT_NS
-            part.words[DUE_CHANNEL] = part.channel(Channel(Phase.DUE))
+            part.words.period_ns = period_ns
+            part.words.lead_ns = LEAD_DEFAULT_NS
+            part.words.due_channel = part.channel(Channel(Phase.DUE))
             # Without slots the slot is open from the beginning, and the allowed time is the board's time.
-            part.words[SLOT + CHANGES] = 1
-            part.stats[:, FIRST_NS] = -1
-        board.header[[VERSION_WORD, SIZE_WORD, DIGEST_WORD]] = LAYOUT_VERSION, layout.size, layout.digest()
-        board.header[MAGIC_WORD] = MAGIC
+            part.words.slot.changes = 1
+            part.stats["first_ns"] = -1
+        header = board.header
+        header.version, header.size, header.digest = LAYOUT_VERSION, layout.size, layout.digest()
+        header.magic = BOARD_MAGIC
         return board
 
     @classmethod
@@ -175,13 +141,15 @@ class Board:
         if size != layout.size:
             raise BoardError(f"the board has {size} bytes, not {layout.size}")
         board = cls(fd, layout)
-        found = board.header[[MAGIC_WORD, VERSION_WORD, SIZE_WORD, DIGEST_WORD]].tolist()
-        wanted = [MAGIC, LAYOUT_VERSION, layout.size, layout.digest()]
+        header = board.header
+        found = [header.magic, header.version, header.size, header.digest]
+        wanted = [BOARD_MAGIC, LAYOUT_VERSION, layout.size, layout.digest()]
         for what, value, expected in zip(
             ("magic", "version", "size", "digest of channels"), found, wanted, strict=True
         ):
             if value != expected:
                 board.fd = -1
+                del header
                 board.close()
                 raise BoardError(f"the board's {what} is {value}, not {expected}")
         return board
@@ -195,22 +163,26 @@ class Board:
 
     def switch(self, name: str, on: bool) -> None:
         """Switch a probe on or off. Raises KeyError for an unknown name."""
-        self._by_name[name].words[RUN] = int(on)
+        self._by_name[name].words.run = int(on)
 
     def set_period(self, name: str, period_ns: int) -> None:
-        """Set the time in ns between the due times of a probe's iterations. Raises KeyError for an unknown name."""
-        self._by_name[name].words[PERIOD_NS] = period_ns
+        """Set the time in ns between the due times of a probe's iterations.
+
+        Raises KeyError for an unknown name, ValueError for a negative time.
+        """
+        if period_ns < 0:
+            raise ValueError(f"a period is 0 ns or more, not {period_ns}")
+        self._by_name[name].words.period_ns = period_ns
 
     def now(self) -> int:
         """The time in ns: of the simulated clock, or CLOCK_MONOTONIC."""
-        return self._words[CLOCK_NS] or time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        return self.header.clock_ns or time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
     def close(self) -> None:
         """Close the descriptor and unmap the memory, or leave the mapping to the views that still exist."""
         self._sections.clear()
         self._by_name.clear()
-        self.header = np.zeros(HEADER_WORDS, dtype=np.int64)
-        self._words = self.header.data
+        self.header = BoardHeader()
         self.__dict__.pop("timeline", None)
         if self.fd >= 0:
             os.close(self.fd)
@@ -228,7 +200,7 @@ class Board:
         KeyError for an unknown name.
         """
         traced = with_timeline and self.timeline.was_on
-        return _read(self._by_name[name], self.now, traced, with_ring=False, with_channels=with_channels)
+        return _read(self._by_name[name], self.now, traced, with_samples=False, with_channels=with_channels)
 
     def timeline_channels(self, name: str) -> dict[Channel, Histogram]:
         """The histograms of one probe that the timeline fills. Raises KeyError for an unknown name."""
@@ -236,7 +208,7 @@ class Board:
         first = len(part.channels)
         counts = part.hist[first:].copy()
         counts.flags.writeable = False
-        maxima = part.stats[first:, MAX_NS].tolist()
+        maxima = part.stats["max_ns"][first:].tolist()
         return {
             channel: Histogram(row, most)
             for channel, row, most in zip(part.timeline_channels, counts, maxima, strict=True)
@@ -251,37 +223,35 @@ class Board:
         at_ns = self.now() if now_ns is None else now_ns
         return Snapshot(
             at_ns=at_ns,
-            engine_state=EngineState(int(self.header[ENGINE_STATE])),
-            engine_heartbeat_ns=int(self.header[ENGINE_HEARTBEAT_NS]),
+            engine_state=EngineState(self.header.engine_state),
+            engine_heartbeat_ns=self.header.engine_heartbeat_ns,
             probes={name: probe.at(at_ns) for name, probe in probes.items()},
         )
 
 
-def counter_ns(words: Int64s | memoryview[int], first: int, now_ns: int) -> int:
-    """The time in ns that the time counter at word ``first`` shows at ``now_ns``.
+def counter_ns(counter: TimeCounter, now_ns: int) -> int:
+    """The time in ns that a time counter shows at ``now_ns``.
 
-    CHANGES is odd while it counts, and the time is then ``now_ns`` - OFFSET_NS, else TOTAL_NS. The engine writes
-    OFFSET_NS only while it does not count, TOTAL_NS only while it does, so no lock is needed.
+    The engine writes ``offset_ns`` only while it does not count, ``total_ns`` only while it does, so no lock is needed.
     """
     while True:
-        changes = words[first + CHANGES]
-        counted = now_ns - words[first + OFFSET_NS] if changes & 1 else words[first + TOTAL_NS]
-        if words[first + CHANGES] == changes:
-            return int(counted)
+        changes = counter.changes
+        counted = now_ns - counter.offset_ns if changes & 1 else counter.total_ns
+        if counter.changes == changes:
+            return counted
 
 
 def _read(
     part: ProbeSection,
     now: Callable[[], int],
     traced: bool = False,
-    with_ring: bool = True,
+    with_samples: bool = True,
     with_channels: bool = True,
 ) -> ProbeSnapshot:
-    # Access to a memoryview's element takes a third of numpy's time.
-    words = part.words.data
+    words = part.words
     now_ns = now()
-    allowed_ns = counter_ns(words, SLOT, now_ns)
-    iterations = words[ITERATIONS]
+    allowed_ns = counter_ns(words.slot, now_ns)
+    iterations = words.iterations
     # Counts before maxima: a maximum may be ahead of its count, never behind it.
     channels: Mapping[Channel, Histogram] = {}
     first_ns: dict[Channel, int | None] = {}
@@ -291,43 +261,43 @@ def _read(
         counts = part.hist[: len(shown)].copy()
         # A histogram copies an array that is writeable.
         counts.flags.writeable = False
-        stats = part.stats[: len(shown)].tolist()
-        channels = DenseChannels(shown, counts, [stat[MAX_NS] for stat in stats])
-        for channel, stat in zip(shown, stats, strict=True):
-            first_ns[channel] = stat[FIRST_NS] if iterations and stat[FIRST_NS] >= 0 else None
-    ring, head = _ring(part) if with_ring else (NO_CALLS, 0)
+        stats = part.stats[: len(shown)]
+        channels = DenseChannels(shown, counts, stats["max_ns"].tolist())
+        for channel, first in zip(shown, stats["first_ns"].tolist(), strict=True):
+            first_ns[channel] = first if iterations and first >= 0 else None
+    samples, head = _samples(part) if with_samples else (NO_SAMPLES, 0)
     error = None
-    if words[ERROR_OP] != 0:
-        error = ProbeErrorCode(words[ERROR_CODE], words[ERROR_OP], words[ERROR_NS])
-    in_slots = words[SLOT + CHANGES] != 1
+    if words.error_op != 0:
+        error = ProbeErrorCode(words.error_code, words.error_op, words.error_ns)
+    in_slots = words.slot.changes != 1
     # Read before the call in flight: a reader that loses its CPU in between must not make the call look older.
     seen_ns = now()
     flight = _in_flight(words, allowed_ns)
-    not_alone_ns = counter_ns(words, NOT_ALONE, now_ns)
+    not_alone_ns = counter_ns(words.not_alone, now_ns)
     # Read after the words, so that no call in flight began after it.
     at_ns = now()
     return ProbeSnapshot(
         name=part.name,
         at_ns=at_ns,
-        state=_STATES[words[STATE]],
-        on=words[RUN] != 0,
+        state=_STATES[words.state],
+        on=words.run != 0,
         iterations=iterations,
-        on_since_ns=words[ON_SINCE_NS],
-        heartbeat_ns=words[HEARTBEAT_NS],
+        on_since_ns=words.on_since_ns,
+        heartbeat_ns=words.heartbeat_ns,
         in_flight=None if flight is None else _flight_at(flight, seen_ns, in_slots),
         error=error,
-        missed=words[MISSED],
-        proof=words[PROOF],
-        period_ns=words[PERIOD_NS],
+        missed=words.missed,
+        proof=words.proof,
+        period_ns=words.period_ns,
         channels=channels,
         first_ns=first_ns,
-        ring=ring,
-        ring_head=head,
+        samples=samples,
+        sample_count=head,
         allowed_ns=allowed_ns if in_slots else at_ns,
         in_slots=in_slots,
         not_alone_ns=not_alone_ns,
-        polled_ns=words[POLLED_NS],
-        pauses=words[PAUSES],
+        polled_ns=words.polled_ns,
+        pauses=words.pauses,
     )
 
 
@@ -337,23 +307,24 @@ def _flight_at(flight: InFlight, at_ns: int, in_slots: bool) -> InFlight:
     return replace(flight, age_ns=max(at_ns - flight.since_ns, 0), allowed_ns=allowed_ns)
 
 
-def _in_flight(words: memoryview[int], allowed_ns: int) -> InFlight | None:
+def _in_flight(words: ProbeWords, allowed_ns: int) -> InFlight | None:
     for _ in range(2):
-        seen = words[ITERATIONS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]
-        due, due_allowed = words[DUE_NS], words[DUE_ALLOWED_NS]
-        if (words[ITERATIONS], words[INFLIGHT_OP], words[INFLIGHT_SINCE_NS]) == seen:
+        seen = words.iterations, words.inflight_op, words.inflight_since_ns
+        due, due_allowed = words.due_ns, words.due_allowed_ns
+        if (words.iterations, words.inflight_op, words.inflight_since_ns) == seen:
             _, op, since = seen
             return InFlight(op - 1, since, 0, due, max(allowed_ns - due_allowed, 0)) if op > 0 else None
     # The words change, so no call hangs.
     return None
 
 
-def _ring(part: ProbeSection) -> tuple[Int64s, int]:
-    head = int(part.words[RING_HEAD])
+def _samples(part: ProbeSection) -> tuple[Samples, int]:
+    """The measured calls that the ring holds, oldest first, and the number of the next one."""
+    head = part.words.samples
     # In the order of the calls: a full ring begins behind its head, another one at its beginning.
-    begin = max(head - RING, 0)
-    middle = begin % RING
-    entries = np.concatenate((part.ring[middle:], part.ring[:middle])) if begin else part.ring[:head].copy()
+    begin = max(head - SAMPLES, 0)
+    middle = begin % SAMPLES
+    entries = np.concatenate((part.samples[middle:], part.samples[:middle])) if begin else part.samples[:head].copy()
     # Without the entries that were overwritten during the copy, and the one that may be half written.
-    first = max(int(part.words[RING_HEAD]) - RING + 1, 0)
+    first = max(part.words.samples - SAMPLES + 1, 0)
     return entries[min(first, head) - begin :], head

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import HELD, HOLD, INFLIGHT_OP, INFLIGHT_SINCE_NS, STATE, ProbeState
+from stallprobes.native.layouts.board import ProbeState
 
 _STEP_S = 0.0005
 # A loop in one of these states makes no calls any more.
@@ -30,9 +30,9 @@ class ProbeHold:
         """Hold the loops; False, and without a hold, if one has not come to rest within ``seconds``."""
         self._number += 1
         self._begun_ns = self._clock_ns()
-        self._header[HOLD] = self._number
+        self._header.hold = self._number
         until = self._begun_ns + round(seconds * 1e9)
-        while not all(words[HELD] == self._number or words[STATE] in _WITHOUT_CALLS for words in self._words):
+        while not all(words.held == self._number or words.state in _WITHOUT_CALLS for words in self._words):
             if self._clock_ns() > until:
                 self.end()
                 return False
@@ -41,14 +41,14 @@ class ProbeHold:
 
     def end(self) -> None:
         """Let the loops continue."""
-        self._header[HOLD] = 0
+        self._header.hold = 0
 
     def end_if_longer_than(self, seconds: float) -> None:
         """Let the loops continue if they have been held for more than ``seconds``."""
-        if self._header[HOLD] and self._clock_ns() - self._begun_ns > round(seconds * 1e9):
+        if self._header.hold and self._clock_ns() - self._begun_ns > round(seconds * 1e9):
             self.end()
 
     def has_call_longer_than(self, seconds: float) -> bool:
         """Whether a call is in flight that began more than ``seconds`` ago."""
         before = self._clock_ns() - round(seconds * 1e9)
-        return any(words[INFLIGHT_OP] and words[INFLIGHT_SINCE_NS] < before for words in self._words)
+        return any(words.inflight_op and words.inflight_since_ns < before for words in self._words)

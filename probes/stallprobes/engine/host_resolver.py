@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Sequence
+from functools import cache
 
-from stallprobes.engine import native
 from stallprobes.engine.host_memory import HostMemory
 from stallprobes.errors import Unsupported
 from stallprobes.model import Arg, Buffer, HostFunction, KernelArgs, Op, Resource, Space, Text, Word
+from stallprobes.native.library import core
+
+
+@cache
+def libc_address(name: str) -> int:
+    """The address of a function of the C library. Raises KeyError for an unknown name."""
+    try:
+        function = getattr(ctypes.CDLL(None), name)
+    except AttributeError:
+        raise KeyError(name) from None
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 class HostResolver:
@@ -27,9 +39,9 @@ class HostResolver:
         kind, _, name = fn.partition(":")
         try:
             if kind == "libc" and name:
-                return native.libc_address(name)
+                return libc_address(name)
             if kind == "native" and name:
-                return native.address(name)
+                return core().helper(name)
         except KeyError:
             raise Unsupported(f"this machine has no {fn}") from None
         raise Unsupported(f"{fn} needs a GPU")

@@ -26,7 +26,7 @@ from typing import NoReturn
 
 from stallprobes.engine.backend import Backend
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import ENGINE_HEARTBEAT_NS, ENGINE_STATE, SECOND_HEARTBEAT_NS, BoardLayout, EngineState
+from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.protocol import (
     Advance,
     Advanced,
@@ -48,6 +48,7 @@ from stallprobes.engine.second_process import SecondProcess, limited, own_probes
 from stallprobes.engine.slots import SlotThread, SlotWriter
 from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported
 from stallprobes.model import Process
+from stallprobes.native.layouts.board import EngineState
 
 BACKENDS = {
     "host": "stallprobes.engine.host",
@@ -70,8 +71,6 @@ def main(arguments: list[str]) -> NoReturn:
     """Run an engine until a Stop message, the end of the parent, or a fatal error."""
     board_fd, control_fd, parent = (int(argument) for argument in arguments[:3])
     _end_with_parent(parent)
-    # The compiled loop needs no linear algebra, for which numba would import scipy: a fifth of the engine's start.
-    sys.modules["scipy"] = None  # type: ignore[assignment]
     # Ctrl-C in the terminal is for the parent, which then stops the engine.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -260,11 +259,11 @@ class EngineServer:
     def _write_heartbeat(self, state: EngineState | None) -> None:
         now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         if self._start.process is not Process.ENGINE:
-            self._board.header[SECOND_HEARTBEAT_NS] = now_ns
+            self._board.header.second_heartbeat_ns = now_ns
             return
         if state is not None:
-            self._board.header[ENGINE_STATE] = state
-        self._board.header[ENGINE_HEARTBEAT_NS] = now_ns
+            self._board.header.engine_state = state
+        self._board.header.engine_heartbeat_ns = now_ns
 
     def _receive(self) -> None:
         try:

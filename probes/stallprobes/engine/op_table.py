@@ -11,14 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stallprobes.engine import loop
+from stallprobes.engine.loop import OpRows, op_rows
 from stallprobes.model import Arg, BufferPart, Channel, KernelArgs, Load, Op, Program, Resource, Word, op_name
-
-MAX_ARGS = loop.ARGUMENTS
-MAX_OK = 3
+from stallprobes.native.layouts.program import ACCEPTED, ARGUMENTS, OpFlag, OpRow
 
 
 class Resolver(Protocol):
@@ -46,15 +41,15 @@ class Resolver(Protocol):
 
 @dataclass(frozen=True)
 class OpTable:
-    """A compiled program: int64[ops][COLUMNS] for ``ops``, ``setup`` and ``teardown``, and the addresses of two words.
+    """A compiled program: the rows of ``ops``, ``setup`` and ``teardown``, and the addresses of two words.
 
     ``guard_address`` is the guard's word (0: none) and ``guard_ahead`` its limit; ``proof_address`` is the proof word
     (0: none).
     """
 
-    ops: NDArray[np.int64]
-    setup: NDArray[np.int64]
-    teardown: NDArray[np.int64]
+    ops: OpRows
+    setup: OpRows
+    teardown: OpRows
     guard_address: int
     guard_ahead: int
     proof_address: int
@@ -77,46 +72,41 @@ def compile_program(program: Program, resolver: Resolver) -> OpTable:
     )
 
 
-def _rows(ops: Sequence[Op], resolver: Resolver, channels: Mapping[Channel, int]) -> NDArray[np.int64]:
-    rows = loop.empty_table(len(ops))
+def _rows(ops: Sequence[Op], resolver: Resolver, channels: Mapping[Channel, int]) -> OpRows:
+    rows = op_rows(len(ops))
     for row, op in zip(rows, ops, strict=True):
         _fill(row, op, resolver, channels)
     return rows
 
 
-def _fill(row: NDArray[np.int64], op: Op, resolver: Resolver, channels: Mapping[Channel, int]) -> None:
+def _fill(row: OpRow, op: Op, resolver: Resolver, channels: Mapping[Channel, int]) -> None:
     lowered = resolver.lower(op)
     args = op.args if lowered is None else lowered
-    if len(args) > MAX_ARGS:
-        raise ValueError(f"{op_name(op)} has {len(args)} arguments, the loop passes at most {MAX_ARGS}")
-    if len(op.ok) > MAX_OK:
-        raise ValueError(f"{op_name(op)} has {len(op.ok)} accepted codes, a row holds {MAX_OK}")
+    if len(args) > ARGUMENTS:
+        raise ValueError(f"{op_name(op)} has {len(args)} arguments, the loop passes at most {ARGUMENTS}")
+    if len(op.ok) > ACCEPTED:
+        raise ValueError(f"{op_name(op)} has {len(op.ok)} accepted codes, a row holds {ACCEPTED}")
     if op.repeat < 1:
         raise ValueError(f"{op_name(op)} has repeat {op.repeat}, which must be at least 1")
-    row[loop.COL_FN] = resolver.function(op.fn)
-    mask = 0
+    row.function = resolver.function(op.fn)
     for number, arg in enumerate(args):
         if isinstance(arg, Load):
-            mask |= 1 << number
-            row[loop.COL_A0 + number] = resolver.word(arg.word)
+            row.load_mask |= 1 << number
+            row.arguments[number] = resolver.word(arg.word)
         else:
-            row[loop.COL_A0 + number] = _signed(_value(arg, resolver))
-    row[loop.COL_LOAD_MASK] = mask
+            row.arguments[number] = _signed(_value(arg, resolver))
     if op.phase is not None and channels:
-        row[loop.COL_CHANNEL] = channels[Channel(op.phase)]
+        row.channel = channels[Channel(op.phase)]
         if op.label:
-            row[loop.COL_LABEL_CHANNEL] = channels[Channel(op.phase, op.label)]
-    flags = 0
+            row.label_channel = channels[Channel(op.phase, op.label)]
     if op.into is not None:
-        flags |= loop.RETURN_IS_VALUE
-        row[loop.COL_INTO] = resolver.word(op.into)
+        row.flags |= OpFlag.RETURN_IS_VALUE
+        row.into = resolver.word(op.into)
     if op.value is not None:
-        flags |= loop.SAMPLE_IS_FLOAT_MS
-        row[loop.COL_VALUE] = resolver.word(op.value)
-    row[loop.COL_FLAGS] = flags
-    for column, code in zip((loop.COL_OK0, loop.COL_OK1, loop.COL_OK2), op.ok, strict=False):
-        row[column] = code
-    row[loop.COL_REPEAT] = op.repeat
+        row.flags |= OpFlag.SAMPLE_IS_FLOAT_MS
+        row.value = resolver.word(op.value)
+    row.accepted[: len(op.ok)] = op.ok
+    row.repeat = op.repeat
 
 
 def _value(arg: int | BufferPart | KernelArgs | Resource, resolver: Resolver) -> int:

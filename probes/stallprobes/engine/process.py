@@ -294,8 +294,6 @@ def _command(board_fd: int, control_fd: int) -> Sequence[str]:
 def _environment() -> dict[str, str]:
     """This process's environment, with PYTHONPATH set so that the engine imports the same package."""
     environment = dict(os.environ)
-    # The loop exists only as compiled code.
-    environment.pop("NUMBA_DISABLE_JIT", None)
     # A profiler that the user injects into CUDA programs would take CUPTI's only subscription, and slow the calls down.
     environment.pop("CUDA_INJECTION64_PATH", None)
     root = Path(__file__).resolve().parents[2]

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import SECOND_HEARTBEAT_NS
 from stallprobes.engine.process import EngineProcess
 from stallprobes.engine.protocol import Failed, Fatal, FromEngine, ProbeStopped, Ready, Refused, Start, Stop
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
@@ -77,7 +76,7 @@ class SecondProcess:
                 found.append(message)
             else:
                 self._raise(message)
-        beat = int(self._board.header[SECOND_HEARTBEAT_NS])
+        beat = self._board.header.second_heartbeat_ns
         self._silent_polls = self._silent_polls + 1 if beat == self._beat else 0
         self._beat = beat
         if self._silent_polls > _SILENT_POLLS:

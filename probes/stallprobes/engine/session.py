@@ -1,6 +1,6 @@
 """Session: starts an engine process for a set of probes, switches them on and off, and reads their statistics.
 
-This module imports neither CUDA nor numba; the engine process does.
+This module imports no CUDA; the engine process does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Self
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import Board
 from stallprobes.engine.inbox import Inbox
-from stallprobes.engine.layout import ENGINE_HEARTBEAT_NS, QUIT, SENSORS_FROM, BoardLayout
+from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.process import EngineProcess, SpareEngine
 from stallprobes.engine.protocol import (
     Advance,
@@ -30,7 +30,6 @@ from stallprobes.engine.protocol import (
 from stallprobes.engine.resident import CallStopped, ResidentFactory
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows, snapshot_of
-from stallprobes.engine.timeline.ring import COLLECTED_NS
 from stallprobes.engine.timeline.status import UNAVAILABLE, TimelineStatus
 from stallprobes.engine.timeline.trace import BEGINNING, TimelineLosses, TimelinePosition, TimelineSnapshot
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, NoTimeline
@@ -40,8 +39,8 @@ from stallprobes.model import Channel, Probe
 
 _STOP_S = 1.0
 _START_S = 30.0
-# The timeline's code is compiled when a machine needs it first.
-_COMPILE_S = 90.0
+# The engine waits so long for CUPTI's answer.
+_TIMELINE_S = 10.0
 _SILENCE_S = 30.0
 # How often a call of a resident asks whether it is to stop.
 _STOP_STEP_S = 0.05
@@ -104,11 +103,11 @@ class Session:
         """Start the engine; on return all probes are parked. Returns the backend's description of its devices.
 
         Raises Unsupported if this machine lacks something, EngineFailed if the engine could not start, was not ready
-        within ``timeout`` seconds (30 by default, 120 with the timeline) or died; everything is released then. Raises
+        within ``timeout`` seconds (30 by default, 40 with the timeline) or died; everything is released then. Raises
         RuntimeError if it was started before.
         """
         if timeout is None:
-            timeout = _START_S + (_COMPILE_S if self.options.timeline else 0)
+            timeout = _START_S + (_TIMELINE_S if self.options.timeline else 0)
         if self._started:
             raise RuntimeError("the session was started before: create a new one")
         self._started = True
@@ -194,7 +193,7 @@ class Session:
         with self._lock:
             if self._board is None:
                 return (0,) * len(SENSORS)
-            return tuple(self._board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)].tolist())
+            return tuple(self._board.header.sensors[: len(SENSORS)])
 
     def switch_timeline(self, on: bool, timeout: float = 0) -> TimelineStatus | None:
         """Switch the record of what the GPU does on or off, at any time while the engine runs.
@@ -252,7 +251,7 @@ class Session:
     def _collected_ns(self) -> int:
         """The time up to which records have arrived; that of the end after ``stop``."""
         with self._lock:
-            return _END_NS if self._board is None else int(self._board.timeline.words[COLLECTED_NS])
+            return _END_NS if self._board is None else self._board.timeline.words.collected_ns
 
     def timeline_losses(self) -> TimelineLosses:
         """What the timeline lost since the session began, without records that no reader asked for.
@@ -359,7 +358,7 @@ class Session:
         if process is not None and not self._inbox.ended and self._board is not None:
             with self._lock:
                 if self._board is not None:
-                    self._board.header[QUIT] = 1
+                    self._board.header.quit = 1
             try:
                 if process.send(Stop()):
                     process.wait(_STOP_S)
@@ -387,7 +386,7 @@ class Session:
 
     def _heartbeat(self) -> int:
         with self._lock:
-            return 0 if self._board is None else int(self._board.header[ENGINE_HEARTBEAT_NS])
+            return 0 if self._board is None else self._board.header.engine_heartbeat_ns
 
     def _known(self, name: str) -> None:
         if name not in self._layout.names:

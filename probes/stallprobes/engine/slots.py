@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stallprobes.engine.board import Board, counter_ns
-from stallprobes.engine.layout import CHANGES, INFLIGHT_OP, NOT_ALONE, OFFSET_NS, OPENS_NS, RUN, SLOT, TOTAL_NS, Int64s
 from stallprobes.model import MS, SLOT_NS, Probe, SlotGroup
+from stallprobes.native.layouts.board import TimeCounter
 
 # How often the engine looks for switched probes, and for the end of a call that lasts beyond its slot.
 STEP_NS = 2 * MS
@@ -130,13 +130,11 @@ class SlotWriter:
         """With ``together`` there are no slots: every victim may always run."""
         groups = {} if together else grouped(probes)
         self._words = {name: board[name].words for name in groups}
-        # For single words a view takes a third of the time of an array.
-        self._views = {name: words.data for name, words in self._words.items()}
         self._schedule = SlotSchedule(groups)
         self._on: set[str] = set()
         self._not_alone = False
         for words in self._words.values():
-            words[SLOT + CHANGES] = 2
+            words.slot.changes = 2
 
     @property
     def needed(self) -> bool:
@@ -145,20 +143,20 @@ class SlotWriter:
 
     def update(self, now_ns: int) -> bool:
         """Open and close slots at ``now_ns``; True if a slot has opened or closed."""
-        on = {name for name, words in self._views.items() if words[RUN]}
+        on = {name for name, words in self._words.items() if words.run}
         if on == self._on and not self._not_alone and now_ns < (self.due_ns or now_ns + 1):
             # A call in flight beyond its slot began before the slot of the next group opened.
             return False
         self._on = on
-        in_flight = {name for name, words in self._views.items() if words[INFLIGHT_OP]}
+        in_flight = {name for name, words in self._words.items() if words.inflight_op}
         states = self._schedule.update(now_ns, on, in_flight)
         changed = False
         # Slots that close come first, so that two groups never have an open slot at once.
         for name, state in sorted(states.items(), key=lambda item: item[1].is_open):
             words = self._words[name]
-            _count(words, NOT_ALONE, state.not_alone, now_ns)
-            words[OPENS_NS] = state.opens_ns
-            changed |= _count(words, SLOT, state.is_open, now_ns)
+            _count(words.not_alone, state.not_alone, now_ns)
+            words.opens_ns = state.opens_ns
+            changed |= _count(words.slot, state.is_open, now_ns)
         self._not_alone = any(state.not_alone for state in states.values())
         return changed
 
@@ -173,13 +171,16 @@ class SlotWriter:
         return self._schedule.due_ns
 
 
-def _count(words: Int64s, first: int, counting: bool, now_ns: int) -> bool:
-    """Start or stop the time counter at word ``first``; True if that changed it."""
-    if counting == bool(words[first + CHANGES] & 1):
+def _count(counter: TimeCounter, counting: bool, now_ns: int) -> bool:
+    """Start or stop a time counter; True if that changed it."""
+    if counting == bool(counter.changes & 1):
         return False
-    total_ns = counter_ns(words, first, now_ns)
-    words[first + (OFFSET_NS if counting else TOTAL_NS)] = now_ns - total_ns if counting else total_ns
-    words[first + CHANGES] += 1
+    total_ns = counter_ns(counter, now_ns)
+    if counting:
+        counter.offset_ns = now_ns - total_ns
+    else:
+        counter.total_ns = total_ns
+    counter.changes += 1
     return True
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from stallprobes.engine.layout import EngineState, Int64s, ProbeState
 from stallprobes.latency.dense import DenseChannels
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import ChannelMap, InFlight, Window
+from stallprobes.latency.window import ChannelMap, InFlight, Samples, Window
 from stallprobes.model import Channel, Phase
+from stallprobes.native.layouts.board import EngineState, ProbeState
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class ProbeErrorCode:
 class ProbeSnapshot:
     """The figures of one probe since its start.
 
-    ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``ring`` is
-    int64[n][3] (end ns, channel, value ns) in the order of the calls; ``ring_head`` counts all calls ever put there.
+    ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``samples``
+    are the calls measured last, Sample[n] in their order; ``sample_count`` counts all that were ever measured.
 
     ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which it was switched on and its
     slot open; otherwise the board's time. ``not_alone_ns`` is the part of it in which a call of another group had not
@@ -48,8 +48,8 @@ class ProbeSnapshot:
     period_ns: int
     channels: Mapping[Channel, Histogram]
     first_ns: Mapping[Channel, int | None]
-    ring: Int64s
-    ring_head: int
+    samples: Samples
+    sample_count: int
     allowed_ns: int = 0
     in_slots: bool = False
     not_alone_ns: int = 0
@@ -72,7 +72,7 @@ class ProbeSnapshot:
             # Calls that would have been due while the slot was closed were not delayed.
             inside = min(flight.allowed_ns, allowed_ns)
             channels = {**channels, due: channels[due].add_waiting(inside, self.period_ns)}
-        fresh = min(self.ring_head - earlier.ring_head, len(self.ring))
+        fresh = min(self.sample_count - earlier.sample_count, len(self.samples))
         return Window(
             channels=channels,
             iterations=self.iterations - earlier.iterations,
@@ -82,7 +82,7 @@ class ProbeSnapshot:
             proof=self.proof - earlier.proof,
             period_ns=self.period_ns,
             first_ns=self.first_ns,
-            calls=self.ring[len(self.ring) - fresh :],
+            samples=self.samples[len(self.samples) - fresh :],
             in_slots=self.in_slots,
             not_alone_ns=max(self.not_alone_ns - earlier.not_alone_ns, 0),
             polled_ns=self.polled_ns - earlier.polled_ns,

@@ -11,20 +11,11 @@ from collections.abc import Callable
 from stallprobes.engine.backend import ProbeFailure, failed_op
 from stallprobes.engine.board import Board
 from stallprobes.engine.host_memory import read
-from stallprobes.engine.layout import (
-    ALIGNED,
-    ERROR_CODE,
-    ERROR_OP,
-    GUARD_ADDRESS,
-    GUARD_AHEAD,
-    PROOF,
-    STATE,
-    ProbeState,
-)
 from stallprobes.engine.loop import ProbeLoop
 from stallprobes.engine.op_table import OpTable
 from stallprobes.errors import EXIT_ENGINE, BackendError
 from stallprobes.model import Op, Probe, op_name
+from stallprobes.native.layouts.board import ProbeState
 
 Explain = Callable[[Op, int], tuple[str, bool]]
 
@@ -45,10 +36,10 @@ class ProbeThread:
         self._table = table
         self._init = init
         self._part = board[probe.name]
-        self._part.words[GUARD_ADDRESS] = table.guard_address
-        self._part.words[GUARD_AHEAD] = table.guard_ahead
-        self._part.words[ALIGNED] = probe.program.aligned
-        self._runner = ProbeLoop(table.ops, table.setup, table.teardown, self._part, board.header, board.timeline.words)
+        self._part.words.guard_address = table.guard_address
+        self._part.words.guard_ahead = table.guard_ahead
+        self._part.words.aligned = probe.program.aligned
+        self._runner = ProbeLoop(board, self._part, table.ops, table.setup, table.teardown)
         self._thread = threading.Thread(target=self._run, name=probe.name, daemon=True)
         self._reported = False
         self.error: BaseException | None = None
@@ -61,20 +52,20 @@ class ProbeThread:
     @property
     def settled(self) -> bool:
         """Whether the setup ops are done or have failed."""
-        return bool(self._part.words[STATE] != ProbeState.NEW) or not self._thread.is_alive()
+        return self._part.words.state != ProbeState.NEW or not self._thread.is_alive()
 
     def copy_proof(self) -> None:
         """Copy the program's proof word, if it has one, to the board."""
         if self._table.proof_address:
-            self._part.words[PROOF] = read(self._table.proof_address)
+            self._part.words.proof = read(self._table.proof_address)
 
     def failure(self, explain: Explain) -> ProbeFailure | None:
         """The unexpected return code that stopped the probe; None if there is none or it was returned before."""
-        if self._reported or self._part.words[STATE] != ProbeState.ERROR:
+        if self._reported or self._part.words.state != ProbeState.ERROR:
             return None
         self._reported = True
-        op = failed_op(self.probe.program, int(self._part.words[ERROR_OP]))
-        code = int(self._part.words[ERROR_CODE])
+        op = failed_op(self.probe.program, self._part.words.error_op)
+        code = self._part.words.error_code
         text, fatal = explain(op, code)
         return ProbeFailure(self.probe.name, op_name(op), code, text, fatal)
 

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import Channel, Probe
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.board import Sample
 
 ChannelMap = Mapping[Channel, Histogram]
 
-NO_CALLS: NDArray[np.int64] = np.zeros((0, 3), dtype=np.int64)
+# Measured calls, of the structure Sample, oldest first.
+Samples = NDArray[Any]
+NO_SAMPLES: Samples = np.zeros(0, dtype=dtype_of(Sample))
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,8 @@ class Window:
     ``iterations`` ended within it; ``in_flight`` is the call that had not returned at its end. ``missed`` counts the
     iterations that were due and skipped, ``proof`` the GPU's own count (0 for a program without a proof).
     ``period_ns`` is the probe's period, 0 for back to back. ``first_ns`` is each channel's value in the probe's very
-    first iteration, which no histogram holds. ``calls`` are the most recent calls as int64[n][3] (end in ns, number of
-    the channel, value in ns), oldest first. ``in_slots``: the probe shared its GPU with victims of other groups, in
+    first iteration, which no histogram holds. ``samples`` are the most recent calls,
+    oldest first. ``in_slots``: the probe shared its GPU with victims of other groups, in
     slots. ``not_alone_ns`` is the part of ``duration_ns`` in which a call of another group had not returned.
     ``polled_ns`` is the time for which the loop polled the clock, and ``pauses`` the number of times that it had no CPU
     for 20 µs or longer meanwhile.
@@ -58,7 +62,7 @@ class Window:
     proof: int = 0
     period_ns: int = 0
     first_ns: Mapping[Channel, int | None] = field(default_factory=dict)
-    calls: NDArray[np.int64] = field(default_factory=lambda: NO_CALLS)
+    samples: Samples = field(default_factory=lambda: NO_SAMPLES)
     in_slots: bool = False
     not_alone_ns: int = 0
     polled_ns: int = 0

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
-from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
 from stallprobes.latency.window import Window
 from stallprobes.live.call_progress import CallProgress, calls_left_ns
 from stallprobes.live.observation import ProbeSet
 from stallprobes.model import MS, Role
+from stallprobes.native.layouts.board import ProbeState
 
 # A window begins half a second after the last aggressor stopped and after the probe was switched on: the first calls
 # are slow.

@@ -27,12 +27,13 @@ def onset(found: Verdict, now: Snapshot, probes: Sequence[Probe], baseline: Base
     began: list[int] = []
     if part.in_flight is not None and part.in_flight.age_ns >= IN_FLIGHT_NS:
         began.append(part.in_flight.since_ns)
-    if channel in part.channels and channel in baseline.channels and len(part.ring):
+    if channel in part.channels and channel in baseline.channels and len(part.samples):
         border = STALLED * (baseline.channels[channel].percentile(99) or 0.0)
-        of_channel = part.ring[part.ring[:, 1] == list(part.channels).index(channel)]
-        slow = of_channel[(of_channel[:, 2] > border) & (of_channel[:, 0] > since)]
-        began.extend((slow[:1, 0] - slow[:1, 2]).tolist())
-        if len(of_channel) and of_channel[0, 0] - of_channel[0, 2] > since:
+        of_channel = part.samples[part.samples["channel"] == list(part.channels).index(channel)]
+        starts = of_channel["end_ns"] - of_channel["value_ns"]
+        slow = (of_channel["value_ns"] > border) & (of_channel["end_ns"] > since)
+        began.extend(starts[slow][:1].tolist())
+        if len(starts) and starts[0] > since:
             # The ring does not reach back to the switch, so an earlier slow call may be missing from it.
             return ""
     if not began or min(began) - since > 5_000 * MS:

@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import ge
 from typing import Any
 
-from stallprobes.engine.layout import EngineState, ProbeState
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.files.json_reader import Node
 from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
 from stallprobes.latency.sparse import MOST
-from stallprobes.latency.window import NO_CALLS, InFlight
+from stallprobes.latency.window import NO_SAMPLES, InFlight
 from stallprobes.live import recorded_values as values
 from stallprobes.live.observation import ProbeSet
 from stallprobes.live.recorded_values import LONGEST_NS
 from stallprobes.model import TIMELINE_PHASES, Channel, Probe
+from stallprobes.native.layouts.board import EngineState, ProbeState
 
 # A program has at most 18 operations and 12 channels.
 MOST_OPS = 64
@@ -163,8 +163,8 @@ def _part(
         period_ns=one["period_ns"].whole(0, LONGEST_NS),
         channels=channels,
         first_ns=first_ns,
-        ring=NO_CALLS,
-        ring_head=0,
+        samples=NO_SAMPLES,
+        sample_count=0,
         allowed_ns=allowed_ns,
         in_slots=slot is not None,
         not_alone_ns=not_alone_ns,

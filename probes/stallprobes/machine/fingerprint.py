@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stallprobes.machine import gpus, nvml
 
-PACKAGES = ("stallscope", "cuda-bindings", "numba", "numpy", "nvidia-ml-py")
+PACKAGES = ("stallscope", "cuda-bindings", "numpy", "nvidia-ml-py")
 ENVIRONMENT = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",

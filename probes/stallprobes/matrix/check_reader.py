@@ -358,9 +358,9 @@ def _histogram(node: Node) -> SparseHistogram:
 
 def _timeline(node: Node) -> TimelineSummary:
     # Few checks have a timeline, and these modules take as long to load as a third of a check.
-    from stallprobes.engine.timeline.records import RecordKind
     from stallprobes.engine.timeline.summary import TimelineSummary
     from stallprobes.engine.timeline.trace import TimelineLosses
+    from stallprobes.native.layouts.cupti import RecordKind
 
     record_kinds = {kind.word: kind for kind in RecordKind}
     fields = node.fields("library", "kinds", "context_switches", "note", "losses")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.resident import ProbeControl
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.histogram import Histogram
@@ -13,6 +12,7 @@ from stallprobes.latency.histogram_block import BlockChannels
 from stallprobes.latency.sparse import SparseChannels
 from stallprobes.latency.window import ChannelMap, Window, has_run
 from stallprobes.model import Channel, Phase, Probe
+from stallprobes.native.layouts.board import ProbeState
 from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 
 # The first calls after a pause find cold caches and an idle core, and are not measured.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.session import Session
 from stallprobes.engine.slots import longest_cycle
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.errors import EXIT_ENGINE, EngineFailed
 from stallprobes.latency.window import Window, has_run
 from stallprobes.model import Probe
+from stallprobes.native.layouts.board import ProbeState
 from stallprobes.verdicts import experiment
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.experiment import BUDGET_S, AggressorState, BlamePlan, BlameWindow

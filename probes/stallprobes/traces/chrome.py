@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.files import atomic, compression
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.traces import labels
 from stallprobes.traces.chrome_events import EventTrack, FileNumbers, TextCache, json_text, us_text
 from stallprobes.traces.delay_index import DelayIndex

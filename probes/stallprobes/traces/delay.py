@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.records import CopyKind, RecordKind
+from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_PROBE,

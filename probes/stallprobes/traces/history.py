@@ -11,34 +11,12 @@ import numpy as np
 
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.records import GPU_WORK, RecordKind, SwitchOperation
-from stallprobes.engine.timeline.ring import (
-    BEGAN_NS,
-    CALL_BEGAN_NS,
-    CALL_END_NS,
-    CALL_ITERATION,
-    CALL_OP,
-    CONTEXT,
-    CORRELATION,
-    DETAIL,
-    DEVICE,
-    END_NS,
-    ITERATION,
-    KIND,
-    MEASURED,
-    MEMORY,
-    OP,
-    OP_MASK,
-    PROBE,
-    RETURNED_NS,
-    SEQUENCE,
-    START_NS,
-    STREAM,
-    SUBKIND,
-)
+from stallprobes.engine.timeline.section import GpuRecords, HostCalls
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.engine.timeline.trace import TimelineLosses, TimelinePosition
 from stallprobes.model import Probe
+from stallprobes.native.layouts.board import CALL_MEASURED, CALL_OP_MASK
+from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind, SwitchOperation
 from stallprobes.traces.open_work import UnrecordedCalls
 from stallprobes.traces.trace import (
     CALL_BEGAN,
@@ -67,10 +45,12 @@ KEEP_S = 12.0
 # 8192 calls and 16 384 records are a second of back-to-back launches; sixteen probes at 1 kHz make 32 000 calls.
 MOST_ROWS = 400_000
 
+# The fields of a record in the order of a trace's columns.
 _WORK_FROM = (
-    SEQUENCE, KIND, START_NS, END_NS, DEVICE, CONTEXT, STREAM, PROBE, OP,
-    ITERATION, BEGAN_NS, RETURNED_NS, SUBKIND, MEMORY, DETAIL, CORRELATION,
+    "sequence", "kind", "start_ns", "end_ns", "device", "context", "stream", "probe", "op", "iteration", "began_ns",
+    "returned_ns", "subkind", "memory", "bytes", "correlation",
 )  # fmt: skip
+_OVERHEAD_FROM = ("sequence", "subkind", "start_ns", "end_ns")
 _WORK_KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
 
 
@@ -196,15 +176,15 @@ class TraceHistory:
         )
         for name, found in rows.calls.items():
             if len(found):
-                self._last_began[self._index[name]] = int(found[:, CALL_BEGAN_NS].max())
+                self._last_began[self._index[name]] = int(found["began_ns"].max())
         # In one order, so that a span is put in order by merging few pieces.
         self._calls.add(calls[np.argsort(calls[:, CALL_BEGAN], kind="stable")])
         records = rows.records
-        kinds = records[:, KIND]
-        work = records[np.isin(kinds, _WORK_KINDS)][:, _WORK_FROM]
+        kinds = records["kind"]
+        work = _columns(records[np.isin(kinds, _WORK_KINDS)], _WORK_FROM)
         self._work.add(work)
         self._unrecorded.feed(rows, work)
-        self._overheads.add(records[kinds == RecordKind.OVERHEAD][:, [SEQUENCE, SUBKIND, START_NS, END_NS]])
+        self._overheads.add(_columns(records[kinds == RecordKind.OVERHEAD], _OVERHEAD_FROM))
         self._feed_switches(records[kinds == RecordKind.CONTEXT_SWITCH])
         for kept in (self._calls, self._work, self._tenures, self._overheads):
             kept.drop(self.at_ns - self._keep_ns)
@@ -218,11 +198,11 @@ class TraceHistory:
             if name in known
         )
 
-    def _feed_switches(self, records: Int64s) -> None:
+    def _feed_switches(self, records: GpuRecords) -> None:
         ended = []
-        order = np.argsort(records[:, START_NS], kind="stable")
-        self._engine_since_ns = min(self._engine_since_ns, int(records[:, START_NS].min(initial=OPEN)))
-        for at_ns, context, operation in records[order][:, [START_NS, CONTEXT, SUBKIND]].tolist():
+        order = np.argsort(records["start_ns"], kind="stable")
+        self._engine_since_ns = min(self._engine_since_ns, int(records["start_ns"].min(initial=OPEN)))
+        for at_ns, context, operation in records[order][["start_ns", "context", "subkind"]].tolist():
             if operation == SwitchOperation.START:
                 self._held.setdefault(context, at_ns)
             elif context in self._held:
@@ -330,13 +310,20 @@ def open_calls(index: Mapping[str, int], snapshot: Snapshot) -> tuple[OpenCall, 
     return tuple(found)
 
 
-def _calls(probe: int, rows: Int64s) -> Int64s:
+def _calls(probe: int, rows: HostCalls) -> Int64s:
     found = np.empty((len(rows), CALL_COLUMNS), dtype=np.int64)
-    bits = rows[:, CALL_OP]
     found[:, 0] = probe
-    found[:, 1] = bits & OP_MASK
-    found[:, 2] = rows[:, CALL_ITERATION]
-    found[:, CALL_BEGAN] = rows[:, CALL_BEGAN_NS]
-    found[:, CALL_RETURNED] = rows[:, CALL_END_NS]
-    found[:, 5] = (bits & MEASURED) != 0
+    found[:, 1] = rows["op"] & CALL_OP_MASK
+    found[:, 2] = rows["iteration"]
+    found[:, CALL_BEGAN] = rows["began_ns"]
+    found[:, CALL_RETURNED] = rows["returned_ns"]
+    found[:, 5] = (rows["op"] & CALL_MEASURED) != 0
+    return found
+
+
+def _columns(rows: GpuRecords, names: Sequence[str]) -> Int64s:
+    """The fields ``names`` of ``rows`` as int64[n][fields]."""
+    found = np.empty((len(rows), len(names)), dtype=np.int64)
+    for column, name in enumerate(names):
+        found[:, column] = rows[name]
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.cupti import CopyKind, OverheadKind, RecordKind
 from stallprobes.traces.trace import WORK_PROBE, Int64s, Trace, TracedProbe
 
 _KINDS: Mapping[int, str] = {

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.ring import CALL_BEGAN_NS, CALL_END_NS, CALL_OP, OP_MASK
 from stallprobes.engine.timeline.work import submissions
 from stallprobes.model import MS, Probe
+from stallprobes.native.layouts.board import CALL_OP_MASK
 from stallprobes.traces.trace import (
     WORK_BEGAN,
     WORK_CONTEXT,
@@ -48,11 +48,12 @@ class UnrecordedCalls:
         """Add what the timeline recorded since the last feed; ``work`` are its rows in the columns of a trace."""
         for name, calls in rows.calls.items():
             number = self._numbers[name]
-            called = calls[:, CALL_OP] & OP_MASK
+            called = calls["op"] & CALL_OP_MASK
             for op in self._ops[number]:
-                found = calls[called == op][:, [CALL_BEGAN_NS, CALL_END_NS]]
+                found = calls[called == op]
                 if len(found):
-                    self._calls[number, op] = np.concatenate((self._calls.get((number, op), _NONE), found))
+                    times = np.stack((found["began_ns"], found["returned_ns"]), axis=1)
+                    self._calls[number, op] = np.concatenate((self._calls.get((number, op), _NONE), times))
         for number, ops in enumerate(self._ops):
             for op in ops:
                 own = work[(work[:, WORK_PROBE] == number) & (work[:, WORK_OP] == op)]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.trace import GpuInterval, HostCall, Overhead, TimelineLosses
 from stallprobes.model import Phase, Probe, Role, op_name
+from stallprobes.native.layouts.cupti import RecordKind
 
 Int64s = NDArray[np.int64]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallSite, ExplainedCall
 from stallprobes.watch.attribution.slow_calls import is_blocking_copy
-from stallprobes.watch.injection.driver_calls import CallFamily
 from stallprobes.watch.reading.call_stack import CallStack
 
 # Places that are kept apart; further ones are left out.

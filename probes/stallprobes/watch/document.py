@@ -10,6 +10,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
+from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.findings import (
     CallAlongside,
     CallInFlight,
@@ -23,7 +24,6 @@ from stallprobes.watch.attribution.findings import (
     WatchFindings,
     WorkInFront,
 )
-from stallprobes.watch.injection.driver_calls import MemoryKind
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
 

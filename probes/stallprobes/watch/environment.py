@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from stallprobes.engine.timeline.library import found_libraries, matching
 from stallprobes.engine.timeline.status import TimelineUnavailable
-from stallprobes.errors import WatchError
+from stallprobes.errors import NativeLibraryError, WatchError
+from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.library import injected_library
 from stallprobes.watch.attribution.known_stalls import KnownStalls
-from stallprobes.watch.injection import layout
 
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 PRELOAD_VARIABLE = "LD_PRELOAD"
@@ -32,6 +34,18 @@ class WatchOptions:
     yield_to_profiler: bool = False
     stacks: bool = True
     known: KnownStalls | None = None
+
+
+def library() -> Path:
+    """The library that programs load. Raises WatchError if it is not built, damaged, or cannot be executed."""
+    try:
+        path = injected_library()
+    except NativeLibraryError as error:
+        raise WatchError(error.sentence) from error
+    if os.statvfs(path).f_flag & os.ST_NOEXEC:
+        # The driver would ignore it without a word.
+        raise WatchError(f"nothing can be executed in {path.parent} (noexec): install stallscope elsewhere.")
+    return path
 
 
 def variables(
@@ -68,8 +82,8 @@ def variables(
         loaded = present.get(PRELOAD_VARIABLE, "")
         if set(str(library)) & {" ", ":"}:
             raise WatchError(
-                f"--yield-to-profiler needs {PRELOAD_VARIABLE}, which takes no path with a space or colon as in the"
-                f" cache folder {library.parent}; set XDG_CACHE_HOME to another folder."
+                f"--yield-to-profiler needs {PRELOAD_VARIABLE}, which takes no path with a space or colon, as"
+                f" {library.parent} is: install stallscope elsewhere."
             )
         found[PRELOAD_VARIABLE] = f"{library}:{loaded}" if loaded else str(library)
     return found

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.watch_file import LossKind
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import TimeLost
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.call_sites import SiteSums
-from stallprobes.watch.injection.layout import LossKind
 from stallprobes.watch.reading.process import WatchedProcess
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from stallprobes.latency.histogram import MIDDLE, Histogram, index
 from stallprobes.latency.window import InFlight, Window
+from stallprobes.native.layouts.driver_calls import family_of
+from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
 from stallprobes.watch.attribution.findings import CALL, CallRow, ExplainedCall
-from stallprobes.watch.injection.driver_calls import family_of
-from stallprobes.watch.injection.layout import DEFAULT_SLOW_NS
 from stallprobes.watch.reading.process import CallFigures
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator
 
-from stallprobes.engine.timeline.records import CopyKind, RecordKind
+from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind
+from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.findings import (
@@ -18,7 +19,6 @@ from stallprobes.watch.attribution.findings import (
     WorkInFront,
 )
 from stallprobes.watch.attribution.slow_calls import blame_of
-from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.kernel_wait import RUNNING

@@ -7,17 +7,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from stallprobes.engine import layout
 from stallprobes.engine.board import Board, BoardError
-from stallprobes.engine.layout import RING, BoardLayout, EngineState, ProbeState
+from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.latency.histogram import Histogram, index
 from stallprobes.latency.window import InFlight
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
+from stallprobes.native.layouts.board import SAMPLES, EngineState, ProbeState
+from stallprobes.native.layouts.structure import CACHE_LINE
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 PROGRAM = Program((Op("native:nothing", label="a"), Op("native:sleep", (5,), Phase.WAIT)), context=None)
@@ -42,14 +44,14 @@ def record(board: Board, channel: Channel, *values: int) -> None:
     row = part.channel(channel)
     for value in values:
         part.hist[row, index(value)] += np.uint64(1)
-        part.stats[row, layout.MAX_NS] = max(int(part.stats[row, layout.MAX_NS]), value)
+        part.stats["max_ns"][row] = max(int(part.stats["max_ns"][row]), value)
 
 
 def push(board: Board, first: int, last: int) -> None:
     part = board["one"]
     for number in range(first, last):
-        part.ring[number % RING] = number, 0, 10 * number
-        part.words[layout.RING_HEAD] = number + 1
+        part.samples[number % SAMPLES] = number, 0, 10 * number
+        part.words.samples = number + 1
 
 
 def one(snapshot: Snapshot) -> ProbeSnapshot:
@@ -72,18 +74,20 @@ def test_a_new_board_is_all_off(board: Board) -> None:
     assert set(fresh.channels) == {CALL, WAIT, DUE, Channel(Phase.CALL, "a")}
     assert all(hist.count == 0 for hist in fresh.channels.values())
     assert set(fresh.first_ns.values()) == {None}
-    assert fresh.ring.shape == (0, 3)
+    assert len(fresh.samples) == 0
 
 
 def test_slices_and_their_arrays_do_not_overlap() -> None:
     board = Board.create(LAYOUT)
-    arrays = [a for part in (board["one"], board["two"]) for a in (part.words, part.hist, part.stats, part.ring)]
-    for number, array in enumerate([board.header, *arrays]):
-        array[...] = number + 1
-    for number, array in enumerate([board.header, *arrays]):
-        assert (array == number + 1).all()
-    for array in arrays:
-        assert array.ctypes.data % 64 == 0
+    parts = [board["one"], board["two"]]
+    arrays: list[Any] = [board.header]
+    for part in parts:
+        arrays += [part.words, part.hist, part.stats, part.samples, part.host_calls]
+    views = [np.frombuffer(array, np.uint8) for array in arrays]
+    for number, view in enumerate(views):
+        view[...] = number + 1
+    assert [set(view.tolist()) for view in views] == [{number + 1} for number in range(len(views))]
+    assert not any(view.ctypes.data % CACHE_LINE for view in views)
     board.close()
 
 
@@ -110,19 +114,19 @@ from stallprobes.model import *
 program = Program((Op("native:nothing", label="a"), Op("native:sleep", (5,), Phase.WAIT)), context=None)
 probes = [Probe(n, n, Role.HOST, program, p, n) for n, p in (("one", 1_000_000), ("two", 0))]
 board = Board.attach({fd}, BoardLayout.of(probes))
-assert board["one"].words[layout.RUN] == 1
+assert board["one"].words.run == 1
 board["one"].hist[0, 77] = 3
-board["one"].stats[0, layout.MAX_NS] = 77
-board["one"].words[layout.STATE] = 2
-board["one"].words[layout.ITERATIONS] = 4
-board["one"].stats[0, layout.FIRST_NS] = 99
-board.header[layout.ENGINE_STATE] = 1
+board["one"].stats["max_ns"][0] = 77
+board["one"].words.state = 2
+board["one"].words.iterations = 4
+board["one"].stats["first_ns"][0] = 99
+board.header.engine_state = 1
 board.close()
 """
 
 
 def test_what_another_process_writes_is_read_here(board: Board) -> None:
-    board["one"].words[layout.RUN] = 1
+    board["one"].words.run = 1
     before = board.snapshot()
     code = CHILD.format(path=sys.path, fd=board.fd)
     subprocess.run([sys.executable, "-c", code], pass_fds=[board.fd], check=True, timeout=60)
@@ -145,7 +149,7 @@ def test_a_board_has_no_name_and_is_gone_when_closed() -> None:
     assert os.readlink(f"/proc/self/fd/{board.fd}") == "/memfd:stallscope (deleted)"
     part = board["one"]
     board.close()
-    part.words[0] = 1
+    part.words.run = 1
     del part
     assert len(os.listdir("/proc/self/fd")) == open_files
     assert maps() == before
@@ -166,7 +170,7 @@ def test_another_layout_is_refused(board: Board) -> None:
         Board.attach(board.fd, BoardLayout.of([probe("one")]))
     with pytest.raises(BoardError, match="digest"):
         Board.attach(board.fd, BoardLayout.of([probe("one"), probe("too")]))
-    board.header[layout.VERSION_WORD] += 1
+    board.header.version += 1
     with pytest.raises(BoardError, match="version"):
         Board.attach(board.fd, LAYOUT)
     os.fstat(board.fd)
@@ -183,32 +187,32 @@ def test_memory_that_is_no_board_is_refused() -> None:
 def test_a_window_holds_only_what_came_in_it(board: Board) -> None:
     words = board["one"].words
     record(board, CALL, 5, 5000)
-    words[[layout.ITERATIONS, layout.MISSED, layout.PROOF]] = 2, 3, 10
+    words.iterations, words.missed, words.proof = 2, 3, 10
     push(board, 0, 2)
     earlier = board.snapshot(100)
     record(board, CALL, 40, 50)
-    words[[layout.ITERATIONS, layout.MISSED, layout.PROOF]] = 4, 3, 17
+    words.iterations, words.missed, words.proof = 4, 3, 17
     push(board, 2, 4)
     window = board.snapshot(300).minus(earlier)["one"]
     assert window.channels[CALL] == Histogram.of([40, 50])
     assert (window.iterations, window.missed, window.proof, window.duration_ns) == (2, 0, 7, 200)
-    assert window.calls.tolist() == [[2, 0, 20], [3, 0, 30]]
+    assert window.samples.tolist() == [(2, 0, 20), (3, 0, 30)]
     assert one(earlier).channels[CALL].count == 2
 
 
 def test_a_call_in_flight_shows_its_age(board: Board) -> None:
-    board["one"].words[[layout.INFLIGHT_OP, layout.INFLIGHT_SINCE_NS, layout.DUE_NS]] = 2, 1000, 900
+    board["one"].words.inflight_op, board["one"].words.inflight_since_ns, board["one"].words.due_ns = 2, 1000, 900
     assert one(board.snapshot(5000)).in_flight == InFlight(
         op=1, since_ns=1000, age_ns=4000, due_ns=900, allowed_ns=4100
     )
-    board["one"].words[layout.INFLIGHT_OP] = 0
+    board["one"].words.inflight_op = 0
     assert one(board.snapshot(5000)).in_flight is None
 
 
 def test_a_reader_that_loses_its_cpu_does_not_make_a_call_look_older(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board["one"].words[[layout.INFLIGHT_OP, layout.INFLIGHT_SINCE_NS, layout.DUE_NS]] = 2, 1000, 900
+    board["one"].words.inflight_op, board["one"].words.inflight_since_ns, board["one"].words.due_ns = 2, 1000, 900
     # It reads the words, and the clock again a second later: the call may have returned in between.
     times = iter([5000, 5000])
     monkeypatch.setattr(board, "now", lambda: next(times, 1_000_000_000))
@@ -220,42 +224,45 @@ def test_a_reader_that_loses_its_cpu_does_not_make_a_call_look_older(
 def test_a_call_that_hangs_counts_as_waited_within_the_window(board: Board) -> None:
     period = 1_000_000
     earlier = board.snapshot(10_000_000)
-    board["one"].words[[layout.INFLIGHT_OP, layout.INFLIGHT_SINCE_NS, layout.DUE_NS]] = 1, 8_000_000, 8_000_000
+    words = board["one"].words
+    words.inflight_op, words.inflight_since_ns, words.due_ns = 1, 8_000_000, 8_000_000
     window = board.snapshot(30_000_000).minus(earlier)["one"]
     assert window.channels[DUE] == Histogram.of(range(20_000_000, 0, -period))
     assert window.channels[CALL].count == 0
-    board["one"].words[layout.DUE_NS] = 25_500_000
+    board["one"].words.due_ns = 25_500_000
     window = board.snapshot(30_000_000).minus(earlier)["one"]
     assert window.channels[DUE] == Histogram.of(range(4_500_000, 0, -period))
 
 
 def test_a_call_of_ordinary_length_in_flight_counts_only_when_it_ends(board: Board) -> None:
     earlier = board.snapshot(10_000_000)
-    board["one"].words[[layout.INFLIGHT_OP, layout.INFLIGHT_SINCE_NS, layout.DUE_NS]] = 1, 29_900_000, 29_900_000
+    words = board["one"].words
+    words.inflight_op, words.inflight_since_ns, words.due_ns = 1, 29_900_000, 29_900_000
     assert board.snapshot(30_000_000).minus(earlier)["one"].channels[DUE].count == 0
 
 
 def test_back_to_back_nothing_was_due_meanwhile(board: Board) -> None:
     earlier = board.snapshot(10)
-    board["two"].words[[layout.INFLIGHT_OP, layout.INFLIGHT_SINCE_NS, layout.DUE_NS]] = 1, 10, 10
+    board["two"].words.inflight_op, board["two"].words.inflight_since_ns, board["two"].words.due_ns = 1, 10, 10
     window = board.snapshot(10**9).minus(earlier)["two"]
     assert window.channels[DUE].count == 0
     assert window.in_flight is not None
 
 
 def test_the_ring_keeps_the_newest_in_order(board: Board) -> None:
-    push(board, 0, RING + 100)
+    push(board, 0, SAMPLES + 100)
     earlier = one(board.snapshot())
-    assert earlier.ring[:, 0].tolist() == list(range(101, RING + 100))
-    push(board, RING + 100, RING + 103)
+    assert earlier.samples["end_ns"].tolist() == list(range(101, SAMPLES + 100))
+    push(board, SAMPLES + 100, SAMPLES + 103)
     window = one(board.snapshot()).minus(earlier)
-    assert window.calls[:, 0].tolist() == [RING + 100, RING + 101, RING + 102]
-    push(board, RING + 103, 3 * RING)
-    assert len(one(board.snapshot()).minus(earlier).calls) == RING - 1
+    assert window.samples["end_ns"].tolist() == [SAMPLES + 100, SAMPLES + 101, SAMPLES + 102]
+    push(board, SAMPLES + 103, 3 * SAMPLES)
+    assert len(one(board.snapshot()).minus(earlier).samples) == SAMPLES - 1
 
 
 def test_a_wrong_code_is_kept_with_op_and_time(board: Board) -> None:
-    board["one"].words[[layout.STATE, layout.ERROR_CODE, layout.ERROR_OP, layout.ERROR_NS]] = 4, 719, -2, 55
+    words = board["one"].words
+    words.state, words.error_code, words.error_op, words.error_ns = 4, 719, -2, 55
     snapshot = one(board.snapshot())
     assert snapshot.state is ProbeState.ERROR
     assert snapshot.error == ProbeErrorCode(code=719, op=-2, at_ns=55)
@@ -264,7 +271,7 @@ def test_a_wrong_code_is_kept_with_op_and_time(board: Board) -> None:
 def test_the_simulated_clock_is_the_time_where_there_is_one(board: Board) -> None:
     real = board.snapshot().at_ns
     assert board.snapshot().at_ns >= real > 10**6
-    board.header[layout.CLOCK_NS] = 12345
+    board.header.clock_ns = 12345
     assert board.snapshot().at_ns == board.now() == 12345
 
 
@@ -273,10 +280,10 @@ def test_a_snapshot_does_not_change_with_the_board(board: Board) -> None:
     snapshot = board.snapshot()
     before = replace(one(snapshot))
     record(board, CALL, 5)
-    push(board, 5, RING)
+    push(board, 5, SAMPLES)
     assert one(snapshot).channels[CALL].count == 0
-    assert one(snapshot).ring.tolist() == before.ring.tolist()
-    assert len(one(snapshot).ring) == 5
+    assert one(snapshot).samples.tolist() == before.samples.tolist()
+    assert len(one(snapshot).samples) == 5
 
 
 def test_the_board_is_as_large_as_it_says(board: Board) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from stallprobes.catalog import entries
-from stallprobes.engine import loop
 from stallprobes.engine.backend import Options
 from stallprobes.engine.cuda.api import DEVICE_UNAVAILABLE, OUT_OF_MEMORY, Api, CudaError, setup_error
 from stallprobes.engine.cuda.devices import Contexts, CudaDevice
@@ -230,12 +229,10 @@ def test_mapping_calls_have_the_c_arguments(entry: str) -> None:
     table = compile_program(program, made)
     for row, op in zip(table.ops, program.ops, strict=True):
         loads = {number for number, arg in enumerate(op.args) if isinstance(arg, Load)}
-        assert {number for number in range(len(op.args)) if row[loop.COL_LOAD_MASK] & (1 << number)} == loads
+        assert {number for number in range(len(op.args)) if row.load_mask & (1 << number)} == loads
         assert len(op.args) == {"cuMemCreate": 4, "cuMemMap": 5, "cuMemSetAccess": 4, "cuMemUnmap": 2}.get(op.fn, 1)
-    assert {row[loop.COL_A0 + 1] for row in table.ops if row[loop.COL_LOAD_MASK] == 1 and row[loop.COL_A0 + 1]} <= {
-        64 * MIB,
-        4 * MIB,
-    }
+    sizes = {row.arguments[1] for row in table.ops if row.load_mask == 1 and row.arguments[1]}
+    assert sizes <= {64 * MIB, 4 * MIB}
 
 
 def test_mapped_words_begin_at_zero_and_lie_apart() -> None:

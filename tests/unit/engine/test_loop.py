@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories.loop_stage import MS, START, Stage
-from stallprobes.engine import layout, loop
-from stallprobes.engine.layout import ProbeState
-from stallprobes.engine.loop_timing import GUARD_STEP_NS, PARKED_STEP_NS, PAUSE_NS, WAIT_SLICE_NS
+from stallprobes.engine.loop import OpRows, ProbeLoop, op_rows
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot
-from stallprobes.engine.timeline import ring
 from stallprobes.latency.histogram import BUCKETS, Histogram, index
 from stallprobes.latency.window import InFlight
 from stallprobes.model import Channel, Op, Phase
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.board import CALL_FIRST, CALL_MEASURED, CALL_OP_MASK, SAMPLES, ChannelStats, ProbeState
+from stallprobes.native.layouts.loop_timing import GUARD_STEP_NS, PARKED_STEP_NS, PAUSE_NS, WAIT_SLICE_NS
+from stallprobes.native.layouts.program import OpFlag, OpRow
+from stallprobes.native.library import core
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 
@@ -40,30 +43,30 @@ def test_the_first_turn_is_kept_apart_and_the_others_are_counted() -> None:
 
 def test_the_schedule_is_absolute() -> None:
     seen = one_op(100, 400_000, 100, 100)
-    ends = (seen.ring[:, 0] - START).tolist()
+    ends = (seen.samples["end_ns"] - START).tolist()
     assert ends == [100, MS + 400_000, 2 * MS + 100, 3 * MS + 100]
 
 
 @pytest.mark.parametrize("switched_on", [0, 1, MS // 3, MS - 1])
 def test_those_that_begin_together_do_so_whenever_they_were_switched_on(switched_on: int) -> None:
     stage = Stage((Op("x"),))
-    stage.words[layout.ALIGNED] = 1
+    stage.words.aligned = 1
     stage.now += switched_on
     stage.takes(0, 100, 2 * MS + 400_000, 100, 100)
     seen = stage.run()
     first = START if switched_on == 0 else START + MS
-    began = seen.ring[:, 0] - seen.ring[:, 2] - first
+    began = seen.samples["end_ns"] - seen.samples["value_ns"] - first
     assert began.tolist() == [0, MS, 4 * MS, 5 * MS]
     assert seen.missed == 2
 
 
 def test_with_another_pace_those_that_begin_together_begin_at_its_multiples() -> None:
     stage = Stage((Op("x"),))
-    stage.words[layout.ALIGNED] = 1
+    stage.words.aligned = 1
     stage.takes(0, 100, 100, 100, 100)
     stage.on_nap = lambda: stage.board.set_period("p", 7 * MS)
     seen = stage.run()
-    began = seen.ring[:, 0] - seen.ring[:, 2]
+    began = seen.samples["end_ns"] - seen.samples["value_ns"]
     assert began[0] == START
     assert (began[1:] % (7 * MS) == 0).all()
     assert (np.diff(began[1:]) == 7 * MS).all()
@@ -75,7 +78,7 @@ def test_a_stall_counts_for_every_start_it_held_up() -> None:
     held_up = [k * MS + 7 for k in range(6)]
     assert seen.channels[DUE] == Histogram.of([*held_up, 100])
     assert seen.missed == 5
-    assert int(seen.ring[-1, 0]) - START == 7 * MS + 100
+    assert int(seen.samples["end_ns"][-1]) - START == 7 * MS + 100
 
 
 def test_a_call_that_ends_just_when_the_next_is_due_holds_up_nothing() -> None:
@@ -105,23 +108,22 @@ def test_time_waited_equals_a_schedule_worked_out_by_hand(durations: list[int], 
 @settings(max_examples=100)
 @given(st.integers(1, 10**8), st.integers(1000, 10**6))
 def test_starts_held_up_in_closed_form_equal_one_by_one(late: int, period_ns: int) -> None:
-    hist, stats = np.zeros((1, BUCKETS), dtype=np.uint64), np.zeros((1, 4), dtype=np.int64)
-    loop.count_passed(hist, stats, 0, late, period_ns)
+    counts, stats = np.zeros(BUCKETS, dtype=np.uint64), np.zeros(1, dtype=dtype_of(ChannelStats))
+    core().count_passed(counts.ctypes.data, stats.ctypes.data, late, period_ns)
     one_by_one = range(late - period_ns, 0, -period_ns)
-    assert np.array_equal(hist[0], Histogram.of(one_by_one).counts)
-    assert stats[0, layout.COUNT] == len(one_by_one)
-    assert stats[0, layout.SUM_NS] == sum(one_by_one)
+    assert np.array_equal(counts, Histogram.of(one_by_one).counts)
+    assert stats["count"][0] == len(one_by_one)
+    assert stats["sum_ns"][0] == sum(one_by_one)
 
 
 @given(st.lists(st.one_of(st.integers(-100, 300), st.integers(0, 2**45)), max_size=50))
 def test_compiled_counting_equals_the_histogram_module(values: list[int]) -> None:
-    hist, stats = np.zeros((2, BUCKETS), dtype=np.uint64), np.zeros((2, 4), dtype=np.int64)
-    for value in values:
-        assert loop.bucket_of(value) == index(value)
-        loop.count_value(hist, stats, 1, value)
-    assert np.array_equal(hist[1], Histogram.of(values).counts)
-    assert stats[1].tolist() == [len(values), sum(values), max([0, *values]), 0]
-    assert not hist[0].any()
+    counts, stats = np.zeros(BUCKETS, dtype=np.uint64), np.zeros(1, dtype=dtype_of(ChannelStats))
+    assert [core().bucket_of(value) for value in values] == [index(value) for value in values]
+    given = np.array(values, dtype=np.int64)
+    core().count_values(counts.ctypes.data, stats.ctypes.data, given.ctypes.data, len(values))
+    assert np.array_equal(counts, Histogram.of(values).counts)
+    assert stats[0].item() == (len(values), sum(values), max([0, *values]), 0)
 
 
 def test_each_phase_and_label_has_its_own_histogram() -> None:
@@ -163,27 +165,27 @@ def test_a_fast_pace_is_kept_by_looking_at_the_clock() -> None:
     stage.takes(0, 100, 100, 100)
     seen = stage.run()
     assert stage.naps == []
-    starts = np.diff(seen.ring[:, 0])
+    starts = np.diff(seen.samples["end_ns"])
     assert (abs(starts - 20_000) <= 200).all()
 
 
 def test_it_is_awake_before_a_turn_is_due() -> None:
     stage = Stage((Op("x"),), tick=50)
-    stage.words[layout.LEAD_NS] = 20_000
+    stage.words.lead_ns = 20_000
     stage.takes(0, 100, 100, 100)
     seen = stage.run()
     assert [until - START - stage.tick for _, until in stage.naps] == [MS - 20_000, 2 * MS - 20_000]
-    assert (abs(np.diff(seen.ring[:, 0]) - MS) <= 200).all()
+    assert (abs(np.diff(seen.samples["end_ns"]) - MS) <= 200).all()
 
 
 def test_polling_counts_its_time_and_the_moments_without_a_cpu() -> None:
     stage = Stage((Op("x"),), tick=50)
-    stage.words[layout.LEAD_NS] = 20_000
+    stage.words.lead_ns = 20_000
     stage.takes(0, 100, 100, 100)
     steady = stage.run()
     assert (abs(steady.polled_ns - 2 * 20_000) <= 500, steady.pauses) == (True, 0)
     stage = Stage((Op("x"),), tick=PAUSE_NS)
-    stage.words[layout.LEAD_NS] = 10 * PAUSE_NS
+    stage.words.lead_ns = 10 * PAUSE_NS
     stage.takes(0, 100, 100, 100)
     paused = stage.run()
     assert paused.pauses == paused.polled_ns // PAUSE_NS > 0
@@ -205,9 +207,9 @@ def test_a_new_pace_holds_at_once() -> None:
     def call(*_: int) -> int:
         starts.append((stage.now - START) // MS)
         if len(starts) == 2:
-            stage.words[layout.PERIOD_NS] = 2 * MS
+            stage.words.period_ns = 2 * MS
         if len(starts) == 5:
-            stage.words[layout.PERIOD_NS] = 300 * MS
+            stage.words.period_ns = 300 * MS
         if len(starts) == 6:
             stage.quit()
         return 0
@@ -222,7 +224,7 @@ def test_a_new_pace_does_not_make_up_for_starts_of_the_past() -> None:
     stage.takes(0, 100, 100, 100)
 
     def hurry() -> None:
-        stage.words[layout.PERIOD_NS] = MS
+        stage.words.period_ns = MS
 
     stage.on_nap = hurry
     seen = stage.run()
@@ -237,15 +239,15 @@ def test_switched_off_it_parks_and_switched_on_it_starts_a_new_schedule() -> Non
     def call(*_: int) -> int:
         calls.append(stage.now - START)
         if len(calls) == 2:
-            stage.words[layout.RUN] = 0
+            stage.words.run = 0
         if len(calls) == 4:
             stage.quit()
         return 0
 
     def parked() -> None:
-        if stage.words[layout.STATE] == ProbeState.PARKED and stage.now > START + 50 * MS:
+        if stage.words.state == ProbeState.PARKED and stage.now > START + 50 * MS:
             assert stage.board.snapshot().probes["p"].on is False
-            stage.words[layout.RUN] = 1
+            stage.words.run = 1
             stage.now += 300
 
     stage.script(0, call)
@@ -259,7 +261,8 @@ def test_switched_off_it_parks_and_switched_on_it_starts_a_new_schedule() -> Non
 
 def test_not_switched_on_it_calls_nothing_and_still_shows_life() -> None:
     stage = Stage((Op("x"),))
-    stage.words[layout.RUN] = 0
+    stage.takes(0, 100)
+    stage.words.run = 0
     stage.on_nap = lambda: stage.quit() if len(stage.naps) == 5 else None
     seen = stage.run()
     assert (seen.iterations, seen.state) == (0, ProbeState.ENDED)
@@ -301,7 +304,7 @@ def test_the_upper_half_of_a_return_is_no_status() -> None:
 @pytest.mark.parametrize("code", [600, -11, 1])
 def test_codes_that_are_fine_are_fine(code: int) -> None:
     stage = Stage((Op("x"),))
-    stage.table[0, [loop.COL_OK0, loop.COL_OK1, loop.COL_OK2]] = 600, -11, 1
+    stage.rows[0].accepted[:] = [600, -11, 1]
     codes = [code, 0, code, 2]
     stage.script(0, lambda *_: codes.pop(0))
     seen = stage.run()
@@ -312,8 +315,8 @@ def test_codes_that_are_fine_are_fine(code: int) -> None:
 def test_a_return_that_is_a_value_is_no_status() -> None:
     stage = Stage((Op("x"), Op("y")))
     kept = np.zeros(1, dtype=np.int64)
-    stage.table[0, loop.COL_FLAGS] = loop.RETURN_IS_VALUE
-    stage.table[1, loop.COL_INTO] = kept.ctypes.data
+    stage.rows[0].flags = OpFlag.RETURN_IS_VALUE
+    stage.rows[1].into = kept.ctypes.data
     stage.script(0, lambda *_: -1)
     stage.script(1, lambda *_: stage.quit(0x7F12_3456_789A_BCDE))
     assert stage.run().state is ProbeState.ENDED
@@ -324,10 +327,10 @@ def test_arguments_arrive_in_order_and_some_are_read_at_call_time() -> None:
     stage = Stage((Op("x"), Op("y")))
     kept = np.full(2, 5, dtype=np.int64)
     given: list[tuple[int, ...]] = []
-    stage.table[1, loop.COL_A0 : loop.COL_A0 + 11] = [-(2**62), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-    stage.table[1, loop.COL_A0 + 1] = kept.ctypes.data
-    stage.table[1, loop.COL_A0 + 10] = kept.ctypes.data + 8
-    stage.table[1, loop.COL_LOAD_MASK] = (1 << 1) | (1 << 10)
+    stage.rows[1].arguments[:] = [-(2**62), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    stage.rows[1].arguments[1] = kept.ctypes.data
+    stage.rows[1].arguments[10] = kept.ctypes.data + 8
+    stage.rows[1].load_mask = (1 << 1) | (1 << 10)
 
     def change(*_: int) -> int:
         kept[:] += [1, 100]
@@ -349,9 +352,9 @@ def test_arguments_arrive_in_order_and_some_are_read_at_call_time() -> None:
 def test_a_float_of_milliseconds_is_the_sample_where_that_is_said() -> None:
     stage = Stage((Op("x", phase=Phase.GPU),))
     value = np.zeros(1, dtype=np.int64)
-    stage.table[0, loop.COL_FLAGS] = loop.SAMPLE_IS_FLOAT_MS
-    stage.table[0, loop.COL_VALUE] = value.ctypes.data
-    stage.table[0, loop.COL_OK0] = 600
+    stage.rows[0].flags = OpFlag.SAMPLE_IS_FLOAT_MS
+    stage.rows[0].value = value.ctypes.data
+    stage.rows[0].accepted[0] = 600
     script = [(0, 1.0), (0, 5.007104), (600, 9.0), (0, -0.002), (0, 0.0005)]
 
     def elapsed(*_: int) -> int:
@@ -364,7 +367,7 @@ def test_a_float_of_milliseconds_is_the_sample_where_that_is_said() -> None:
 
     stage.script(0, elapsed)
     seen = stage.run()
-    samples = [value for _, _, value in seen.ring.tolist()]
+    samples = [value for _, _, value in seen.samples.tolist()]
     assert samples == [1_000_000, pytest.approx(5_007_104, abs=1), -2000, 500]
     assert seen.channels[Channel(Phase.GPU)] == Histogram.of(samples[1:])
     assert seen.first_ns[Channel(Phase.GPU)] == 1_000_000
@@ -375,11 +378,11 @@ def test_turns_stay_ahead_of_the_guard_by_no_more_than_allowed() -> None:
     stage = Stage((Op("x"),), period_ns=0)
     started = np.zeros(1, dtype=np.int64)
     ahead = []
-    stage.words[[layout.GUARD_ADDRESS, layout.GUARD_AHEAD]] = started.ctypes.data, 2
+    stage.words.guard_address, stage.words.guard_ahead = started.ctypes.data, 2
 
     def call(*_: int) -> int:
         stage.now += 100
-        ahead.append(int(stage.words[layout.ITERATIONS] + 1 - started[0]))
+        ahead.append(int(stage.words.iterations + 1 - started[0]))
         if len(ahead) == 10:
             stage.quit()
         return 0
@@ -399,7 +402,7 @@ def test_turns_stay_ahead_of_the_guard_by_no_more_than_allowed() -> None:
 def test_waiting_for_its_own_guard_is_not_a_stall() -> None:
     stage = Stage((Op("x"),))
     started = np.zeros(1, dtype=np.int64)
-    stage.words[[layout.GUARD_ADDRESS, layout.GUARD_AHEAD]] = started.ctypes.data, 1
+    stage.words.guard_address, stage.words.guard_ahead = started.ctypes.data, 1
     stage.takes(0, 100, 200)
 
     def starts() -> None:
@@ -439,10 +442,10 @@ def test_the_call_in_flight_is_told_while_it_runs() -> None:
 
 def test_the_ring_holds_the_newest_calls() -> None:
     stage = Stage((Op("x"),), period_ns=0)
-    stage.takes(0, *range(layout.RING + 500))
+    stage.takes(0, *range(SAMPLES + 500))
     seen = stage.run()
-    assert seen.ring[:, 2].tolist() == list(range(501, layout.RING + 500))
-    assert seen.ring_head == layout.RING + 500
+    assert seen.samples["value_ns"].tolist() == list(range(501, SAMPLES + 500))
+    assert seen.sample_count == SAMPLES + 500
 
 
 def test_setup_calls_in_order_and_stops_at_the_first_wrong_code() -> None:
@@ -456,10 +459,11 @@ def test_setup_calls_in_order_and_stops_at_the_first_wrong_code() -> None:
             return codes[name]
 
         stage.script(op, call)
-    assert loop.run_once(stage.table, stage.words, loop.clock_addresses()) == 0
+    loop = ProbeLoop(stage.board, stage.part, stage.rows)
+    assert loop.run_once(stage.rows) == 0
     assert calls == ["x", "x", "y", "z"]
     codes["y"] = 201
-    assert loop.run_once(stage.table, stage.words, loop.clock_addresses()) == 2
+    assert loop.run_once(stage.rows) == 2
     seen = stage.board.snapshot().probes["p"]
     assert seen.state is ProbeState.ERROR
     assert seen.error is not None
@@ -472,7 +476,7 @@ def test_setup_calls_in_order_and_stops_at_the_first_wrong_code() -> None:
 def test_a_runner_sets_up_turns_and_tears_down(failing: str, called: str) -> None:
     stage = Stage((Op("x"),))
     calls: list[str] = []
-    tables = {}
+    rows: dict[str, OpRows] = {}
     for name in ("setup", "ops", "teardown"):
 
         def call(*_: int, name: str = name) -> int:
@@ -482,8 +486,9 @@ def test_a_runner_sets_up_turns_and_tears_down(failing: str, called: str) -> Non
             return 5 if name == failing else 0
 
         stage.script(0, call)
-        tables[name] = stage.table.copy()
-    loop.ProbeLoop(**tables, part=stage.part, header=stage.board.header, timeline=stage.board.timeline.words)()
+        rows[name] = op_rows(1)
+        rows[name][0].function = stage.rows[0].function
+    ProbeLoop(stage.board, stage.part, rows["ops"], rows["setup"], rows["teardown"])()
     assert "".join(calls) == called
     state = stage.board.snapshot().probes["p"].state
     assert state is (ProbeState.ENDED if failing == "none" else ProbeState.ERROR)
@@ -493,15 +498,15 @@ def test_with_the_timeline_on_every_call_is_recorded() -> None:
     stage = Stage((Op("a"), Op("b", phase=None), Op("c", phase=Phase.WAIT)))
     for op, durations in enumerate(((10, 20, 30), (1, 2, 3), (5, 6, 7))):
         stage.takes(op, *durations)
-    stage.board.timeline.words[ring.ON] = 1
+    stage.board.timeline.words.on = 1
     stage.run()
-    head = int(stage.words[layout.TRACE_HEAD])
-    calls = stage.part.trace[:head]
-    assert (calls[:, ring.CALL_OP] & ring.OP_MASK).tolist() == [0, 1, 2] * 3
-    assert calls[:, ring.CALL_ITERATION].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    took = calls[:, ring.CALL_END_NS] - calls[:, ring.CALL_BEGAN_NS]
+    head = int(stage.words.host_calls)
+    calls = stage.part.host_calls[:head]
+    assert (calls["op"] & CALL_OP_MASK).tolist() == [0, 1, 2] * 3
+    assert calls["iteration"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    took = calls["returned_ns"] - calls["began_ns"]
     assert took.tolist() == [10, 1, 5, 20, 2, 6, 30, 3, 7]
-    measured, first = calls[:, ring.CALL_OP] & ring.MEASURED != 0, calls[:, ring.CALL_OP] & ring.FIRST != 0
+    measured, first = calls["op"] & CALL_MEASURED != 0, calls["op"] & CALL_FIRST != 0
     assert measured.tolist() == [True, False, True] * 3
     assert first.tolist() == [True] * 3 + [False] * 6
 
@@ -510,8 +515,8 @@ def test_with_the_timeline_off_no_call_is_recorded() -> None:
     stage = Stage((Op("a"),))
     stage.takes(0, 10, 20)
     stage.run()
-    assert stage.words[layout.TRACE_HEAD] == 0
-    assert not stage.part.trace.any()
+    assert stage.words.host_calls == 0
+    assert not stage.part.host_calls["returned_ns"].any()
 
 
 def test_a_hold_lets_no_call_begin_and_makes_none_late() -> None:
@@ -520,17 +525,17 @@ def test_a_hold_lets_no_call_begin_and_makes_none_late() -> None:
     durations = [10, 20, 30, 40, 50]
 
     def call(*_: int) -> int:
-        assert not stage.board.header[layout.HOLD]
+        assert not stage.board.header.hold
         stage.now += durations.pop(0)
         if len(durations) == 2:
-            stage.board.header[layout.HOLD] = 7
+            stage.board.header.hold = 7
             held_at.append(stage.now)
         return 0 if durations else stage.quit()
 
     def nap() -> None:
-        if stage.board.header[layout.HOLD] and stage.now > held_at[0] + 40 * MS:
-            assert stage.words[layout.HELD] == 7
-            stage.board.header[layout.HOLD] = 0
+        if stage.board.header.hold and stage.now > held_at[0] + 40 * MS:
+            assert stage.words.held == 7
+            stage.board.header.hold = 0
 
     stage.script(0, call)
     stage.on_nap = nap
@@ -545,15 +550,72 @@ def test_a_hold_lets_no_call_begin_and_makes_none_late() -> None:
 def test_a_parked_loop_is_held_too_and_measures_its_first_call_afterwards() -> None:
     stage = Stage((Op("a"),))
     stage.takes(0, 10, 20)
-    stage.words[layout.RUN] = 0
-    stage.board.header[layout.HOLD] = 3
+    stage.words.run = 0
+    stage.board.header.hold = 3
 
     def nap() -> None:
-        if stage.words[layout.HELD] == 3:
-            stage.board.header[layout.HOLD] = 0
-            stage.words[layout.RUN] = 1
+        if stage.words.held == 3:
+            stage.board.header.hold = 0
+            stage.words.run = 1
 
     stage.on_nap = nap
     seen = stage.run()
     assert seen.first_ns[CALL] == 10
     assert seen.channels[CALL] == Histogram.of([20])
+
+
+def changed(**fields: int) -> Callable[[OpRow], None]:
+    def change(row: OpRow) -> None:
+        for name, value in fields.items():
+            setattr(row, name, value)
+
+    return change
+
+
+@pytest.mark.parametrize("place", ["ops", "setup", "teardown"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (changed(function=0), "has no function"),
+        (changed(channel=3), "counts in the channel 3, of which the probe has 3"),
+        (changed(channel=-2), "counts in the channel -2"),
+        (changed(label_channel=1 << 40), "counts in the channel of its label 1099511627776"),
+        (changed(repeat=0), "is repeated 0 times"),
+        (changed(repeat=-(1 << 62)), "is repeated -"),
+        (changed(load_mask=1 << 11), r"loads arguments beyond its 11 \(mask 0x800\)"),
+        (changed(load_mask=-1), "loads arguments beyond its 11"),
+        (changed(load_mask=1 << 10), "loads an argument at the address 0"),
+        (changed(flags=4), "has the flags 0x4"),
+        (changed(flags=OpFlag.SAMPLE_IS_FLOAT_MS), "has a sample at the address 0"),
+    ],
+)
+def test_an_op_that_c_must_not_get_is_refused(change: Callable[[OpRow], None], words: str, place: str) -> None:
+    stage = Stage((Op("a"), Op("b", label="b")))
+    rows = {name: op_rows(2) for name in ("ops", "setup", "teardown")}
+    for each in rows.values():
+        each[0].function = each[1].function = core().helper("nothing")
+    ProbeLoop(stage.board, stage.part, rows["ops"], rows["setup"], rows["teardown"])
+    change(rows[place][1])
+    with pytest.raises(ValueError, match=f"^op 1 {words}"):
+        ProbeLoop(stage.board, stage.part, rows["ops"], rows["setup"], rows["teardown"])
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "words"),
+    [
+        ("due_channel", 2, "counts due times in the channel 2, of which it has 2"),
+        ("due_channel", -1, "counts due times in the channel -1"),
+        ("period_ns", -1, "a period of -1 ns"),
+        ("lead_ns", -5, "a lead of -5 ns must not be negative"),
+        ("guard_ahead", 0, "a guard lets the probe be 0 iterations ahead"),
+    ],
+)
+def test_words_with_which_the_loop_would_do_harm_are_refused(word: str, value: int, words: str) -> None:
+    stage = Stage((Op("a"),))
+    stage.takes(0, 100)
+    guard = np.zeros(1, dtype=np.int64)
+    stage.words.guard_address, stage.words.guard_ahead = guard.ctypes.data, 1
+    setattr(stage.words, word, value)
+    with pytest.raises(ValueError, match=words):
+        stage.run()
+    assert stage.words.state == ProbeState.NEW

@@ -14,49 +14,48 @@ import numpy as np
 import pytest
 
 from factories.waiting import LIMIT_S, wait_until
-from stallprobes.engine import layout, loop, native
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout, ProbeState
+from stallprobes.engine.host_resolver import libc_address
+from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.loop import OpRows, ProbeLoop, op_rows
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role
+from stallprobes.native.layouts.board import ProbeState
+from stallprobes.native.layouts.program import OpFlag
+from stallprobes.native.library import core
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 MS = 1_000_000
-Table = loop.Int64s
 
 
 def probe(name: str, ops: tuple[Op, ...], period_ns: int) -> Probe:
     return Probe(name, name, Role.HOST, Program(ops, context=None), period_ns, name)
 
 
-def table_of(ops: tuple[Op, ...], channels: tuple[Channel, ...]) -> Table:
-    table = loop.empty_table(len(ops))
-    for row, op in zip(table, ops, strict=True):
+def rows_of(ops: tuple[Op, ...], channels: tuple[Channel, ...]) -> OpRows:
+    rows = op_rows(len(ops))
+    for row, op in zip(rows, ops, strict=True):
         kind, name = op.fn.split(":")
-        row[loop.COL_FN] = native.address(name) if kind == "native" else native.libc_address(name)
-        row[loop.COL_A0 : loop.COL_A0 + len(op.args)] = op.args
-        row[loop.COL_CHANNEL] = -1 if op.phase is None else channels.index(Channel(op.phase))
-        row[loop.COL_FLAGS] = loop.RETURN_IS_VALUE
-    return table
+        row.function = core().helper(name) if kind == "native" else libc_address(name)
+        row.arguments[: len(op.args)] = op.args
+        row.channel = -1 if op.phase is None else channels.index(Channel(op.phase))
+        row.flags = OpFlag.RETURN_IS_VALUE
+    return rows
 
 
 @contextmanager
-def running(*probes: Probe, tables: dict[str, Table] | None = None) -> Iterator[Board]:
+def running(*probes: Probe, programs: dict[str, OpRows] | None = None) -> Iterator[Board]:
     board = Board.create(BoardLayout.of(probes))
-    nothing = loop.empty_table(0)
     threads = []
     for one in probes:
         part = board[one.name]
-        table = (tables or {}).get(one.name)
-        if table is None:
-            table = table_of(one.program.ops, part.channels)
-        runner = loop.ProbeLoop(table, nothing, nothing, part, board.header, board.timeline.words)
-        part.words[layout.RUN] = 1
-        threads.append(threading.Thread(target=runner, daemon=True))
+        rows = (programs or {}).get(one.name) or rows_of(one.program.ops, part.channels)
+        part.words.run = 1
+        threads.append(threading.Thread(target=ProbeLoop(board, part, rows), daemon=True))
     for thread in threads:
         thread.start()
     yield board
-    board.header[layout.QUIT] = 1
+    board.header.quit = 1
     for thread in threads:
         thread.join(LIMIT_S)
         assert not thread.is_alive()
@@ -121,9 +120,9 @@ def test_it_runs_while_another_thread_holds_the_interpreters_lock() -> None:
         try:
             made = 0
             for _ in range(100):
-                first = int(words[layout.ITERATIONS])
+                first = int(words.iterations)
                 usleep_with_the_lock_held(50_000)
-                made = int(words[layout.ITERATIONS]) - first
+                made = int(words.iterations) - first
                 if made:
                     break
         finally:
@@ -142,7 +141,7 @@ def test_a_hanging_call_shows_its_age_and_counts_as_waited() -> None:
     word = np.zeros(1, dtype=np.int64)
     ops = (Op("libc:getppid"), Op("native:wait", (word.ctypes.data, 1, 60_000 * MS), Phase.WAIT))
     with running(probe("p", ops, MS)) as board:
-        while board["p"].words[layout.INFLIGHT_OP] != 2:
+        while board["p"].words.inflight_op != 2:
             time.sleep(0.001)
         earlier = board.snapshot()
         time.sleep(0.2)
@@ -166,16 +165,16 @@ def test_it_quits_while_other_probes_go_on_and_says_ended() -> None:
     with running(probe("p", (Op("native:nothing"),), 10**12)) as board:
         until(board, "p", 1)
         part = board["p"]
-        board.header[layout.QUIT] = 1
-        wait_until(lambda: part.words[layout.STATE] == ProbeState.ENDED, "the loop has ended")
+        board.header.quit = 1
+        wait_until(lambda: part.words.state == ProbeState.ENDED, "the loop has ended")
         assert board.snapshot().probes["p"].state is ProbeState.ENDED
 
 
 def test_switching_off_and_on_works_while_it_runs() -> None:
     with running(probe("p", (Op("native:nothing"),), 200_000)) as board:
         until(board, "p", 10)
-        board["p"].words[layout.RUN] = 0
-        while board["p"].words[layout.STATE] != ProbeState.PARKED:
+        board["p"].words.run = 0
+        while board["p"].words.state != ProbeState.PARKED:
             time.sleep(0.001)
         iterations = board.snapshot().probes["p"].iterations
         since = board.snapshot().probes["p"].heartbeat_ns
@@ -183,7 +182,7 @@ def test_switching_off_and_on_works_while_it_runs() -> None:
         parked = board.snapshot().probes["p"]
         assert (parked.iterations, parked.on) == (iterations, False)
         assert parked.heartbeat_ns > since
-        board["p"].words[layout.RUN] = 1
+        board["p"].words.run = 1
         assert until(board, "p", iterations + 10).on_since_ns > parked.heartbeat_ns
 
 
@@ -218,12 +217,12 @@ def test_memory_that_one_call_maps_another_unmaps() -> None:
         Op("libc:munmap", (at, size)),
     )
     one = probe("p", ops, 0)
-    table = table_of(ops, one.program.channels())
-    table[0, loop.COL_INTO] = at
-    table[1:, loop.COL_LOAD_MASK] = 1
-    table[2, loop.COL_FLAGS] = 0
+    rows = rows_of(ops, one.program.channels())
+    rows[0].into = at
+    rows[1].load_mask = rows[2].load_mask = 1
+    rows[2].flags = 0
     before = mapped_bytes()
-    with running(one, tables={"p": table}) as board:
+    with running(one, programs={"p": rows}) as board:
         seen = until(board, "p", 200)
     assert seen.error is None
     assert p50(seen, WAIT) > p50(seen, CALL)
@@ -233,10 +232,10 @@ def test_memory_that_one_call_maps_another_unmaps() -> None:
 def test_a_failing_call_stops_its_probe_and_leaves_the_others() -> None:
     ops = (Op("libc:close", (-1,)),)
     bad, good = probe("bad", ops, MS), probe("good", (Op("libc:getppid"),), MS)
-    table = table_of(ops, bad.program.channels())
-    table[0, loop.COL_FLAGS] = 0
-    with running(bad, good, tables={"bad": table}) as board:
-        wait_until(lambda: board["bad"].words[layout.STATE] == ProbeState.ERROR, "the bad probe has stopped")
+    rows = rows_of(ops, bad.program.channels())
+    rows[0].flags = 0
+    with running(bad, good, programs={"bad": rows}) as board:
+        wait_until(lambda: board["bad"].words.state == ProbeState.ERROR, "the bad probe has stopped")
         snapshot = board.snapshot()
         assert snapshot.probes["bad"].state is ProbeState.ERROR
         assert snapshot.probes["bad"].error is not None
@@ -251,10 +250,10 @@ def test_reading_all_the_time_disturbs_no_count() -> None:
         for _ in range(300):
             window = board.snapshot().minus(earlier)["p"]
             assert window.iterations >= last
-            assert (np.diff(window.calls[:, 0]) >= 0).all()
+            assert (np.diff(window.samples["end_ns"]) >= 0).all()
             last = window.iterations
-        board.header[layout.QUIT] = 1
-        while board["p"].words[layout.STATE] != ProbeState.ENDED:
+        board.header.quit = 1
+        while board["p"].words.state != ProbeState.ENDED:
             time.sleep(0.001)
         seen = board.snapshot().probes["p"]
     assert seen.channels[CALL].count == seen.channels[DUE].count == seen.iterations - 1

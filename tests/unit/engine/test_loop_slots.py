@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from factories.loop_stage import MS, START, Stage
-from stallprobes.engine import layout
 from stallprobes.engine.board import counter_ns
-from stallprobes.engine.layout import ProbeState
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
 from stallprobes.model import Channel, Op, Phase
+from stallprobes.native.layouts.board import ProbeState
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 SLOT = 10 * MS
@@ -24,7 +23,7 @@ class SlottedStage(Stage):
 
     def __init__(self, *durations: int, period_ns: int = MS, ops: tuple[Op, ...] = (Op("x"),)) -> None:
         super().__init__(ops, period_ns)
-        self.words[layout.SLOT + layout.CHANGES] = 2
+        self.words.slot.changes = 2
         self.began: list[int] = []
         self.durations = list(durations)
         self.on_nap = self.set_slot
@@ -36,15 +35,18 @@ class SlottedStage(Stage):
         """What the engine would write until now."""
         words = self.words
         while True:
-            changes = int(words[layout.SLOT + layout.CHANGES])
+            changes = int(words.slot.changes)
             at = START + (changes - 2) * SLOT
-            words[layout.OPENS_NS] = at
+            words.opens_ns = at
             if self.now < at:
                 return
             opening = changes % 2 == 0
-            total = counter_ns(words, layout.SLOT, at)
-            words[layout.SLOT + (layout.OFFSET_NS if opening else layout.TOTAL_NS)] = at - total if opening else total
-            words[layout.SLOT + layout.CHANGES] += 1
+            total = counter_ns(words.slot, at)
+            if opening:
+                words.slot.offset_ns = at - total
+            else:
+                words.slot.total_ns = total
+            words.slot.changes += 1
 
     def call(self, *_: int) -> int:
         self.began.append(self.now - START)
@@ -78,7 +80,7 @@ def test_it_calls_in_its_slots_only_and_restarts_its_schedule_with_each() -> Non
 def test_those_that_begin_together_begin_with_the_slot_and_then_at_multiples_of_their_period() -> None:
     """The first iteration, which is not measured, is at once: a slot may be hardly longer than a period."""
     stage = SlottedStage(*[1000] * 10, period_ns=3 * MS)
-    stage.words[layout.ALIGNED] = 1
+    stage.words.aligned = 1
     stage.run()
     first, *others = in_slots(stage)
     # The first slot opens between two multiples of 3 ms, 1 s being none.
@@ -93,7 +95,7 @@ def test_the_first_call_of_a_slot_is_not_measured() -> None:
     # The probe's very first call is apart, as always.
     assert seen.first_ns[CALL] == first
     assert seen.channels[CALL] == seen.channels[DUE] == Histogram.of([other] * 27)
-    assert len(seen.ring) == 28
+    assert len(seen.samples) == 28
 
 
 def test_the_first_call_of_a_slot_is_measured_if_it_lasts_beyond_the_slot() -> None:
@@ -150,7 +152,7 @@ def test_while_its_slot_is_closed_it_counts_as_running_and_sleeps() -> None:
 
     def look() -> None:
         own()
-        states.add(int(stage.words[layout.STATE]))
+        states.add(int(stage.words.state))
 
     stage.on_nap = look
     stage.run()
@@ -164,8 +166,8 @@ def test_it_can_be_switched_off_and_told_to_quit_while_its_slot_is_closed() -> N
     stage = SlottedStage(*[1000] * 100)
 
     def off() -> None:
-        stage.words[layout.RUN] = 0
-        if stage.words[layout.STATE] == ProbeState.PARKED:
+        stage.words.run = 0
+        if stage.words.state == ProbeState.PARKED:
             stage.quit()
 
     stage.on_nap = lambda: off() if stage.now >= START + SLOT else stage.set_slot()

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from stallprobes.engine import loop
 from stallprobes.engine.backend import failed_op
 from stallprobes.engine.host_memory import CACHE_LINE, HostMemory, read, write
 from stallprobes.engine.host_resolver import HostResolver, error_text
@@ -28,6 +27,7 @@ from stallprobes.model import (
     Word,
     op_name,
 )
+from stallprobes.native.layouts.program import OpFlag
 
 
 def host_program(
@@ -48,19 +48,19 @@ def test_each_measured_op_fills_the_channel_of_its_phase_and_its_label() -> None
     )
     table = compile_program(program, HostResolver(HostMemory()))
     channels = program.channels()
-    assert table.ops[:, loop.COL_CHANNEL].tolist() == [
+    assert [row.channel for row in table.ops] == [
         -1,
         channels.index(Channel(Phase.CALL)),
         channels.index(Channel(Phase.WAIT)),
     ]
-    assert table.ops[:, loop.COL_LABEL_CHANNEL].tolist() == [-1, channels.index(Channel(Phase.CALL, "first")), -1]
+    assert [row.label_channel for row in table.ops] == [-1, channels.index(Channel(Phase.CALL, "first")), -1]
 
 
 def test_setup_ops_are_never_measured() -> None:
     program = host_program(Op("native:nothing"), setup=(Op("native:nothing", label="made"),))
     table = compile_program(program, HostResolver(HostMemory()))
-    assert table.setup[0, loop.COL_CHANNEL] == -1
-    assert table.setup[0, loop.COL_LABEL_CHANNEL] == -1
+    assert table.setup[0].channel == -1
+    assert table.setup[0].label_channel == -1
 
 
 def test_a_load_passes_the_address_and_marks_the_argument() -> None:
@@ -68,16 +68,16 @@ def test_a_load_passes_the_address_and_marks_the_argument() -> None:
     word = Word("pointer")
     program = host_program(Op("libc:munmap", (Load(word), 4096)), Op("native:store", (word, 7)))
     table = compile_program(program, HostResolver(memory))
-    assert table.ops[:, loop.COL_LOAD_MASK].tolist() == [0b01, 0]
-    assert table.ops[:, loop.COL_A0].tolist() == [memory.word(word)] * 2
-    assert table.ops[0, loop.COL_A0 + 1] == 4096
+    assert [row.load_mask for row in table.ops] == [0b01, 0]
+    assert [row.arguments[0] for row in table.ops] == [memory.word(word)] * 2
+    assert table.ops[0].arguments[1] == 4096
 
 
 def test_a_part_of_a_buffer_is_its_address_and_the_offset() -> None:
     memory = HostMemory()
     buffer = Buffer("b", Space.PAGEABLE, 8192)
     table = compile_program(host_program(Op("native:add", (BufferPart(buffer, 4096), 1))), HostResolver(memory))
-    assert table.ops[0, loop.COL_A0] == memory.pageable(buffer) + 4096
+    assert table.ops[0].arguments[0] == memory.pageable(buffer) + 4096
 
 
 def test_return_values_samples_fine_codes_and_repeats_get_their_columns() -> None:
@@ -89,11 +89,11 @@ def test_return_values_samples_fine_codes_and_repeats_get_their_columns() -> Non
         Op("native:wait", (result, 1, 0), ok=(1, 600), repeat=5),
     )
     ops = compile_program(program, HostResolver(memory)).ops
-    assert ops[:, loop.COL_INTO].tolist() == [memory.word(result), 0, 0]
-    assert ops[:, loop.COL_VALUE].tolist() == [0, memory.word(sample), 0]
-    assert ops[:, loop.COL_FLAGS].tolist() == [loop.RETURN_IS_VALUE, loop.SAMPLE_IS_FLOAT_MS, 0]
-    assert ops[2, loop.COL_OK0 : loop.COL_OK2 + 1].tolist() == [1, 600, -1]
-    assert ops[:, loop.COL_REPEAT].tolist() == [1, 1, 5]
+    assert [row.into for row in ops] == [memory.word(result), 0, 0]
+    assert [row.value for row in ops] == [0, memory.word(sample), 0]
+    assert [row.flags for row in ops] == [OpFlag.RETURN_IS_VALUE, OpFlag.SAMPLE_IS_FLOAT_MS, 0]
+    assert ops[2].accepted[:] == [1, 600, -1]
+    assert [row.repeat for row in ops] == [1, 1, 5]
 
 
 def test_guard_and_proof_become_addresses() -> None:
@@ -108,7 +108,7 @@ def test_guard_and_proof_become_addresses() -> None:
 
 
 def test_unsigned_64_bit_arguments_keep_their_bits() -> None:
-    assert compiled(Op("native:work", ((1 << 64) - 1,))).ops[0, loop.COL_A0] == -1
+    assert compiled(Op("native:work", ((1 << 64) - 1,))).ops[0].arguments[0] == -1
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_a_resolver_may_spell_an_ops_arguments_otherwise() -> None:
 
     memory = HostMemory()
     table = compile_program(host_program(Op("native:nothing", (5,)), Op("native:work", (6,))), Spelling(memory))
-    assert table.ops[0, loop.COL_A0 : loop.COL_A0 + 3].tolist() == [3, memory.word(Word("w")), 5]
-    assert table.ops[0, loop.COL_LOAD_MASK] == 0b10
-    assert table.ops[1, loop.COL_A0] == 6
+    assert table.ops[0].arguments[:3] == [3, memory.word(Word("w")), 5]
+    assert table.ops[0].load_mask == 0b10
+    assert table.ops[1].arguments[0] == 6
 
 
 def test_shared_words_are_one_word_and_others_are_each_probes_own() -> None:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from factories.fake_cupti import FakeCupti, record
@@ -18,16 +17,16 @@ from stallprobes.engine.cuda import backend as cuda
 from stallprobes.engine.cuda import resolver as resolving
 from stallprobes.engine.cuda.cupti_functions import CuptiFunctions
 from stallprobes.engine.cuda.devices import CudaDevice
-from stallprobes.engine.layout import QUIT, RUN, STATE, BoardLayout, ProbeState
+from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.profilers import check_profilers, timeline_refusal
 from stallprobes.engine.sim.backend import SimBackend
-from stallprobes.engine.timeline import buffers
 from stallprobes.engine.timeline.library import matching
-from stallprobes.engine.timeline.records import RecordKind
-from stallprobes.engine.timeline.ring import ON
 from stallprobes.engine.timeline.status import OFF, UNAVAILABLE, TimelineProblem
 from stallprobes.errors import Unsupported
 from stallprobes.model import Probe, Process
+from stallprobes.native.layouts.board import ProbeState
+from stallprobes.native.layouts.cupti import BufferState, RecordKind
+from stallprobes.native.library import core
 from stallprobes.patterns import patterns
 
 NAMES = ["profiler", "profiler-sessions", "profiler-ended", "profiler-detached"]
@@ -63,9 +62,9 @@ def _cupti(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
     monkeypatch.setattr(cuda, "Api", FakeApi)
     monkeypatch.setattr(cuda, "choose", lambda *_: [GPU])
     monkeypatch.setattr(resolving, "CuptiFunctions", lambda version: CuptiFunctions(version, lambda _: made))
-    buffers.process_pool().words[buffers.HEADER :] = 0
+    core().discard_buffers(1)
     yield made
-    buffers.process_pool().words[buffers.HEADER :] = 0
+    core().discard_buffers(1)
 
 
 def backend(kind: str, *chosen: Probe, options: Options | None = None) -> tuple[Backend, Board]:
@@ -85,7 +84,7 @@ def test_the_timeline_is_refused_beside_a_profiler(cupti: FakeCupti, kind: str) 
     assert not status.on
     assert status.problem is TimelineProblem.TAKEN
     assert status.sentence == SENTENCE
-    assert board.timeline.words[ON] == 0
+    assert board.timeline.words.on == 0
     made.switch_timeline(False)
     assert made.timeline() == OFF
     assert cupti.subscriptions == 0
@@ -160,10 +159,10 @@ def test_the_library_is_loaded_once_and_for_a_profiler_only(cupti: FakeCupti, mo
 def run_once(made: Backend, board: Board, name: str) -> None:
     """Run one iteration of the probe ``name`` in its thread, and end it."""
     made.start()
-    board[name].words[RUN] = 1
+    board[name].words.run = 1
     wait_until(lambda: board.snapshot().probes[name].iterations, "an iteration", 20)
-    board[name].words[RUN] = 0
-    board.header[QUIT] = 1
+    board[name].words.run = 0
+    board.header.quit = 1
     assert made.stop(2.0)
 
 
@@ -185,9 +184,8 @@ def test_an_iteration_records_throws_the_records_away_and_detaches(cupti: FakeCu
     assert cupti.most_kinds == {RecordKind.KERNEL, RecordKind.COPY, RecordKind.MEMSET, RecordKind.DRIVER_CALL}
     assert cupti.enabled == set()
     assert cupti.detached >= 1
-    pool = buffers.process_pool()
-    assert pool.words[buffers.POOL_RETURNED] > 0
-    assert not np.any(pool.words[buffers.HEADER :: buffers.SLOT])
+    assert core().pool.returned > 0
+    assert {buffer.state for buffer in core().pool.states} == {BufferState.FREE}
 
 
 def test_two_profilers_never_profile_at_the_same_time(cupti: FakeCupti) -> None:
@@ -195,7 +193,7 @@ def test_two_profilers_never_profile_at_the_same_time(cupti: FakeCupti) -> None:
     made, board = backend("cuda", *probes("host", "profiler-sessions", "profiler-detached"))
     made.start()
     for name in NAMES[1::2]:
-        board[name].words[RUN] = 1
+        board[name].words.run = 1
 
     def all_ran() -> bool:
         now = board.snapshot().probes
@@ -203,8 +201,8 @@ def test_two_profilers_never_profile_at_the_same_time(cupti: FakeCupti) -> None:
 
     wait_until(all_ran, "an iteration of each", 20)
     for name in NAMES[1::2]:
-        board[name].words[RUN] = 0
-    board.header[QUIT] = 1
+        board[name].words.run = 0
+    board.header.quit = 1
     assert made.stop(3.0)
     assert made.poll() == []
     assert cupti.enabled == set()
@@ -214,10 +212,10 @@ def test_a_refusal_of_cupti_has_its_name_for_the_code(cupti: FakeCupti) -> None:
     cupti.refused[int(RecordKind.DRIVER_CALL)] = 39
     made, board = backend("cuda", *probes("host", "profiler"))
     made.start()
-    board["profiler"].words[RUN] = 1
-    wait_until(lambda: board["profiler"].words[STATE] == ProbeState.ERROR, "the failure", 20)
+    board["profiler"].words.run = 1
+    wait_until(lambda: board["profiler"].words.state == ProbeState.ERROR, "the failure", 20)
     failures = made.poll()
-    board.header[QUIT] = 1
+    board.header.quit = 1
     made.stop(1.0)
     (failure,) = failures
     assert failure.sentence == "profiler: cupti:cuptiActivityEnable (cuptiActivityEnable) returned 39 (CODE_39)"

@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine import layout
 from stallprobes.engine.board import Board, counter_ns
 from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.slots import STEP_NS, SlotSchedule, SlotState, SlotWriter, grouped, longest_cycle
@@ -133,7 +132,7 @@ def written(*probes: Probe, together: bool = False) -> tuple[Board, SlotWriter]:
 
 def switch_on(board: Board) -> None:
     for number in range(len(board)):
-        board[number].words[layout.RUN] = 1
+        board[number].words.run = 1
 
 
 def test_allowed_time_accumulates_over_slots_while_the_victim_is_on() -> None:
@@ -148,9 +147,9 @@ def test_allowed_time_accumulates_over_slots_while_the_victim_is_on() -> None:
     assert times == {launch.name: 3 * SLOT_NS, copy.name: 2 * SLOT_NS, read.name: snapshot.at_ns}
     assert [snapshot.probes[name].in_slots for name in times] == [True, True, False]
     # A victim that is off has no allowed time, though its group would have the slot.
-    board[launch.name].words[layout.RUN] = 0
+    board[launch.name].words.run = 0
     writer.update(begin + 5 * SLOT_NS)
-    assert counter_ns(board[launch.name].words, layout.SLOT, begin + 9 * SLOT_NS) == 3 * SLOT_NS
+    assert counter_ns(board[launch.name].words.slot, begin + 9 * SLOT_NS) == 3 * SLOT_NS
     board.close()
 
 
@@ -168,13 +167,13 @@ def test_time_beside_a_stuck_call_of_another_group_is_counted() -> None:
     launch, copy = victim("launch"), victim("d2d", SECONDARY)
     board, writer = written(launch, copy)
     switch_on(board)
-    board[launch.name].words[layout.INFLIGHT_OP] = 1
+    board[launch.name].words.inflight_op = 1
     writer.update(0)
     writer.update(SLOT_NS)
     assert writer.not_alone
-    board[launch.name].words[layout.INFLIGHT_OP] = 0
+    board[launch.name].words.inflight_op = 0
     writer.update(SLOT_NS + 30 * MS)
     assert not writer.not_alone
-    assert counter_ns(board[copy.name].words, layout.NOT_ALONE, 2 * SLOT_NS) == 30 * MS
-    assert counter_ns(board[launch.name].words, layout.NOT_ALONE, 2 * SLOT_NS) == 0
+    assert counter_ns(board[copy.name].words.not_alone, 2 * SLOT_NS) == 30 * MS
+    assert counter_ns(board[launch.name].words.not_alone, 2 * SLOT_NS) == 0
     board.close()

@@ -20,7 +20,6 @@ from factories.virtual_session import virtual_sessions
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import RUN
 from stallprobes.errors import RecordingError
 from stallprobes.live import line_writer
 from stallprobes.live import recorder as recorders
@@ -196,7 +195,7 @@ class OneSuspension:
 
     def suspend(self) -> None:
         (board,) = self._boards
-        self.on = [name for name in board.layout.names if board[name].words[RUN]]
+        self.on = [name for name in board.layout.names if board[name].words.run]
 
 
 def test_a_capture_is_suspended_without_aggressors_and_continues(

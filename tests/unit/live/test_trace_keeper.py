@@ -16,7 +16,6 @@ from factories.traces import traced_machine
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_rows
-from stallprobes.engine.timeline.ring import MEASURED
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
@@ -27,6 +26,8 @@ from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, Obs
 from stallprobes.live.trace_keeper import TraceKeeper
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import MS, SECONDARY, Channel, Phase
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.board import CALL_MEASURED, HostCall
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace
 from stallprobes.verdicts.kinds import VerdictKind
@@ -175,8 +176,8 @@ def test_a_call_in_flight_has_a_trace(session: list[Moment], returns: bool) -> N
     keeper.feed(replace(last.rows, calls=none, records=last.rows.records[:0]), stuck, analyzer(baseline(5_000)))
     later = session[7].rows
     if returns:
-        row = [since_ns, last.snapshot.at_ns + MS, MEASURED, 7]
-        later = replace(later, calls=none | {COPY.name: np.array([row], dtype=np.int64)})
+        row = (since_ns, last.snapshot.at_ns + MS, CALL_MEASURED, 7)
+        later = replace(later, calls=none | {COPY.name: np.array([row], dtype_of(HostCall))})
         stuck = session[7].observation
     else:
         later = replace(later, calls=none)

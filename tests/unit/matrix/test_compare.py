@@ -393,11 +393,11 @@ def fingerprinted(**values: object) -> Matrix:
 
 def test_differences_come_by_what_matters_and_dates_never() -> None:
     old = fingerprinted(
-        date="2026-11-21", uuid="GPU-1", python="3.11", packages={"numpy": "2.0", "numba": "0.61"}, kernel="6.1",
+        date="2026-11-21", uuid="GPU-1", python="3.11", packages={"numpy": "2.0", "simpy": "4.1"}, kernel="6.1",
         environment={"CUDA_MODULE_LOADING": "EAGER"}, cpu="A", driver="580", cuda="13.0", unknown={"mps": "why"}, pid=1,
     )  # fmt: skip
     new = fingerprinted(
-        date="2026-11-22", uuid="GPU-2", python="3.12", packages={"numpy": "2.1", "numba": "0.61"}, kernel="6.2",
+        date="2026-11-22", uuid="GPU-2", python="3.12", packages={"numpy": "2.1", "simpy": "4.1"}, kernel="6.2",
         environment={"CUDA_VISIBLE_DEVICES": "0"}, cpu="B", driver="590", cuda="13.1", extra=1, pid=2,
     )  # fmt: skip
     told = compare(old, replace(new, program="2.0")).differences

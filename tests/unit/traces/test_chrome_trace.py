@@ -17,10 +17,10 @@ from factories.chrome_traces import ReadTrace, Slice, read_chrome_trace
 from factories.traces import simulated_trace
 from stallprobes import save_trace
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.timeline.records import OverheadKind, RecordKind
 from stallprobes.errors import FileNotWritten
 from stallprobes.live.recording import Recording
 from stallprobes.model import MS, SECONDARY
+from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.ranking import most_unusual_call

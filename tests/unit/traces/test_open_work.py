@@ -11,11 +11,12 @@ from factories.chrome_traces import ReadTrace, read_chrome_trace
 from factories.traces import advance, history_of, traced_machine
 from stallprobes.catalog import entries
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.ring import CALL_WORDS, RECORD_WORDS
 from stallprobes.engine.timeline.status import OFF
 from stallprobes.engine.timeline.trace import BEGINNING, TimelineCost, TimelineLosses
 from stallprobes.files.json_reader import Node
 from stallprobes.model import MS, US
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.board import GpuRecord, HostCall
 from stallprobes.traces.chrome import TitledTrace, chunks
 from stallprobes.traces.codec import read_trace, trace_out
 from stallprobes.traces.open_work import UnrecordedCalls
@@ -151,8 +152,8 @@ def rows(
     return TimelineRows(
         at_ns=0,
         collected_ns=round(collected_ms * MS),
-        records=np.zeros((0, RECORD_WORDS), dtype=np.int64),
-        calls={SPIN.name: np.array(calls, dtype=np.int64).reshape(-1, CALL_WORDS)},
+        records=np.zeros(0, dtype_of(GpuRecord)),
+        calls={SPIN.name: np.array(calls, dtype_of(HostCall))},
         losses=losses or TimelineLosses(),
         cost=TimelineCost(),
         position=BEGINNING,

@@ -9,9 +9,9 @@ import pytest
 
 from factories.traces import WALL_S, advance, history_of, simulated_trace, traced_machine
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.timeline.records import CopyKind, RecordKind
-from stallprobes.engine.timeline.ring import CALLS
 from stallprobes.model import MS, SECONDARY, US, Probe
+from stallprobes.native.layouts.board import HOST_CALLS
+from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.traces import delay as delays
 from stallprobes.traces.delay import DelayCause, calls_beside, delay_of, delay_text, delays_of_call
 from stallprobes.traces.engine_gaps import foreign_gaps
@@ -221,10 +221,10 @@ def test_calls_that_were_overwritten_unread_are_counted() -> None:
     history = history_of(made.probes)
     advance(made, history, 300 * MS)
     assert history.losses.overwritten == 0
-    # A reader that comes too late: the ring holds CALLS calls, two for each launch at 1 kHz.
+    # A reader that comes too late: the ring holds HOST_CALLS calls, two for each launch at 1 kHz.
     made.advance(5_000 * MS)
     advance(made, history, 50 * MS)
-    assert history.losses.overwritten == pytest.approx(2 * 5050 - CALLS, abs=5)
+    assert history.losses.overwritten == pytest.approx(2 * 5050 - HOST_CALLS, abs=5)
 
 
 def test_a_part_holds_what_overlaps_it(report_1: Trace) -> None:

@@ -10,12 +10,14 @@ import pytest
 
 from factories.traces import WALL_S
 from stallprobes.catalog import entries
-from stallprobes.engine.timeline import ring
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.records import CopyKind, RecordKind, SwitchOperation
+from stallprobes.engine.timeline.section import GpuRecords
 from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.engine.timeline.trace import TimelineCost, TimelineLosses, TimelinePosition
 from stallprobes.model import MS, US
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.board import CALL_MEASURED, GpuRecord, HostCall
+from stallprobes.native.layouts.cupti import CopyKind, RecordKind, SwitchOperation
 from stallprobes.traces import history as history_module
 from stallprobes.traces.engine_gaps import EngineGaps, foreign_gaps
 from stallprobes.traces.history import AddedRows, HistoryPosition, TraceHistory
@@ -65,29 +67,29 @@ class Recording:
         calls = calls[calls[:, 2] > self.started_ns]
         return calls, calls[:, 2]
 
-    def _made_records(self) -> tuple[Int64s, Int64s]:
+    def _made_records(self) -> tuple[GpuRecords, Int64s]:
         source = self._calls[self.random.integers(0, len(self._calls), 6_000)]
-        rows = np.zeros((6_000, ring.RECORD_WORDS), dtype=np.int64)
+        rows = np.zeros(6_000, dtype_of(GpuRecord))
         start = source[:, 2] + self.random.integers(-20 * US, 900 * US, 6_000)
         end = start + (10 ** self.random.uniform(2, 6.5, 6_000)).astype(np.int64)
-        rows[:, ring.SEQUENCE] = np.arange(6_000) + 1
-        rows[:, ring.KIND] = self.random.choice([RecordKind.KERNEL, RecordKind.COPY], 6_000)
-        rows[:, ring.SUBKIND] = self.random.choice([CopyKind.DEVICE_TO_DEVICE, CopyKind.DEVICE_TO_HOST], 6_000)
-        rows[:, ring.START_NS], rows[:, ring.END_NS] = start, end
-        rows[:, ring.CONTEXT], rows[:, ring.STREAM] = 1 + source[:, 0] % 2, 7 + source[:, 0]
-        rows[:, ring.PROBE], rows[:, ring.OP], rows[:, ring.BEGAN_NS] = source[:, 0], source[:, 3], source[:, 1]
-        rows[:, ring.RETURNED_NS] = np.where(self.random.random(6_000) < 0.9, source[:, 2], 0)
+        rows["sequence"] = np.arange(6_000) + 1
+        rows["kind"] = self.random.choice([RecordKind.KERNEL, RecordKind.COPY], 6_000)
+        rows["subkind"] = self.random.choice([CopyKind.DEVICE_TO_DEVICE, CopyKind.DEVICE_TO_HOST], 6_000)
+        rows["start_ns"], rows["end_ns"] = start, end
+        rows["context"], rows["stream"] = 1 + source[:, 0] % 2, 7 + source[:, 0]
+        rows["probe"], rows["op"], rows["began_ns"] = source[:, 0], source[:, 3], source[:, 1]
+        rows["returned_ns"] = np.where(self.random.random(6_000) < 0.9, source[:, 2], 0)
         at_ns = self.started_ns + np.cumsum(self.random.integers(100 * US, 8 * MS, 3_000))
-        switches = np.zeros((3_000, ring.RECORD_WORDS), dtype=np.int64)
-        switches[:, ring.KIND], switches[:, ring.START_NS] = RecordKind.CONTEXT_SWITCH, at_ns
-        switches[:, ring.END_NS], switches[:, ring.CONTEXT] = at_ns, 1 + np.arange(3_000) // 2 % 2
-        switches[:, ring.SUBKIND] = np.where(np.arange(3_000) % 2, 1 - SwitchOperation.START, SwitchOperation.START)
-        overheads = np.zeros((50, ring.RECORD_WORDS), dtype=np.int64)
-        overheads[:, ring.KIND] = RecordKind.OVERHEAD
-        overheads[:, ring.START_NS] = self.started_ns + self.random.integers(0, 12 * S, 50)
-        overheads[:, ring.END_NS] = overheads[:, ring.START_NS] + self.random.integers(1, 90 * MS, 50)
+        switches = np.zeros(3_000, dtype_of(GpuRecord))
+        switches["kind"], switches["start_ns"] = RecordKind.CONTEXT_SWITCH, at_ns
+        switches["end_ns"], switches["context"] = at_ns, 1 + np.arange(3_000) // 2 % 2
+        switches["subkind"] = np.where(np.arange(3_000) % 2, 1 - SwitchOperation.START, SwitchOperation.START)
+        overheads = np.zeros(50, dtype_of(GpuRecord))
+        overheads["kind"] = RecordKind.OVERHEAD
+        overheads["start_ns"] = self.started_ns + self.random.integers(0, 12 * S, 50)
+        overheads["end_ns"] = overheads["start_ns"] + self.random.integers(1, 90 * MS, 50)
         late = self.random.integers(0, LATEST_MS * MS, 6_000)
-        arrive = np.concatenate((end + late, at_ns, overheads[:, ring.END_NS]))
+        arrive = np.concatenate((end + late, at_ns, overheads["end_ns"]))
         return np.concatenate((rows, switches, overheads)), arrive
 
     def frame(self) -> None:
@@ -98,7 +100,8 @@ class Recording:
         found = {}
         for number, probe in enumerate(PROBES):
             own = self._calls[new & (self._calls[:, 0] == number)]
-            found[probe.name] = np.column_stack((own[:, 1], own[:, 2], own[:, 3] | ring.MEASURED, 0 * own[:, 0]))
+            made = found[probe.name] = np.zeros(len(own), dtype_of(HostCall))
+            made["began_ns"], made["returned_ns"], made["op"] = own[:, 1], own[:, 2], own[:, 3] | CALL_MEASURED
         arrived = ~self._fed & (self._arrive <= self.at_ns)
         self._fed |= arrived
         records = self._records[arrived]

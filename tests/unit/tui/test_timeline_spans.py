@@ -9,15 +9,17 @@ import pytest
 
 from factories.traces import WALL_S
 from stallprobes.catalog import entries
-from stallprobes.engine.timeline import ring
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.engine.timeline.section import GpuRecords, HostCalls
 from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.engine.timeline.trace import TimelineCost, TimelineLosses, TimelinePosition
 from stallprobes.model import MS, US
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.board import CALL_MEASURED, GpuRecord, HostCall
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.traces.history import KEEP_S, MOST_ROWS, TraceHistory
 from stallprobes.traces.rows import RowKey, RowKind
-from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, WORK_START, Int64s, Trace
+from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, WORK_START, Trace
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.glyphs import BLOCK_GLYPHS
 from stallscope.tui.timeline.time_axis import SPANS_NS, Viewport, span_text
@@ -36,27 +38,30 @@ COLUMNS, LINES = 160, 40
 FIRST = RowKey(RowKind.CALLS, 0)
 
 
-def calls(number: int, first_ms: int) -> Int64s:
+def calls(number: int, first_ms: int) -> HostCalls:
     """The calls of a probe in one read: a launch that takes 3 µs and a wait of 6 µs, each ms."""
     began = (first_ms + np.arange(READ_MS)) * MS + number * 100 * US
-    launch = np.column_stack((began, began + CALL_NS, 0 * began | ring.MEASURED, began // MS))
-    wait = np.column_stack((began + CALL_NS, began + CALL_NS + WAIT_NS, 0 * began + 1 | ring.MEASURED, began // MS))
-    return np.stack((launch, wait), axis=1).reshape(-1, ring.CALL_WORDS)
+    made = np.zeros((READ_MS, 2), dtype_of(HostCall))
+    made["began_ns"] = np.column_stack((began, began + CALL_NS))
+    made["returned_ns"] = np.column_stack((began + CALL_NS, began + CALL_NS + WAIT_NS))
+    made["op"] = CALL_MEASURED, 1 | CALL_MEASURED
+    made["iteration"] = (began // MS)[:, None]
+    return made.reshape(-1)
 
 
-def records(first_ms: int) -> Int64s:
+def records(first_ms: int) -> GpuRecords:
     """The kernels of these launches: each starts 5 µs after its call began and takes 2 µs."""
     parts = []
     for number in range(len(PROBES)):
         launches = calls(number, first_ms)[::2]
-        rows = np.zeros((READ_MS, ring.RECORD_WORDS), dtype=np.int64)
-        began = launches[:, ring.CALL_BEGAN_NS]
-        rows[:, ring.SEQUENCE] = len(PROBES) * (began // MS) + number
-        rows[:, ring.KIND] = RecordKind.KERNEL
-        rows[:, ring.START_NS], rows[:, ring.END_NS] = began + 5 * US, began + 7 * US
-        rows[:, ring.CONTEXT], rows[:, ring.STREAM], rows[:, ring.PROBE] = 1, 7 + number, number
-        rows[:, ring.BEGAN_NS], rows[:, ring.RETURNED_NS] = began, launches[:, ring.CALL_END_NS]
-        rows[:, ring.ITERATION] = launches[:, ring.CALL_ITERATION]
+        rows = np.zeros(READ_MS, dtype_of(GpuRecord))
+        began = launches["began_ns"]
+        rows["sequence"] = len(PROBES) * (began // MS) + number
+        rows["kind"] = RecordKind.KERNEL
+        rows["start_ns"], rows["end_ns"] = began + 5 * US, began + 7 * US
+        rows["context"], rows["stream"], rows["probe"] = 1, 7 + number, number
+        rows["began_ns"], rows["returned_ns"] = began, launches["returned_ns"]
+        rows["iteration"] = launches["iteration"]
         parts.append(rows)
     return np.concatenate(parts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
 from stallprobes.traces.labels import copy_label, memory_labels, overhead_label, work_kind_label
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind

@@ -111,9 +111,6 @@ class CudaBackend:
             self._workers.add(probe, table, board, _current(contexts, current))
         uses = [use for probe, resolver in zip(probes, self._resolvers, strict=True) for use in _uses(probe, resolver)]
         version = api.version
-        if options.timeline:
-            # Before the time in which CUPTI must answer.
-            Collector.compile()
         clock = GpuClock(shared)
         idle = StreamsIdle(shared, uses)
         self._collector = Collector(

@@ -10,25 +10,14 @@ import numpy as np
 
 from stallprobes.engine.cuda.api import Api, CudaError
 from stallprobes.engine.cuda.resolver import SessionResources, c_function
-from stallprobes.engine.native import clock_gettime, clock_ns, compiled, load
 from stallprobes.errors import Unsupported
 from stallprobes.model import Context
+from stallprobes.native.library import core
 
 _READS = 3
 # A kernel ahead of this one may be long; a launch that is starved is no reason to give up the timeline.
 _LONGEST_NS = 2_000_000_000
 _NON_BLOCKING = 1
-
-
-@compiled("int64(int64, int64)")
-def written_at(address: int, limit_ns: int) -> int:
-    """When the word at ``address`` was seen to be other than 0, in ns of CLOCK_MONOTONIC; 0 after ``limit_ns``."""
-    now = clock_ns(clock_gettime())
-    while load(address) == 0:
-        if now > limit_ns:
-            return 0
-        now = clock_ns(clock_gettime())
-    return now
 
 
 class GpuClock:
@@ -74,5 +63,5 @@ class GpuClock:
         status = launch(function, 1, 1, 1, 1, 1, 1, 0, stream, values.ctypes.data + 8, 0)
         if status != 0:
             raise CudaError("cuLaunchKernel", status, self._api.text(status))
-        seen_ns = written_at(self._word, time.clock_gettime_ns(time.CLOCK_MONOTONIC) + _LONGEST_NS)
+        seen_ns = core().written_at(self._word, time.clock_gettime_ns(time.CLOCK_MONOTONIC) + _LONGEST_NS)
         return word.value - seen_ns if seen_ns else None

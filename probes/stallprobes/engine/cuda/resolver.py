@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine import native
 from stallprobes.engine.backend import Options
 from stallprobes.engine.cuda.api import Api, CudaError, setup_error
 from stallprobes.engine.cuda.cupti_functions import CuptiFunctions
@@ -42,6 +41,7 @@ from stallprobes.model import (
     StreamKind,
     Word,
 )
+from stallprobes.native.library import core
 
 _HOST_ALLOC_PORTABLE_MAPPED = 0x01 | 0x02
 _EVENT_BLOCKING_SYNC = 0x01
@@ -155,10 +155,7 @@ class CudaResolver:
         if fn.startswith(CUPTI):
             return self._shared.cupti.address(fn.removeprefix(CUPTI))
         if fn == "native:discard_records":
-            # Compiled only for a probe that calls it, as are the callbacks.
-            from stallprobes.engine.timeline.buffers import discard_address
-
-            return discard_address()
+            return core().address("ss_discard_buffers")
         if ":" in fn:
             return self._host.function(fn)
         return self._api.address(fn)
@@ -214,14 +211,12 @@ class CudaResolver:
                 grid = blocks or self._full_grid_blocks(stream.context, threads)
                 return (target, grid, 1, 1, threads, 1, 1, 0, stream, params, 0)
             case "cuLaunchHostFunc", (Stream() as stream, HostFunction(name) as function):
-                return (stream, native.address(name), self.value(function))
+                return (stream, core().helper(name), self.value(function))
             case "native:poll", (Event() | Stream() as target, int(step_ns), int(timeout_ns)):
                 query = "cuEventQuery" if isinstance(target, Event) else "cuStreamQuery"
                 return (self._api.address(query), target, step_ns, timeout_ns)
             case "cupti:cuptiActivityRegisterCallbacks", ():
-                from stallprobes.engine.timeline.buffers import callbacks
-
-                return (callbacks()["requested"], callbacks()["completed"])
+                return (core().address("ss_requested"), core().address("ss_completed"))
             case "cuMemcpyBatchAsync", (Buffer() as to, Buffer() as source, int(size), CopyAttributes() as how, stream):
                 cells = self._int_array(self.value(to), self.value(source), size, 0, 0)
                 to_, source_, size_, index_, failed_ = (cells + 8 * number for number in range(5))

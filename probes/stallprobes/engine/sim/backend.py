@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from stallprobes.engine.backend import InjectedStall, Options, ProbeFailure, failed_op, for_each
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import CLOCK_NS, ERROR_CODE, ERROR_OP, RUN, SENSORS_FROM, STATE, ProbeState
 from stallprobes.engine.profilers import check_profilers, timeline_refusal
 from stallprobes.engine.sim.clock import EPOCH_NS, NEVER
 from stallprobes.engine.sim.device import Simulation, us
@@ -22,6 +21,7 @@ from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.errors import EXIT_USAGE, BackendError
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe, op_name
+from stallprobes.native.layouts.board import ProbeState
 
 _STEP_NS = 5_000_000
 
@@ -58,7 +58,7 @@ class SimBackend:
         simulation.rings = options.rings
         memory_bytes = simulation.gpus[0].free_bytes
         self._sensors = GpuSensors(simulation.gpus[0], profile.sensors, simulation.clock.now)
-        board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)] = self._sensors.numbers
+        board.header.sensors[: len(SENSORS)] = self._sensors.numbers
         self._machine = SimMachine(simulation, options.watchdog_ns, options.max_memory)
         self._board = board
         self._timeline = SimTimeline(board, simulation.gpus, options.rings, timeline_refusal(probes))
@@ -67,7 +67,7 @@ class SimBackend:
         self._slots = SlotWriter(probes, board, options.together)
         if options.plant is not None:
             self._inject_stall(options.plant, board)
-        board.header[CLOCK_NS] = simulation.clock.now
+        board.header.clock_ns = simulation.clock.now
         return {
             "backend": "simulated",
             "gpu": f"{profile.machine.title} (SIMULATED)",
@@ -109,10 +109,10 @@ class SimBackend:
         """The probes that failed since the last call."""
         found = []
         for thread in self._threads:
-            if thread.words[STATE] == ProbeState.ERROR and thread.probe.name not in self._reported:
+            if thread.words.state == ProbeState.ERROR and thread.probe.name not in self._reported:
                 self._reported.add(thread.probe.name)
-                op = failed_op(thread.probe.program, thread.words[ERROR_OP])
-                code = thread.words[ERROR_CODE]
+                op = failed_op(thread.probe.program, thread.words.error_op)
+                code = thread.words.error_code
                 found.append(ProbeFailure(thread.probe.name, op_name(op), code, TEXTS.get(code, "0 was expected")))
         return found
 
@@ -128,7 +128,7 @@ class SimBackend:
 
     def _switch(self, simulation: Simulation) -> None:
         quits = simulation.quit
-        changed = [thread for thread in self._threads if (thread.words[RUN] != 0) is not thread.was_on or quits]
+        changed = [thread for thread in self._threads if (thread.words.run != 0) is not thread.was_on or quits]
         if not changed:
             return
         self._update_slots()
@@ -178,15 +178,15 @@ class SimBackend:
         return self._ended()
 
     def _ended(self) -> bool:
-        return all(thread.words[STATE] in (ProbeState.ENDED, ProbeState.ERROR) for thread in self._threads)
+        return all(thread.words.state in (ProbeState.ENDED, ProbeState.ERROR) for thread in self._threads)
 
     def _publish_machine(self) -> None:
         """Write the clock and the sensors to the board."""
         simulation = self._prepared()
         if self._board is not None:
-            self._board.header[CLOCK_NS] = simulation.clock.now
+            self._board.header.clock_ns = simulation.clock.now
             if self._sensors is not None and self._sensors.update(simulation.clock.now):
-                self._board.header[SENSORS_FROM : SENSORS_FROM + len(SENSORS)] = self._sensors.numbers
+                self._board.header.sensors[: len(SENSORS)] = self._sensors.numbers
 
     def _publish(self) -> None:
         self._publish_machine()

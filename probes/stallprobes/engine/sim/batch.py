@@ -12,16 +12,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.layout import (
-    DUE_ALLOWED_NS,
-    DUE_CHANNEL,
-    DUE_NS,
-    HEARTBEAT_NS,
-    INFLIGHT_SINCE_NS,
-    ITERATIONS,
-    OFFSET_NS,
-    SLOT,
-)
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import HostThread
 from stallprobes.engine.sim.sampling import LatencyDistribution
@@ -154,10 +144,10 @@ class IterationBatch:
     def _publish_words(self, began: int, call_began: int, iterations: int) -> None:
         """Update the words for ``iterations``; the last one began at ``began`` and its last call at ``call_began``."""
         words = self._recorder.words
-        words[HEARTBEAT_NS] = words[DUE_NS] = began
-        words[DUE_ALLOWED_NS] = began - words[SLOT + OFFSET_NS]
-        words[INFLIGHT_SINCE_NS] = call_began
-        words[ITERATIONS] += iterations
+        words.heartbeat_ns = words.due_ns = began
+        words.due_allowed_ns = began - words.slot.offset_ns
+        words.inflight_since_ns = call_began
+        words.iterations += iterations
 
     def _times(self, costs: Sequence[LatencyDistribution], iterations: int) -> Int64s:
         """The latencies in ns of ``iterations`` iterations, int64[iterations][calls]."""
@@ -192,4 +182,4 @@ class IterationBatch:
         for column, each in enumerate(self._steps):
             if each.rows:
                 self._recorder.count_all(each.rows, took[:, column])
-        self._recorder.count_all((self._recorder.words[DUE_CHANNEL],), iterations)
+        self._recorder.count_all((self._recorder.words.due_channel,), iterations)

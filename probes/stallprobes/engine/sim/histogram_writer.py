@@ -8,24 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.board import ProbeSection
-from stallprobes.engine.layout import COUNT, FIRST_NS, MAX_NS, RING, RING_HEAD, SUM_NS
-from stallprobes.latency.histogram import BUCKETS, LOWER, SUB, SUB_BITS, index, indices
+from stallprobes.latency.histogram import LOWER, index, indices
+from stallprobes.native.layouts.board import SAMPLES, ChannelStats, Sample
+from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 _LAST = BUCKETS - 1
-_STATS = 4
 # From so many values on, numpy adds them faster than a loop: periods that passed, and counts of any values.
 _MANY, _MANY_COUNTS = 16, 48
 
 
 class HistogramWriter:
-    """Writes one probe's section of the board. Access to a memoryview's element takes a third of numpy's time."""
+    """Writes one probe's section of the board, word by word. An element of an array of NumPy's takes three times as
+    long as one of a memoryview or a field of a structure."""
 
     def __init__(self, part: ProbeSection) -> None:
         self._part = part
-        self.words = part.words.data
+        self.words = part.words
         self._hist = part.hist.reshape(-1).data
-        self._stats = part.stats.reshape(-1).data
-        self._ring = part.ring.reshape(-1).data
+        rows = len(part.stats)
+        self._stats = list((ChannelStats * rows).from_buffer(part.stats.data))
+        self._samples = (Sample * SAMPLES).from_buffer(part.samples.data)
 
     def count(self, channel: int, value: int) -> None:
         """Add ``value`` ns to a channel."""
@@ -33,19 +35,19 @@ class HistogramWriter:
 
     def first(self, channel: int, value: int) -> None:
         """Store a value of the first iteration, which no histogram counts; the channel's first one is kept."""
-        at = channel * _STATS + FIRST_NS
-        if self._stats[at] < 0:
-            self._stats[at] = max(value, 0)
+        stats = self._stats[channel]
+        if stats.first_ns < 0:
+            stats.first_ns = max(value, 0)
 
     def push(self, end: int, channel: int, value: int) -> None:
-        """Append a call to the ring."""
-        words, ring = self.words, self._ring
-        head = words[RING_HEAD]
-        at = head % RING * 3
-        ring[at] = end
-        ring[at + 1] = channel
-        ring[at + 2] = value
-        words[RING_HEAD] = head + 1
+        """Append a measured call to the ring."""
+        words = self.words
+        number = words.samples
+        sample = self._samples[number % SAMPLES]
+        sample.end_ns = end
+        sample.channel = channel
+        sample.value_ns = value
+        words.samples = number + 1
 
     def count_all(self, channels: Iterable[int], values: NDArray[np.int64]) -> None:
         """Add all ``values`` ns to each of ``channels``."""
@@ -75,29 +77,32 @@ class HistogramWriter:
                 hist[start + bucket] += 1
 
     def _add_statistics(self, channels: Iterable[int], number: int, sum_ns: int, max_ns: int) -> None:
-        stats = self._stats
         for channel in channels:
-            at = channel * _STATS
-            stats[at + MAX_NS] = max(stats[at + MAX_NS], max_ns)
-            stats[at + COUNT] += number
-            stats[at + SUM_NS] += sum_ns
+            stats = self._stats[channel]
+            if max_ns > stats.max_ns:
+                stats.max_ns = max_ns
+            stats.count += number
+            stats.sum_ns += sum_ns
 
     def push_all(self, ends: NDArray[np.int64], channels: NDArray[np.int64], values: NDArray[np.int64]) -> None:
-        """Append calls to the ring, which keeps the last RING of them."""
-        head = self.words[RING_HEAD]
-        kept = min(len(ends), RING)
-        places = (head + np.arange(len(ends) - kept, len(ends))) % RING
-        self._part.ring[places] = np.stack((ends[-kept:], channels[-kept:], values[-kept:]), axis=1)
-        self.words[RING_HEAD] = head + len(ends)
+        """Append calls to the ring, which keeps the last SAMPLES of them."""
+        head = self.words.samples
+        kept = min(len(ends), SAMPLES)
+        places = (head + np.arange(len(ends) - kept, len(ends))) % SAMPLES
+        samples = self._part.samples
+        samples["end_ns"][places] = ends[-kept:]
+        samples["channel"][places] = channels[-kept:]
+        samples["value_ns"][places] = values[-kept:]
+        self.words.samples = head + len(ends)
 
     def passed(self, channel: int, value: int, period: int) -> None:
         """Count value - period, value - 2 period and so on while above 0."""
         number = (value - 1) // period
         if number <= 0:
             return
-        at = channel * _STATS
-        self._stats[at + COUNT] += number
-        self._stats[at + SUM_NS] += number * value - period * (number * (number + 1) // 2)
+        stats = self._stats[channel]
+        stats.count += number
+        stats.sum_ns += number * value - period * (number * (number + 1) // 2)
         if number < _MANY:
             for rest in range(value - period, 0, -period):
                 self._hist[channel * BUCKETS + index(rest)] += 1

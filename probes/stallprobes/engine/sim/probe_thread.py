@@ -7,39 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.engine.board import ProbeSection, counter_ns
-from stallprobes.engine.layout import (
-    CHANGES,
-    DUE_ALLOWED_NS,
-    DUE_CHANNEL,
-    DUE_NS,
-    ERROR_CODE,
-    ERROR_NS,
-    ERROR_OP,
-    HEARTBEAT_NS,
-    INFLIGHT_OP,
-    INFLIGHT_SINCE_NS,
-    ITERATIONS,
-    LEAD_NS,
-    MISSED,
-    OFFSET_NS,
-    ON_SINCE_NS,
-    PERIOD_NS,
-    PROOF,
-    RUN,
-    SLOT,
-    STATE,
-    Int64s,
-    ProbeState,
-)
-from stallprobes.engine.loop_timing import (
-    GUARD_STEP_NS,
-    PARKED_STEP_NS,
-    RESTART_NS,
-    SLOT_STEP_NS,
-    SPIN_BELOW_NS,
-    WAIT_SLICE_NS,
-)
-from stallprobes.engine.sim.batch import IterationBatch
+from stallprobes.engine.sim.batch import Int64s, IterationBatch
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
@@ -48,12 +16,20 @@ from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
 from stallprobes.engine.sim.steps import Step
 from stallprobes.engine.sim.timeline import SimTimeline, TracedThread
 from stallprobes.model import Probe
+from stallprobes.native.layouts.board import ProbeState, ProbeWords
+from stallprobes.native.layouts.loop_timing import (
+    GUARD_STEP_NS,
+    PARKED_STEP_NS,
+    RESTART_NS,
+    SLOT_STEP_NS,
+    SPIN_BELOW_NS,
+    WAIT_SLICE_NS,
+)
 
 _RUNNING = int(ProbeState.RUNNING)
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
-_SLOT_CHANGES = SLOT + CHANGES
 
 
 @dataclass(frozen=True)
@@ -65,15 +41,13 @@ class StallInjector:
     """
 
     channel: int
-    aggressor: Any
+    aggressor: ProbeWords
     at_least_ns: int
     every: int
 
     def due(self, took_ns: int, random: RandomStream) -> bool:
         """Whether this call, which took ``took_ns``, is to be stalled."""
-        return (
-            bool(self.aggressor[RUN]) and random.next_number() * self.every < QUANTILES and took_ns < self.at_least_ns
-        )
+        return bool(self.aggressor.run) and random.next_number() * self.every < QUANTILES and took_ns < self.at_least_ns
 
 
 class SimProbeThread:
@@ -100,7 +74,7 @@ class SimProbeThread:
         pending: list[list[int]] = [[] for _ in self._ops]
         self._pending_due: list[int] = []
         self._pending = [(each.rows, values) for each, values in zip(self._ops, pending, strict=True)]
-        self._pending.append(((self.words[DUE_CHANNEL],), self._pending_due))
+        self._pending.append(((self.words.due_channel,), self._pending_due))
         # Every call of an iteration with the number of its op.
         self._calls = [
             (number, each, each.call, pending[number - 1].append)
@@ -139,13 +113,13 @@ class SimProbeThread:
 
     def notify_switch(self, drift_ns: int) -> None:
         """Wake a waiting thread, at least ``drift_ns`` later, to read its words, which have changed."""
-        self.was_on = self.words[RUN] != 0
+        self.was_on = self.words.run != 0
         self._switch_delay_ns = drift_ns
         self._wake()
 
     def notify_slot(self) -> None:
         """Wake the thread if it waits for its slot and the slot has opened."""
-        if self._waits_for_slot and self.words[SLOT + CHANGES] & 1:
+        if self._waits_for_slot and self.words.slot.changes & 1:
             self._wake()
 
     def _wake(self) -> None:
@@ -160,9 +134,9 @@ class SimProbeThread:
             self._publish_samples()
             self._published = self._wakeup is not None
         if self._proof is not None:
-            self.words[PROOF] = self._proof.value
+            self.words.proof = self._proof.value
         if self._wakeup is not None:
-            self.words[HEARTBEAT_NS] = self.host.clock.now
+            self.words.heartbeat_ns = self.host.clock.now
 
     def _publish_samples(self) -> None:
         # Together, because each count costs less then.
@@ -177,11 +151,11 @@ class SimProbeThread:
         """The thread from its setup to its end."""
         done = yield from self._run_once(self._setup)
         if done:
-            self.words[STATE] = _PARKED
+            self.words.state = _PARKED
             self.settled.succeed()
             ended = yield from self._iterate()
             if ended:
-                self.words[STATE] = _ENDED
+                self.words.state = _ENDED
                 yield from self._run_once(self._teardown)
         else:
             self.settled.succeed()
@@ -204,10 +178,10 @@ class SimProbeThread:
 
     def _fail(self, code: int, op: int) -> None:
         words = self.words
-        words[ERROR_CODE] = code
-        words[ERROR_NS] = self.host.clock.now
-        words[ERROR_OP] = op
-        words[STATE] = _ERROR
+        words.error_code = code
+        words.error_ns = self.host.clock.now
+        words.error_op = op
+        words.state = _ERROR
 
     def _wait_for_wakeup(self) -> Wait:
         self._wakeup = self.host.clock.event()
@@ -215,8 +189,8 @@ class SimProbeThread:
 
     def _wait_while_parked(self) -> Wait:
         """Wait until RUN is 1, which the thread notices a little later."""
-        self.words[STATE] = _PARKED
-        while self.words[RUN] == 0 and not self.host.simulation.quit:
+        self.words.state = _PARKED
+        while self.words.run == 0 and not self.host.simulation.quit:
             yield from self._wait_for_wakeup()
             yield from self.host.clock.wait(self._switch_delay_ns + self._park_phase_ns)
 
@@ -238,11 +212,11 @@ class SimProbeThread:
 
     def _iterate(self) -> Call:
         """Iterate until ``quit``; 0 if a call returned an unexpected code, else 1."""
-        host, words, recorder = self.host, self.words, self._recorder
+        host, words, recorder, own_slot = self.host, self.words, self._recorder, self.words.slot
         clock, simulation, random = host.clock, host.simulation, host.random
         calls, batch, guard = self._calls, self._batch, self._guard
         push, count_due, queue = recorder.push, self._pending_due.append, clock.queue
-        due_channel, lead = words[DUE_CHANNEL], words[LEAD_NS]
+        due_channel, lead = words.due_channel, words.lead_ns
         gap = round(simulation.profile.locks.loop_ns)
         timer, plant, rings = simulation.timer, self._injector, simulation.rings
         traced, aligned = self._traced, self.probe.program.aligned
@@ -251,27 +225,27 @@ class SimProbeThread:
         slot, slot_offset = 1, 0
         while not simulation.quit:
             now = clock.now
-            words[HEARTBEAT_NS] = now
-            if words[RUN] == 0:
+            words.heartbeat_ns = now
+            if words.run == 0:
                 on = False
                 yield from self._wait_while_parked()
                 continue
-            pace = words[PERIOD_NS]
+            pace = words.period_ns
             if not on:
                 on = True
                 period, due = pace, now
-                words[ON_SINCE_NS] = now
-                words[STATE] = _RUNNING
+                words.on_since_ns = now
+                words.state = _RUNNING
             elif pace != period:
                 period, due = pace, max(last + pace, now)
-            current = words[_SLOT_CHANGES]
+            current = own_slot.changes
             if not current & 1:
                 yield from self._wait_for_slot()
                 continue
             if current != slot:
-                slot, slot_offset = current, words[SLOT + OFFSET_NS]
+                slot, slot_offset = current, own_slot.offset_ns
                 due, fresh = now, True
-            if guard is not None and words[ITERATIONS] - guard[0].value >= guard[1]:
+            if guard is not None and words.iterations - guard[0].value >= guard[1]:
                 yield from self._wait_for_guard(*guard)
                 due = max(due, clock.now)
                 continue
@@ -291,12 +265,12 @@ class SimProbeThread:
                 continue
             if period == 0:
                 due = now
-                if batch is not None and not fresh and words[ITERATIONS] > 0 and batch.run(gap):
-                    last = words[DUE_NS]
+                if batch is not None and not fresh and words.iterations > 0 and batch.run(gap):
+                    last = words.due_ns
                     continue
-            words[DUE_NS] = due
-            words[DUE_ALLOWED_NS] = due - slot_offset
-            first = words[ITERATIONS] == 0
+            words.due_ns = due
+            words.due_allowed_ns = due - slot_offset
+            first = words.iterations == 0
             measured = False
             measured_end = end = now
             for number, each, call, count in calls:
@@ -305,9 +279,9 @@ class SimProbeThread:
                     clock.now = began
                 else:
                     yield gap
-                closed = words[_SLOT_CHANGES] != slot
-                words[INFLIGHT_SINCE_NS] = began
-                words[INFLIGHT_OP] = number
+                closed = own_slot.changes != slot
+                words.inflight_since_ns = began
+                words.inflight_op = number
                 if traced is not None and traced.on:
                     traced.begin(number - 1, began)
                 result = yield from call()
@@ -315,12 +289,12 @@ class SimProbeThread:
                 if plant is not None and each.channel == plant.channel and plant.due(end - began, random):
                     yield began + plant.at_least_ns - end
                     end = clock.now
-                words[INFLIGHT_OP] = 0
+                words.inflight_op = 0
                 if result != 0 and self._is_wrong(each, result):
                     self._fail(result, number)
                     return 0
                 channel = each.channel
-                counts = channel >= 0 and (first or not (closed or (fresh and words[_SLOT_CHANGES] == slot)))
+                counts = channel >= 0 and (first or not (closed or (fresh and own_slot.changes == slot)))
                 if traced is not None and traced.on:
                     traced.end(end, counts, first)
                 if not counts:
@@ -341,9 +315,9 @@ class SimProbeThread:
                 if rings:
                     push(end, channel, value)
             late, allowed = measured_end - due, end - due
-            slot_ended = words[_SLOT_CHANGES] != slot
+            slot_ended = own_slot.changes != slot
             if slot_ended:
-                allowed = max(counter_ns(words, SLOT, end) - words[DUE_ALLOWED_NS], 0)
+                allowed = max(counter_ns(own_slot, end) - words.due_allowed_ns, 0)
             if measured and first:
                 recorder.first(due_channel, late)
             elif measured:
@@ -354,9 +328,9 @@ class SimProbeThread:
                 last, due = due, max(end, due + min(period, RESTART_NS))
             else:
                 passed = (allowed - 1) // period if period > 0 and allowed > 0 else 0
-                words[MISSED] += passed
+                words.missed += passed
                 last = due + passed * period
                 due = last + period
             fresh = False
-            words[ITERATIONS] += 1
+            words.iterations += 1
         return 1

@@ -12,30 +12,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import ITERATIONS, TRACE_HEAD, Int64s
 from stallprobes.engine.sim.device import GpuContext, SimGpu, SimStream
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.jobs import ContextQueue, Job
-from stallprobes.engine.timeline.records import CopyKind, RecordKind, SwitchOperation
-from stallprobes.engine.timeline.ring import (
-    CALLS,
-    COLLECTED,
-    COLLECTED_NS,
-    FIRST,
-    MEASURED,
-    ON,
-    RECORD_WORDS,
-    ROUNDS,
-    STARTED_NS,
-    STOPPED_NS,
-    append,
-)
+from stallprobes.engine.timeline.section import HostCalls
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.model import TIMELINE_PHASES, Channel, Probe, StreamKind
+from stallprobes.native.layouts.board import CALL_FIRST, CALL_MEASURED, HOST_CALLS, GpuRecord
+from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind, SwitchOperation
+from stallprobes.native.layouts.program import NONE
 
-_PAGEABLE, _PINNED, _DEVICE = 1, 2, 3
+Int64s = NDArray[np.int64]
+
+_PAGEABLE, _PINNED, _DEVICE = MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.DEVICE
 
 
 @dataclass(frozen=True)
@@ -44,8 +36,8 @@ class WorkKind:
 
     record: RecordKind
     copy: CopyKind = CopyKind.UNKNOWN
-    source: int = 0
-    target: int = 0
+    source: MemoryKind = MemoryKind.UNKNOWN
+    target: MemoryKind = MemoryKind.UNKNOWN
 
 
 # The halves of a staged copy to another GPU, and a copy from the host to another GPU than the stream's.
@@ -108,7 +100,7 @@ class TracedThread:
 
     number: int
     writer: HistogramWriter
-    trace: Any
+    host_calls: HostCalls
     rows: tuple[tuple[tuple[int, ...], ...], ...]
     rings: bool
     call: TracedCall | None = None
@@ -116,7 +108,7 @@ class TracedThread:
 
     def begin(self, op: int, began_ns: int) -> None:
         """A call of the op with index ``op`` begins."""
-        self.call = TracedCall(self, op, self.writer.words[ITERATIONS], began_ns)
+        self.call = TracedCall(self, op, self.writer.words.iterations, began_ns)
 
     def end(self, returned_ns: int, measured: bool, first: bool) -> None:
         """The call has returned."""
@@ -125,40 +117,38 @@ class TracedThread:
             # The timeline was switched on in the middle of it.
             return
         call.returned_ns = returned_ns
-        call.bits = (MEASURED if measured else 0) | (FIRST if first else 0)
+        call.bits = (CALL_MEASURED if measured else 0) | (CALL_FIRST if first else 0)
         if not self.rings:
             return
         words = self.writer.words
-        head = words[TRACE_HEAD]
-        self.trace[head % CALLS] = call.began_ns, returned_ns, call.op | call.bits, call.iteration
-        words[TRACE_HEAD] = head + 1
+        head = words.host_calls
+        self.host_calls[head % HOST_CALLS] = call.began_ns, returned_ns, call.op | call.bits, call.iteration
+        words.host_calls = head + 1
 
     def record_batch(self, began: Int64s, ended: Int64s, measured: Sequence[bool]) -> None:
         """Record iterations that were computed together; int64[iterations][calls] each."""
         if not self.rings:
             return
         words, each = self.writer.words, began.shape[1]
-        kept = min(len(began), CALLS // each)
-        ops = np.arange(each) | np.where(measured, MEASURED, 0)
-        last = words[ITERATIONS] + len(began)
-        rows = (
-            began[-kept:].ravel(),
-            ended[-kept:].ravel(),
-            np.tile(ops, kept),
-            np.repeat(np.arange(last - kept, last), each),
-        )
-        head = words[TRACE_HEAD] + began.size
-        self.trace[np.arange(head - kept * each, head) % CALLS] = np.stack(rows, axis=1)
-        words[TRACE_HEAD] = head
+        kept = min(len(began), HOST_CALLS // each)
+        ops = np.arange(each) | np.where(measured, CALL_MEASURED, 0)
+        last = words.iterations + len(began)
+        head = words.host_calls + began.size
+        places = np.arange(head - kept * each, head) % HOST_CALLS
+        self.host_calls["began_ns"][places] = began[-kept:].ravel()
+        self.host_calls["returned_ns"][places] = ended[-kept:].ravel()
+        self.host_calls["op"][places] = np.tile(ops, kept)
+        self.host_calls["iteration"][places] = np.repeat(np.arange(last - kept, last), each)
+        words.host_calls = head
 
     def count(self, work: Job, call: TracedCall) -> None:
         """Count the phases of a call whose work has ended."""
         assert call.returned_ns is not None
         second = call.staged_ns is not None and work.what == _SECOND_HALF
-        if not call.bits & MEASURED or (call.counted and not second):
+        if not call.bits & CALL_MEASURED or (call.counted and not second):
             return
         start, early, gpu = self.rows[call.op]
-        add = self.writer.first if call.bits & FIRST else self.writer.count
+        add = self.writer.first if call.bits & CALL_FIRST else self.writer.count
         if not call.counted:
             call.counted = True
             delay = work.start - call.returned_ns
@@ -204,7 +194,7 @@ class SimTimeline:
             )
             for op in probe.program.ops
         )
-        thread = TracedThread(number, writer, part.trace, rows, self.rings)
+        thread = TracedThread(number, writer, part.host_calls, rows, self.rings)
         self._threads[process] = thread
         return thread
 
@@ -222,9 +212,9 @@ class SimTimeline:
                 self._context(context.queue)
                 for stream in context.streams:
                     self._stream(stream)
-            words[STARTED_NS] = words[STARTED_NS] or clock.now
+            words.started_ns = words.started_ns or clock.now
         else:
-            words[STOPPED_NS] = clock.now
+            words.stopped_ns = clock.now
             self.collect(clock.now)
             self._pending.clear()
             for thread in self._threads.values():
@@ -232,7 +222,7 @@ class SimTimeline:
         for thread in self._threads.values():
             thread.on = on
         self.on = on
-        words[ON] = int(on)
+        words.on = int(on)
         for index, gpu in enumerate(self.gpus):
             gpu.on_submit = self._submitted if on else None
             gpu.graphics.on_switch = self._switched(index) if on and self.rings else None
@@ -269,14 +259,14 @@ class SimTimeline:
         self._switches = [switch for switch in self._switches if switch[0] > now]
         if self.rings:
             rows = [self._row(work) for work in ready] + [self._switch_row(*switch) for switch in due]
-            for row in sorted(rows, key=lambda row: row[1]):
-                append(self.board.timeline, row)
+            for row in sorted(rows, key=lambda row: row.start_ns):
+                self.board.timeline.append(row)
         for work in sorted(ready, key=lambda work: work.job.start):
             work.call.caller.count(work.job, work.call)
         words = self.board.timeline.words
-        words[COLLECTED] += len(ready) + len(due)
-        words[ROUNDS] += 1
-        words[COLLECTED_NS] = now
+        words.collected += len(ready) + len(due)
+        words.rounds += 1
+        words.collected_ns = now
 
     def _submitted(self, stream: SimStream, job: Job) -> None:
         if job.what not in WORK_KINDS or not stream.context.queue.traced:
@@ -296,24 +286,23 @@ class SimTimeline:
 
         return switched
 
-    def _row(self, work: _Work) -> tuple[int, ...]:
+    def _row(self, work: _Work) -> GpuRecord:
         kind, call, stream = WORK_KINDS[work.job.what], work.call, self._recorded_stream(work)
-        return (
-            int(kind.record),
-            work.job.start,
-            work.job.end,
-            stream.context.gpu.index,
-            self._context(stream.context.queue),
-            self._stream(stream),
-            0,
-            call.caller.number,
-            call.op,
-            call.began_ns,
-            call.returned_ns or 0,
-            int(kind.copy),
-            kind.source | kind.target << 8,
-            work.job.nbytes,
-            call.iteration,
+        return GpuRecord(
+            kind=kind.record,
+            start_ns=work.job.start,
+            end_ns=work.job.end,
+            device=stream.context.gpu.index,
+            context=self._context(stream.context.queue),
+            stream=self._stream(stream),
+            probe=call.caller.number,
+            op=call.op,
+            began_ns=call.began_ns,
+            returned_ns=call.returned_ns or 0,
+            subkind=kind.copy,
+            memory=kind.source | kind.target << 8,
+            bytes=work.job.nbytes,
+            iteration=call.iteration,
         )
 
     def _recorded_stream(self, work: _Work) -> SimStream:
@@ -324,12 +313,19 @@ class SimTimeline:
                     return context.driver_stream
         return work.stream
 
-    def _switch_row(self, at: int, device: int, queue: ContextQueue, operation: int) -> tuple[int, ...]:
-        row = [0] * (RECORD_WORDS - 1)
-        row[:5] = int(RecordKind.CONTEXT_SWITCH), at, 0, device, self._context(queue)
-        row[6:11] = 0, -1, -1, -1, -1
-        row[11] = int(operation)
-        return tuple(row)
+    def _switch_row(self, at: int, device: int, queue: ContextQueue, operation: int) -> GpuRecord:
+        return GpuRecord(
+            kind=RecordKind.CONTEXT_SWITCH,
+            start_ns=at,
+            device=device,
+            context=self._context(queue),
+            subkind=operation,
+            probe=NONE,
+            op=NONE,
+            began_ns=NONE,
+            returned_ns=NONE,
+            iteration=NONE,
+        )
 
     def _context(self, queue: ContextQueue) -> int:
         return self._contexts.setdefault(queue, len(self._contexts) + 1)

@@ -10,22 +10,19 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stallprobes.engine.board import Board
 from stallprobes.engine.hold import ProbeHold
-from stallprobes.engine.layout import TRACE_HEAD
-from stallprobes.engine.timeline import gpu_clock, tables
 from stallprobes.engine.timeline.interfaces import CuptiCalls, GpuClockReader, IdleWaiter, Loader, StreamUse
 from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal, without_context_switches
-from stallprobes.engine.timeline.records import RecordKind, kinds_of, offset_table
-from stallprobes.engine.timeline.ring import CALL_WORDS, EXHAUSTED, ON, RECORD_WORDS, STARTED_NS, STOPPED_NS
 from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
-from stallprobes.engine.timeline.work import crosses_gpus, depth, submissions
-from stallprobes.model import Channel, Context, Phase, Probe
+from stallprobes.engine.timeline.tables import CollectorTables
+from stallprobes.engine.timeline.work import crosses_gpus
+from stallprobes.model import Context, Probe
+from stallprobes.native.layouts.cupti import RecordKind, kinds_of
+from stallprobes.native.layouts.timeline import NOT_FINALIZED, PERIOD_NS, USUAL_PATIENCE
+from stallprobes.native.layouts.timeline import Collector as CollectorWords
+from stallprobes.native.library import core
 
 # The kinds in the order in which they are switched on. Without the first ones there is no timeline.
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
@@ -36,7 +33,6 @@ OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, Record
 _REST_S = 0.25
 _DETACH_AGAIN_S, _DETACH_AGAIN_MOST_S = 1.0, 60.0
 _LONGEST_HOLD_S = 5.0
-_NOT_CALLED = -1
 
 # More than any driver numbers its functions: CUDA 13.0 has 845.
 _MOST_DRIVER_CALLS = 2_000
@@ -76,7 +72,7 @@ class Collector:
         self._read_clock = read_clock
         self._wait_idle = wait_idle
         self._hold = ProbeHold(board, [probe.name for probe in probes])
-        self._clocks = np.zeros((0, gpu_clock.CLOCK_WORDS), dtype=np.int64)
+        self._tables: CollectorTables | None = None
         self._contexts: dict[int, Context] = {}
         self._wanted = False
         self._ended = False
@@ -84,20 +80,12 @@ class Collector:
         self._settled = threading.Event()
         self._status = OFF
         self._thread: threading.Thread | None = None
-        self._control = np.zeros(tables.CONTROL_WORDS, dtype=np.int64)
+        self._words = CollectorWords()
         self._cupti: CuptiCalls | None = None
         # The subscription; 0 once CUPTI is detached from the process.
         self._subscriber = 0
         self._again_s = _DETACH_AGAIN_S
         self._enabled: list[int] = []
-
-    @staticmethod
-    def compile() -> None:
-        """Load the compiled code; the first time on a machine compiles it, up to 20 s on the server of an H200."""
-        from stallprobes.engine.timeline import collecting  # noqa: F401
-        from stallprobes.engine.timeline.buffers import callbacks
-
-        callbacks()
 
     @property
     def status(self) -> TimelineStatus:
@@ -116,7 +104,7 @@ class Collector:
         self._settled.clear()
         self._wanted = on
         if not on:
-            self._control[tables.STOP] = 1
+            self._words.stop = 1
         self._changed.set()
 
     @property
@@ -152,7 +140,7 @@ class Collector:
                         self._detach()
                 continue
             self._changed.clear()
-            self._control[tables.STOP] = 0
+            self._words.stop = 0
             # Whoever switches it off clears the wish before setting STOP.
             if self._wanted:
                 self._again_s = _DETACH_AGAIN_S
@@ -161,11 +149,8 @@ class Collector:
                 self._settled.set()
 
     def _run(self) -> None:
-        # Compiled code is loaded when it is needed first: it would make every start of an engine longer.
-        from stallprobes.engine.timeline import collecting
-
         try:
-            arguments = self._open()
+            tables = self._open()
         except TimelineUnavailable as error:
             self._give_up()
             self._wanted = False
@@ -177,77 +162,61 @@ class Collector:
             found = f"switching it on failed ({type(error).__name__}: {error})"
             self._status = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
             return
-        words = self._board.timeline.words
-        words[STARTED_NS] = words[STARTED_NS] or self._board.now()
-        words[ON] = 1
+        timeline, native = self._board.timeline.words, core()
+        timeline.started_ns = timeline.started_ns or self._board.now()
+        timeline.on = 1
         if self._wanted:
             self._settled.set()
-        collecting.collect(*arguments)
-        while not self._control[tables.STOP]:
-            self._read_clocks()
-            collecting.collect(*arguments)
+        native.collect(self._words)
+        while not self._words.stop:
+            self._read_clocks(tables)
+            native.collect(self._words)
         with self._at_rest() as resting:
             # Calls are recorded until the probes rest, as their work is: the last round has both.
-            words[ON] = 0
-            words[STOPPED_NS] = self._board.now()
+            timeline.on = 0
+            timeline.stopped_ns = self._board.now()
             self._close()
-            self._control[tables.PATIENCE] = 0
-            last: list[Any] = [*arguments, FLUSH_FORCED]
-            collecting.collect_once(*last)
+            self._words.patience = 0
+            native.collect_once(self._words, FLUSH_FORCED)
             if resting:
                 self._detach()
             elif self._ended:
                 self._unsubscribe()
         self._status = replace(self._status, on=False)
 
-    def _open(self) -> tuple[Any, ...]:
-        """Switch CUPTI on; returns the arguments of the compiled loop. Raises TimelineUnavailable."""
-        from stallprobes.engine.timeline.buffers import POOL_EXHAUSTED, callbacks, process_pool
-
+    def _open(self) -> CollectorTables:
+        """Switch CUPTI on; returns the tables of the compiled loop. Raises TimelineUnavailable."""
         cupti = self._cupti = self._cupti or self._load()
-        native = callbacks()
         with self._held():
-            self._attach(cupti, native)
+            self._attach(cupti)
         numbers = self._numbers(cupti)
-        contexts = self._with_clocks(cupti, numbers)
+        tables = self._with_clocks(cupti, numbers)
         shared, crossing = self._shared(numbers), self._crossing(numbers)
         with self._held():
-            self._enable(cupti, bool(shared or crossing), with_switches=len(self._clocks) > 0)
+            self._enable(cupti, bool(shared or crossing), with_switches=len(tables.clocks) > 0)
         # Without records of calls, work on a stream of several probes is nobody's, that of one probe in order.
         found_by_id = shared | crossing if RecordKind.DRIVER_CALL in self._enabled else shared
-        tracks, ops = self._tracks(numbers, found_by_id)
-        pool = process_pool()
-        control = self._control
-        control[tables.FLUSH] = cupti.address("cuptiActivityFlushAll")
-        control[tables.NEXT_RECORD] = cupti.address("cuptiActivityGetNextRecord")
-        control[tables.COUNT_DROPPED] = cupti.address("cuptiActivityGetNumDroppedRecords")
-        control[[tables.PERIOD, tables.PATIENCE]] = tables.PERIOD_NS, tables.USUAL_PATIENCE
-        control[[tables.TRACKS, tables.KEPT]] = len(tracks), 0
-        control[tables.EXHAUSTED_SEEN] = pool.words[POOL_EXHAUSTED] - self._board.timeline.words[EXHAUSTED]
+        tables.add_tracks(self._board, self._probes, numbers, self._threads(), found_by_id)
+        words = self._words
+        tables.connect(words, self._board)
+        words.version = cupti.version
+        words.flush = cupti.address("cuptiActivityFlushAll")
+        words.next_record = cupti.address("cuptiActivityGetNextRecord")
+        words.count_dropped = cupti.address("cuptiActivityGetNumDroppedRecords")
+        words.period_ns, words.patience = PERIOD_NS, USUAL_PATIENCE
+        words.exhausted_before = core().pool.exhausted - self._board.timeline.words.exhausted
         self._status = TimelineStatus(
             on=True,
-            note=_note(cupti, self._enabled, clock=len(self._clocks) > 0),
+            note=_note(cupti, self._enabled, clock=len(tables.clocks) > 0),
             library=cupti.path,
             version=cupti.version,
             kinds=tuple(self._enabled),
             contexts={context: use.stream.context.name for use, (context, _) in numbers.items()},
             streams={key: use.stream.name for use, key in numbers.items()},
         )
-        return (
-            control,
-            pool.words,
-            offset_table(),
-            contexts,
-            self._clocks,
-            tracks,
-            ops,
-            tables.zeros(max(len(tracks), 1), tables.QUEUE, CALL_WORDS),
-            tables.zeros(tables.BATCH, RECORD_WORDS),
-            tables.zeros(tables.MOST_KEPT, RECORD_WORDS),
-            tables.zeros(tables.IDS, tables.ID_WORDS),
-            self._board.timeline.words,
-            self._board.timeline.records,
-        )
+        # The words have the addresses of these tables.
+        self._tables = tables
+        return tables
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
@@ -262,46 +231,39 @@ class Collector:
             if held:
                 self._hold.end()
 
-    def _attach(self, cupti: CuptiCalls, native: Mapping[str, int]) -> None:
+    def _attach(self, cupti: CuptiCalls) -> None:
         """Become the subscriber, and register clock and buffers. Raises TimelineUnavailable."""
         self._unsubscribe()
-        code, self._subscriber = cupti.subscribe(native["detach"])
+        address = core().address
+        code, self._subscriber = cupti.subscribe(address("ss_detach"))
         _check(cupti, "cuptiSubscribe", code)
-        _check(cupti, "cuptiActivityRegisterTimestampCallback", cupti.set_timestamps(native["timestamp"]))
+        _check(cupti, "cuptiActivityRegisterTimestampCallback", cupti.set_timestamps(address("ss_timestamp")))
         cupti.set_system_thread_ids()
-        _check(cupti, "cuptiActivityRegisterCallbacks", cupti.set_buffers(native["requested"], native["completed"]))
+        code = cupti.set_buffers(address("ss_requested"), address("ss_completed"))
+        _check(cupti, "cuptiActivityRegisterCallbacks", code)
 
-    def _with_clocks(self, cupti: CuptiCalls, numbers: Mapping[StreamUse, tuple[int, int]]) -> NDArray[np.int64]:
-        """Read the clock of each GPU; returns the table of contexts. Without a clock there are no switches."""
+    def _with_clocks(self, cupti: CuptiCalls, numbers: Mapping[StreamUse, tuple[int, int]]) -> CollectorTables:
+        """The tables with the clock of each GPU; without a clock there are no context switches."""
         self._contexts = {number: use.stream.context for use, (number, _) in numbers.items()}
-        devices = sorted({context.device for context in self._contexts.values()})
-        table = np.zeros((len(self._contexts), gpu_clock.CONTEXT_WORDS), dtype=np.int64)
-        for row, (number, context) in zip(table, self._contexts.items(), strict=True):
-            row[[gpu_clock.NUMBER, gpu_clock.CLOCK]] = number, devices.index(context.device)
-        known = RecordKind.CONTEXT_SWITCH in kinds_of(cupti.version)
-        self._clocks = np.zeros((len(devices) if known else 0, gpu_clock.CLOCK_WORDS), dtype=np.int64)
-        for clock, device in zip(self._clocks, devices, strict=False):
-            clock[gpu_clock.LAST_CONTEXT] = next(
-                number for number, context in self._contexts.items() if context.device == device
-            )
-        if not self._read_clocks():
-            self._clocks = self._clocks[:0]
-        return table
+        tables = CollectorTables(self._contexts, RecordKind.CONTEXT_SWITCH in kinds_of(cupti.version))
+        if not self._read_clocks(tables):
+            tables.forget_clocks()
+        return tables
 
-    def _read_clocks(self) -> bool:
+    def _read_clocks(self, tables: CollectorTables) -> bool:
         """Read the GPUs' clocks, each in the context that worked last, where that switches no context.
 
         A clock that cannot be read keeps its offset. Returns whether all were read.
         """
         read = True
-        for clock in self._clocks:
-            offset = self._read_clock(self._contexts[int(clock[gpu_clock.LAST_CONTEXT])])
+        for clock in tables.clocks:
+            offset = self._read_clock(self._contexts[clock.last_context])
             if offset is None:
                 read = False
             else:
-                clock[gpu_clock.OFFSET_NS] = offset
-            clock[gpu_clock.CONFIRMED_NS] = self._board.now()
-            clock[gpu_clock.SAMPLED] = 0
+                clock.offset_ns = offset
+            clock.confirmed_ns = self._board.now()
+            clock.sampled = 0
         return read
 
     def _enable(self, cupti: CuptiCalls, with_calls: bool, with_switches: bool) -> None:
@@ -346,38 +308,6 @@ class Collector:
         names = {probe.name for probe in self._probes if crosses_gpus(probe.program)}
         return {use for use in numbers if use.probe in names}
 
-    def _tracks(
-        self, numbers: Mapping[StreamUse, tuple[int, int]], found_by_id: set[StreamUse]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tracks and their ops, for the compiled loop. Those of ``found_by_id`` have their thread's number."""
-        threads = self._threads()
-        own = {probe.name: probe for probe in self._probes}
-        most = max((len(probe.program.ops) for probe in self._probes), default=1)
-        tracks = np.zeros((max(len(numbers), 1), tables.TRACK_WORDS), dtype=np.int64)
-        ops = np.zeros((max(len(numbers), 1), most, tables.OP_WORDS), dtype=np.int64)
-        ops[:, :, tables.ROW_START :] = -1
-        for row, table, (use, (context, stream)) in zip(tracks, ops, numbers.items(), strict=False):
-            probe, part = own[use.probe], self._board[use.probe]
-            row[tables.TRACK_PROBE] = self._board.layout.names.index(use.probe)
-            row[[tables.TRACK_CONTEXT, tables.TRACK_STREAM]] = context, stream
-            row[tables.TRACK_DEPTH] = depth(probe.program, use.stream)
-            row[tables.TRACK_THREAD] = threads.get(use.probe, -1) if use in found_by_id else 0
-            row[tables.LOADED] = part.words[TRACE_HEAD]
-            row[tables.AT_WORDS] = part.words.ctypes.data
-            row[tables.AT_TRACE] = part.trace.ctypes.data
-            row[tables.AT_HIST] = part.hist.ctypes.data
-            row[tables.AT_STATS] = part.stats.ctypes.data
-            rows = {channel: place + len(part.channels) for place, channel in enumerate(part.timeline_channels)}
-            for work in submissions(probe.program):
-                if work.stream != use.stream:
-                    continue
-                table[work.op, [tables.OP_RECORDS, tables.OP_AWAITED]] = work.records, work.awaited
-                for place, phase in enumerate((Phase.START, Phase.EARLY, Phase.GPU)):
-                    table[work.op, tables.ROW_START + place] = rows.get(Channel(phase), -1)
-                    if work.label:
-                        table[work.op, tables.LABEL_START + place] = rows.get(Channel(phase, work.label), -1)
-        return tracks[: len(numbers)] if numbers else tracks, ops
-
     def _close(self) -> None:
         """Switch CUPTI's kinds off."""
         if self._cupti is None:
@@ -419,17 +349,16 @@ class Collector:
 
         Otherwise a launch takes some 0.5 us longer for the rest of the engine's life (H200, CUPTI 13.1 and 13.5).
         """
-        from stallprobes.engine.timeline.buffers import POOL_FINALIZE, POOL_FINALIZED, process_pool
-
-        cupti, pool = self._cupti, process_pool()
+        cupti, detachment = self._cupti, core().detachment
         if cupti is None:
             return
-        pool.words[POOL_FINALIZED] = _NOT_CALLED
-        pool.words[POOL_FINALIZE] = cupti.address("cuptiFinalize")
+        detachment.code = NOT_FINALIZED
+        detachment.finalize = cupti.address("cuptiFinalize")
         code = cupti.detach(self._subscriber)
-        pool.words[POOL_FINALIZE] = 0
-        if code == 0 and pool.words[POOL_FINALIZED] == 0:
-            pool.take_back()
+        detachment.finalize = 0
+        if code == 0 and detachment.code == 0:
+            # Those that CUPTI held too.
+            core().discard_buffers(1)
             self._subscriber = 0
         else:
             # This library cannot be detached: the subscription is all that can be ended.

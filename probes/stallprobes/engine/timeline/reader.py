@@ -8,43 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallprobes.engine.board import Board, ProbeSection
-from stallprobes.engine.layout import TRACE_HEAD, Int64s
-from stallprobes.engine.timeline.records import RecordKind, SwitchOperation
-from stallprobes.engine.timeline.ring import (
-    BEGAN_NS,
-    CALL_BEGAN_NS,
-    CALL_END_NS,
-    CALL_ITERATION,
-    CALL_OP,
-    CALLS,
-    COLLECTED,
-    COLLECTED_NS,
-    CONTEXT,
-    CORRELATION,
-    DECODE_NS,
-    DETAIL,
-    DEVICE,
-    DROPPED,
-    END_NS,
-    EXHAUSTED,
-    FLUSH_NS,
-    ITERATION,
-    KIND,
-    MEASURED,
-    MEMORY,
-    OP,
-    OP_MASK,
-    PROBE,
-    RETURNED_NS,
-    ROUNDS,
-    SEQUENCE,
-    START_NS,
-    STREAM,
-    SUBKIND,
-    UNANSWERED,
-    UNKNOWN,
-    UNMATCHED,
-)
+from stallprobes.engine.timeline.section import GpuRecords, HostCalls
 from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.engine.timeline.trace import (
     ContextSwitch,
@@ -56,19 +20,21 @@ from stallprobes.engine.timeline.trace import (
     TimelinePosition,
     TimelineSnapshot,
 )
+from stallprobes.native.layouts.board import CALL_MEASURED, CALL_OP_MASK, HOST_CALLS, TimelineWords
+from stallprobes.native.layouts.cupti import RecordKind, SwitchOperation
 
 
 @dataclass(frozen=True, eq=False)
 class TimelineRows:
     """What the timeline recorded since a position, as the board holds it.
 
-    ``records`` is int64[n][RECORD_WORDS] in the order of arrival, ``calls`` int64[n][CALL_WORDS] by the probe's name.
+    ``records`` are GpuRecord[n] in the order of arrival, ``calls`` HostCall[n] by the probe's name.
     """
 
     at_ns: int
     collected_ns: int
-    records: Int64s
-    calls: Mapping[str, Int64s]
+    records: GpuRecords
+    calls: Mapping[str, HostCalls]
     losses: TimelineLosses
     cost: TimelineCost
     position: TimelinePosition
@@ -78,21 +44,22 @@ class TimelineRows:
 def read_rows(board: Board, since: TimelinePosition, status: TimelineStatus) -> TimelineRows:
     """The rows that the timeline of ``board`` recorded since ``since``; ``status`` is passed on."""
     section = board.timeline
-    words = section.words.tolist()
+    # One moment's words: the collector goes on.
+    words = TimelineWords.from_buffer_copy(section.words)
     records, head, overwritten = section.read(since.record)
     calls, positions = {}, {}
     for name in board.layout.names:
         part = board[name]
-        call_head = int(part.words[TRACE_HEAD])
+        call_head = part.words.host_calls
         calls[name] = read_calls(part, since.calls.get(name, 0), call_head)
         positions[name] = call_head
     return TimelineRows(
         at_ns=board.now(),
-        collected_ns=words[COLLECTED_NS],
+        collected_ns=words.collected_ns,
         records=records,
         calls=calls,
         losses=replace(read_losses(board), overwritten=overwritten),
-        cost=TimelineCost(words[COLLECTED], words[ROUNDS], words[FLUSH_NS], words[DECODE_NS]),
+        cost=TimelineCost(words.collected, words.rounds, words.flush_ns, words.decode_ns),
         position=TimelinePosition(head, positions),
         status=status,
     )
@@ -102,39 +69,42 @@ def read_losses(board: Board) -> TimelineLosses:
     """What the timeline of ``board`` lost so far, without records that no reader asked for."""
     words = board.timeline.words
     return TimelineLosses(
-        dropped=int(words[DROPPED]),
-        exhausted=int(words[EXHAUSTED]),
-        unmatched=int(words[UNMATCHED]),
-        unanswered=int(words[UNANSWERED]),
-        unknown=int(words[UNKNOWN]),
+        dropped=words.dropped,
+        exhausted=words.exhausted,
+        unmatched=words.unmatched,
+        unanswered=words.unanswered,
+        unknown=words.unknown,
     )
 
 
-def read_calls(part: ProbeSection, first: int, head: int) -> Int64s:
-    """The host calls of a probe from number ``first`` to ``head`` as int64[n][CALL_WORDS], oldest first.
+def read_calls(part: ProbeSection, first: int, head: int) -> HostCalls:
+    """The host calls of a probe from number ``first`` to ``head``, oldest first.
 
     Calls that may have been overwritten before or while they were read are left out.
     """
-    first = max(first, head - CALLS, 0)
+    first = max(first, head - HOST_CALLS, 0)
     if head <= first:
-        return part.trace[:0].copy()
-    rows = part.trace[np.arange(first, head) % CALLS]
-    whole = max(int(part.words[TRACE_HEAD]) - CALLS + 1, 0)
+        return part.host_calls[:0].copy()
+    rows = part.host_calls[np.arange(first, head) % HOST_CALLS]
+    whole = max(part.words.host_calls - HOST_CALLS + 1, 0)
     return rows[max(whole - first, 0) :]
 
 
 def snapshot_of(rows: TimelineRows, names: tuple[str, ...]) -> TimelineSnapshot:
     """The values that ``rows`` hold; ``names`` are those of the board's probes, in its order."""
     intervals, switches, overheads = [], [], []
-    for row in rows.records.tolist():
-        match RecordKind(row[KIND]):
+    fields = rows.records.dtype.names or ()
+    for values in rows.records.tolist():
+        record = dict(zip(fields, values, strict=True))
+        number = record["sequence"] - 1
+        match RecordKind(record["kind"]):
             case RecordKind.CONTEXT_SWITCH:
-                starts = row[SUBKIND] == SwitchOperation.START
-                switches.append(ContextSwitch(row[SEQUENCE] - 1, row[START_NS], row[CONTEXT], starts))
+                starts = record["subkind"] == SwitchOperation.START
+                switches.append(ContextSwitch(number, record["start_ns"], record["context"], starts))
             case RecordKind.OVERHEAD:
-                overheads.append(Overhead(row[SEQUENCE] - 1, row[SUBKIND], row[START_NS], row[END_NS]))
+                overheads.append(Overhead(number, record["subkind"], record["start_ns"], record["end_ns"]))
             case kind:
-                intervals.append(_interval(row, kind, names))
+                intervals.append(_interval(record, kind, names))
     calls = [call for name, table in rows.calls.items() for call in _calls(name, table)]
     calls.sort(key=lambda call: call.began_ns)
     return TimelineSnapshot(
@@ -151,37 +121,30 @@ def snapshot_of(rows: TimelineRows, names: tuple[str, ...]) -> TimelineSnapshot:
     )
 
 
-def _interval(row: list[int], kind: RecordKind, names: tuple[str, ...]) -> GpuInterval:
-    known = row[PROBE] >= 0
+def _interval(record: Mapping[str, int], kind: RecordKind, names: tuple[str, ...]) -> GpuInterval:
+    known = record["probe"] >= 0
     return GpuInterval(
-        number=row[SEQUENCE] - 1,
+        number=record["sequence"] - 1,
         kind=kind,
-        start_ns=row[START_NS],
-        end_ns=row[END_NS],
-        device=row[DEVICE],
-        context=row[CONTEXT],
-        stream=row[STREAM],
-        probe=names[row[PROBE]] if known else None,
-        op=row[OP] if known else None,
-        iteration=row[ITERATION] if known else None,
-        began_ns=row[BEGAN_NS] if known else None,
-        returned_ns=row[RETURNED_NS] if known else None,
-        nbytes=row[DETAIL],
-        copy=row[SUBKIND],
-        memory=(row[MEMORY] & 255, row[MEMORY] >> 8),
-        correlation=row[CORRELATION],
+        start_ns=record["start_ns"],
+        end_ns=record["end_ns"],
+        device=record["device"],
+        context=record["context"],
+        stream=record["stream"],
+        probe=names[record["probe"]] if known else None,
+        op=record["op"] if known else None,
+        iteration=record["iteration"] if known else None,
+        began_ns=record["began_ns"] if known else None,
+        returned_ns=record["returned_ns"] if known else None,
+        nbytes=record["bytes"],
+        copy=record["subkind"],
+        memory=(record["memory"] & 255, record["memory"] >> 8),
+        correlation=record["correlation"],
     )
 
 
-def _calls(name: str, rows: Int64s) -> list[HostCall]:
+def _calls(name: str, rows: HostCalls) -> list[HostCall]:
     return [
-        HostCall(
-            name,
-            row[CALL_OP] & OP_MASK,
-            row[CALL_ITERATION],
-            row[CALL_BEGAN_NS],
-            row[CALL_END_NS],
-            bool(row[CALL_OP] & MEASURED),
-        )
-        for row in rows.tolist()
+        HostCall(name, op & CALL_OP_MASK, iteration, began_ns, returned_ns, bool(op & CALL_MEASURED))
+        for began_ns, returned_ns, op, iteration in rows[["began_ns", "returned_ns", "op", "iteration"]].tolist()
     ]

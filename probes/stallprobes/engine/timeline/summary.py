@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from functools import reduce
 
 from stallprobes.engine.timeline.library import version_text
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.engine.timeline.trace import TimelineLosses
+from stallprobes.native.layouts.cupti import RecordKind
 
 SIMULATED = "simulated"
 

@@ -1,66 +1,124 @@
-"""Layouts of the tables that the collector passes to its compiled loop."""
+"""Memory that the compiled collector works on: tracks, queues, clocks, and records on their way to the board."""
 
 from __future__ import annotations
 
-import math
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from stallprobes.engine.board import Board
+from stallprobes.engine.timeline.interfaces import StreamUse
+from stallprobes.engine.timeline.work import depth, submissions
+from stallprobes.model import Channel, Context, Phase, Probe
+from stallprobes.native.layouts.board import GpuRecord, HostCall
+from stallprobes.native.layouts.structure import CACHE_LINE
+from stallprobes.native.layouts.timeline import (
+    BATCH,
+    IDS,
+    MOST_KEPT,
+    NO_ROW,
+    PHASE_ROWS,
+    QUEUE,
+    DriverCall,
+    GpuClock,
+    TracedContext,
+    Track,
+    TrackOp,
+)
+from stallprobes.native.layouts.timeline import Collector as CollectorWords
 
-# Words of a track. OLDEST and NEWEST number the calls in its queue; LOADED is the number of the next host call to load.
-# The last call matched: LEFT is the number of its records that are to come, GROUP_START_NS the start of the first. The
-# last four are the addresses of the probe's words, host calls, histograms and statistics on the board.
-(
-    TRACK_PROBE, TRACK_CONTEXT, TRACK_STREAM, TRACK_DEPTH, TRACK_THREAD, LOADED, OLDEST, NEWEST,
-    LEFT, GROUP_START_NS, GROUP_CORRELATION, HAS_GROUP, GROUP_PLACE,
-    AT_WORDS, AT_TRACE, AT_HIST, AT_STATS,
-) = range(17)  # fmt: skip
-TRACK_WORDS = 24
-STATS = 4
-QUEUE = 4_096
-
-# Columns of an op of a track: the records that one call yields (0: the op submits nothing on it), whether the iteration
-# waits for its work, and the rows of its histograms, -1 for none.
-OP_RECORDS, OP_AWAITED, ROW_START, ROW_EARLY, ROW_GPU, LABEL_START, LABEL_EARLY, LABEL_GPU = range(8)
-OP_WORDS = 8
-
-# Driver calls by correlation id. Ids count up, so the oldest is replaced. From the record of the call: id, thread, and
-# start and end in ns. From the first record of its work: id, probe, iteration, begin and return in ns, and the bits of
-# the probe's call; the probe is NO_PROBE while that record waits for its call. Of a staged copy whose second half is to
-# come: the number of its track from 1, and the length of the first half in ns. Each of the two records writes one cache
-# line: nothing that is as large stays in the cache.
-IDS = 1 << 16
-ID, ID_THREAD, ID_START_NS, ID_END_NS = range(4)
-(
-    OWNED_ID, OWNER_PROBE, OWNER_ITERATION, OWNER_BEGAN_NS, OWNER_RETURNED_NS, OWNER_CALL, STAGED_TRACK, STAGED_NS,
-) = range(8, 16)  # fmt: skip
-ID_WORDS = 16
-NO_PROBE = -1
-_CACHE_LINE = 64
-
-# Words of the control block: addresses of CUPTI's functions, the pool's address, the period in ns, and scratch words
-# for pointers that CUPTI fills. KEPT is the number of records that wait for their call, PATIENCE for how many rounds
-# one does.
-(
-    STOP, FLUSH, NEXT_RECORD, COUNT_DROPPED, PERIOD, RECORD, DROPPED_NOW, KEPT, TRACKS, EXHAUSTED_SEEN, PATIENCE,
-) = range(11)  # fmt: skip
-CONTROL_WORDS = 16
-
-BATCH = 8_192
-MOST_KEPT = 2_048
-# At the usual period, 2 s.
-USUAL_PATIENCE = 200
-PERIOD_NS = 10_000_000
-MOST_BATCHES = 64
+# Of a thread whose number is not known: no driver call is its own.
+_NO_THREAD = -1
 
 
-def zeros(*shape: int) -> NDArray[np.int64]:
-    """A table of zeros, int64[shape], that begins with a cache line, and whose pages are in memory.
+def table(structure: type[Any], count: int) -> Any:
+    """An array of zeros that begins with a cache line, and whose pages are in memory.
 
     The first write to a page takes the collector longer than a record does.
     """
-    size = math.prod(shape)
-    words = np.empty(size + _CACHE_LINE // 8, dtype=np.int64)
-    words.fill(0)
-    first = -words.ctypes.data % _CACHE_LINE // 8
-    return words[first : first + size].reshape(shape)
+    size = ctypes.sizeof(structure) * count
+    memory = ctypes.create_string_buffer(size + CACHE_LINE)
+    ctypes.memset(memory, 0, len(memory))
+    return (structure * count).from_buffer(memory, -ctypes.addressof(memory) % CACHE_LINE)
+
+
+class CollectorTables:
+    """The tables of a timeline that is on. ``clocks`` are those of the GPUs, empty if they are not known."""
+
+    def __init__(self, contexts: Mapping[int, Context], with_clocks: bool) -> None:
+        """``contexts`` are those of the engine by their number in records."""
+        devices = sorted({context.device for context in contexts.values()})
+        self._contexts = table(TracedContext, len(contexts))
+        for row, (number, context) in zip(self._contexts, contexts.items(), strict=True):
+            row.number, row.clock = number, devices.index(context.device)
+        self.clocks: Sequence[GpuClock] = table(GpuClock, len(devices) if with_clocks else 0)
+        for clock, device in zip(self.clocks, devices, strict=False):
+            clock.last_context = next(number for number, context in contexts.items() if context.device == device)
+        self._batch, self._waiting = table(GpuRecord, BATCH), table(GpuRecord, MOST_KEPT)
+        self._order, self._merged = table(ctypes.c_uint32, BATCH), table(ctypes.c_uint32, BATCH)
+        self._calls = table(DriverCall, IDS)
+        self._tracks = table(Track, 0)
+        self._of_tracks: list[Any] = []
+
+    def forget_clocks(self) -> None:
+        """Work without the GPUs' clocks, and so without context switches."""
+        self.clocks = table(GpuClock, 0)
+
+    def add_tracks(
+        self,
+        board: Board,
+        probes: Iterable[Probe],
+        numbers: Mapping[StreamUse, tuple[int, int]],
+        threads: Mapping[str, int],
+        found_by_id: set[StreamUse],
+    ) -> None:
+        """Make a track of each use of a stream; ``numbers`` are those of its context and stream in records.
+
+        Those of ``found_by_id`` have their thread's number, of ``threads`` by the probe's name.
+        """
+        own = {probe.name: probe for probe in probes}
+        self._tracks = table(Track, len(numbers))
+        for track, (use, (context, stream)) in zip(self._tracks, numbers.items(), strict=True):
+            probe, part = own[use.probe], board[use.probe]
+            ops, queue = _ops(probe, use, part.channels, part.timeline_channels), table(HostCall, QUEUE)
+            self._of_tracks += [ops, queue]
+            track.probe = board.layout.names.index(use.probe)
+            track.context, track.stream = context, stream
+            track.depth = depth(probe.program, use.stream)
+            track.thread = threads.get(use.probe, _NO_THREAD) if use in found_by_id else 0
+            track.loaded = part.words.host_calls
+            track.ops, track.queue = ctypes.addressof(ops), ctypes.addressof(queue)
+            track.words = ctypes.addressof(part.words)
+            track.host_calls, track.hist, track.stats = (
+                array.ctypes.data for array in (part.host_calls, part.hist, part.stats)
+            )
+
+    def connect(self, words: CollectorWords, board: Board) -> None:
+        """Write the addresses of the tables and of the board's section to ``words``."""
+        words.context_count, words.contexts = len(self._contexts), ctypes.addressof(self._contexts)
+        words.clock_count, words.clocks = len(self.clocks), ctypes.addressof(self.clocks)  # type: ignore[arg-type]
+        words.track_count, words.tracks = len(self._tracks), ctypes.addressof(self._tracks)
+        words.calls = ctypes.addressof(self._calls)
+        words.batch, words.waiting = ctypes.addressof(self._batch), ctypes.addressof(self._waiting)
+        words.order, words.merged = ctypes.addressof(self._order), ctypes.addressof(self._merged)
+        words.timeline = ctypes.addressof(board.timeline.words)
+        words.records = board.timeline.records.ctypes.data
+        words.kept = 0
+
+
+def _ops(probe: Probe, use: StreamUse, own: Sequence[Channel], traced: Sequence[Channel]) -> Any:
+    """What each op of the probe submits on the stream, and the rows of its histograms."""
+    ops = table(TrackOp, len(probe.program.ops))
+    for op in ops:
+        op.start_rows[:] = op.early_rows[:] = op.gpu_rows[:] = [NO_ROW] * PHASE_ROWS
+    rows = {channel: place + len(own) for place, channel in enumerate(traced)}
+    for work in submissions(probe.program):
+        if work.stream != use.stream:
+            continue
+        op = ops[work.op]
+        op.records, op.awaited = work.records, work.awaited
+        labels = ("", work.label) if work.label else ("",)
+        for phase, target in ((Phase.START, op.start_rows), (Phase.EARLY, op.early_rows), (Phase.GPU, op.gpu_rows)):
+            for place, label in enumerate(labels):
+                target[place] = rows.get(Channel(phase, label), NO_ROW)
+    return ops

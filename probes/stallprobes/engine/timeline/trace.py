@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
+from stallprobes.native.layouts.cupti import RecordKind
 
 
 @dataclass(frozen=True)

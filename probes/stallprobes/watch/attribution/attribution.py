@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.records import OverheadKind, RecordKind
+from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.evidence import EvidenceReader
 from stallprobes.watch.attribution.findings import NO_EVIDENCE, ExplainedCall, PartOfWait, WaitEvidence

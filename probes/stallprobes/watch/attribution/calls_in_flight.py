@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE
 from stallprobes.watch.attribution.slow_calls import blame_of
-from stallprobes.watch.injection.driver_calls import MemoryKind
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import DriverCall, WatchedProcess, WatchedThread
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stallprobes.engine.timeline.records import CopyKind, RecordKind
+from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.watch.attribution.findings import CallAlongside, EngineUse, WaitEvidence, WorkInFront
 from stallprobes.watch.attribution.gpu_waits import GpuWaits, Neighbours
 from stallprobes.watch.attribution.gpu_work import WorkTable

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stallprobes.engine.timeline.records import CopyKind, RecordKind
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
 from stallprobes.model import Channel, Phase
+from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind
+from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.native.layouts.watch_file import LossKind, WatchState
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
-from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind
-from stallprobes.watch.injection.layout import LossKind, WatchState
 from stallprobes.watch.reading.call_stack import CallStack
 
 # Calls during less time have no rate.

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.traces.delay import LONGEST_CHANGE_NS
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.intervals import Int64s, IntervalGroups, expanded, int64s
 from stallprobes.watch.attribution.slow_calls import CallTable, Waits, is_blocking_copy
 from stallprobes.watch.attribution.staged_copies import staged_work
 from stallprobes.watch.attribution.switch_clock import Tenures
-from stallprobes.watch.injection.layout import SYNCHRONIZATION
 from stallprobes.watch.reading.process import memory_kind
 
 # Records of the call itself are its cause if they cover so much of its excess, what happened at the same time only if
@@ -142,7 +142,7 @@ def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArr
 
 def _stream_of_synchronizations(calls: CallTable, records: NDArray[Any], work: WorkTable, stream: Int64s) -> None:
     """Sets the streams of the calls that wait for one, by CUPTI's record of the call."""
-    rows = records[records["kind"] == SYNCHRONIZATION]
+    rows = records[records["kind"] == RecordKind.SYNCHRONIZATION]
     places = calls.places_of(int64s(rows["correlation"]))
     for at, context, number in zip(places.tolist(), rows["context"].tolist(), rows["stream"].tolist(), strict=True):
         if at >= 0 and calls.waits[at] == Waits.STREAM and number != _NO_STREAM:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.records import GPU_WORK, CopyKind, RecordKind
+from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, RecordKind
 from stallprobes.watch.attribution.intervals import Int64s, IntervalGroups, int64s
 from stallprobes.watch.attribution.slow_calls import CallTable
 

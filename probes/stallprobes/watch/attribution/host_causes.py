@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, GpuWaits
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.intervals import Int64s, int64s
 from stallprobes.watch.attribution.slow_calls import CallTable, Waits, blame_of
-from stallprobes.watch.injection.driver_calls import CallFamily, plain_name
 
 # Context and name of a kernel, and the correlation number of the launch that was its first.
 FirstLaunches = Mapping[tuple[int, int], int]

@@ -9,10 +9,11 @@ from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.reference import Reference
 from stallprobes.model import Phase
+from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.watch.attribution.causes import WaitCause
-from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind
 from stallprobes.watch.reading.process import DriverCall
 
 # The NULL stream as a handle: 0, or CU_STREAM_LEGACY.

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.records import CopyKind, RecordKind
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.cupti import CopyKind, RecordKind
+from stallprobes.native.layouts.watch_file import WatchRecord
 from stallprobes.watch.attribution.intervals import int64s
 from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of, waiting_starts
-from stallprobes.watch.injection import layout
 from stallprobes.watch.reading.process import RecordBatch
 
 # Records that are held at most, and work and switches that are held however old, to find the offset of the clocks.
@@ -32,8 +33,8 @@ class RecordStore:
     """
 
     def __init__(self) -> None:
-        self.rows: NDArray[Any] = np.zeros(0, layout.RECORD)
-        self._switches: NDArray[Any] = np.zeros(0, layout.RECORD)
+        self.rows: NDArray[Any] = np.zeros(0, dtype_of(WatchRecord))
+        self._switches: NDArray[Any] = np.zeros(0, dtype_of(WatchRecord))
         self.names: dict[int, str] = {}
         self.missed = self.unplaced = self.switches = 0
         self.first_launches: dict[tuple[int, int], int] = {}

@@ -10,9 +10,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.intervals import Int64s, int64s
-from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind, plain_name
 from stallprobes.watch.reading.process import SlowDriverCall
 
 # Correlation numbers have 32 bits and start again; those of one time differ by less than half of that.

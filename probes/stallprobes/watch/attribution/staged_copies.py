@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stallprobes.engine.timeline.records import RecordKind
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.intervals import Int64s, int64s
 from stallprobes.watch.attribution.slow_calls import CallTable, Waits

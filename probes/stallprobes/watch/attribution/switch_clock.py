@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallprobes.engine.timeline.records import SwitchOperation
+from stallprobes.native.layouts.cupti import SwitchOperation
 from stallprobes.watch.attribution.intervals import NONE, Int64s
 
 # From the switch to a context until its waiting work starts, on an H200.

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from stallprobes.native.sources import INJECTED
+
 # Files of Python's own library and of installed packages.
 _LIBRARY_FILE = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|^<frozen ")
 # Modules between a program's call and the driver, and functions of the CUDA runtime that a program may contain.
-_CUDA_MODULE = re.compile(r"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|inject(?:-[0-9a-f]+)?\.so")
+_CUDA_MODULE = re.compile(rf"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|{re.escape(INJECTED)}")
 # The Python interpreter, and what it calls C functions through.
 _INTERPRETER_MODULE = re.compile(r"libpython3[.\d]*\.so.*|python[.\d]*|_ctypes\b.*\.so|libffi\.so.*")
 # The C library and the like.

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
 from stallprobes.latency.histogram import LOWER, UPPER, Histogram
-from stallprobes.watch.injection import layout
-from stallprobes.watch.injection.driver_calls import CallFamily, family_of
-from stallprobes.watch.injection.layout import CallFlag, Flag, LossKind, SlotUse, StackFlag, WatchState
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.driver_calls import CallFamily, family_of
+from stallprobes.native.layouts.watch_file import CallFlag, Flag, LossKind, SlotUse, StackFlag, WatchState
 from stallprobes.watch.reading.process import (
     CallFigures,
     ClockPair,
@@ -48,6 +49,9 @@ MOST = 2**62
 MOST_IN_BUCKET = 2**48
 MOST_IN_RECORD = 2**45
 _BEGINNING = struct.Struct("<QI")
+_HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)
+_HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecord)
+_MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
 # A function whose name is not yet in the file, with its number.
 _UNNAMED = "function "
 
@@ -120,7 +124,7 @@ class MapFile:
         """The call stack with a number, from 1; None while it is being written. Raises WatchError if it is damaged."""
         if not 1 <= number <= layout.STACKS:
             raise self._damaged(f"names the call stack number {number}")
-        row = self._array(layout.STACK, layout.STACKS_AT + (number - 1) * layout.STACK_PITCH, 1)[0]
+        row = self._array(_STACK, layout.STACKS_AT + (number - 1) * layout.STACK_PITCH, 1)[0]
         if not row["ready"]:
             return None
         frames = _limited(int(row["frames"]), layout.STACK_FRAMES, "number of frames", self._damaged)
@@ -137,8 +141,8 @@ class MapFile:
         """The programs and libraries that have frames of stacks. Raises WatchError if the file is damaged."""
         count = _limited(int(self._header()["modules"]), layout.MODULES, "number of modules", self._damaged)
         found = []
-        for row in self._array(layout.MODULE, layout.MODULES_AT, count):
-            most = layout.MODULE["build_id"].shape[0]
+        for row in self._array(_MODULE, layout.MODULES_AT, count):
+            most = _MODULE["build_id"].shape[0]
             size = _limited(int(row["build_id_bytes"]), most, "size of a build id", self._damaged)
             path = os.fsdecode(bytes(row["path"]).split(b"\0", 1)[0])
             build_id = row["build_id"][:size].tobytes()
@@ -152,8 +156,8 @@ class MapFile:
             raise WatchError(f"{self._shown} belongs to another user.")
         # Both are at one place in every format, whose sizes differ.
         magic, version = _BEGINNING.unpack(os.pread(self._file, _BEGINNING.size, 0).ljust(_BEGINNING.size, b"\0"))
-        if magic == layout.MAGIC and version != layout.FORMAT:
-            raise WatchError(f"{self._shown} has the format {version}; this version reads {layout.FORMAT}.")
+        if magic == layout.FILE_MAGIC and version != layout.FILE_FORMAT:
+            raise WatchError(f"{self._shown} has the format {version}; this version reads {layout.FILE_FORMAT}.")
         if not status.st_mode & stat.S_IWUSR:
             raise WatchError(
                 f"Process {self._pid} could not make its file {self._shown}, so nothing of it is recorded: there is no"
@@ -168,7 +172,7 @@ class MapFile:
         header = self._header()
         if not header["magic"]:
             raise IncompleteFile(f"{self._shown} is not complete: its beginning is not written.")
-        if header["magic"] != layout.MAGIC:
+        if header["magic"] != layout.FILE_MAGIC:
             raise WatchError(f"{self._shown} is not the file of a watched process.")
         if header["pid"] != self._pid:
             raise self._damaged("names another process than its file name")
@@ -194,9 +198,9 @@ class MapFile:
 
     def _header(self) -> Any:
         for _ in range(ATTEMPTS):
-            header = self._array(layout.HEADER, 0, 1)[0]
+            header = self._array(_HEADER, 0, 1)[0]
             before = int(header["clock_sequence"])
-            if before % 2 == 0 and int(self._array(layout.HEADER, 0, 1)[0]["clock_sequence"]) == before:
+            if before % 2 == 0 and int(self._array(_HEADER, 0, 1)[0]["clock_sequence"]) == before:
                 break
         return header
 
@@ -210,7 +214,7 @@ class MapFile:
 
     def _slot(self, number: int, owners: set[int], learns: bool) -> tuple[int, WatchedThread]:
         offset = layout.SLOTS_AT + number * layout.SLOT_PITCH
-        slot = self._array(layout.SLOT, offset, 1)[0]
+        slot = self._array(_SLOT, offset, 1)[0]
         thread = WatchedThread(
             id=int(slot["thread"]),
             name=_text(slot["name"]),
@@ -287,7 +291,7 @@ class MapFile:
         if number not in self._apis:
             if number >= layout.APIS:
                 raise self._damaged(f"names the function number {number}")
-            row = self._array(layout.API, layout.APIS_AT + number * layout.API.itemsize, 1)[0]
+            row = self._array(_API, layout.APIS_AT + number * _API.itemsize, 1)[0]
             name = _text(row["name"])
             if not name:
                 # The names are written once all functions are chosen.
@@ -310,7 +314,7 @@ class MapFile:
 
     def _histogram(self, number: int, api: int) -> CallFigures:
         offset = layout.HISTOGRAMS_AT + number * layout.HISTOGRAM_PITCH
-        row = self._array(layout.HISTOGRAM, offset, 1)[0]
+        row = self._array(_HISTOGRAM, offset, 1)[0]
         counts = row["counts"]
         if row["api"] != api or (counts > MOST_IN_BUCKET).any():
             raise self._damaged("has a histogram with impossible values")
@@ -346,7 +350,7 @@ class MapFile:
             calls_only=bool(flags & Flag.CALLS_ONLY),
             yields=bool(flags & Flag.YIELD),
             forked=bool(flags & Flag.FORKED),
-            kinds=frozenset(kind for kind in layout.COLLECTED if kinds >> kind & 1),
+            kinds=frozenset(int(kind) for kind in layout.COLLECTED if kinds >> kind & 1),
             refused_kind=refused if refused[0] else None,
             slow_ns=min(int(header["slow_ns"]), MOST),
             started=ClockPair(self._count(header["started_ns"]), self._count(header["started_realtime_ns"])),
@@ -370,9 +374,9 @@ class MapFile:
         while first < end:
             place = first % layout.RECORDS
             count = min(end - first, layout.RECORDS - place)
-            parts.append(self._array(layout.RECORD, layout.RECORDS_AT + place * layout.RECORD.itemsize, count))
+            parts.append(self._array(_RECORD, layout.RECORDS_AT + place * _RECORD.itemsize, count))
             first += count
-        return np.concatenate(parts) if parts else np.zeros(0, layout.RECORD)
+        return np.concatenate(parts) if parts else np.zeros(0, _RECORD)
 
     def _names(self, places: NDArray[Any]) -> dict[int, str]:
         used = _limited(int(self._header()["name_bytes"]), layout.NAME_BYTES, "size of the names", self._damaged)
@@ -403,7 +407,7 @@ class MapFile:
 
 def _part(*names: str) -> np.dtype[Any]:
     """Fields of a slot, up to the last of them."""
-    fields = layout.SLOT.fields
+    fields = _SLOT.fields
     assert fields is not None
     places = [fields[name] for name in names]
     return np.dtype(

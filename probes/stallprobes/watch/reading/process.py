@@ -9,10 +9,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.records import CopyKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.latency.histogram import Histogram
-from stallprobes.watch.injection.driver_calls import CallFamily, MemoryKind
-from stallprobes.watch.injection.layout import SYNCHRONIZATION, LossKind, WatchState
+from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.native.layouts.watch_file import LossKind, WatchState
 
 
 @dataclass(frozen=True)
@@ -208,13 +208,13 @@ class WatchedProcess:
 class ActivityRecord:
     """A record of the GPU's work or of the driver's.
 
-    Times are on CLOCK_MONOTONIC, except ``start_ns`` of a context switch, which is the GPU's own clock. ``kind`` is a
-    RecordKind or SYNCHRONIZATION. ``detail`` is the direction of a copy, the reason of an overhead, the operation of a
-    switch, or CUPTI's number of what a synchronization waited for. ``thread`` is that of an overhead (0: unknown),
-    ``peer`` the target device of a peer copy.
+    Times are on CLOCK_MONOTONIC, except ``start_ns`` of a context switch, which is the GPU's own clock. ``detail`` is
+    the direction of a copy, the reason of an overhead, the operation of a switch, or CUPTI's number of what a
+    synchronization waited for. ``thread`` is that of an overhead (0: unknown), ``peer`` the target device of a peer
+    copy.
     """
 
-    kind: RecordKind | int
+    kind: RecordKind
     start_ns: int
     end_ns: int
     bytes: int
@@ -273,7 +273,7 @@ def _record(row: Any, names: Mapping[int, str]) -> ActivityRecord:
             detail = details(detail)
     peer = kind == RecordKind.PEER_COPY
     return ActivityRecord(
-        kind=kind if kind == SYNCHRONIZATION else RecordKind(kind),
+        kind=RecordKind(kind),
         start_ns=int(row["start"]),
         end_ns=int(row["end"]),
         bytes=int(row["bytes"]),

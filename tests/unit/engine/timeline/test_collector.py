@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from factories.fake_cupti import NEWEST, FakeCupti, record, request
@@ -14,16 +13,11 @@ from factories.waiting import wait_until
 from stallprobes import catalog
 from stallprobes.catalog import Placement, on_shared_stream
 from stallprobes.engine.board import Board
-from stallprobes.engine.layout import HOLD, INFLIGHT_OP, INFLIGHT_SINCE_NS, STATE, TRACE_HEAD, BoardLayout, ProbeState
-from stallprobes.engine.timeline import ring
-from stallprobes.engine.timeline.buffers import FREE, HEADER, SLOT, callbacks, process_pool
+from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.timeline.collector import SUBMITTING_CALLS, Collector
-from stallprobes.engine.timeline.gpu_clock import SAMPLES, SWITCH_TO_WORK_NS
 from stallprobes.engine.timeline.interfaces import StreamUse
 from stallprobes.engine.timeline.reader import read_rows, snapshot_of
-from stallprobes.engine.timeline.records import RecordKind
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
-from stallprobes.engine.timeline.tables import IDS
 from stallprobes.engine.timeline.trace import BEGINNING, TimelineSnapshot
 from stallprobes.engine.timeline.work import submissions, timeline_channels
 from stallprobes.model import (
@@ -41,6 +35,10 @@ from stallprobes.model import (
     Stream,
     StreamKind,
 )
+from stallprobes.native.layouts.board import CALL_FIRST, CALL_MEASURED, HOST_CALLS, ProbeState
+from stallprobes.native.layouts.cupti import BufferState, RecordKind
+from stallprobes.native.layouts.timeline import CLOCK_SAMPLES, IDS, SWITCH_TO_WORK_NS
+from stallprobes.native.library import core
 
 US = 1_000
 CONTEXT_NUMBERS = {"primary": 1, "secondary": 2}
@@ -75,7 +73,7 @@ class Rig:
         )
         # There are no loops that could be held.
         for each in probes:
-            self.board[each.name].words[STATE] = ProbeState.ENDED
+            self.board[each.name].words.state = ProbeState.ENDED
 
     def read_clock(self, context: Context) -> int | None:
         self.clock_reads.append(context)
@@ -83,7 +81,7 @@ class Rig:
 
     def wait_idle(self, seconds: float) -> bool:
         assert seconds < 1
-        assert self.board.header[HOLD]
+        assert self.board.header.hold
         return self.idle
 
     def on(self) -> None:
@@ -94,24 +92,24 @@ class Rig:
         self.collector.switch(False)
         assert self.collector.wait(60)
 
-    def call(self, name: str, began_ns: int, returned_ns: int, op: int = 0, bits: int = ring.MEASURED) -> None:
+    def call(self, name: str, began_ns: int, returned_ns: int, op: int = 0, bits: int = CALL_MEASURED) -> None:
         part = self.board[name]
-        head = int(part.words[TRACE_HEAD])
-        part.trace[head % ring.CALLS] = began_ns, returned_ns, op | bits, head
-        part.words[TRACE_HEAD] = head + 1
+        head = int(part.words.host_calls)
+        part.host_calls[head % HOST_CALLS] = began_ns, returned_ns, op | bits, head
+        part.words.host_calls = head + 1
 
     def iterate(self, name: str, iteration: int, *calls: tuple[int, int, int]) -> None:
         """Calls of one iteration: began, returned and op of each."""
         for began_ns, returned_ns, op in calls:
             self.call(name, began_ns, returned_ns, op)
             part = self.board[name]
-            part.trace[(int(part.words[TRACE_HEAD]) - 1) % ring.CALLS, ring.CALL_ITERATION] = iteration
+            part.host_calls["iteration"][(int(part.words.host_calls) - 1) % HOST_CALLS] = iteration
 
     def rounds(self, count: int = 2) -> TimelineSnapshot:
         """The timeline after ``count`` whole rounds of the collector."""
         words = self.board.timeline.words
-        until = words[ring.ROUNDS] + count
-        while words[ring.ROUNDS] < until:
+        until = words.rounds + count
+        while words.rounds < until:
             time.sleep(0.001)
         return self.snapshot()
 
@@ -127,9 +125,7 @@ class Rig:
 @pytest.fixture(name="rig")
 def _rig() -> Iterator[Callable[..., Rig]]:
     made: list[Rig] = []
-    # Here, since it may take longer than any wait below.
-    Collector.compile()
-    process_pool().words[HEADER:] = 0
+    core().discard_buffers(1)
 
     def make(*probes: Probe, cupti: FakeCupti | None = None, shared: bool = False) -> Rig:
         made.append(Rig(*probes, cupti=cupti, shared=shared))
@@ -177,13 +173,13 @@ def test_a_start_before_the_return_is_counted_by_its_magnitude(rig: Callable[...
 def test_calls_that_are_not_measured_are_shown_and_not_counted(rig: Callable[..., Rig]) -> None:
     one = rig(probe("launch"))
     one.on()
-    one.call("launch", 1_000_000, 1_003_000, bits=ring.MEASURED | ring.FIRST)
+    one.call("launch", 1_000_000, 1_003_000, bits=CALL_MEASURED | CALL_FIRST)
     one.call("launch", 2_000_000, 2_003_000, bits=0)
     one.cupti.put(kernel(1_013_000, 1_014_000), kernel(2_005_000, 2_006_000))
     assert [each.iteration for each in one.rounds().intervals] == [0, 1]
     assert one.values("launch", Phase.START) == (0, 0)
     assert one.board.snapshot(1).probes["launch"].first_ns[Channel(Phase.START)] is None
-    one.board["launch"].words[9] = 1
+    one.board["launch"].words.iterations = 1
     assert one.board.snapshot(1).probes["launch"].first_ns[Channel(Phase.START)] == 10_000
 
 
@@ -575,11 +571,12 @@ def test_dropped_records_and_missing_buffers_are_counted(rig: Callable[..., Rig]
     one.cupti.put(kernel(0, 0))
     assert one.rounds().losses.dropped == 4
     # All buffers are with CUPTI, so it drops what it cannot store.
-    process_pool().words[HEADER:] = 1
+    for buffer in core().pool.states:
+        buffer.state = BufferState.WITH_CUPTI
     one.cupti.put(*[kernel(1_000_000, 1_001_000, 99)] * 5)
     seen = one.rounds()
     assert (seen.losses.dropped, seen.losses.exhausted) == (9, 1)
-    process_pool().words[HEADER:] = 0
+    core().discard_buffers(1)
 
 
 def test_more_records_than_fit_into_one_batch_lose_none(rig: Callable[..., Rig]) -> None:
@@ -660,9 +657,9 @@ def test_off_detaches_cupti_from_the_process(rig: Callable[..., Rig]) -> None:
     assert size
     one.off()
     assert one.cupti.detached == 1
-    assert not one.board.header[HOLD]
+    assert not one.board.header.hold
     # CUPTI no longer knows the buffer that it held.
-    assert (process_pool().words[HEADER::SLOT] == FREE).all()
+    assert all(buffer.state == BufferState.FREE for buffer in core().pool.states)
 
 
 @pytest.mark.parametrize("refused", ["detach", "finalize"])
@@ -672,7 +669,7 @@ def test_a_cupti_that_cannot_be_detached_is_unsubscribed(rig: Callable[..., Rig]
     one.off()
     assert not one.cupti.detached
     assert not one.cupti.subscribed
-    assert not one.board.header[HOLD]
+    assert not one.board.header.hold
 
 
 def test_cupti_stays_attached_while_work_lasts_and_is_detached_afterwards(rig: Callable[..., Rig]) -> None:
@@ -683,10 +680,10 @@ def test_cupti_stays_attached_while_work_lasts_and_is_detached_afterwards(rig: C
     assert not one.collector.status.on
     assert not one.cupti.enabled
     assert not one.cupti.detached
-    assert not one.board.header[HOLD]
+    assert not one.board.header.hold
     one.idle = True
     wait_until(lambda: one.cupti.detached == 1, "the detaching")
-    wait_until(lambda: not one.board.header[HOLD], "the end of the hold")
+    wait_until(lambda: not one.board.header.hold, "the end of the hold")
 
 
 def test_the_probes_are_held_while_cupti_is_attached_and_kinds_are_enabled(rig: Callable[..., Rig]) -> None:
@@ -695,32 +692,32 @@ def test_the_probes_are_held_while_cupti_is_attached_and_kinds_are_enabled(rig: 
     subscribe, enable = one.cupti.subscribe, one.cupti.enable
 
     def subscribing(callback: int) -> tuple[int, int]:
-        held.append(("subscribe", bool(one.board.header[HOLD])))
+        held.append(("subscribe", bool(one.board.header.hold)))
         return subscribe(callback)
 
     def enabling(kind: int) -> int:
-        held.append(("enable", bool(one.board.header[HOLD])))
+        held.append(("enable", bool(one.board.header.hold)))
         return enable(kind)
 
     one.cupti.subscribe, one.cupti.enable = subscribing, enabling  # type: ignore[method-assign]
     one.on()
     assert set(held) == {("subscribe", True), ("enable", True)}
-    assert not one.board.header[HOLD]
+    assert not one.board.header.hold
 
 
 def test_nothing_is_held_while_a_call_lasts(rig: Callable[..., Rig]) -> None:
     one = rig(probe("launch"))
     one.on()
     words = one.board["launch"].words
-    words[INFLIGHT_SINCE_NS] = 1
-    words[INFLIGHT_OP] = 1
+    words.inflight_since_ns = 1
+    words.inflight_op = 1
     one.idle = False
     one.off()
     assert not one.cupti.detached
     # Switching it on again ends the old subscription.
     one.on()
     assert one.cupti.subscriptions == 2
-    words[INFLIGHT_OP] = 0
+    words.inflight_op = 0
     one.idle = True
     one.off()
     assert one.cupti.detached
@@ -781,7 +778,7 @@ def test_a_refusal_is_a_state_with_a_sentence_and_leaves_nothing_on(
     assert not one.cupti.subscribed
     # What was attached is detached.
     assert one.cupti.detached == ("subscribe" not in refused)
-    assert not one.board.header[HOLD]
+    assert not one.board.header.hold
     one.cupti.refused.clear()
     one.on()
     assert one.collector.status.on
@@ -834,19 +831,19 @@ def test_the_drift_of_the_clock_of_the_gpu_is_followed(rig: Callable[..., Rig], 
     one = rig(probe("d2d", Placement(SECONDARY)))
     one.clock_offset_ns = GPU_OFFSET_NS + 10 * drift_ns
     one.on()
-    for number in range(20 * SAMPLES):
+    for number in range(20 * CLOCK_SAMPLES):
         one.cupti.put(*turn(number, GPU_OFFSET_NS + number * drift_ns))
-        if number % SAMPLES == 0:
+        if number % CLOCK_SAMPLES == 0:
             one.rounds()
     # The offset is the median of the last samples.
-    assert abs(switched_to(one.rounds())[-1] - SWITCH_TO_WORK_NS) < 2 * SAMPLES * abs(drift_ns)
+    assert abs(switched_to(one.rounds())[-1] - SWITCH_TO_WORK_NS) < 2 * CLOCK_SAMPLES * abs(drift_ns)
 
 
 def test_work_that_starts_late_in_its_turn_does_not_move_the_offset(rig: Callable[..., Rig]) -> None:
     one = rig(probe("d2d", Placement(SECONDARY)))
     one.clock_offset_ns = GPU_OFFSET_NS
     one.on()
-    late = [SWITCH_TO_WORK_NS + 1_700 * (number % 17) for number in range(4 * SAMPLES)]
+    late = [SWITCH_TO_WORK_NS + 1_700 * (number % 17) for number in range(4 * CLOCK_SAMPLES)]
     for number, delay_ns in enumerate(late):
         one.cupti.put(*turn(number, GPU_OFFSET_NS, delay_ns))
     assert switched_to(one.rounds()) == late
@@ -902,8 +899,3 @@ def test_contexts_and_streams_have_names(rig: Callable[..., Rig]) -> None:
     assert set(one.collector.status.contexts.values()) <= {"primary", "secondary"}
     assert one.collector.status.streams[PRIMARY_NUMBER, 0] == "own"
     assert one.collector.status.version == NEWEST
-
-
-def test_callbacks_are_compiled_once() -> None:
-    assert callbacks() == callbacks()
-    assert np.all(np.array(list(callbacks().values())) != 0)

@@ -1,0 +1,51 @@
+/* The buckets of ``latency.histogram``, and the statistics of a channel. */
+#ifndef STALLSCOPE_HISTOGRAM_H
+#define STALLSCOPE_HISTOGRAM_H
+
+#include "clock.h"
+#include "layout.h"
+#include "words.h"
+
+/* The bucket of a value in ns; negative values belong to the first one, too large ones to the last. */
+static inline int64_t ss_bucket(int64_t value)
+{
+    if (value < SS_SUB)
+        return value < 0 ? 0 : value;
+    int64_t exponent = 63 - SS_SUB_BITS - __builtin_clzll((unsigned long long)value);
+    int64_t bucket = exponent * SS_SUB + (value >> exponent);
+    return bucket < SS_BUCKETS ? bucket : SS_BUCKETS - 1;
+}
+
+/* The least value of a bucket. */
+static inline int64_t ss_least_of(int64_t bucket)
+{
+    int64_t exponent = ss_most(bucket / SS_SUB - 1, 0);
+    return (bucket - exponent * SS_SUB) << exponent;
+}
+
+/* The sum of years of delay may wrap. */
+static inline void ss_add_to_sum(struct ss_channel_stats *stats, uint64_t value)
+{
+    ss_store(stats->sum_ns, (int64_t)((uint64_t)ss_load(stats->sum_ns) + value));
+}
+
+/* Adds a value in ns to a channel with a single writer. ``counts`` are the channel's. */
+static inline void ss_count(uint64_t *counts, struct ss_channel_stats *stats, int64_t value)
+{
+    /* The maximum first: a reader that gets the count must also get the maximum. */
+    if (value > ss_load(stats->max_ns))
+        ss_store(stats->max_ns, value);
+    ss_increase(stats->count, 1);
+    ss_add_to_sum(stats, (uint64_t)value);
+    uint64_t *count = &counts[ss_bucket(value)];
+    ss_store_release(*count, ss_load(*count) + 1);
+}
+
+/* Keeps a value of the first iteration, which no histogram counts, if it is the channel's first. */
+static inline void ss_keep_first(struct ss_channel_stats *stats, int64_t value)
+{
+    if (ss_load(stats->first_ns) < 0)
+        ss_store(stats->first_ns, ss_most(value, 0));
+}
+
+#endif

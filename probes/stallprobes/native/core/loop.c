@@ -1,0 +1,345 @@
+/* The loop that makes the calls of a probe and measures them.
+ *
+ * Between the two clock readings of a call there is nothing but the call: no lock and no allocation. The words of the
+ * probe's section have this thread as their only writer, unless the layout says otherwise.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core.h"
+#include "histogram.h"
+
+/* An argument of an op, loaded through its address if its bit is set. */
+static inline int64_t argument(const struct ss_op_row *op, int number)
+{
+    int64_t value = op->arguments[number];
+    return op->load_mask >> number & 1 ? ss_load_acquire(*(int64_t *)(uintptr_t)value) : value;
+}
+
+/* Stores the return value if the op asks for it. The status (the low 32 bits, signed), 0 if it is accepted. */
+static int64_t wrong(const struct ss_op_row *op, int64_t result)
+{
+    if (op->into) {
+        ss_store_release(*op->into, result);
+        return 0;
+    }
+    if (op->flags & SS_OP_RETURN_IS_VALUE)
+        return 0;
+    int64_t status = (int32_t)(uint32_t)(uint64_t)result;
+    for (int number = 0; number < SS_ACCEPTED; number++)
+        if (op->accepted[number] != SS_NONE && op->accepted[number] == status)
+            return 0;
+    return status;
+}
+
+/* The float of ms at an address in whole ns; 0 for one that is no time. */
+static int64_t float_ms_as_ns(const uint32_t *address)
+{
+    uint32_t bits = ss_load_acquire(*address);
+    float ms;
+    memcpy(&ms, &bits, sizeof ms);
+    double ns = (double)ms * 1e6;
+    if (!(fabs(ns) < 9e18))
+        return 0;
+    return (int64_t)(ns < 0 ? ns - 0.5 : ns + 0.5);
+}
+
+/* ``board.counter_ns``. */
+static int64_t counted_ns(const struct ss_time_counter *counter, int64_t now)
+{
+    for (;;) {
+        int64_t changes = ss_load_acquire(counter->changes);
+        int64_t counted = changes & 1 ? now - ss_load_acquire(counter->offset_ns) : ss_load_acquire(counter->total_ns);
+        if (ss_load_acquire(counter->changes) == changes)
+            return counted;
+    }
+}
+
+static void keep_host_call(const struct ss_loop *loop, int64_t began, int64_t returned, int64_t op)
+{
+    struct ss_probe_words *words = loop->words;
+    int64_t number = ss_load(words->host_calls);
+    struct ss_host_call *call = &loop->host_calls[number % SS_HOST_CALLS];
+    ss_store(call->began_ns, began);
+    ss_store(call->returned_ns, returned);
+    ss_store(call->op, op);
+    ss_store(call->iteration, ss_load(words->iterations));
+    ss_store_release(words->host_calls, number + 1);
+}
+
+static void keep_sample(const struct ss_loop *loop, int64_t end, int64_t channel, int64_t value)
+{
+    int64_t number = ss_load(loop->words->samples);
+    struct ss_sample *sample = &loop->samples[number % SS_SAMPLES];
+    ss_store(sample->end_ns, end);
+    ss_store(sample->channel, channel);
+    ss_store(sample->value_ns, value);
+    ss_store_release(loop->words->samples, number + 1);
+}
+
+static inline void count(const struct ss_loop *loop, int64_t channel, int64_t value)
+{
+    ss_count(loop->hist + SS_BUCKETS * channel, &loop->stats[channel], value);
+}
+
+static void fail(struct ss_probe_words *words, int64_t op, int64_t status, int64_t now)
+{
+    ss_store(words->error_code, status);
+    ss_store(words->error_ns, now);
+    ss_store_release(words->error_op, op);
+    ss_store_release(words->state, SS_PROBE_ERROR);
+}
+
+/* When an iteration is due, and what the loop knows of its slot. Times in ns; ``polled`` is the last reading of the
+ * clock while polling, 0 after a sleep or an iteration; ``last`` is when the iteration before was due; ``fresh``: the
+ * next iteration is the first of its slot, or after a hold. Without slots it is always slot 1, which began at 0. */
+struct schedule {
+    int64_t period, due, last, polled;
+    int64_t slot, slot_offset;
+    int on, fresh;
+};
+
+static void sleep_for(const struct ss_loop *loop, struct schedule *at, int64_t until)
+{
+    at->polled = 0;
+    ss_sleep_with(loop->clock_nanosleep, until);
+}
+
+/* Whether an iteration is due at ``now``. If not, it has slept, or the clock is to be polled. */
+static int is_due(const struct ss_loop *loop, struct schedule *at, int64_t now)
+{
+    struct ss_probe_words *words = loop->words;
+    int64_t hold = ss_load_acquire(loop->header->hold);
+    if (hold) {
+        ss_store_release(words->held, hold);
+        if (at->on) {
+            /* The hold, not a call, delays the iteration. */
+            at->due = now;
+            at->fresh = 1;
+        }
+        sleep_for(loop, at, now + SS_HOLD_STEP_NS);
+        return 0;
+    }
+    if (!ss_load_acquire(words->run)) {
+        at->on = 0;
+        ss_store_release(words->state, SS_PROBE_PARKED);
+        sleep_for(loop, at, now + SS_PARKED_STEP_NS);
+        return 0;
+    }
+    int64_t period = ss_load_acquire(words->period_ns);
+    if (!at->on) {
+        at->on = 1;
+        at->period = period;
+        at->due = now;
+        ss_store(words->on_since_ns, now);
+        ss_store_release(words->state, SS_PROBE_RUNNING);
+    } else if (period != at->period) {
+        at->period = period;
+        at->due = ss_most(at->last + period, now);
+    }
+    int64_t slot = ss_load_acquire(words->slot.changes);
+    if (!(slot & 1)) {
+        int near = ss_load_acquire(words->opens_ns) - now < 2 * SS_PARKED_STEP_NS;
+        sleep_for(loop, at, now + (near ? SS_SLOT_STEP_NS : SS_PARKED_STEP_NS));
+        return 0;
+    }
+    if (slot != at->slot) {
+        at->slot = slot;
+        at->slot_offset = ss_load_acquire(words->slot.offset_ns);
+        at->due = now;
+        at->fresh = 1;
+    }
+    const int64_t *guard = (const int64_t *)(uintptr_t)words->guard_address;
+    if (guard && ss_load(words->iterations) - ss_load_acquire(*guard) >= words->guard_ahead) {
+        sleep_for(loop, at, now + SS_GUARD_STEP_NS);
+        /* The guard, not a call, delays the iteration: the schedule is shifted. */
+        at->due = ss_most(at->due, now);
+        return 0;
+    }
+    if (words->aligned && period > 0 && !at->fresh && at->due % period)
+        at->due += period - at->due % period;
+    if (at->polled) {
+        ss_increase(words->polled_ns, now - at->polled);
+        if (now - at->polled >= SS_PAUSE_NS)
+            ss_increase(words->pauses, 1);
+    }
+    at->polled = now;
+    if (period > 0 && now < at->due) {
+        int64_t awake = at->due - words->lead_ns;
+        if (period >= SS_SPIN_BELOW_NS && now < awake)
+            sleep_for(loop, at, ss_least(awake, now + SS_WAIT_SLICE_NS));
+        return 0;
+    }
+    at->polled = 0;
+    if (period == 0)
+        at->due = now;
+    return 1;
+}
+
+/* What an iteration has measured: when its last measured call ended, and its last call at all. */
+struct iteration {
+    int64_t end, measured_end;
+    int measured;
+};
+
+/* Makes the calls of an iteration; -1 after a code that is not accepted. */
+static int make_calls(const struct ss_loop *loop, const struct schedule *at, int first, struct iteration *made)
+{
+    struct ss_probe_words *words = loop->words;
+    ss_clock_gettime clock = loop->clock_gettime;
+    for (uint64_t number = 0; number < loop->op_count; number++) {
+        const struct ss_op_row *op = &loop->ops[number];
+        ss_function function = op->function;
+        int64_t channel = op->channel, label = op->label_channel;
+        for (int64_t repeated = 0; repeated < op->repeat; repeated++) {
+            int64_t a[SS_ARGUMENTS];
+            for (int each = 0; each < SS_ARGUMENTS; each++)
+                a[each] = argument(op, each);
+            int closed = ss_load_acquire(words->slot.changes) != at->slot;
+            /* The clock reading before this one, so that there is no store between the two readings. */
+            ss_store(words->inflight_since_ns, made->end);
+            ss_store_release(words->inflight_op, (int64_t)number + 1);
+            int64_t began = ss_read_clock(clock);
+            int64_t result = function(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
+            int64_t end = ss_read_clock(clock);
+            ss_store_release(words->inflight_op, 0);
+            made->end = end;
+            int64_t status = wrong(op, result);
+            if (ss_unlikely(status != 0)) {
+                fail(words, (int64_t)number + 1, status, end);
+                return -1;
+            }
+            int unmeasured = closed || (at->fresh && ss_load_acquire(words->slot.changes) == at->slot);
+            int counts = channel >= 0 && (first || !unmeasured);
+            if (ss_load_acquire(loop->timeline->on))
+                keep_host_call(loop, began, end,
+                               (int64_t)number | (first ? SS_CALL_FIRST : 0) | (counts ? SS_CALL_MEASURED : 0));
+            if (!counts)
+                continue;
+            made->measured = 1;
+            made->measured_end = end;
+            int64_t value = end - began;
+            if (op->flags & SS_OP_SAMPLE_IS_FLOAT_MS) {
+                /* An accepted code other than 0 (not ready) has stored no sample. */
+                if ((uint32_t)(uint64_t)result)
+                    continue;
+                value = float_ms_as_ns(op->value);
+            }
+            if (first) {
+                ss_keep_first(&loop->stats[channel], value);
+                if (label >= 0)
+                    ss_keep_first(&loop->stats[label], value);
+            } else {
+                count(loop, channel, value);
+                if (label >= 0)
+                    count(loop, label, value);
+            }
+            keep_sample(loop, end, channel, value);
+        }
+    }
+    return 0;
+}
+
+/* Counts how late the iteration ended, and sets when the next one is due. */
+static void end_iteration(const struct ss_loop *loop, struct schedule *at, int first, const struct iteration *made)
+{
+    struct ss_probe_words *words = loop->words;
+    int64_t due_channel = words->due_channel, period = at->period;
+    int64_t late = made->measured_end - at->due, allowed = made->end - at->due;
+    int slot_ended = ss_load_acquire(words->slot.changes) != at->slot;
+    if (slot_ended)
+        /* Calls that would have been due while the slot was closed were neither delayed nor missed. */
+        allowed = ss_most(counted_ns(&words->slot, made->end) - ss_load(words->due_allowed_ns), 0);
+    if (made->measured && first) {
+        ss_store(loop->stats[due_channel].first_ns, late);
+    } else if (made->measured) {
+        count(loop, due_channel, late);
+        if (period > 0)
+            ss_count_passed(loop->hist + SS_BUCKETS * due_channel, &loop->stats[due_channel], ss_least(late, allowed),
+                            period);
+    }
+    if (at->fresh && !slot_ended) {
+        at->last = at->due;
+        at->due = ss_most(made->end, at->due + ss_least(period, SS_RESTART_NS));
+    } else {
+        int64_t passed = period > 0 && allowed > 0 ? (allowed - 1) / period : 0;
+        ss_increase(words->missed, passed);
+        at->last = at->due + passed * period;
+        at->due = at->last + period;
+    }
+    at->fresh = 0;
+}
+
+/* Repeats the ops until the board says QUIT, or a call returns a code that is not accepted.
+ *
+ * While the timeline is on, every call is kept for it, measured or not. While the engine holds its probes, and while
+ * its slot is closed, the loop waits. Then its schedule restarts, and the first iteration, which pays for the
+ * change-over of the GPU, is not measured unless it lasts beyond the slot. Nor is a call that begins after the slot, at
+ * the end of an iteration that was stuck: it disturbs the next slot's group, which disturbs it.
+ */
+SS_EXPORTED void ss_run(const struct ss_loop *loop)
+{
+    struct ss_probe_words *words = loop->words;
+    struct schedule at = {.slot = 1};
+    while (!ss_load_acquire(loop->header->quit)) {
+        int64_t now = ss_read_clock(loop->clock_gettime);
+        ss_store(words->heartbeat_ns, now);
+        if (!is_due(loop, &at, now))
+            continue;
+        ss_store(words->due_ns, at.due);
+        ss_store(words->due_allowed_ns, at.due - at.slot_offset);
+        int first = ss_load(words->iterations) == 0;
+        struct iteration made = {.end = now, .measured_end = now};
+        if (make_calls(loop, &at, first, &made))
+            return;
+        end_iteration(loop, &at, first, &made);
+        ss_store_release(words->iterations, ss_load(words->iterations) + 1);
+    }
+    ss_store_release(words->state, SS_PROBE_ENDED);
+}
+
+/* Calls each op of a loop (setup or teardown) ``repeat`` times, unmeasured. 0, or after a code that is not accepted the
+ * op's number from 1; the error words then hold it as a negative number. */
+SS_EXPORTED int64_t ss_run_once(const struct ss_loop *loop)
+{
+    for (uint64_t number = 0; number < loop->op_count; number++) {
+        const struct ss_op_row *op = &loop->ops[number];
+        for (int64_t repeated = 0; repeated < op->repeat; repeated++) {
+            int64_t a[SS_ARGUMENTS];
+            for (int each = 0; each < SS_ARGUMENTS; each++)
+                a[each] = argument(op, each);
+            int64_t result = op->function(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
+            int64_t status = wrong(op, result);
+            if (status) {
+                fail(loop->words, -(int64_t)number - 1, status, ss_read_clock(loop->clock_gettime));
+                return (int64_t)number + 1;
+            }
+        }
+    }
+    return 0;
+}
+
+SS_EXPORTED int64_t ss_bucket_of(int64_t value)
+{
+    return ss_bucket(value);
+}
+
+SS_EXPORTED void ss_count_values(uint64_t *counts, struct ss_channel_stats *stats, const int64_t *values, uint64_t number)
+{
+    for (uint64_t each = 0; each < number; each++)
+        ss_count(counts, stats, values[each]);
+}
+
+/* Adds value - period, value - 2 period and so on while above 0; at most one step for each bucket. */
+SS_EXPORTED void ss_count_passed(uint64_t *counts, struct ss_channel_stats *stats, int64_t value, int64_t period)
+{
+    for (int64_t rest = value - period; rest > 0;) {
+        int64_t bucket = ss_bucket(rest);
+        int64_t number = (rest - ss_least_of(bucket)) / period + 1;
+        ss_increase(stats->count, number);
+        uint64_t n = (uint64_t)number;
+        ss_add_to_sum(stats, n * (uint64_t)rest - (uint64_t)period * (n * (n - 1) / 2));
+        ss_increase(counts[bucket], n);
+        rest -= number * period;
+    }
+}

@@ -1,0 +1,93 @@
+/* Buffers that CUPTI fills: a fixed pool without locks.
+ *
+ * CUPTI calls from its own threads and from those that make the driver's calls; its callbacks carry no user data, so the
+ * pool is the library's.
+ */
+#include "cupti.h"
+#include "words.h"
+
+/* No page of it is in memory before CUPTI writes to it. */
+static uint8_t memory[SS_MOST_BUFFERS][SS_BUFFER_BYTES] __attribute__((aligned(64)));
+
+SS_EXPORTED struct ss_buffer_pool ss_pool __attribute__((aligned(64))) = {
+    .memory = memory[0],
+    .buffers = SS_MOST_BUFFERS,
+};
+void (*ss_on_completed)(void);
+
+void ss_use_buffers(uint64_t buffers)
+{
+    ss_pool.buffers = buffers;
+}
+
+uint8_t *ss_buffer_memory(int number)
+{
+    return memory[number];
+}
+
+SS_EXPORTED void ss_requested(uint8_t **buffer, size_t *size, size_t *most)
+{
+    *most = 0;
+    for (uint64_t number = 0; number < ss_pool.buffers; number++) {
+        uint64_t expected = SS_BUFFER_FREE;
+        if (ss_load(ss_pool.states[number].state) == SS_BUFFER_FREE &&
+            __atomic_compare_exchange_n(&ss_pool.states[number].state, &expected, SS_BUFFER_WITH_CUPTI, 0,
+                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+            ss_add(ss_pool.taken, 1);
+            *buffer = memory[number];
+            *size = SS_BUFFER_BYTES;
+            return;
+        }
+    }
+    /* CUPTI drops what has no buffer, and counts it. */
+    ss_add(ss_pool.exhausted, 1);
+    *buffer = NULL;
+    *size = 0;
+}
+
+SS_EXPORTED void ss_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
+{
+    (void)context, (void)stream, (void)size;
+    uintptr_t place = ((uintptr_t)buffer - (uintptr_t)memory) / SS_BUFFER_BYTES;
+    /* One below the first has a number far beyond the last. */
+    if (place >= ss_pool.buffers)
+        return;
+    struct ss_buffer *completed = &ss_pool.states[place];
+    ss_store(completed->valid, valid);
+    ss_store(completed->ticket, ss_add(ss_pool.tickets, 1));
+    ss_store_release(completed->state, SS_BUFFER_COMPLETED);
+    ss_add(ss_pool.returned, 1);
+    if (ss_on_completed)
+        ss_on_completed();
+}
+
+SS_EXPORTED int ss_oldest_completed(void)
+{
+    int found = -1;
+    uint64_t first = 0;
+    for (uint64_t number = 0; number < ss_pool.buffers; number++) {
+        if (ss_load_acquire(ss_pool.states[number].state) != SS_BUFFER_COMPLETED)
+            continue;
+        uint64_t ticket = ss_load(ss_pool.states[number].ticket);
+        if (found < 0 || ticket < first) {
+            found = (int)number;
+            first = ticket;
+        }
+    }
+    return found;
+}
+
+SS_EXPORTED void ss_release_buffer(int number)
+{
+    ss_store_release(ss_pool.states[number].state, SS_BUFFER_FREE);
+}
+
+SS_EXPORTED int64_t ss_discard_buffers(int64_t with_cupti)
+{
+    for (uint64_t number = 0; number < ss_pool.buffers; number++) {
+        uint64_t state = ss_load_acquire(ss_pool.states[number].state);
+        if (state == SS_BUFFER_COMPLETED || (with_cupti && state == SS_BUFFER_WITH_CUPTI))
+            ss_store_release(ss_pool.states[number].state, SS_BUFFER_FREE);
+    }
+    return 0;
+}

@@ -1,0 +1,84 @@
+/* Decoding of CUPTI's activity records. The caller steps from record to record with CUPTI's own function. */
+#include "cupti.h"
+#include "words.h"
+
+/* What all kinds of copies have, and memsets, but for the correlation id of peer copies. */
+#define TAKE_GPU_WORK(record)                                                                                          \
+    activity->start = (record)->start, activity->end = (record)->end, activity->device = (record)->device,             \
+    activity->context = (record)->context, activity->stream = (record)->stream,                                        \
+    activity->correlation = (record)->correlation
+#define TAKE_COPY(record)                                                                                              \
+    TAKE_GPU_WORK(record), activity->subkind = (record)->subkind, activity->source = (record)->source,                 \
+    activity->target = (record)->target, activity->bytes = (record)->bytes
+
+SS_EXPORTED int ss_decode(const uint8_t *raw, uint32_t version, struct ss_activity *activity)
+{
+    /* Buffers are aligned, and records have sizes of multiples of 8 bytes. */
+    const void *record = raw;
+    uint32_t kind = *(const uint32_t *)record;
+    *activity = (struct ss_activity){.kind = kind};
+    switch (kind) {
+    case SS_KIND_KERNEL: {
+        const struct ss_kernel_record *kernel = record;
+        TAKE_GPU_WORK(kernel);
+        activity->name = kernel->name;
+        return 1;
+    }
+    case SS_KIND_COPY: {
+        const struct ss_copy_record *copy = record;
+        TAKE_COPY(copy);
+        return 1;
+    }
+    case SS_KIND_PEER_COPY: {
+        const struct ss_peer_copy_record *copy = record;
+        TAKE_COPY(copy);
+        activity->source_device = copy->source_device;
+        activity->target_device = copy->target_device;
+        return 1;
+    }
+    case SS_KIND_MEMSET: {
+        const struct ss_memset_record *memset = record;
+        TAKE_GPU_WORK(memset);
+        activity->bytes = memset->bytes;
+        return 1;
+    }
+    case SS_KIND_DRIVER_CALL: {
+        const struct ss_driver_call_record *call = record;
+        activity->start = call->start;
+        activity->end = call->end;
+        activity->subkind = call->subkind;
+        activity->thread = call->thread;
+        activity->correlation = call->correlation;
+        return 1;
+    }
+    case SS_KIND_OVERHEAD: {
+        const struct ss_overhead_record *overhead = record;
+        activity->start = overhead->start;
+        activity->end = overhead->end;
+        activity->subkind = overhead->subkind;
+        if (overhead->object == SS_OBJECT_THREAD)
+            activity->thread = overhead->thread;
+        if (version >= SS_OVERHEAD_CORRELATION_SINCE)
+            activity->correlation = overhead->correlation;
+        return 1;
+    }
+    case SS_KIND_SYNCHRONIZATION: {
+        const struct ss_synchronization_record *waited = record;
+        activity->start = waited->start;
+        activity->end = waited->end;
+        activity->subkind = waited->subkind;
+        activity->context = waited->context;
+        activity->stream = waited->stream;
+        activity->correlation = waited->correlation;
+        return 1;
+    }
+    case SS_KIND_CONTEXT_SWITCH: {
+        const struct ss_context_switch_record *change = record;
+        activity->start = change->start;
+        activity->subkind = change->subkind;
+        activity->context = change->context;
+        return 1;
+    }
+    default: return 0;
+    }
+}

@@ -1,0 +1,288 @@
+/* Activity records: from the buffers that CUPTI fills to the ring and the names of the file.
+ *
+ * CUPTI hands buffers over in any thread, also the program's; there they are only marked. One helper thread decodes
+ * them, so that the ring has one writer. Another one asks CUPTI for the buffers that are not full: a flush may wait for
+ * a call in flight, which must hold up neither the program nor the decoding.
+ */
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "inject.h"
+
+enum {
+    BUFFERS = 64,
+    NAMES = 8192,
+    FLUSH_MS = 100,
+    /* The longest that the program's exit waits for the last records. */
+    EXIT_MS = 1000,
+};
+/* What the helper threads have been asked for, and what they have done. */
+enum { RUN, FINISH, FLUSHED, FINISHED };
+
+static uint32_t completions;
+static uint32_t stage;
+static struct ss_cupti cupti;
+/* The names in the file by their hash; only the decoding thread uses them. */
+static struct {
+    uint64_t hash;
+    uint32_t place;
+} names[NAMES];
+
+static void wait_for_change(uint32_t *word, uint32_t value, long ms)
+{
+    struct timespec limit = {ms / 1000, ms % 1000 * 1000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
+}
+
+static void wake(uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void set_stage(uint32_t value)
+{
+    ss_store_release(stage, value);
+    wake(&stage);
+    __atomic_fetch_add(&completions, 1, __ATOMIC_RELEASE);
+    wake(&completions);
+}
+
+static void on_completed(void)
+{
+    __atomic_fetch_add(&completions, 1, __ATOMIC_RELEASE);
+    wake(&completions);
+}
+
+/* CUPTI drops what has no buffer, and counts it. */
+static void requested(uint8_t **buffer, size_t *size, size_t *most)
+{
+    ss_requested(buffer, size, most);
+    if (!*buffer && ss_load_acquire(ss_private->recording) == SS_OPEN)
+        ss_count_lost(SS_LOST_NO_BUFFER, 1);
+}
+
+static uint64_t hash_of(const char *text, size_t length)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (size_t at = 0; at < length; at++)
+        hash = (hash ^ (unsigned char)text[at]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+/* The place of a name among the names of the file, plus 1; 0 if there is no space left. */
+static uint32_t name_place(const char *name)
+{
+    size_t length = strnlen(name, SS_LONGEST_NAME);
+    uint64_t hash = hash_of(name, length);
+    char *text = ss_at(SS_NAMES_AT);
+    size_t slot = hash % NAMES;
+    for (size_t tried = 0; tried < NAMES; tried++, slot = (slot + 1) % NAMES) {
+        uint32_t place = names[slot].place;
+        uint32_t known;
+        if (!place)
+            break;
+        memcpy(&known, text + place - 1, sizeof known);
+        if (names[slot].hash == hash && known == length && !memcmp(text + place + 3, name, length))
+            return place;
+    }
+    uint32_t used = ss_load(ss_header->name_bytes);
+    uint32_t size = (uint32_t)(sizeof(uint32_t) + length + 3) / 4 * 4;
+    if (names[slot].place || used + size > SS_NAME_BYTES) {
+        ss_count_lost(SS_LOST_NO_NAME, 1);
+        return 0;
+    }
+    uint32_t written = (uint32_t)length;
+    memcpy(text + used, &written, sizeof written);
+    memcpy(text + used + sizeof written, name, length);
+    ss_store_release(ss_header->name_bytes, used + size);
+    names[slot].hash = hash;
+    names[slot].place = used + 1;
+    return used + 1;
+}
+
+static void keep_record(const struct ss_watch_record *record)
+{
+    uint64_t number = ss_load(ss_header->records);
+    struct ss_watch_record *place = (struct ss_watch_record *)ss_at(SS_RECORDS_AT) + number % SS_RECORDS;
+    ss_store(place->sequence, 2 * number + 1);
+    ss_fence();
+    memcpy((char *)place + sizeof place->sequence, (const char *)record + sizeof record->sequence,
+           sizeof *record - sizeof record->sequence);
+    ss_store_release(place->sequence, 2 * number + 2);
+    ss_store_release(ss_header->records, number + 1);
+}
+
+static void decode(const uint8_t *raw)
+{
+    struct ss_activity activity;
+    if (!ss_decode(raw, ss_header->cupti_version, &activity) || activity.kind == SS_KIND_DRIVER_CALL) {
+        ss_count_lost(SS_LOST_UNKNOWN_RECORD, 1);
+        return;
+    }
+    struct ss_watch_record record = {
+        .start = activity.start,
+        .end = activity.end,
+        .bytes = activity.bytes,
+        .kind = (uint16_t)activity.kind,
+        .source = activity.source,
+        .target = activity.target,
+        .subkind = activity.subkind,
+        .correlation = activity.correlation,
+        .device = activity.device,
+        .context = activity.context,
+        .stream = activity.stream,
+        .name = activity.name ? name_place(activity.name) : 0,
+        .thread = activity.thread,
+    };
+    if (activity.kind == SS_KIND_PEER_COPY) {
+        record.device = activity.source_device;
+        record.thread = activity.target_device;
+    }
+    keep_record(&record);
+}
+
+static void decode_buffer(int number)
+{
+    uint8_t *buffer = ss_buffer_memory(number);
+    uint8_t *record = NULL;
+    size_t valid = ss_load(ss_pool.states[number].valid);
+    int code = SS_CUPTI_SUCCESS;
+    while (valid && !(code = cupti.next_record(buffer, valid, &record)))
+        decode(record);
+    if (code && code != SS_CUPTI_NO_MORE_RECORDS)
+        ss_count_lost(SS_LOST_UNKNOWN_RECORD, 1);
+    ss_release_buffer(number);
+}
+
+static void *decoding_thread(void *unused)
+{
+    prctl(PR_SET_NAME, "stallscope-read");
+    for (;;) {
+        uint32_t before = ss_load_acquire(completions);
+        uint32_t asked = ss_load_acquire(stage);
+        int number;
+        while ((number = ss_oldest_completed()) >= 0)
+            decode_buffer(number);
+        ss_stamp_clocks();
+        if (asked == FLUSHED)
+            break;
+        wait_for_change(&completions, before, FLUSH_MS);
+    }
+    set_stage(FINISHED);
+    return unused;
+}
+
+static void *flushing_thread(void *unused)
+{
+    prctl(PR_SET_NAME, "stallscope-flush");
+    uint32_t asked;
+    do {
+        wait_for_change(&stage, RUN, FLUSH_MS);
+        asked = ss_load_acquire(stage);
+        cupti.flush(0);
+        size_t dropped = 0;
+        if (!cupti.count_dropped(NULL, 0, &dropped) && dropped)
+            ss_count_lost(SS_LOST_DROPPED_BY_CUPTI, dropped);
+    } while (asked == RUN);
+    set_stage(FLUSHED);
+    return unused;
+}
+
+/* A thread that takes no signal of the program. */
+static int start_thread(void *(*body)(void *))
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    if (pthread_attr_init(&attributes))
+        return -1;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) ||
+                 pthread_create(&thread, &attributes, body, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return failed ? -1 : 0;
+}
+
+static int refuse(const char *function, int code)
+{
+    strncpy(ss_header->function, function, sizeof ss_header->function - 1);
+    ss_header->code = code;
+    return -1;
+}
+
+/* Collects all kinds that this libcupti has; -1, with the reason in the file, if it collects none. */
+int ss_start_activity(const struct ss_cupti *functions)
+{
+    static const uint8_t collected[] = SS_COLLECTED_KINDS;
+    int code;
+    cupti = *functions;
+    if (!cupti.set_timestamps || !cupti.set_buffers || !cupti.enable || !cupti.disable || !cupti.flush ||
+        !cupti.next_record || !cupti.count_dropped)
+        return refuse("cuptiActivityRegisterTimestampCallback", SS_CUPTI_NOT_INITIALIZED);
+    ss_use_buffers(BUFFERS);
+    ss_on_completed = on_completed;
+    if (cupti.set_thread_id_type)
+        cupti.set_thread_id_type(SS_SYSTEM_THREAD_IDS);
+    /* Before any kind is enabled, or some times would be those of another clock. */
+    if ((code = cupti.set_timestamps(ss_clock)))
+        return refuse("cuptiActivityRegisterTimestampCallback", code);
+    if ((code = cupti.set_buffers(requested, ss_completed)))
+        return refuse("cuptiActivityRegisterCallbacks", code);
+    for (size_t at = 0; at < sizeof collected / sizeof *collected; at++) {
+        uint8_t kind = collected[at];
+        code = cupti.enable(kind);
+        if (code) {
+            ss_header->refused_kind = kind;
+            ss_header->refused_code = code;
+        } else {
+            ss_header->kinds |= UINT64_C(1) << kind;
+        }
+    }
+    if (!ss_header->kinds)
+        return refuse("cuptiActivityEnable", ss_header->refused_code);
+    ss_store(stage, RUN);
+    if (start_thread(decoding_thread) || start_thread(flushing_thread)) {
+        ss_stop_activity(functions);
+        ss_header->kinds = 0;
+        return refuse("pthread_create", -1);
+    }
+    ss_store_release(ss_private->helpers, 1);
+    return 0;
+}
+
+/* Collects no more, takes back every buffer, and restores what was set: the next user of CUPTI knows of none of it.
+ * CUPTI's own clock is CLOCK_REALTIME. */
+void ss_stop_activity(const struct ss_cupti *functions)
+{
+    for (uint32_t kind = 0; kind < 64; kind++)
+        if (ss_header->kinds >> kind & 1)
+            functions->disable((int)kind);
+    functions->flush(1);
+    functions->set_timestamps(ss_real_clock);
+    if (functions->set_thread_id_type)
+        functions->set_thread_id_type(SS_DEFAULT_THREAD_IDS);
+    ss_finish_activity();
+}
+
+/* Lets the helper threads take the last records and end; waits for them, but not for long. */
+void ss_finish_activity(void)
+{
+    uint32_t expected = RUN;
+    if (!ss_load_acquire(ss_private->helpers) ||
+        !__atomic_compare_exchange_n(&stage, &expected, FINISH, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        return;
+    wake(&stage);
+    uint64_t limit = ss_clock() + EXIT_MS * UINT64_C(1000000);
+    for (uint32_t now = ss_load_acquire(stage); now != FINISHED && ss_clock() < limit; now = ss_load_acquire(stage))
+        wait_for_change(&stage, now, 10);
+}

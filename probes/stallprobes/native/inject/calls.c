@@ -1,0 +1,352 @@
+/* The callbacks at enter and exit of the driver's functions: calls in flight, histograms, and slow calls. */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "histogram.h"
+#include "inject.h"
+
+enum {
+    FUNCTIONS = 2048,
+    /* Numbers without a function that end the search; reserved numbers have names too. */
+    UNKNOWN_IN_A_ROW = 256,
+    /* Calls after which a thread without a slot looks for one again. */
+    RETRY = 256,
+};
+
+/* The API of each function's number, from 1; 0 for those that are not watched. */
+static uint16_t apis[FUNCTIONS];
+static uint32_t api_count;
+static struct {
+    uint32_t number;
+    const char *name;
+    const struct ss_shape *shape;
+} known[SS_APIS];
+static pthread_key_t thread_end;
+
+static __thread struct {
+    uint32_t file;
+    uint32_t number;
+    struct ss_slot *slot;
+    uint32_t retry;
+    uint32_t depth;
+    struct ss_credit credit;
+    struct {
+        uint64_t start_ns;
+        uint32_t api;
+        uint32_t correlation;
+    } calls[SS_DEPTH];
+} self;
+
+static int is_watched(const char *name)
+{
+    for (size_t at = 0; at < sizeof ss_prefixes / sizeof *ss_prefixes; at++)
+        if (!strncmp(name, ss_prefixes[at].text, strlen(ss_prefixes[at].text)))
+            return ss_prefixes[at].watched;
+    return 0;
+}
+
+static const struct ss_shape *shape_of(const char *name)
+{
+    size_t length = strlen(name);
+    if (length > 5 && (!strcmp(name + length - 5, "_ptsz") || !strcmp(name + length - 5, "_ptds")))
+        length -= 5;
+    for (size_t at = 0; at < sizeof ss_shapes / sizeof *ss_shapes; at++)
+        if (strlen(ss_shapes[at].name) == length && !memcmp(ss_shapes[at].name, name, length))
+            return &ss_shapes[at];
+    return NULL;
+}
+
+/* Switches on the callbacks of the watched functions that this libcupti knows; their count. */
+int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber)
+{
+    int unknown = 0;
+    for (uint32_t number = 1; number < FUNCTIONS && unknown < UNKNOWN_IN_A_ROW && api_count < SS_APIS; number++) {
+        const char *name = NULL;
+        if (cupti->get_callback_name(SS_DRIVER_API, number, &name) || !name) {
+            unknown++;
+            continue;
+        }
+        unknown = 0;
+        if (!is_watched(name) || strlen(name) >= sizeof ((struct ss_api *)0)->name ||
+            cupti->enable_callback(1, subscriber, SS_DRIVER_API, number))
+            continue;
+        known[api_count].number = number;
+        known[api_count].name = name;
+        known[api_count].shape = shape_of(name);
+        /* A callback may come at once, in another thread. */
+        __atomic_store_n(&apis[number], (uint16_t)++api_count, __ATOMIC_RELEASE);
+    }
+    return (int)api_count;
+}
+
+void ss_write_apis(void)
+{
+    struct ss_api *written = ss_at(SS_APIS_AT);
+    for (uint32_t api = 0; api < api_count; api++) {
+        written[api].number = known[api].number;
+        strncpy(written[api].name, known[api].name, sizeof written[api].name - 1);
+    }
+    ss_store_release(ss_header->apis, api_count);
+}
+
+static void end_thread(void *slot)
+{
+    if (self.slot == slot && self.file == ss_file && ss_load_acquire(ss_private->recording) == SS_OPEN)
+        ss_release_slot(slot);
+    self.slot = NULL;
+    self.depth = 0;
+}
+
+/* In a forked process, which must not write to its parent's file. The page is wiped too, as not every fork runs this. */
+static void after_fork(void)
+{
+    ss_store(ss_private->helpers, 0);
+    ss_store_release(ss_private->recording, SS_FORKED);
+}
+
+/* What the callbacks need of the system: the ends of threads, and forks. */
+int ss_prepare_calls(void)
+{
+    return pthread_key_create(&thread_end, end_thread) || pthread_atfork(NULL, NULL, after_fork);
+}
+
+/* The file of a forked process, once it makes a call; 0 if this thread has opened it. */
+static int open_in_fork(void)
+{
+    uint32_t expected = SS_FORKED;
+    if (!__atomic_compare_exchange_n(&ss_private->recording, &expected, SS_OPENING, 0, __ATOMIC_ACQUIRE,
+                                     __ATOMIC_RELAXED))
+        return -1;
+    int error = errno;
+    uint32_t flags = SS_FLAG_FORKED | SS_FLAG_CALLS_ONLY;
+    int failed = ss_open_file(flags);
+    if (!failed) {
+        ss_write_apis();
+        ss_store(ss_header->state, SS_STATE_RECORDING);
+    }
+    errno = error;
+    ss_store_release(ss_private->recording, failed ? SS_OFF : SS_OPEN);
+    return failed;
+}
+
+/* The slot of the calling thread in the present file, or NULL. */
+static struct ss_slot *own_slot(void)
+{
+    if (__builtin_expect(self.file == ss_file && self.slot, 1))
+        return self.slot;
+    if (self.file != ss_file) {
+        self.file = ss_file;
+        self.slot = NULL;
+        self.depth = 0;
+        self.retry = 0;
+    }
+    /* A search that found none is repeated once a thread has ended, or now and then. */
+    if (self.retry && self.retry++ % RETRY && !ss_load(ss_header->ended_slots))
+        return NULL;
+    self.retry = 1;
+    struct ss_slot *slot = ss_claim_slot(&self.number);
+    if (!slot)
+        return NULL;
+    pthread_setspecific(thread_end, slot);
+    self.slot = slot;
+    return slot;
+}
+
+static uint64_t word(const unsigned char *parameters, int offset)
+{
+    uint64_t value;
+    memcpy(&value, parameters + offset, sizeof value);
+    return value;
+}
+
+static uint8_t kind_of(int kind, const unsigned char *parameters, int offset)
+{
+    if (kind < SS_HOST)
+        return (uint8_t)kind;
+    return ss_host_memory_kind(word(parameters, offset), kind == SS_HOST ? SS_MEMORY_PAGEABLE : SS_MEMORY_UNKNOWN);
+}
+
+/* CUDA_MEMCPY2D and CUDA_MEMCPY3D: offsets of the kind of memory, the host address and the device address. */
+struct end {
+    int type, host, device;
+};
+
+static uint8_t kind_of_end(const unsigned char *copy, struct end end)
+{
+    enum { TYPE_HOST = 1, TYPE_DEVICE, TYPE_ARRAY, TYPE_UNIFIED };
+    uint32_t type;
+    memcpy(&type, copy + end.type, sizeof type);
+    switch (type) {
+    case TYPE_HOST: return ss_host_memory_kind(word(copy, end.host), SS_MEMORY_PAGEABLE);
+    case TYPE_DEVICE: return SS_MEMORY_DEVICE;
+    case TYPE_ARRAY: return SS_MEMORY_ARRAY;
+    case TYPE_UNIFIED: return ss_host_memory_kind(word(copy, end.device), SS_MEMORY_UNKNOWN);
+    default: return SS_MEMORY_UNKNOWN;
+    }
+}
+
+static void describe_block(struct ss_call *call, const unsigned char *copy, int dimensions)
+{
+    static const struct end source2 = {16, 24, 32}, target2 = {72, 80, 88};
+    static const struct end source3 = {32, 40, 48}, target3 = {120, 128, 136};
+    if (!copy)
+        return;
+    call->source = kind_of_end(copy, dimensions == 2 ? source2 : source3);
+    call->target = kind_of_end(copy, dimensions == 2 ? target2 : target3);
+    call->bytes = dimensions == 2 ? word(copy, 112) * word(copy, 120)
+                                  : word(copy, 176) * word(copy, 184) * word(copy, 192);
+    call->flags |= SS_CALL_HAS_BYTES;
+}
+
+static void describe(struct ss_call *call, const struct ss_shape *shape, const unsigned char *parameters)
+{
+    if (shape->stream >= 0) {
+        call->stream = word(parameters, shape->stream);
+        call->flags |= SS_CALL_HAS_STREAM;
+    }
+    if (shape->bytes >= 0) {
+        call->bytes = word(parameters, shape->bytes) * (uint64_t)shape->units;
+        call->flags |= SS_CALL_HAS_BYTES;
+        if (shape->rows >= 0)
+            call->bytes *= word(parameters, shape->rows);
+    }
+    call->source = kind_of(shape->source_kind, parameters, shape->source);
+    call->target = kind_of(shape->target_kind, parameters, shape->target);
+    if (shape->dimensions)
+        describe_block(call, (const unsigned char *)(uintptr_t)word(parameters, shape->description), shape->dimensions);
+}
+
+/* Memory that is freed leaves the table before the call, since another thread may get its address before the call
+ * returns. */
+static void before_use(const struct ss_shape *shape, const unsigned char *parameters)
+{
+    if (shape->use == SS_USE_FREES)
+        ss_remove_host_memory(word(parameters, 0));
+}
+
+static void after_use(const struct ss_shape *shape, const unsigned char *parameters)
+{
+    uint64_t first = word(parameters, 0);
+    if (shape->use == SS_USE_NONE || shape->use == SS_USE_FREES || !first)
+        return;
+    uint64_t size = word(parameters, shape->bytes);
+    if (shape->use != SS_USE_REGISTERS)
+        first = word((const unsigned char *)(uintptr_t)first, 0);
+    ss_add_host_memory(first, size, shape->use == SS_USE_ALLOCATES_MANAGED ? SS_MEMORY_MANAGED : SS_MEMORY_PINNED);
+}
+
+static void change_depth(struct ss_slot *slot, uint32_t depth, const struct ss_call *call)
+{
+    uint64_t sequence = ss_load(slot->sequence);
+    ss_store(slot->sequence, sequence + 1);
+    ss_fence();
+    if (call)
+        slot->calls[depth - 1] = *call;
+    ss_store(slot->depth, depth);
+    ss_store_release(slot->sequence, sequence + 2);
+}
+
+static void enter(uint32_t api, const struct ss_callback_data *data)
+{
+    struct ss_slot *slot = own_slot();
+    const struct ss_shape *shape = known[api].shape;
+    struct ss_call call = {.api = api, .context = data->context_number, .correlation = data->correlation};
+    if (shape && data->parameters) {
+        describe(&call, shape, data->parameters);
+        before_use(shape, data->parameters);
+    }
+    if (self.depth >= SS_DEPTH)
+        return;
+    call.start_ns = ss_clock();
+    self.calls[self.depth].start_ns = call.start_ns;
+    self.calls[self.depth].api = api;
+    self.calls[self.depth].correlation = data->correlation;
+    self.depth++;
+    if (slot)
+        change_depth(slot, self.depth, &call);
+}
+
+static void keep_slow_call(struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
+{
+    uint32_t stack = ss_stack_of_call(&self.credit, self.calls[depth].api, self.calls[depth].start_ns, end_ns);
+    uint64_t number = ss_load(slot->slow_calls);
+    struct ss_slow_call *slow = &slot->slow[number % SS_SLOW_CALLS];
+    ss_store(slow->sequence, 2 * number + 1);
+    ss_fence();
+    slow->end_ns = end_ns;
+    slow->call = slot->calls[depth];
+    slow->result = result;
+    slow->thread = ss_load(slot->thread);
+    slow->stack = stack;
+    ss_copy_range(slow->range, sizeof slow->range, self.calls[depth].start_ns);
+    ss_store_release(slow->sequence, 2 * number + 2);
+    ss_store_release(slot->slow_calls, number + 1);
+}
+
+static void leave(uint32_t api, const struct ss_callback_data *data, uint64_t now)
+{
+    struct ss_slot *slot = self.file == ss_file ? self.slot : NULL;
+    uint32_t depth = self.file == ss_file ? self.depth : 0;
+    const struct ss_shape *shape = known[api].shape;
+    int32_t result = data->result ? *(const int32_t *)data->result : 0;
+    if (shape && data->parameters && !result)
+        after_use(shape, data->parameters);
+    /* Calls above it never returned. */
+    while (depth && (self.calls[depth - 1].correlation != data->correlation || self.calls[depth - 1].api != api))
+        depth--;
+    if (!depth) {
+        ss_count_lost(SS_LOST_UNMATCHED, 1);
+        return;
+    }
+    depth--;
+    self.depth = depth;
+    if (!slot) {
+        ss_count_lost(SS_LOST_NO_SLOT, 1);
+        return;
+    }
+    uint64_t start = self.calls[depth].start_ns;
+    uint64_t ns = now > start ? now - start : 0;
+    int slow = ns >= ss_settings.slow_ns;
+    struct ss_call_histogram *histogram = ss_histogram_of(slot, self.number, api);
+    if (histogram) {
+        ss_increase(histogram->counts[ss_bucket((int64_t)ns)], 1);
+        ss_increase(histogram->total_ns, ns);
+        if (ns > ss_load(histogram->max_ns))
+            ss_store(histogram->max_ns, ns);
+        if (slow)
+            ss_increase(histogram->slow, 1);
+        if (result && result != SS_CUDA_NOT_READY)
+            ss_increase(histogram->failed, 1);
+    } else {
+        ss_increase(slot->lost, 1);
+    }
+    if (slow)
+        keep_slow_call(slot, depth, now, result);
+    change_depth(slot, depth, NULL);
+}
+
+void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data)
+{
+    uint64_t now = data->site == SS_CALL_ENTER ? 0 : ss_clock();
+    (void)user;
+    if (domain != SS_DRIVER_API || number >= FUNCTIONS)
+        return;
+    uint32_t api = __atomic_load_n(&apis[number], __ATOMIC_ACQUIRE);
+    if (!api)
+        return;
+    uint32_t recording = ss_load_acquire(ss_private->recording);
+    if (__builtin_expect(recording != SS_OPEN, 0)) {
+        if (recording == SS_OFF)
+            return;
+        if (recording == SS_OPENING || open_in_fork()) {
+            if (data->site != SS_CALL_ENTER)
+                ss_count_lost(SS_LOST_BEFORE_FILE, 1);
+            return;
+        }
+    }
+    if (data->site == SS_CALL_ENTER)
+        enter(api - 1, data);
+    else
+        leave(api - 1, data, now);
+}

@@ -1,0 +1,31 @@
+/* Versions of the C library's functions: the injected library is loaded into other people's processes and containers,
+ * and so needs at most GLIBC_2.17, whatever C library it is linked with.
+ *
+ * glibc 2.32 to 2.34 moved these functions into libc.so.6 under new versions, and has them under the former ones too.
+ */
+#ifndef STALLSCOPE_GLIBC_H
+#define STALLSCOPE_GLIBC_H
+
+#if defined(__x86_64__)
+#define SS_FIRST_GLIBC "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define SS_FIRST_GLIBC "GLIBC_2.17"
+#else
+#error "stallscope works on x86-64 and AArch64"
+#endif
+
+/* A sanitizer has functions of its own in place of some. */
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define SS_OLD(function) __asm__(".symver " #function "," #function "@" SS_FIRST_GLIBC)
+
+SS_OLD(dladdr);
+SS_OLD(dlopen);
+SS_OLD(dlsym);
+SS_OLD(pthread_create);
+SS_OLD(pthread_key_create);
+SS_OLD(pthread_once);
+SS_OLD(pthread_setspecific);
+SS_OLD(pthread_sigmask);
+#endif
+
+#endif

@@ -1,0 +1,217 @@
+/* The library that stallscope injects into a CUDA program (CUDA_INJECTION64_PATH).
+ *
+ * libcuda loads it in cuInit and calls InitializeInjection. It subscribes to callbacks of CUPTI for the calls that can
+ * block, collects activity records, and writes both to a file of this process in a private folder, which the reader
+ * maps or reads. Whatever fails is written to that file; the program starts and ends as it would have.
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "inject.h"
+
+struct ss_settings ss_settings;
+
+static struct ss_cupti cupti;
+static void *cupti_library;
+static void *subscriber;
+static uint32_t subscribed;
+
+static int read_settings(void)
+{
+    const char *folder = secure_getenv(SS_FOLDER_VARIABLE);
+    const char *library = secure_getenv(SS_CUPTI_VARIABLE);
+    const char *slow = secure_getenv(SS_SLOW_VARIABLE);
+    const char *calls_only = secure_getenv(SS_CALLS_ONLY_VARIABLE);
+    const char *yield = secure_getenv(SS_YIELD_VARIABLE);
+    const char *no_stacks = secure_getenv(SS_NO_STACKS_VARIABLE);
+    if (!folder || folder[0] != '/' || strlen(folder) >= sizeof ss_settings.folder)
+        return -1;
+    strcpy(ss_settings.folder, folder);
+    if (library && strlen(library) < sizeof ss_settings.cupti)
+        strcpy(ss_settings.cupti, library);
+    const char *end = slow ? ss_parse_number(slow, &ss_settings.slow_ns) : NULL;
+    if (!end || *end)
+        ss_settings.slow_ns = SS_DEFAULT_SLOW_NS;
+    ss_settings.calls_only = calls_only && !strcmp(calls_only, "1");
+    ss_settings.yield = yield && !strcmp(yield, "1");
+    ss_settings.no_stacks = no_stacks && !strcmp(no_stacks, "1");
+    return 0;
+}
+
+static int remember_cupti(struct dl_phdr_info *library, size_t size, void *path)
+{
+    const char *name = library->dlpi_name ? strrchr(library->dlpi_name, '/') : NULL;
+    (void)size;
+    if (!name || strncmp(name, "/libcupti.so", strlen("/libcupti.so")))
+        return 0;
+    snprintf(path, PATH_MAX, "%s", library->dlpi_name);
+    return 1;
+}
+
+/* libcupti: the one that the program has loaded, else the one that the settings name, else the system's. */
+static void *open_cupti(void)
+{
+    static const char *const names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
+    char path[PATH_MAX] = "";
+    void *library = NULL;
+    if (dl_iterate_phdr(remember_cupti, path))
+        library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    if (!library && ss_settings.cupti[0])
+        return dlopen(ss_settings.cupti, RTLD_NOW | RTLD_LOCAL);
+    for (size_t at = 0; !library && at < sizeof names / sizeof *names; at++)
+        library = dlopen(names[at], RTLD_NOW | RTLD_LOCAL);
+    return library;
+}
+
+static void load_functions(void *library)
+{
+    const struct {
+        const char *name;
+        void *function;
+    } functions[] = {
+        {"cuptiGetVersion", &cupti.get_version},
+        {"cuptiSubscribe", &cupti.subscribe},
+        {"cuptiUnsubscribe", &cupti.unsubscribe},
+        {"cuptiEnableCallback", &cupti.enable_callback},
+        {"cuptiGetCallbackName", &cupti.get_callback_name},
+        {"cuptiSetThreadIdType", &cupti.set_thread_id_type},
+        {"cuptiActivityRegisterTimestampCallback", &cupti.set_timestamps},
+        {"cuptiActivityRegisterCallbacks", &cupti.set_buffers},
+        {"cuptiActivityEnable", &cupti.enable},
+        {"cuptiActivityDisable", &cupti.disable},
+        {"cuptiActivityFlushAll", &cupti.flush},
+        {"cuptiActivityGetNextRecord", &cupti.next_record},
+        {"cuptiActivityGetNumDroppedRecords", &cupti.count_dropped},
+    };
+    for (size_t at = 0; at < sizeof functions / sizeof *functions; at++) {
+        void *found = dlsym(library, functions[at].name);
+        memcpy(functions[at].function, &found, sizeof found);
+    }
+}
+
+static uint32_t failed(const char *function, int code, uint32_t state)
+{
+    strncpy(ss_header->function, function, sizeof ss_header->function - 1);
+    ss_header->code = code;
+    return state;
+}
+
+/* The state to write to the file, with the reason for one in which nothing is recorded. */
+static uint32_t connect_to_cupti(void)
+{
+    cupti_library = open_cupti();
+    if (!cupti_library)
+        return failed("dlopen", 0, SS_STATE_NO_CUPTI);
+    load_functions(cupti_library);
+    if (!cupti.get_version || !cupti.subscribe || !cupti.unsubscribe || !cupti.enable_callback ||
+        !cupti.get_callback_name)
+        return failed("dlsym", 0, SS_STATE_CUPTI_TOO_OLD);
+    Dl_info where;
+    void *address;
+    memcpy(&address, &cupti.subscribe, sizeof address);
+    if (dladdr(address, &where) && where.dli_fname)
+        strncpy(ss_header->cupti_path, where.dli_fname, sizeof ss_header->cupti_path - 1);
+    int code = cupti.get_version(&ss_header->cupti_version);
+    if (code)
+        return failed("cuptiGetVersion", code, SS_STATE_CUPTI_FAILED);
+    if (ss_header->cupti_version < SS_OLDEST_VERSION)
+        return failed("cuptiGetVersion", 0, SS_STATE_CUPTI_TOO_OLD);
+    code = cupti.subscribe(&subscriber, ss_callback, NULL);
+    if (code)
+        return failed("cuptiSubscribe", code, code == SS_CUPTI_TAKEN ? SS_STATE_CUPTI_TAKEN : SS_STATE_CUPTI_FAILED);
+    ss_store_release(subscribed, 1);
+    ss_store_release(ss_private->recording, SS_OPEN);
+    if (!ss_settings.calls_only)
+        ss_start_activity(&cupti);
+    int chosen = ss_choose_calls(&cupti, subscriber);
+    ss_write_apis();
+    return chosen ? SS_STATE_RECORDING : failed("cuptiEnableCallback", 0, SS_STATE_CUPTI_FAILED);
+}
+
+static void at_exit(void)
+{
+    if (ss_load_acquire(ss_private->recording) != SS_OPEN)
+        return;
+    ss_finish_activity();
+    ss_store_release(ss_header->ended_ns, ss_clock());
+}
+
+static void *private_page(void)
+{
+    void *page = mmap(NULL, SS_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    /* From Linux 4.14 on, for forks that call no handler. */
+    madvise(page, SS_PAGE, MADV_WIPEONFORK);
+    return page;
+}
+
+SS_SHOWN int InitializeInjection(void)
+{
+    static uint32_t once;
+    if (__atomic_exchange_n(&once, 1, __ATOMIC_ACQ_REL) || read_settings() || !(ss_private = private_page()))
+        return 1;
+    uint32_t flags = (ss_settings.calls_only ? SS_FLAG_CALLS_ONLY : 0) | (ss_settings.yield ? SS_FLAG_YIELD : 0);
+    ss_store(ss_private->recording, SS_OFF);
+    ss_prepare_stacks();
+    if (ss_prepare_calls() || ss_open_file(flags))
+        return 1;
+    ss_store_release(ss_header->state, connect_to_cupti());
+    if (ss_load(subscribed))
+        atexit(at_exit);
+    return 1;
+}
+
+/* Gives CUPTI up, so that the program's own profiler can have it. */
+static void yield(void)
+{
+    uint32_t expected = 1;
+    /* A forked process has no file before its first call, and no subscription of its own to give up. */
+    if (!ss_settings.yield || ss_load_acquire(ss_private->recording) != SS_OPEN ||
+        !__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        return;
+    if (ss_header->kinds)
+        ss_stop_activity(&cupti);
+    cupti.unsubscribe(subscriber);
+    ss_header->yielded_ns = ss_clock();
+    ss_store_release(ss_header->state, SS_STATE_YIELDED);
+}
+
+/* Where the library is preloaded, these stand before the functions of libcupti, so that the program's own profiler
+ * announces itself here. Elsewhere nothing calls them, unless libcuda loads the library for all to see. */
+static void *next_function(const char *name)
+{
+    yield();
+    void *found = dlsym(RTLD_NEXT, name);
+    return found || !cupti_library ? found : dlsym(cupti_library, name);
+}
+
+SS_SHOWN int cuptiSubscribe(void **subscription, ss_cupti_callback callback, void *user)
+{
+    int (*next)(void **, ss_cupti_callback, void *);
+    void *found = next_function("cuptiSubscribe");
+    memcpy(&next, &found, sizeof next);
+    return next ? next(subscription, callback, user) : SS_CUPTI_NOT_INITIALIZED;
+}
+
+SS_SHOWN int cuptiSubscribe_v2(void **subscription, ss_cupti_callback callback, void *user, void *parameters)
+{
+    int (*next)(void **, ss_cupti_callback, void *, void *);
+    void *found = next_function("cuptiSubscribe_v2");
+    memcpy(&next, &found, sizeof next);
+    return next ? next(subscription, callback, user, parameters) : SS_CUPTI_NOT_INITIALIZED;
+}
+
+SS_SHOWN int cuptiActivityRegisterCallbacks(ss_buffer_requested requested, ss_buffer_completed completed)
+{
+    int (*next)(ss_buffer_requested, ss_buffer_completed);
+    void *found = next_function("cuptiActivityRegisterCallbacks");
+    memcpy(&next, &found, sizeof next);
+    return next ? next(requested, completed) : SS_CUPTI_NOT_INITIALIZED;
+}

@@ -1,0 +1,85 @@
+/* What the files of the library share. */
+#ifndef STALLSCOPE_INJECT_H
+#define STALLSCOPE_INJECT_H
+
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "cupti.h"
+#include "glibc.h"
+#include "layout.h"
+#include "words.h"
+
+/* The library's code runs inside callbacks of the program's own calls: it makes no CUDA call and takes no lock. */
+
+/* What the driver, NVTX and the program's profiler call; the program sees nothing else. */
+#define SS_SHOWN __attribute__((visibility("default")))
+
+/* Whether this process records. A forked process begins with SS_FORKED. */
+enum { SS_FORKED = 0, SS_OPENING, SS_OPEN, SS_OFF };
+
+struct ss_private {
+    uint32_t recording;
+    uint32_t helpers;
+};
+
+struct ss_settings {
+    char folder[3072];
+    char cupti[1024];
+    uint64_t slow_ns;
+    int calls_only;
+    int yield;
+    int no_stacks;
+};
+
+extern struct ss_settings ss_settings;
+extern struct ss_private *ss_private;
+extern struct ss_file_header *ss_header;
+/* The number of the file, from 1: a forked process has one of its own. */
+extern uint32_t ss_file;
+
+/* map.c */
+int ss_file_status(int descriptor, struct stat *status);
+const char *ss_parse_number(const char *text, uint64_t *number);
+int ss_open_file(uint32_t flags);
+int ss_give_space(uint64_t offset, uint64_t size);
+uint64_t ss_clock(void);
+uint64_t ss_real_clock(void);
+void ss_stamp_clocks(void);
+void ss_count_lost(int kind, uint64_t count);
+void *ss_at(uint64_t offset);
+struct ss_slot *ss_claim_slot(uint32_t *number);
+void ss_release_slot(struct ss_slot *slot);
+struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api);
+
+/* calls.c */
+void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data);
+int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber);
+void ss_write_apis(void);
+int ss_prepare_calls(void);
+
+/* stack.c */
+/* What a thread may still spend on frames of Python and on native ones (ns), and when that was last counted. */
+struct ss_credit {
+    int64_t python_ns;
+    int64_t native_ns;
+    uint64_t at;
+};
+void ss_prepare_stacks(void);
+void ss_begin_stacks(void);
+uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start, uint64_t now);
+
+/* nvtx.c */
+void ss_copy_range(char *text, size_t size, uint64_t since);
+
+/* host_memory.c */
+void ss_add_host_memory(uint64_t address, uint64_t size, uint8_t kind);
+void ss_remove_host_memory(uint64_t address);
+uint8_t ss_host_memory_kind(uint64_t address, uint8_t otherwise);
+
+/* activity.c */
+int ss_start_activity(const struct ss_cupti *cupti);
+void ss_stop_activity(const struct ss_cupti *cupti);
+void ss_finish_activity(void);
+
+#endif

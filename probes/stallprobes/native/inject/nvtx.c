@@ -1,0 +1,352 @@
+/* NVTX ranges of the program: the names of those that each thread has pushed and not yet popped, and of those that were
+ * started and not yet ended, which belong to no thread.
+ *
+ * NVTX loads the library that NVTX_INJECTION64_PATH names at the program's first call of it, once for each copy of NVTX
+ * in the program, and lets it set the functions that are called from then on.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wchar.h>
+
+#include "inject.h"
+
+enum { CALLBACKS = 1, CORE = 1, CORE2 = 5 };
+enum { START_EX = 4, START_A = 5, START_W = 6, END = 7, PUSH_EX = 8, PUSH_A = 9, PUSH_W = 10, POP = 11 };
+enum { DOMAIN_START = 2, DOMAIN_END = 3, DOMAIN_PUSH = 4, DOMAIN_POP = 5, REGISTER_A = 10, REGISTER_W = 11, CREATE_A = 12, CREATE_W = 13 };
+enum { MESSAGE_ASCII = 1, MESSAGE_WIDE = 2, MESSAGE_REGISTERED = 3 };
+/* Deeper ranges are counted, not named. */
+enum { DEPTH = 32 };
+/* Ranges started at a time; the id of one beyond them says so. */
+enum { STARTED = 64, NOT_KEPT = 127, NUMBER_BITS = 7 };
+/* What the state of a started range is besides its id. */
+enum { UNUSED = 0, CHANGING = 1 };
+
+typedef void (*nvtx_function)(void);
+
+struct callback_table {
+    size_t size;
+    int (*get_functions)(int module, nvtx_function ***functions, unsigned *count);
+};
+
+/* nvtxEventAttributes_t, versions 1 and 2. */
+struct attributes {
+    uint16_t version, size;
+    uint32_t category;
+    int32_t color_type;
+    uint32_t color;
+    int32_t payload_type, reserved;
+    uint64_t payload;
+    int32_t message_type;
+    const void *message;
+};
+_Static_assert(offsetof(struct attributes, message_type) == 32, "nvtxEventAttributes_t");
+_Static_assert(offsetof(struct attributes, message) == 40, "nvtxEventAttributes_t");
+
+struct range {
+    const void *domain;
+    char text[sizeof ((struct ss_slow_call *)0)->range];
+};
+
+/* ``state`` guards the rest: any thread may start or end a range while another one reads it. */
+struct started_range {
+    uint64_t state;
+    uint64_t start_ns;
+    uint64_t text[sizeof ((struct range *)0)->text / sizeof(uint64_t)];
+};
+
+struct ranges {
+    int depth;
+    int beyond;
+    struct range stack[DEPTH];
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t thread_end;
+static int usable;
+static uint64_t domains;
+static struct started_range started[STARTED];
+static uint64_t started_count;
+static __thread struct ranges *ranges;
+
+static void end_thread(void *own)
+{
+    ranges = NULL;
+    free(own);
+}
+
+static void prepare(void)
+{
+    usable = !pthread_key_create(&thread_end, end_thread);
+}
+
+static void copy_text(char *text, const char *name)
+{
+    if (name)
+        memcpy(text, name, strnlen(name, sizeof ((struct range *)0)->text - 1));
+}
+
+/* As UTF-8. */
+static void copy_wide(char *text, const wchar_t *name)
+{
+    static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
+    size_t at = 0, most = sizeof ((struct range *)0)->text - 1;
+    for (; name && *name; name++) {
+        uint32_t letter = (uint32_t)*name;
+        if (letter > 0x10ffff)
+            letter = '?';
+        int more = letter < 0x80 ? 0 : letter < 0x800 ? 1 : letter < 0x10000 ? 2 : 3;
+        if (at + (size_t)more + 1 > most)
+            return;
+        text[at++] = (char)(first[more] | letter >> 6 * more);
+        while (more--)
+            text[at++] = (char)(0x80 | (letter >> 6 * more & 0x3f));
+    }
+}
+
+static void copy_message(char *text, const struct attributes *event)
+{
+    if (!event || event->size < sizeof *event || !event->message)
+        return;
+    if (event->message_type == MESSAGE_ASCII)
+        copy_text(text, event->message);
+    else if (event->message_type == MESSAGE_WIDE)
+        copy_wide(text, event->message);
+    else if (event->message_type == MESSAGE_REGISTERED)
+        copy_text(text, ((const struct range *)event->message)->text);
+}
+
+/* A place for the name of a new range; NULL if there is none. */
+static char *push(const void *domain)
+{
+    if (!ranges) {
+        ranges = calloc(1, sizeof *ranges);
+        if (ranges && pthread_setspecific(thread_end, ranges)) {
+            free(ranges);
+            ranges = NULL;
+        }
+    }
+    if (!ranges)
+        return NULL;
+    if (ranges->depth == DEPTH) {
+        ranges->beyond++;
+        return NULL;
+    }
+    struct range *range = &ranges->stack[ranges->depth++];
+    memset(range, 0, sizeof *range);
+    range->domain = domain;
+    return range->text;
+}
+
+static int level(void)
+{
+    return ranges ? ranges->depth + ranges->beyond - 1 : -1;
+}
+
+static int domain_push(const void *domain, const struct attributes *event)
+{
+    char *text = push(domain);
+    if (text)
+        copy_message(text, event);
+    return level();
+}
+
+static int push_ex(const struct attributes *event)
+{
+    return domain_push(NULL, event);
+}
+
+static int push_a(const char *name)
+{
+    char *text = push(NULL);
+    if (text)
+        copy_text(text, name);
+    return level();
+}
+
+static int push_w(const wchar_t *name)
+{
+    char *text = push(NULL);
+    if (text)
+        copy_wide(text, name);
+    return level();
+}
+
+/* Ends the last range of a domain: those of several domains may overlap. */
+static int domain_pop(const void *domain)
+{
+    int found = level();
+    if (ranges && ranges->beyond) {
+        ranges->beyond--;
+        return found;
+    }
+    for (int at = ranges ? ranges->depth - 1 : -1; at >= 0; at--)
+        if (ranges->stack[at].domain == domain) {
+            memmove(&ranges->stack[at], &ranges->stack[at + 1], sizeof(struct range) * (size_t)(ranges->depth - at - 1));
+            ranges->depth--;
+            return found;
+        }
+    return -1;
+}
+
+static int pop(void)
+{
+    return domain_pop(NULL);
+}
+
+static uint64_t new_id(uint64_t number)
+{
+    return (__atomic_add_fetch(&started_count, 1, __ATOMIC_RELAXED) << NUMBER_BITS) | number;
+}
+
+/* The id of a new range with the name ``text``. */
+static uint64_t start(const struct range *range)
+{
+    for (uint64_t number = 0; number < STARTED; number++) {
+        uint64_t expected = UNUSED;
+        if (ss_load(started[number].state) != UNUSED ||
+            !__atomic_compare_exchange_n(&started[number].state, &expected, CHANGING, 0, __ATOMIC_ACQUIRE,
+                                         __ATOMIC_RELAXED))
+            continue;
+        for (size_t at = 0; at < sizeof started->text / sizeof *started->text; at++) {
+            uint64_t word;
+            memcpy(&word, range->text + at * sizeof word, sizeof word);
+            ss_store(started[number].text[at], word);
+        }
+        ss_store(started[number].start_ns, ss_clock());
+        uint64_t id = new_id(number);
+        ss_store_release(started[number].state, id);
+        return id;
+    }
+    return new_id(NOT_KEPT);
+}
+
+static uint64_t domain_start(const void *domain, const struct attributes *event)
+{
+    struct range range = {.domain = domain};
+    copy_message(range.text, event);
+    return start(&range);
+}
+
+static uint64_t start_ex(const struct attributes *event)
+{
+    return domain_start(NULL, event);
+}
+
+static uint64_t start_a(const char *name)
+{
+    struct range range = {0};
+    copy_text(range.text, name);
+    return start(&range);
+}
+
+static uint64_t start_w(const wchar_t *name)
+{
+    struct range range = {0};
+    copy_wide(range.text, name);
+    return start(&range);
+}
+
+/* Ends a range, which another thread may have started; an id of no range that is kept changes nothing. */
+static void end(uint64_t id)
+{
+    uint64_t number = id & ((1 << NUMBER_BITS) - 1);
+    if (number < STARTED && id >> NUMBER_BITS)
+        __atomic_compare_exchange_n(&started[number].state, &id, UNUSED, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+static void domain_end(const void *domain, uint64_t id)
+{
+    (void)domain;
+    end(id);
+}
+
+/* The name of the last of the started ranges that began by ``since`` and have not ended; empty without one. */
+static void copy_started(char *text, size_t size, uint64_t since)
+{
+    uint64_t last = 0;
+    memset(text, 0, size);
+    for (size_t number = 0; number < STARTED; number++) {
+        uint64_t id = ss_load_acquire(started[number].state);
+        if (id <= CHANGING || id < last || ss_load(started[number].start_ns) > since)
+            continue;
+        uint64_t words[sizeof started->text / sizeof *started->text];
+        for (size_t at = 0; at < sizeof words / sizeof *words; at++)
+            words[at] = ss_load_acquire(started[number].text[at]);
+        /* It may have ended meanwhile, and another one have its place. */
+        if (ss_load(started[number].state) == id && size == sizeof words) {
+            memcpy(text, words, sizeof words);
+            last = id;
+        }
+    }
+}
+
+/* Handles of strings and domains are kept for the life of the process, as NVTX has them. */
+static const void *register_a(const void *domain, const char *name)
+{
+    struct range *range = calloc(1, sizeof *range);
+    (void)domain;
+    if (range)
+        copy_text(range->text, name);
+    return range;
+}
+
+static const void *register_w(const void *domain, const wchar_t *name)
+{
+    struct range *range = calloc(1, sizeof *range);
+    (void)domain;
+    if (range)
+        copy_wide(range->text, name);
+    return range;
+}
+
+static const void *create_domain(const void *name)
+{
+    (void)name;
+    return (const void *)(uintptr_t)__atomic_add_fetch(&domains, 1, __ATOMIC_RELAXED);
+}
+
+static void attach(nvtx_function **functions, unsigned count, unsigned number, nvtx_function function)
+{
+    if (number < count && functions[number])
+        *functions[number] = function;
+}
+
+SS_SHOWN int InitializeInjectionNvtx2(const void *(*get_table)(uint32_t number))
+{
+    const struct callback_table *table = get_table(CALLBACKS);
+    nvtx_function **functions = NULL;
+    unsigned count = 0;
+    pthread_once(&once, prepare);
+    if (!usable || !table || table->size < sizeof *table || !table->get_functions(CORE, &functions, &count))
+        return 0;
+    attach(functions, count, START_EX, (nvtx_function)start_ex);
+    attach(functions, count, START_A, (nvtx_function)start_a);
+    attach(functions, count, START_W, (nvtx_function)start_w);
+    attach(functions, count, END, (nvtx_function)end);
+    attach(functions, count, PUSH_EX, (nvtx_function)push_ex);
+    attach(functions, count, PUSH_A, (nvtx_function)push_a);
+    attach(functions, count, PUSH_W, (nvtx_function)push_w);
+    attach(functions, count, POP, (nvtx_function)pop);
+    if (table->get_functions(CORE2, &functions, &count)) {
+        attach(functions, count, DOMAIN_START, (nvtx_function)domain_start);
+        attach(functions, count, DOMAIN_END, (nvtx_function)domain_end);
+        attach(functions, count, DOMAIN_PUSH, (nvtx_function)domain_push);
+        attach(functions, count, DOMAIN_POP, (nvtx_function)domain_pop);
+        attach(functions, count, REGISTER_A, (nvtx_function)register_a);
+        attach(functions, count, REGISTER_W, (nvtx_function)register_w);
+        attach(functions, count, CREATE_A, (nvtx_function)create_domain);
+        attach(functions, count, CREATE_W, (nvtx_function)create_domain);
+    }
+    return 1;
+}
+
+/* The name of the innermost range that the calling thread has pushed, else of the last one that was started before the
+ * call at ``since``; empty without one. */
+void ss_copy_range(char *text, size_t size, uint64_t since)
+{
+    if (ranges && ranges->depth)
+        memcpy(text, ranges->stack[ranges->depth - 1].text, size);
+    else
+        copy_started(text, size, since);
+}

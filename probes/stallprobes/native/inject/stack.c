@@ -1,0 +1,429 @@
+/* Call stacks of slow calls, taken on the stack of the thread that made them, at their exit.
+ *
+ * Each different stack is written once: its native return addresses, and the text of its Python frames. Python 3.11 and
+ * 3.12 write that text themselves, with a function that takes no lock and no memory. Nothing here waits: the thread may
+ * hold any lock of the program. The loader's lock on its list of libraries is taken for moments, as by an exception; no
+ * thread holds it while it calls the driver.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "inject.h"
+
+enum {
+    /* Stacks that may be taken at a time; a thread that finds all in use takes none. */
+    SCRATCHES = 4,
+    MOST_SEARCHED = 64,
+    NOTE_BUILD_ID = 3,
+    /* Modules for which the file gets space at a time; a stack hardly adds more. */
+    MODULES_AT_ONCE = 32,
+    /* The most time that a thread can save while no call is slow. */
+    MOST_CREDIT_NS = 1000000,
+    /* The time that all threads of a process may spend once, so that a short program has stacks too. */
+    FIRST_CREDIT_NS = 2000000,
+};
+
+/* A pipe of the process with the number ``file``; ``device`` and ``inode`` are its identity. */
+struct text_pipe {
+    uint32_t file;
+    int ends[2];
+    dev_t device;
+    ino_t inode;
+};
+
+struct scratch {
+    struct text_pipe pipe;
+    uint32_t used;
+    uint32_t frames;
+    uint32_t text_bytes;
+    uint32_t flags;
+    uint64_t addresses[SS_STACK_FRAMES];
+    char text[sizeof ((struct ss_stack *)0)->text];
+};
+
+static const uint64_t PLACE_MASK = 2 * SS_STACKS - 1;
+static struct scratch scratches[SCRATCHES];
+/* The hashes of the stacks in the file, at their places; 0 where there is none. */
+static uint64_t hashes[SS_STACKS];
+/* By the hash of Python's text and the function: upper bits of the hash, and the place of the stack in the lower. */
+static uint64_t shortcuts[SS_STACKS];
+static uint32_t adding_modules;
+/* The modules for which the file has space; only the thread that adds modules uses it. */
+static uint32_t module_room;
+static int64_t first_credit_ns;
+static char program_path[sizeof ((struct ss_module *)0)->path];
+
+static int (*backtrace)(int (*frame)(void *context, void *user), void *user);
+static uintptr_t (*address_in)(void *context);
+/* Python's: version, the state of the calling thread, whether the interpreter ends, and the writer of frames. */
+static struct {
+    const char *(*version)(void);
+    void *(*own_thread)(void);
+    int (*is_finalizing)(void);
+    void (*dump)(int descriptor, void *thread);
+    int usable;
+} python;
+
+static void find(void *library, const char *name, void *function)
+{
+    void *found = dlsym(library, name);
+    memcpy(function, &found, sizeof found);
+}
+
+static int remember_python(struct dl_phdr_info *library, size_t size, void *path)
+{
+    const char *name = library->dlpi_name ? strrchr(library->dlpi_name, '/') : NULL;
+    (void)size;
+    if (!name || strncmp(name, "/libpython3.", strlen("/libpython3.")))
+        return 0;
+    snprintf(path, PATH_MAX, "%s", library->dlpi_name);
+    return 1;
+}
+
+static void find_python(void)
+{
+    char path[PATH_MAX] = "";
+    void *library = RTLD_DEFAULT;
+    find(library, "Py_GetVersion", &python.version);
+    /* A program that embeds Python may keep its symbols to itself. */
+    if (!python.version && dl_iterate_phdr(remember_python, path) && (library = dlopen(path, RTLD_NOW | RTLD_NOLOAD)))
+        find(library, "Py_GetVersion", &python.version);
+    if (!python.version)
+        return;
+    find(library, "PyGILState_GetThisThreadState", &python.own_thread);
+    find(library, "_Py_IsFinalizing", &python.is_finalizing);
+    find(library, "_Py_DumpTraceback", &python.dump);
+    const char *version = python.version();
+    /* Other versions have the function with another meaning, or not at all. */
+    python.usable = python.own_thread && python.is_finalizing && python.dump &&
+                    (!strncmp(version, "3.11.", 5) || !strncmp(version, "3.12.", 5));
+}
+
+/* Before the first callback: functions are looked for here only, since that takes the loader's lock. */
+void ss_prepare_stacks(void)
+{
+    if (ss_settings.no_stacks)
+        return;
+    ssize_t length = readlink("/proc/self/exe", program_path, sizeof program_path - 1);
+    program_path[length > 0 ? length : 0] = 0;
+    void *library = dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library) {
+        find(library, "_Unwind_Backtrace", &backtrace);
+        find(library, "_Unwind_GetIP", &address_in);
+    }
+    if (!address_in)
+        backtrace = NULL;
+    find_python();
+}
+
+/* For a new file, also in a forked process, in which other threads' work will never be finished. */
+void ss_begin_stacks(void)
+{
+    memset(hashes, 0, sizeof hashes);
+    memset(shortcuts, 0, sizeof shortcuts);
+    for (size_t at = 0; at < SCRATCHES; at++)
+        ss_store(scratches[at].used, 0);
+    ss_store(adding_modules, 0);
+    module_room = 0;
+    ss_store(first_credit_ns, FIRST_CREDIT_NS);
+    ss_header->flags |= (ss_settings.no_stacks ? SS_FLAG_NO_STACKS : 0) | (backtrace ? SS_FLAG_NATIVE_STACKS : 0) |
+                        (python.usable ? SS_FLAG_PYTHON_STACKS : 0);
+    if (python.version) {
+        char text[sizeof ss_header->python] = "";
+        const char *version = python.version();
+        memcpy(text, version, strnlen(version, sizeof text - 1));
+        text[strcspn(text, " ")] = 0;
+        memcpy(ss_header->python, text, sizeof text);
+    }
+}
+
+static int add_frame(void *context, void *user)
+{
+    enum { CONTINUE = 0, END_OF_STACK = 5 };
+    struct scratch *stack = user;
+    uintptr_t address = address_in(context);
+    if (!address)
+        return END_OF_STACK;
+    if (stack->frames == SS_STACK_FRAMES) {
+        stack->flags |= SS_STACK_NATIVE_CUT;
+        return END_OF_STACK;
+    }
+    /* Within the call, not behind it: the next line or function may be another. */
+    stack->addresses[stack->frames++] = address - 1;
+    return CONTINUE;
+}
+
+static int is_own_end(const struct text_pipe *pipe, int end)
+{
+    struct stat status;
+    return !ss_file_status(pipe->ends[end], &status) && S_ISFIFO(status.st_mode) && status.st_dev == pipe->device &&
+           status.st_ino == pipe->inode;
+}
+
+/* A pipe that belongs to this process alone and that the program has not closed; 0 if it can be used. */
+static int prepare_pipe(struct text_pipe *pipe)
+{
+    struct stat status;
+    if (pipe->file == ss_file && is_own_end(pipe, 0) && is_own_end(pipe, 1))
+        return 0;
+    /* The numbers may be the program's by now. */
+    for (int end = 0; pipe->file && end < 2; end++)
+        if (is_own_end(pipe, end))
+            close(pipe->ends[end]);
+    pipe->file = 0;
+    if (pipe2(pipe->ends, O_CLOEXEC | O_NONBLOCK) || ss_file_status(pipe->ends[0], &status))
+        return -1;
+    pipe->device = status.st_dev;
+    pipe->inode = status.st_ino;
+    pipe->file = ss_file;
+    return 0;
+}
+
+/* Python's text, which it writes to a descriptor. */
+static void add_python_frames(struct scratch *stack)
+{
+    static const char first_line[] = "Stack (most recent call first):\n", frame[] = "  File ";
+    size_t first = sizeof first_line - 1;
+    void *thread = python.is_finalizing() ? NULL : python.own_thread();
+    if (!thread || prepare_pipe(&stack->pipe))
+        return;
+    python.dump(stack->pipe.ends[1], thread);
+    ssize_t got = read(stack->pipe.ends[0], stack->text, sizeof stack->text);
+    char rest[256];
+    if (got == (ssize_t)sizeof stack->text)
+        while (read(stack->pipe.ends[0], rest, sizeof rest) > 0)
+            stack->flags |= SS_STACK_PYTHON_CUT;
+    /* A thread that Python knows may run none of its code now. */
+    if (got > (ssize_t)(first + sizeof frame) && !memcmp(stack->text + first, frame, sizeof frame - 1))
+        stack->text_bytes = (uint32_t)got;
+}
+
+static uint64_t hash_of(uint64_t hash, const void *data, size_t size)
+{
+    uint64_t word = 0;
+    for (size_t at = 0; at < size; at += sizeof word, word = 0) {
+        memcpy(&word, (const char *)data + at, size - at < sizeof word ? size - at : sizeof word);
+        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+static struct ss_module *module_at(uint32_t number)
+{
+    return (struct ss_module *)ss_at(SS_MODULES_AT) + number;
+}
+
+static int is_in_modules(uint64_t address)
+{
+    /* From the last one on: a library that is loaded may have the place of one that was. */
+    for (uint32_t number = ss_load_acquire(ss_header->modules); number; number--)
+        if (address >= module_at(number - 1)->start && address < module_at(number - 1)->end)
+            return 1;
+    return 0;
+}
+
+static void read_build_id(struct ss_module *module, const struct dl_phdr_info *library, const ElfW(Phdr) *segment)
+{
+    const unsigned char *notes = (const unsigned char *)(uintptr_t)(library->dlpi_addr + segment->p_vaddr);
+    size_t left = segment->p_memsz;
+    ElfW(Nhdr) note;
+    while (left >= sizeof note) {
+        memcpy(&note, notes, sizeof note);
+        size_t name = ((size_t)note.n_namesz + 3) / 4 * 4, description = ((size_t)note.n_descsz + 3) / 4 * 4;
+        if (name > left - sizeof note || description > left - sizeof note - name)
+            return;
+        const unsigned char *text = notes + sizeof note;
+        if (note.n_type == NOTE_BUILD_ID && note.n_namesz == 4 && !memcmp(text, "GNU", 4)) {
+            module->build_id_bytes = note.n_descsz < sizeof module->build_id ? note.n_descsz : sizeof module->build_id;
+            memcpy(module->build_id, text + name, module->build_id_bytes);
+            return;
+        }
+        notes = text + name + description;
+        left -= sizeof note + name + description;
+    }
+}
+
+static void describe_module(struct ss_module *module, const struct dl_phdr_info *library)
+{
+    const char *name = library->dlpi_name && *library->dlpi_name ? library->dlpi_name : program_path;
+    size_t at = 0;
+    memset(module->path, 0, sizeof module->path);
+    if (*name != '/' && getcwd(module->path, sizeof module->path - 1)) {
+        at = strlen(module->path);
+        module->path[at++] = '/';
+    }
+    if (strlen(name) < sizeof module->path - at)
+        strcpy(module->path + at, name);
+    else
+        module->path[0] = 0;
+    module->base = library->dlpi_addr;
+    module->build_id_bytes = 0;
+    for (int number = 0; number < library->dlpi_phnum; number++)
+        if (library->dlpi_phdr[number].p_type == PT_NOTE && !module->build_id_bytes)
+            read_build_id(module, library, &library->dlpi_phdr[number]);
+}
+
+static int add_module(struct dl_phdr_info *library, size_t size, void *user)
+{
+    const struct scratch *stack = user;
+    uint64_t start = UINT64_MAX, end = 0;
+    (void)size;
+    for (int number = 0; number < library->dlpi_phnum; number++) {
+        const ElfW(Phdr) *segment = &library->dlpi_phdr[number];
+        if (segment->p_type != PT_LOAD || !(segment->p_flags & PF_X))
+            continue;
+        uint64_t first = library->dlpi_addr + segment->p_vaddr;
+        start = first < start ? first : start;
+        end = first + segment->p_memsz > end ? first + segment->p_memsz : end;
+    }
+    for (uint32_t at = 0; at < stack->frames; at++) {
+        if (stack->addresses[at] < start || stack->addresses[at] >= end || is_in_modules(stack->addresses[at]))
+            continue;
+        uint32_t number = ss_load(ss_header->modules);
+        if (number >= module_room)
+            return 1;
+        struct ss_module *module = module_at(number);
+        module->start = start;
+        module->end = end;
+        describe_module(module, library);
+        ss_store_release(ss_header->modules, number + 1);
+        break;
+    }
+    return 0;
+}
+
+/* The modules of the frames; those that another thread adds meanwhile are found with the next stack. */
+static void add_modules(struct scratch *stack)
+{
+    uint32_t unknown = 0;
+    for (uint32_t at = 0; at < stack->frames; at++)
+        unknown |= !is_in_modules(stack->addresses[at]);
+    if (!unknown || __atomic_exchange_n(&adding_modules, 1, __ATOMIC_ACQUIRE))
+        return;
+    uint32_t room = ss_load(ss_header->modules) + MODULES_AT_ONCE;
+    room = room < SS_MODULES ? room : SS_MODULES;
+    if (room > module_room) {
+        uint64_t size = sizeof(struct ss_module), offset = SS_MODULES_AT + module_room * size;
+        if (!ss_give_space(offset, (room - module_room) * size))
+            module_room = room;
+    }
+    dl_iterate_phdr(add_module, stack);
+    ss_store_release(adding_modules, 0);
+}
+
+/* The place of a stack, from 1; 0 if there is no space for it. */
+static uint32_t place_of_stack(struct scratch *stack, uint64_t hash)
+{
+    hash = hash_of(hash, stack->addresses, stack->frames * sizeof *stack->addresses);
+    hash = hash ? hash : 1;
+    for (uint32_t tried = 0; tried < MOST_SEARCHED; tried++) {
+        uint32_t number = (uint32_t)((hash + tried) % SS_STACKS);
+        uint64_t known = ss_load(hashes[number]);
+        if (!known &&
+            __atomic_compare_exchange_n(&hashes[number], &known, hash, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+            uint64_t offset = SS_STACKS_AT + (uint64_t)number * SS_STACK_PITCH;
+            if (ss_load(ss_header->out_of_space) || ss_give_space(offset, SS_STACK_PITCH)) {
+                ss_store(ss_header->out_of_space, 1);
+                break;
+            }
+            struct ss_stack *written = ss_at(offset);
+            written->frames = stack->frames;
+            written->text_bytes = stack->text_bytes;
+            written->flags = stack->flags;
+            memcpy(written->addresses, stack->addresses, stack->frames * sizeof *stack->addresses);
+            memcpy(written->text, stack->text, stack->text_bytes);
+            add_modules(stack);
+            ss_store_release(written->ready, 1);
+            return number + 1;
+        }
+        if (known == hash)
+            return number + 1;
+    }
+    ss_count_lost(SS_LOST_NO_STACK, 1);
+    return 0;
+}
+
+/* The place of the calling thread's stack, or 0; ``python_end`` is when its frames of Python were written. Without
+ * ``native``, the stack has no others, unless they are known. */
+static uint32_t take_stack(uint32_t api, int native, uint64_t *python_end)
+{
+    struct scratch *stack = NULL;
+    for (size_t at = 0; at < SCRATCHES && !stack; at++)
+        if (!__atomic_exchange_n(&scratches[at].used, 1, __ATOMIC_ACQUIRE))
+            stack = &scratches[at];
+    if (!stack)
+        return 0;
+    int error = errno;
+    int cancel;
+    /* A thread must not end inside the driver's call because a cancellation was pending. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    stack->frames = stack->text_bytes = stack->flags = 0;
+    if (python.usable)
+        add_python_frames(stack);
+    *python_end = ss_clock();
+    /* The native frames of a call of one function at one line are nearly always the same, and take longer to find. */
+    uint64_t hash = hash_of(api + 1, stack->text, stack->text_bytes);
+    uint64_t known = ss_load(shortcuts[hash % SS_STACKS]);
+    uint32_t place = (uint32_t)(known & PLACE_MASK);
+    if (!stack->text_bytes || !place || (known ^ hash) & ~PLACE_MASK) {
+        if (native && backtrace)
+            backtrace(add_frame, stack);
+        place = native || stack->text_bytes ? place_of_stack(stack, hash) : 0;
+        if (native && stack->text_bytes)
+            ss_store(shortcuts[hash % SS_STACKS], (hash & ~PLACE_MASK) | place);
+    }
+    pthread_setcancelstate(cancel, NULL);
+    errno = error;
+    ss_store_release(stack->used, 0);
+    return place;
+}
+
+static int64_t with_credit(int64_t ns, int64_t more)
+{
+    return ns + more < MOST_CREDIT_NS ? ns + more : MOST_CREDIT_NS;
+}
+
+/* The place in the file, from 1, of the stack of a call that began at ``start`` and whose exit callback came at ``now``;
+ * 0 for none. Of its time since its first slow call, a thread spends at most a hundredth here, half of it for frames of
+ * Python if there can be any: the first native frames of a large library take milliseconds each. */
+uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start, uint64_t now)
+{
+    if (!backtrace && !python.usable)
+        return 0;
+    if (!credit->at)
+        credit->at = start;
+    if (now > credit->at) {
+        int64_t more = (int64_t)((now - credit->at) / SS_STACK_SHARE);
+        credit->python_ns = with_credit(credit->python_ns, python.usable ? more / 2 : 0);
+        credit->native_ns = with_credit(credit->native_ns, python.usable ? more / 2 : more);
+        credit->at = now;
+    }
+    int first = __atomic_load_n(&first_credit_ns, __ATOMIC_RELAXED) > 0;
+    int native = first || credit->native_ns > 0;
+    if (!native && credit->python_ns <= 0)
+        return 0;
+    uint64_t python_end = now;
+    uint32_t place = take_stack(api, native, &python_end);
+    uint64_t end = ss_clock();
+    ss_add(ss_header->stacks, place != 0);
+    ss_add(ss_header->stacks_ns, end - now);
+    if (first) {
+        __atomic_fetch_sub(&first_credit_ns, (int64_t)(end - now), __ATOMIC_RELAXED);
+    } else {
+        /* Without native frames all of it counts for Python: what follows its frames would be spent without a limit. */
+        int64_t spent = (int64_t)(end - now);
+        int64_t for_python = python.usable ? native ? (int64_t)(python_end - now) : spent : 0;
+        credit->python_ns -= for_python;
+        credit->native_ns -= spent - for_python;
+    }
+    return place;
+}

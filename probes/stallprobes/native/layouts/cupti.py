@@ -1,0 +1,326 @@
+"""CUPTI's activity records and callback data, for CUDA 12.0 to 13.5, in declarations of our own.
+
+A record grows only at its end from version to version, so its fields have one offset each and only the sizes differ.
+The tables agree with NVIDIA's headers of 15 versions, on x86-64 and AArch64 (little-endian).
+"""
+
+import ctypes
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Annotated
+
+from stallprobes.native.layouts.structure import At, Int32, Pointer, UInt8, UInt32, UInt64, structure
+
+
+class RecordKind(IntEnum):
+    """Kind of a record; the values are those of CUpti_ActivityKind."""
+
+    COPY = 1
+    MEMSET = 2
+    DRIVER_CALL = 4
+    KERNEL = 10
+    OVERHEAD = 17
+    PEER_COPY = 22
+    SYNCHRONIZATION = 38
+    CONTEXT_SWITCH = 57
+
+    @property
+    def word(self) -> str:
+        """The kind in words: ``peer copy``."""
+        return self.name.lower().replace("_", " ")
+
+
+GPU_WORK = frozenset({RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET})
+
+
+class SwitchOperation(IntEnum):
+    """What a context-switch record reports: a context has got the graphics engine, or has left it."""
+
+    START = 1
+    END = 2
+
+
+class CopyKind(IntEnum):
+    """Direction of a copy, as in CUpti_ActivityMemcpyKind."""
+
+    UNKNOWN = 0
+    HOST_TO_DEVICE = 1
+    DEVICE_TO_HOST = 2
+    DEVICE_TO_DEVICE = 8
+    HOST_TO_HOST = 9
+    PEER = 10
+
+
+class MemoryKind(IntEnum):
+    """Kind of the memory at one end of a copy; the values are those of CUpti_ActivityMemoryKind."""
+
+    UNKNOWN = 0
+    PAGEABLE = 1
+    PINNED = 2
+    DEVICE = 3
+    ARRAY = 4
+    MANAGED = 5
+    DEVICE_STATIC = 6
+    MANAGED_STATIC = 7
+
+
+class OverheadKind(IntEnum):
+    """Reason of an overhead record, as in CUpti_ActivityOverheadKind."""
+
+    UNKNOWN = 0
+    DRIVER_COMPILER = 1
+    BUFFER_FLUSH = 1 << 16
+    INSTRUMENTATION = 2 << 16
+    RESOURCE = 3 << 16
+    MODULE_LOADING = 4 << 16
+    LAZY_FUNCTION_LOADING = 5 << 16
+    COMMAND_BUFFER_FULL = 6 << 16
+    ACTIVITY_BUFFER_REQUEST = 7 << 16
+
+
+class CuptiCode(IntEnum):
+    """A code that CUPTI's functions return."""
+
+    SUCCESS = 0
+    NO_MORE_RECORDS = 12
+    NOT_COMPATIBLE = 14
+    NOT_INITIALIZED = 15
+    TAKEN = 39
+
+
+# ``cuptiGetVersion`` of CUDA 12.0, and of the first library whose overhead records have a correlation id (12.3).
+OLDEST_VERSION = 18
+OVERHEAD_CORRELATION_SINCE = 21
+# CUpti_ActivityObjectKind: an overhead record names a thread.
+OBJECT_THREAD = 2
+
+
+@structure
+class KernelRecord(ctypes.Structure):
+    """CUpti_ActivityKernel; ``name`` is a string that lasts as long as its module."""
+
+    kind: UInt32
+    start: Annotated[int, ctypes.c_uint64, At(16)]
+    end: UInt64
+    device: Annotated[int, ctypes.c_uint32, At(40)]
+    context: UInt32
+    stream: UInt32
+    correlation: Annotated[int, ctypes.c_uint32, At(92)]
+    name: Annotated[int, ctypes.c_uint64, At(104), Pointer("const char")]
+
+
+@structure
+class CopyRecord(ctypes.Structure):
+    """CUpti_ActivityMemcpy; ``subkind`` is the direction, ``source`` and ``target`` are kinds of memory."""
+
+    kind: UInt32
+    subkind: UInt8
+    source: UInt8
+    target: UInt8
+    bytes: UInt64
+    start: UInt64
+    end: UInt64
+    device: UInt32
+    context: UInt32
+    stream: UInt32
+    correlation: UInt32
+
+
+@structure
+class PeerCopyRecord(ctypes.Structure):
+    """CUpti_ActivityMemcpyPtoP; its device is the one that copies."""
+
+    kind: UInt32
+    subkind: UInt8
+    source: UInt8
+    target: UInt8
+    bytes: UInt64
+    start: UInt64
+    end: UInt64
+    device: UInt32
+    context: UInt32
+    stream: UInt32
+    source_device: UInt32
+    target_device: Annotated[int, ctypes.c_uint32, At(52)]
+    correlation: Annotated[int, ctypes.c_uint32, At(60)]
+
+
+@structure
+class MemsetRecord(ctypes.Structure):
+    """CUpti_ActivityMemset."""
+
+    kind: UInt32
+    bytes: UInt64
+    start: UInt64
+    end: UInt64
+    device: UInt32
+    context: UInt32
+    stream: UInt32
+    correlation: UInt32
+
+
+@structure
+class DriverCallRecord(ctypes.Structure):
+    """CUpti_ActivityAPI; ``subkind`` is the function's number."""
+
+    kind: UInt32
+    subkind: UInt32
+    start: UInt64
+    end: UInt64
+    thread: Annotated[int, ctypes.c_uint32, At(28)]
+    correlation: UInt32
+
+
+@structure
+class OverheadRecord(ctypes.Structure):
+    """CUpti_ActivityOverhead; ``subkind`` is the reason. With the object OBJECT_THREAD it names a thread."""
+
+    kind: UInt32
+    subkind: UInt32
+    object: UInt32
+    thread: Annotated[int, ctypes.c_uint32, At(16)]
+    start: UInt64
+    end: UInt64
+    correlation: UInt32
+
+
+@structure
+class SynchronizationRecord(ctypes.Structure):
+    """CUpti_ActivitySynchronization; ``subkind`` is what was waited for."""
+
+    kind: UInt32
+    subkind: UInt32
+    start: UInt64
+    end: UInt64
+    correlation: UInt32
+    context: UInt32
+    stream: UInt32
+
+
+@structure
+class ContextSwitchRecord(ctypes.Structure):
+    """CUpti_ActivityComputeEngineCtxSwitch; ``start`` is on the GPU's own clock, ``subkind`` a SwitchOperation."""
+
+    kind: UInt32
+    context: UInt32
+    start: UInt64
+    subkind: UInt32
+
+
+RECORDS: Mapping[RecordKind, type[ctypes.Structure]] = {
+    RecordKind.COPY: CopyRecord,
+    RecordKind.MEMSET: MemsetRecord,
+    RecordKind.DRIVER_CALL: DriverCallRecord,
+    RecordKind.KERNEL: KernelRecord,
+    RecordKind.OVERHEAD: OverheadRecord,
+    RecordKind.PEER_COPY: PeerCopyRecord,
+    RecordKind.SYNCHRONIZATION: SynchronizationRecord,
+    RecordKind.CONTEXT_SWITCH: ContextSwitchRecord,
+}
+
+# The size of a record in bytes from a version of CUPTI on (``cuptiGetVersion``: 18 for CUDA 12.0, 130100 for 13.1).
+SIZES: Mapping[RecordKind, Mapping[int, int]] = {
+    RecordKind.KERNEL: {18: 208, 130_000: 216, 130_100: 224, 130_300: 232, 130_400: 248},
+    RecordKind.COPY: {18: 88, 26: 96, 130_400: 112},
+    RecordKind.PEER_COPY: {18: 96},
+    RecordKind.MEMSET: {18: 88, 130_400: 104},
+    RecordKind.DRIVER_CALL: {18: 40},
+    RecordKind.OVERHEAD: {18: 40, 21: 48, 22: 56},
+    RecordKind.SYNCHRONIZATION: {18: 40, 26: 56},
+    RecordKind.CONTEXT_SWITCH: {130_100: 24},
+}
+
+
+@structure
+class CallbackData(ctypes.Structure):
+    """CUpti_CallbackData, the same in all versions; ``site`` is 0 at the entry of a call and 1 at its exit."""
+
+    site: Int32
+    function: Annotated[int, ctypes.c_uint64, Pointer("const char")]
+    parameters: Annotated[int, ctypes.c_uint64, Pointer("const void")]
+    result: Annotated[int, ctypes.c_uint64, Pointer("const void")]
+    symbol: Annotated[int, ctypes.c_uint64, Pointer("const char")]
+    context: Annotated[int, ctypes.c_uint64, Pointer("void")]
+    context_number: UInt32
+    shared: Annotated[int, ctypes.c_uint64, Pointer("uint64_t")]
+    correlation: UInt32
+
+
+@structure
+class Activity(ctypes.Structure):
+    """A record of any kind as the decoder gives it; 0 for what the kind does not have.
+
+    ``name`` is that of a kernel; ``source_device`` and ``target_device`` are those of a peer copy; ``thread`` is that
+    of a driver call, and of an overhead that names one.
+    """
+
+    kind: UInt32
+    subkind: UInt32
+    start: UInt64
+    end: UInt64
+    bytes: UInt64
+    name: Annotated[int, ctypes.c_uint64, Pointer("const char")]
+    correlation: UInt32
+    device: UInt32
+    context: UInt32
+    stream: UInt32
+    thread: UInt32
+    source_device: UInt32
+    target_device: UInt32
+    source: UInt8
+    target: UInt8
+
+
+class BufferState(IntEnum):
+    """Who has a buffer: nobody, CUPTI, or the decoder."""
+
+    FREE = 0
+    WITH_CUPTI = 1
+    COMPLETED = 2
+
+
+BUFFER_BYTES = 64 * 1024
+MOST_BUFFERS = 128
+# The smallest record has so many bytes.
+LEAST_RECORD = 24
+
+
+@structure
+class Buffer(ctypes.Structure):
+    """State of a buffer, in a cache line of its own: ``valid`` bytes are filled; the least ``ticket`` came first."""
+
+    state: UInt64
+    valid: UInt64
+    ticket: UInt64
+    unused: Annotated[bytes, ctypes.c_uint8 * 40]
+
+
+@structure
+class BufferPool(ctypes.Structure):
+    """The buffers that CUPTI fills, of which ``buffers`` are in use.
+
+    ``exhausted`` counts the requests that found none free, ``taken`` and ``returned`` the buffers.
+    """
+
+    memory: Annotated[int, ctypes.c_uint64, Pointer("uint8_t")]
+    buffers: UInt64
+    tickets: UInt64
+    exhausted: UInt64
+    taken: UInt64
+    returned: UInt64
+    unused: Annotated[bytes, ctypes.c_uint8 * 16]
+    states: Annotated["ctypes.Array[Buffer]", Buffer * MOST_BUFFERS]
+
+
+def kinds_of(version: int) -> tuple[RecordKind, ...]:
+    """The kinds that CUPTI of ``version`` has."""
+    return tuple(kind for kind in RecordKind if version >= min(SIZES[kind]))
+
+
+def size_of(kind: RecordKind, version: int) -> int:
+    """The size in bytes of a record of ``kind``. Raises KeyError if CUPTI of ``version`` does not have the kind."""
+    sizes = SIZES[kind]
+    since = [each for each in sizes if each <= version]
+    if not since:
+        raise KeyError(kind)
+    return sizes[max(since)]

@@ -1,0 +1,136 @@
+"""The C header ``layout.h``: structures, constants and enumerations of the other modules of this folder."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from enum import IntEnum, IntFlag
+from types import ModuleType
+from typing import Any
+
+from stallprobes.native.layouts import board, cupti, driver_calls, histogram, loop_timing, program, timeline, watch_file
+from stallprobes.native.layouts.structure import Function, Pointer, c_name, offset_of, pointer_of
+
+# In the order of their declaration: a structure comes behind those that it contains.
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (
+    board.BoardHeader, board.TimeCounter, board.ProbeWords, board.ChannelStats, board.Sample, board.HostCall,
+    board.TimelineWords, board.GpuRecord,
+    program.OpRow, program.Loop,
+    *cupti.RECORDS.values(), cupti.CallbackData, cupti.Activity, cupti.Buffer, cupti.BufferPool,
+    timeline.TrackOp, timeline.Track, timeline.DriverCall, timeline.GpuClock, timeline.TracedContext,
+    timeline.Collector, timeline.Detachment,
+    watch_file.FileHeader, watch_file.Api, watch_file.Call, watch_file.SlowCall, watch_file.Slot,
+    watch_file.CallHistogram, watch_file.WatchRecord, watch_file.Module, watch_file.Stack,
+)  # fmt: skip
+# The members of each are constants with this prefix.
+ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
+    "PROBE": board.ProbeState, "OP": program.OpFlag, "KIND": cupti.RecordKind, "SWITCH": cupti.SwitchOperation,
+    "COPY": cupti.CopyKind, "MEMORY": cupti.MemoryKind, "CUPTI": cupti.CuptiCode, "BUFFER": cupti.BufferState,
+    "STATE": watch_file.WatchState, "SLOT": watch_file.SlotUse, "LOST": watch_file.LossKind,
+    "FLAG": watch_file.Flag, "CALL_HAS": watch_file.CallFlag, "STACK": watch_file.StackFlag,
+    "USE": driver_calls.HostMemoryUse,
+}  # fmt: skip
+_MODULES: tuple[ModuleType, ...] = (histogram, board, program, loop_timing, cupti, timeline, watch_file)
+_C_TYPES = {
+    ctypes.c_int64: "int64_t", ctypes.c_uint64: "uint64_t", ctypes.c_int32: "int32_t", ctypes.c_uint32: "uint32_t",
+    ctypes.c_uint16: "uint16_t", ctypes.c_uint8: "uint8_t", ctypes.c_char: "char",
+}  # fmt: skip
+
+
+def text() -> str:
+    """The text of the header."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "/* Generated from the modules of native/layouts. */"
+    yield "#ifndef STALLSCOPE_LAYOUT_H"
+    yield "#define STALLSCOPE_LAYOUT_H"
+    yield "#include <stddef.h>"
+    yield "#include <stdint.h>"
+    yield '#include "functions.h"'
+    for name, value in constants().items():
+        yield f"#define SS_{name} {_literal(value)}"
+    for owner in STRUCTURES:
+        yield from _structure(owner)
+    yield f"#define SS_COLLECTED_KINDS {{{', '.join(str(int(kind)) for kind in watch_file.COLLECTED)}}}"
+    yield from _calls()
+    yield "#endif"
+
+
+def constants() -> dict[str, int | str]:
+    """The constants by their names in C without the prefix. Raises ValueError for a name with two values."""
+    found: dict[str, int | str] = {"HOST": driver_calls.HOST, "ANY": driver_calls.ANY}
+    found["LOSSES"] = len(watch_file.LossKind)
+    for module in _MODULES:
+        for name, value in vars(module).items():
+            if name.isupper() and not name.startswith("_") and isinstance(value, (int, str)):
+                _add(found, name, value)
+    for prefix, members in ENUMERATIONS.items():
+        for member in members:
+            _add(found, f"{prefix}_{member.name}", int(member))
+    return found
+
+
+def _add(constants: dict[str, int | str], name: str, value: int | str) -> None:
+    if constants.setdefault(name, value) != value:
+        raise ValueError(f"two constants have the name {name}")
+
+
+def _literal(value: int | str) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    # Beyond 32 bits a plain number would have a type that depends on the machine.
+    if not -(1 << 31) <= value < 1 << 31:
+        return f"INT64_C({value})"
+    return f"({value})" if value < 0 else str(value)
+
+
+def _structure(owner: type[ctypes.Structure]) -> Iterator[str]:
+    name = c_name(owner)
+    yield f"struct {name} {{"
+    for field, kind in ((each[0], each[1]) for each in owner._fields_):
+        yield f"    {_declaration(owner, field, kind)};"
+    yield "};"
+    yield f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(owner)}, "size of {name}");'
+    for field in (each[0] for each in owner._fields_):
+        at = offset_of(owner, field)
+        yield f'_Static_assert(offsetof(struct {name}, {field}) == {at}, "{field} of {name}");'
+
+
+def _declaration(owner: type[ctypes.Structure], field: str, kind: Any) -> str:
+    target = pointer_of(owner, field)
+    match target:
+        case Pointer(to):
+            return f"{to} *{field}"
+        case Function(function):
+            return f"{function} {field}"
+    count = ""
+    if issubclass(kind, ctypes.Array):
+        count, kind = f"[{kind._length_}]", kind._type_
+    return f"{_C_TYPES.get(kind) or f'struct {c_name(kind)}'} {field}{count}"
+
+
+def _calls() -> Iterator[str]:
+    yield "struct ss_prefix {"
+    yield "    const char *text;"
+    yield "    int watched;"
+    yield "};"
+    # A header that several files use: one that does not use a table is no reason for a warning.
+    yield "__attribute__((unused)) static const struct ss_prefix ss_prefixes[] = {"
+    for prefix, watched in driver_calls.prefixes():
+        yield f'    {{"{prefix}", {int(watched)}}},'
+    yield "};"
+    yield "struct ss_shape {"
+    yield "    const char *name;"
+    yield "    int8_t stream, bytes, rows, units, source, target, source_kind, target_kind;"
+    yield "    int8_t description, dimensions, use;"
+    yield "};"
+    yield "__attribute__((unused)) static const struct ss_shape ss_shapes[] = {"
+    for shape in driver_calls.shapes():
+        values = (
+            shape.stream, shape.bytes, shape.rows, shape.units, shape.source, shape.target, shape.source_kind,
+            shape.target_kind, shape.description, shape.dimensions, int(shape.use),
+        )  # fmt: skip
+        yield f'    {{"{shape.name}", {", ".join(map(str, values))}}},'
+    yield "};"

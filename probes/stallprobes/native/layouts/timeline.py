@@ -1,0 +1,184 @@
+"""Layout of what the timeline's collector works on, and its constants."""
+
+import ctypes
+from typing import Annotated, Any
+
+from stallprobes.native.layouts.structure import Address, Function, Int64, LineInt64, Pointer, UInt64, structure
+
+# Calls of a track that wait for their records; it is twice what a driver's launch queue holds.
+QUEUE = 4_096
+# Correlation ids that are kept; ids count up, so the oldest is replaced.
+IDS = 1 << 16
+NO_PROBE = -1
+
+# Records that one step of a round handles, and those of them that may wait for their call.
+BATCH = 8_192
+MOST_KEPT = 2_048
+# A round ends after so many steps although buffers keep coming.
+MOST_BATCHES = 64
+# For how many rounds a record waits for its call; at the usual period, 2 s.
+USUAL_PATIENCE = 200
+PERIOD_NS = 10_000_000
+
+# Times of the GPU are converted to the host's clock with an error of less than this.
+TOLERANCE_NS = 1_000
+
+CLOCK_SAMPLES = 16
+# From the switch to a context until its waiting kernel starts, on an H200.
+SWITCH_TO_WORK_NS = 3_840
+# How far a sample may be from the offset: the error of reading it, and the drift since.
+CLOCK_ERROR_NS = 30_000
+CLOCK_DRIFT_PER_MILLION = 50
+# Half a time-slice: from here on, the switch of another turn is nearer.
+MOST_CLOCK_ERROR_NS = 1_000_000
+# Samples of one offset differ by the microsecond that CUPTI's own conversion is off.
+MOST_CLOCK_SPREAD_NS = 8_000
+# Without a confirmation for this long, the offset is read again.
+CLOCK_STALE_NS = 20_000_000_000
+
+# Rows of a probe's histograms that an op fills: for the phase, and for the op's label.
+PHASE_ROWS = 2
+NO_ROW = -1
+
+
+@structure
+class TrackOp(ctypes.Structure):
+    """An op of a track: the records that one call yields (0: the op submits nothing on the track's stream).
+
+    ``awaited``: the iteration waits for its work. The rows of its histograms are NO_ROW for none.
+    """
+
+    records: Int64
+    awaited: Int64
+    start_rows: Annotated[Any, ctypes.c_int64 * PHASE_ROWS]
+    early_rows: Annotated[Any, ctypes.c_int64 * PHASE_ROWS]
+    gpu_rows: Annotated[Any, ctypes.c_int64 * PHASE_ROWS]
+
+
+@structure
+class Track(ctypes.Structure):
+    """One probe's use of one stream.
+
+    ``depth`` is how many calls later on the stream a call's work has certainly started. ``thread`` is the kernel's
+    number of the probe's thread where calls are found by correlation id, else 0. ``loaded`` is the number of the next
+    host call to be queued, ``oldest`` and ``newest`` number the calls in the queue. Of the call matched last, ``left``
+    is the number of records that are to come, and what begins with ``group`` is known of it.
+    """
+
+    probe: Int64
+    context: Int64
+    stream: Int64
+    depth: Int64
+    thread: Int64
+    loaded: Int64
+    oldest: Int64
+    newest: Int64
+    left: Int64
+    has_group: Int64
+    group_start_ns: Int64
+    group_correlation: Int64
+    group_place: Int64
+    ops: Annotated[int, ctypes.c_uint64, Pointer("const struct ss_track_op")]
+    queue: Annotated[int, ctypes.c_uint64, Pointer("struct ss_host_call")]
+    words: Annotated[int, ctypes.c_uint64, Pointer("const struct ss_probe_words")]
+    host_calls: Annotated[int, ctypes.c_uint64, Pointer("const struct ss_host_call")]
+    hist: Annotated[int, ctypes.c_uint64, Pointer("uint64_t")]
+    stats: Annotated[int, ctypes.c_uint64, Pointer("struct ss_channel_stats")]
+
+
+@structure
+class DriverCall(ctypes.Structure):
+    """A driver call by its correlation id. Each of the two records of an id writes one cache line.
+
+    From the record of the call: ``id``, thread, start and end. From the first record of its work: ``owned_id``, and the
+    probe's call with its bits; the probe is NO_PROBE while that record waits for its call. Of a staged copy whose
+    second half is to come: the number of its track from 1, and the length of the first half.
+    """
+
+    id: Int64
+    thread: Int64
+    start_ns: Int64
+    end_ns: Int64
+    owned_id: LineInt64
+    probe: Int64
+    iteration: Int64
+    began_ns: Int64
+    returned_ns: Int64
+    op: Int64
+    staged_track: Int64
+    staged_ns: Int64
+
+
+@structure
+class GpuClock(ctypes.Structure):
+    """The clock of a GPU: its time minus CLOCK_MONOTONIC, when that was read or confirmed, and samples of it.
+
+    ``last_context`` is the number of the context whose work started last.
+    """
+
+    offset_ns: Int64
+    confirmed_ns: Int64
+    last_context: Int64
+    sampled: Int64
+    samples: Annotated[Any, ctypes.c_int64 * CLOCK_SAMPLES]
+
+
+@structure
+class TracedContext(ctypes.Structure):
+    """A context: its number in records, that of its clock, and what the clock is followed by.
+
+    ``switched_gpu_ns`` is when it was switched to last, on the GPU's clock, and ``worked_ns`` when its work started
+    last, on the host's; 0 where a sample has used the time up.
+    """
+
+    number: Int64
+    clock: Int64
+    switched_gpu_ns: Int64
+    worked_ns: Int64
+
+
+@structure
+class Collector(ctypes.Structure):
+    """What the collector works on.
+
+    ``stop`` ends it. ``exhausted_before`` is the pool's count when it began. ``kept`` records wait for their call in
+    ``batch``, for ``patience`` rounds. ``batch`` and ``waiting`` have BATCH and MOST_KEPT records, ``order`` and
+    ``merged`` BATCH numbers each, ``calls`` IDS entries.
+    """
+
+    stop: Int64
+    version: Int64
+    period_ns: LineInt64
+    patience: Int64
+    kept: Int64
+    exhausted_before: Int64
+    flush: Annotated[int, ctypes.c_uint64, Function("ss_flush")]
+    next_record: Annotated[int, ctypes.c_uint64, Function("ss_next_record")]
+    count_dropped: Annotated[int, ctypes.c_uint64, Function("ss_count_dropped")]
+    context_count: UInt64
+    clock_count: UInt64
+    track_count: UInt64
+    contexts: Annotated[int, ctypes.c_uint64, Pointer("struct ss_traced_context")]
+    clocks: Annotated[int, ctypes.c_uint64, Pointer("struct ss_gpu_clock")]
+    tracks: Annotated[int, ctypes.c_uint64, Pointer("struct ss_track")]
+    calls: Annotated[int, ctypes.c_uint64, Pointer("struct ss_driver_call")]
+    batch: Annotated[int, ctypes.c_uint64, Pointer("struct ss_gpu_record")]
+    waiting: Annotated[int, ctypes.c_uint64, Pointer("struct ss_gpu_record")]
+    order: Annotated[int, ctypes.c_uint64, Pointer("uint32_t")]
+    merged: Annotated[int, ctypes.c_uint64, Pointer("uint32_t")]
+    timeline: Annotated[int, ctypes.c_uint64, Pointer("struct ss_timeline_words")]
+    records: Annotated[int, ctypes.c_uint64, Pointer("struct ss_gpu_record")]
+
+
+@structure
+class Detachment(ctypes.Structure):
+    """What the subscriber's callback does at the exit of a driver call: it calls ``finalize`` once, if that is not 0.
+
+    ``code`` is what it returned, NOT_FINALIZED before.
+    """
+
+    finalize: Address
+    code: Int64
+
+
+NOT_FINALIZED = -1

@@ -1,0 +1,323 @@
+"""Layout of the file that the injected library writes, one for each process.
+
+All values are little-endian; each word has one writer, except the counts that several threads add to. What is not yet
+in use is a hole of the file.
+"""
+
+import ctypes
+from enum import IntEnum
+from typing import Annotated, Any
+
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.histogram import BUCKETS
+from stallprobes.native.layouts.structure import Int32, UInt8, UInt16, UInt32, UInt64, structure
+
+FILE_FORMAT = 2
+FILE_MAGIC = int.from_bytes(b"stallsw1", "little")
+
+# Environment variables of the library.
+FOLDER_VARIABLE = "STALLSCOPE_WATCH_FOLDER"
+CUPTI_VARIABLE = "STALLSCOPE_WATCH_CUPTI"
+SLOW_VARIABLE = "STALLSCOPE_WATCH_SLOW_NS"
+CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
+YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
+NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
+# A call that takes as long is kept, unless the variable says otherwise.
+DEFAULT_SLOW_NS = 1_000_000
+
+PAGE = 4096
+APIS = 512
+SLOTS = 1024
+HISTOGRAMS = 8192
+DEPTH = 4
+# More than one of the limit's length each, in the second that a reader may take between two readings.
+SLOW_CALLS = 1024
+RECORDS = 1 << 16
+NAME_BYTES = 1 << 20
+LONGEST_NAME = 4096
+MODULES = 512
+STACKS = 1024
+STACK_FRAMES = 64
+STACK_TEXT = 7664
+# Bytes of the name of an NVTX range that are kept, with a zero.
+RANGE = 64
+# A thread spends one part of so many of its time on stacks.
+STACK_SHARE = 100
+
+# The kinds of records that are collected; a lack of some is no failure.
+COLLECTED = (
+    RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.SYNCHRONIZATION,
+    RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH,
+)  # fmt: skip
+
+
+class WatchState(IntEnum):
+    """What the library does in a process."""
+
+    STARTING = 0
+    RECORDING = 1
+    NO_CUPTI = 2
+    CUPTI_TOO_OLD = 3
+    CUPTI_TAKEN = 4
+    CUPTI_FAILED = 5
+    YIELDED = 6
+
+
+class SlotUse(IntEnum):
+    """Who owns a slot: nobody yet, a live thread, a thread that has ended, or the next one, which prepares it."""
+
+    UNUSED = 0
+    LIVE = 1
+    ENDED = 2
+    CLAIMED = 3
+
+
+class LossKind(IntEnum):
+    """Why something was not recorded: calls (the first four), activity records, names of kernels, or
+    call stacks.
+
+    NO_BUFFER counts how often CUPTI asked for a buffer and got none; the records that it dropped then are
+    DROPPED_BY_CUPTI.
+    """
+
+    NO_SLOT = 0
+    NO_HISTOGRAM = 1
+    UNMATCHED = 2
+    BEFORE_FILE = 3
+    NO_BUFFER = 4
+    DROPPED_BY_CUPTI = 5
+    UNKNOWN_RECORD = 6
+    NO_NAME = 7
+    NO_STACK = 8
+
+    @property
+    def is_call(self) -> bool:
+        """Whether what was lost are calls."""
+        return self <= LossKind.BEFORE_FILE
+
+    @property
+    def is_record(self) -> bool:
+        """Whether what was lost are activity records."""
+        return self in (LossKind.DROPPED_BY_CUPTI, LossKind.UNKNOWN_RECORD)
+
+
+class Flag(IntEnum):
+    """A bit of the header's flags.
+
+    NO_STACKS: the user wants none. NATIVE_STACKS, PYTHON_STACKS: which frames the library can record.
+    """
+
+    CALLS_ONLY = 1
+    YIELD = 2
+    FORKED = 4
+    NO_STACKS = 8
+    NATIVE_STACKS = 16
+    PYTHON_STACKS = 32
+
+
+class CallFlag(IntEnum):
+    """A bit of a call's flags: what the function has as an argument."""
+
+    STREAM = 1
+    BYTES = 2
+
+
+class StackFlag(IntEnum):
+    """A bit of a stack's flags: there are more frames than were recorded."""
+
+    NATIVE_CUT = 1
+    PYTHON_CUT = 2
+
+
+@structure
+class FileHeader(ctypes.Structure):
+    """The file's first words. The library writes ``magic`` last, so a file without it is not yet complete.
+
+    ``python`` is the version of the Python interpreter in the process, empty without one. ``stacks`` is how many stacks
+    were taken, and ``stacks_ns`` how long that took.
+    """
+
+    magic: UInt64
+    format: UInt32
+    flags: UInt32
+    pid: UInt32
+    parent_pid: UInt32
+    start_ticks: UInt64
+    state: UInt32
+    code: Int32
+    cupti_version: UInt32
+    refused_kind: UInt32
+    refused_code: Int32
+    unused: UInt32
+    kinds: UInt64
+    slow_ns: UInt64
+    started_ns: UInt64
+    started_realtime_ns: UInt64
+    clock_sequence: UInt64
+    clock_ns: UInt64
+    clock_realtime_ns: UInt64
+    yielded_ns: UInt64
+    ended_ns: UInt64
+    records: UInt64
+    losses: Annotated[Any, ctypes.c_uint64 * len(LossKind)]
+    apis: UInt32
+    slots: UInt32
+    histograms: UInt32
+    name_bytes: UInt32
+    out_of_space: UInt32
+    ended_slots: UInt32
+    modules: UInt32
+    unused_too: UInt32
+    stacks: UInt64
+    stacks_ns: UInt64
+    function: Annotated[bytes, ctypes.c_char * 48]
+    program: Annotated[bytes, ctypes.c_char * 16]
+    python: Annotated[bytes, ctypes.c_char * 16]
+    cupti_path: Annotated[bytes, ctypes.c_char * 512]
+    command: Annotated[bytes, ctypes.c_char * 1024]
+
+
+@structure
+class Api(ctypes.Structure):
+    """A watched function of the driver: its number in this libcupti, and its name."""
+
+    number: UInt32
+    name: Annotated[bytes, ctypes.c_char * 60]
+
+
+@structure
+class Call(ctypes.Structure):
+    """A call of the program."""
+
+    start_ns: UInt64
+    stream: UInt64
+    bytes: UInt64
+    context: UInt32
+    correlation: UInt32
+    api: UInt32
+    source: UInt8
+    target: UInt8
+    flags: UInt8
+    unused: UInt8
+
+
+@structure
+class SlowCall(ctypes.Structure):
+    """A call that took long. ``stack`` is the number of its stack from 1, 0 for none; ``range`` its NVTX range.
+
+    ``sequence`` is 2n + 1 while entry number n is written and 2n + 2 once it is complete; so in the ring of records.
+    """
+
+    sequence: UInt64
+    end_ns: UInt64
+    call: Annotated[Call, Call]
+    result: Int32
+    thread: UInt32
+    stack: UInt32
+    unused: UInt32
+    range: Annotated[bytes, ctypes.c_char * RANGE]
+
+
+@structure
+class Slot(ctypes.Structure):
+    """A thread of the program.
+
+    Where there are no more slots, a new thread continues one whose owner has ended: it adds to the same figures.
+    ``owners`` counts the threads. ``sequence`` is odd while ``depth`` and ``calls`` change. ``histograms`` has for each
+    API the number of the slot's histogram, from 1.
+    """
+
+    use: UInt32
+    thread: UInt32
+    started_ns: UInt64
+    ended_ns: UInt64
+    lost: UInt64
+    slow_calls: UInt64
+    sequence: UInt64
+    depth: UInt32
+    owners: UInt32
+    name: Annotated[bytes, ctypes.c_char * 16]
+    calls: Annotated[Any, Call * DEPTH]
+    slow: Annotated[Any, SlowCall * SLOW_CALLS]
+    histograms: Annotated[Any, ctypes.c_uint32 * APIS]
+
+
+@structure
+class CallHistogram(ctypes.Structure):
+    """The calls of one function by one thread."""
+
+    api: UInt32
+    slot: UInt32
+    max_ns: UInt64
+    total_ns: UInt64
+    slow: UInt64
+    failed: UInt64
+    counts: Annotated[Any, ctypes.c_uint64 * BUCKETS]
+
+
+@structure
+class WatchRecord(ctypes.Structure):
+    """An activity record.
+
+    ``name`` is the offset of the kernel's name in the names, plus 1. ``subkind`` is the direction of a copy, the reason
+    of an overhead, the type of a synchronization, or the operation of a context switch, whose ``start`` is the GPU's
+    own clock. ``thread`` is the thread of an overhead, and the other device of a peer copy.
+    """
+
+    sequence: UInt64
+    start: UInt64
+    end: UInt64
+    bytes: UInt64
+    kind: UInt16
+    source: UInt8
+    target: UInt8
+    subkind: UInt32
+    correlation: UInt32
+    device: UInt32
+    context: UInt32
+    stream: UInt32
+    name: UInt32
+    thread: UInt32
+
+
+@structure
+class Module(ctypes.Structure):
+    """A program or library with frames of stacks: its code is from ``start`` to ``end``, moved by ``base`` from the
+    addresses for which it is linked."""
+
+    start: UInt64
+    end: UInt64
+    base: UInt64
+    build_id_bytes: UInt32
+    build_id: Annotated[Any, ctypes.c_uint8 * 20]
+    path: Annotated[bytes, ctypes.c_char * 464]
+
+
+@structure
+class Stack(ctypes.Structure):
+    """A call stack: ``addresses`` of its native frames, and ``text`` of its Python frames as Python writes it; both
+    begin with the innermost."""
+
+    ready: UInt32
+    frames: UInt32
+    text_bytes: UInt32
+    flags: UInt32
+    addresses: Annotated[Any, ctypes.c_uint64 * STACK_FRAMES]
+    text: Annotated[bytes, ctypes.c_char * STACK_TEXT]
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+APIS_AT = _pages(ctypes.sizeof(FileHeader))
+RECORDS_AT = APIS_AT + _pages(APIS * ctypes.sizeof(Api))
+NAMES_AT = RECORDS_AT + RECORDS * ctypes.sizeof(WatchRecord)
+SLOTS_AT = NAMES_AT + NAME_BYTES
+SLOT_PITCH = _pages(ctypes.sizeof(Slot))
+HISTOGRAMS_AT = SLOTS_AT + SLOTS * SLOT_PITCH
+HISTOGRAM_PITCH = _pages(ctypes.sizeof(CallHistogram))
+STACKS_AT = HISTOGRAMS_AT + HISTOGRAMS * HISTOGRAM_PITCH
+STACK_PITCH = _pages(ctypes.sizeof(Stack))
+MODULES_AT = STACKS_AT + STACKS * STACK_PITCH
+FILE_BYTES = MODULES_AT + _pages(MODULES * ctypes.sizeof(Module))

@@ -1,0 +1,126 @@
+"""The buffer pool and its native callbacks, called from several threads as CUPTI does."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from factories.fake_cupti import complete, request
+from stallprobes.native.layouts.cupti import BUFFER_BYTES, MOST_BUFFERS, BufferPool, BufferState
+from stallprobes.native.library import core
+
+REGISTERED = ("requested", "completed", "timestamp")
+
+
+def callbacks() -> dict[str, int]:
+    """What is registered with CUPTI."""
+    return {name: core().address(f"ss_{name}") for name in REGISTERED}
+
+
+def states(pool: BufferPool) -> Counter[BufferState]:
+    """How many buffers are in each state."""
+    return Counter(BufferState(buffer.state) for buffer in pool.states)
+
+
+@pytest.fixture(name="pool")
+def _pool() -> Iterator[BufferPool]:
+    core().discard_buffers(1)
+    yield core().pool
+    core().discard_buffers(1)
+
+
+def test_buffers_are_aligned_distinct_and_of_one_size(pool: BufferPool) -> None:
+    taken = [request(callbacks()) for _ in range(MOST_BUFFERS)]
+    addresses = sorted(address for address, _ in taken)
+    assert {size for _, size in taken} == {BUFFER_BYTES}
+    assert all(address % 8 == 0 for address in addresses)
+    assert all(later - earlier >= BUFFER_BYTES for earlier, later in itertools.pairwise(addresses))
+    assert states(pool) == {BufferState.WITH_CUPTI: MOST_BUFFERS}
+
+
+def test_without_a_free_buffer_cupti_gets_none_and_it_is_counted(pool: BufferPool) -> None:
+    for _ in range(MOST_BUFFERS):
+        request(callbacks())
+    before = pool.exhausted
+    assert request(callbacks()) == (0, 0)
+    assert pool.exhausted == before + 1
+
+
+@pytest.mark.usefixtures("pool")
+def test_completed_buffers_come_in_the_order_of_their_completion() -> None:
+    native = callbacks()
+    taken = [request(native) for _ in range(3)]
+    for which in (2, 0, 1):
+        complete(native, *taken[which], valid=which)
+    order = []
+    for _ in range(3):
+        order.append(core().oldest_completed())
+        core().release_buffer(order[-1])
+    assert order == [2, 0, 1]
+    assert core().oldest_completed() == -1
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_buffer_of_somebody_else_is_ignored() -> None:
+    complete(callbacks(), 4096, 100, 100)
+    assert core().oldest_completed() == -1
+
+
+def test_threads_that_request_and_complete_never_share_a_buffer(pool: BufferPool) -> None:
+    native, rounds = callbacks(), 300
+    wrong: list[int] = []
+
+    def work(mark: int) -> None:
+        for _ in range(rounds):
+            address, size = request(native)
+            # None is free while those that are completed wait for their release.
+            while not address:
+                time.sleep(0)
+                address, size = request(native)
+            word = ctypes.c_int64.from_address(address)
+            word.value = mark
+            time.sleep(0)
+            if word.value != mark:
+                wrong.append(mark)
+            complete(native, address, size, 8)
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    done = 0
+    while done < rounds * len(threads):
+        number = core().oldest_completed()
+        if number >= 0:
+            core().release_buffer(number)
+            done += 1
+        else:
+            time.sleep(0)
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert states(pool) == {BufferState.FREE: MOST_BUFFERS}
+
+
+def test_discarding_frees_completed_buffers_and_those_of_a_detached_cupti_only_when_asked(pool: BufferPool) -> None:
+    native = callbacks()
+    held, done = request(native), request(native)
+    complete(native, done[0], done[1], 100)
+    assert states(pool) == {BufferState.FREE: MOST_BUFFERS - 2, BufferState.WITH_CUPTI: 1, BufferState.COMPLETED: 1}
+    assert core().discard_buffers(0) == 0
+    assert states(pool) == {BufferState.FREE: MOST_BUFFERS - 1, BufferState.WITH_CUPTI: 1}
+    assert request(native) == done
+    assert core().discard_buffers(1) == 0
+    assert states(pool) == {BufferState.FREE: MOST_BUFFERS}
+    assert request(native) == held
+
+
+def test_timestamps_are_those_of_the_monotonic_clock() -> None:
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    found = ctypes.CFUNCTYPE(ctypes.c_uint64)(callbacks()["timestamp"])()
+    assert before <= found <= time.clock_gettime_ns(time.CLOCK_MONOTONIC)
