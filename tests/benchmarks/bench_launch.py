@@ -3,8 +3,9 @@
 python tests/benchmarks/bench_launch.py [--seconds S] [--rounds N] [--json FILE]
 
 Needs a GPU and gcc or cc. Every thread launches an empty kernel each 20 us, at multiples of 20 us, on a stream of its
-own, and waits for nothing. Both sides are in one process and one context, since two processes can differ by a fifth.
-Both sides' samples go through the same buckets, so that their width favours neither.
+own, and waits for nothing. Both sides are in one process and one context, since two processes can differ by a fifth,
+and on the same CPUs, drawn anew for each pair of rounds, since a CPU can be slower than its neighbours. Both sides'
+samples go through the same buckets, so that their width favours neither.
 
 Exits 1 when the loop is slower than C, alone or as three probes against three C threads, or when a busy Python thread
 in its process makes it slower. Slower: the median ratio of p50 above 1.03 or of p99 above 1.15, beside busy Python 1.05
@@ -17,6 +18,8 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -141,17 +144,18 @@ class CThreads:
             raise SystemExit("there is no gcc and no cc to build the C threads with")
         subprocess.run([compiler, *FLAGS, "-o", str(built), str(SOURCE), "-ldl"], check=True)
         self._library = ctypes.CDLL(str(built))
-        self._library.launch_run.argtypes = (ctypes.c_int, *[ctypes.c_int64] * 3, ctypes.c_void_p)
+        self._library.launch_run.argtypes = (ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
         status = self._library.launch_prepare(PTX.read_bytes())
         if status:
             raise SystemExit(f"the C threads cannot be prepared: CUDA returned {status}")
 
-    def samples(self, threads: int, seconds: float) -> Histogram:
-        """What ``threads`` of them measure together in ``seconds``."""
+    def samples(self, cpus: Sequence[int], seconds: float) -> Histogram:
+        """What threads on these CPUs measure together in ``seconds``."""
         calls, warm = (max(1, round(s * 1e9 / PERIOD_NS)) for s in (seconds, WARM_UP_S))
         # Written beforehand, so that no store between two calls faults.
-        samples = np.full(threads * calls, -1, dtype=np.int64)
-        status = self._library.launch_run(threads, PERIOD_NS, calls, warm, samples.ctypes.data)
+        samples = np.full(len(cpus) * calls, -1, dtype=np.int64)
+        places = (ctypes.c_int * len(cpus))(*cpus)
+        status = self._library.launch_run(len(cpus), places, PERIOD_NS, calls, warm, samples.ctypes.data)
         if status:
             raise SystemExit(f"the C threads failed: CUDA returned {status}")
         counts = np.bincount(indices(samples), minlength=BUCKETS).astype(np.uint64)
@@ -170,12 +174,16 @@ class Loops:
         self._backend = create()
         self.info = self._backend.prepare(probes, self._board, Options())
         self._backend.start()
+        names = {path.read_text().strip(): int(path.parent.name) for path in Path("/proc/self/task").glob("*/comm")}
+        self._threads = [names[probe.name] for probe in probes]
         # For the C threads: the probes' context.
         retain_primary_context()
 
-    def samples(self, probes: int, seconds: float) -> Histogram:
-        """What the first ``probes`` of them measure together in ``seconds``."""
-        parts = [self._board[number] for number in range(probes)]
+    def samples(self, cpus: Sequence[int], seconds: float) -> Histogram:
+        """What the first of them measure together in ``seconds``, one on each of these CPUs."""
+        parts = [self._board[number] for number in range(len(cpus))]
+        for thread, cpu in zip(self._threads, cpus, strict=False):
+            os.sched_setaffinity(thread, {cpu})
         for part in parts:
             part.words.run = 1
         time.sleep(WARM_UP_S)
@@ -236,16 +244,18 @@ def busy_python() -> Iterator[None]:
 def measured(c: CThreads, loops: Loops, rounds: int, seconds: float) -> dict[str, Figures]:
     """Figures by name. C and loop alternate, and so does which of them is first."""
     by: dict[str, list[Histogram]] = {name: [] for name in NAMES}
-    sides: dict[str, Callable[[int, float], Histogram]] = {"C": c.samples, "loop": loops.samples}
+    sides: dict[str, Callable[[Sequence[int], float], Histogram]] = {"C": c.samples, "loop": loops.samples}
+    chance = random.Random(1)
     for number in range(rounds):
+        one, three = (chance.sample(sorted(os.sched_getaffinity(0)), count) for count in (1, 3))
         order = ("C", "loop") if number % 2 else ("loop", "C")
         for side in order:
-            by[BY_C if side == "C" else BY_LOOP].append(sides[side](1, seconds))
+            by[BY_C if side == "C" else BY_LOOP].append(sides[side](one, seconds))
         for side in order:
-            by[BY_THREE_C if side == "C" else BY_THREE_LOOPS].append(sides[side](3, seconds))
+            by[BY_THREE_C if side == "C" else BY_THREE_LOOPS].append(sides[side](three, seconds))
         with busy_python():
             for side in order:
-                by[BY_C_BUSY if side == "C" else BY_LOOP_BUSY].append(sides[side](1, seconds))
+                by[BY_C_BUSY if side == "C" else BY_LOOP_BUSY].append(sides[side](one, seconds))
     return {name: figures(histograms) for name, histograms in by.items()}
 
 

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -30,7 +31,7 @@ typedef int (*launch_t)(void *, unsigned, unsigned, unsigned, unsigned, unsigned
 struct thread {
     void *stream;
     int64_t *samples;
-    int status;
+    int cpu, status;
 };
 
 static void *context, *kernel;
@@ -49,8 +50,11 @@ static int64_t now(void) {
 
 static void *repeat(void *argument) {
     struct thread *own = argument;
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(own->cpu, &cpus);
     prctl(PR_SET_TIMERSLACK, 1);
-    own->status = set_current(context);
+    own->status = pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus) ? -1 : set_current(context);
     pthread_barrier_wait(&ready);
     int64_t due = (now() / period + 2) * period;
     for (int64_t call = -warm; call < calls && !own->status; call++) {
@@ -90,9 +94,9 @@ int launch_prepare(const char *ptx) {
     return status;
 }
 
-/* Writes count x of_calls durations in ns to samples, after of_warm calls of each thread. CUDA's code, or -1 for an
- * argument that is out of range or a thread that cannot be made. */
-int launch_run(int count, int64_t of_period, int64_t of_calls, int64_t of_warm, int64_t *samples) {
+/* Writes count x of_calls durations in ns to samples, after of_warm calls of each thread on its CPU. CUDA's code, or -1
+ * for an argument that is out of range or a thread that cannot be made. */
+int launch_run(int count, const int *cpus, int64_t of_period, int64_t of_calls, int64_t of_warm, int64_t *samples) {
     pthread_t ids[MOST_THREADS];
     if (count < 1 || count > MOST_THREADS || of_period < 1 || of_calls < 1 || of_warm < 0)
         return -1;
@@ -102,6 +106,7 @@ int launch_run(int count, int64_t of_period, int64_t of_calls, int64_t of_warm, 
     pthread_barrier_init(&ready, NULL, (unsigned)count);
     for (int number = 0; number < count; number++) {
         threads[number].samples = samples + number * calls;
+        threads[number].cpu = cpus[number];
         if (pthread_create(&ids[number], NULL, repeat, &threads[number]))
             return -1;
     }

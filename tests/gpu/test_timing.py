@@ -104,6 +104,6 @@ def test_the_c_threads_compile_without_a_warning_and_refuse_wrong_arguments(tmp_
     flags = ["-Wall", "-Wextra", "-Werror", *bench_launch.FLAGS]
     subprocess.run([compiler, *flags, "-o", str(built), str(bench_launch.SOURCE), "-ldl"], check=True)
     run = ctypes.CDLL(str(built)).launch_run
-    run.argtypes = (ctypes.c_int, *[ctypes.c_int64] * 3, ctypes.c_void_p)
-    for wrong in ((0, 20_000, 1, 1), (17, 20_000, 1, 1), (1, 0, 1, 1), (1, 20_000, 0, 1), (1, 20_000, 1, -1)):
-        assert run(*wrong, None) == -1
+    run.argtypes = (ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
+    for count, *rest in ((0, 20_000, 1, 1), (17, 20_000, 1, 1), (1, 0, 1, 1), (1, 20_000, 0, 1), (1, 20_000, 1, -1)):
+        assert run(count, None, *rest, None) == -1

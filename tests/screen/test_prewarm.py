@@ -1,4 +1,4 @@
-"""What is begun before the screen's modules are there."""
+"""What starts before the modules of a command or of the screen are there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from stallprobes.engine.process import SpareEngine
 from stallprobes.live.observation import SIM, EngineCondition
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
-from stallscope.tui import prewarm
+from stallprobes.measurement import measure
+from stallprobes.measurement.selection import selection
+from stallscope.cli import prewarm
 from stallscope.tui.sources.engine_request import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
@@ -56,6 +58,27 @@ def test_the_engine_is_of_the_kind_that_will_be_wanted(
     assert spare is not None
     assert spare.backend == backend
     spare.close()
+
+
+@pytest.mark.parametrize(("signs", "backend"), [(("/",), "cuda"), ((), None)])
+def test_a_command_starts_an_engine_where_there_is_a_driver(
+    monkeypatch: pytest.MonkeyPatch, signs: tuple[str, ...], backend: str | None
+) -> None:
+    monkeypatch.setattr(prewarm, "_DRIVER_FILES", signs)
+    spare = prewarm.start_cuda_engine()
+    assert (None if spare is None else spare.backend) == backend
+    if spare is not None:
+        spare.close()
+
+
+def test_a_run_takes_a_spare_engine_over_for_its_first_variant() -> None:
+    spare = SpareEngine("sim")
+    assert spare._held is not None
+    process = spare._held[0].process
+    measured = measure.run(selection(("launch", "d2d")), backend="sim", seconds=0.1, spare=spare)
+    assert [variant.status for variant in measured.variants] == ["ok"]
+    assert spare._held is None
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_the_live_source_takes_it_over() -> None:

@@ -57,7 +57,7 @@ def test_what_only_tells_loads_nothing_that_measures() -> None:
         # What stands before the screen's first frame.
         "stallscope.cli.screen",
         "stallscope.cli.options",
-        "stallscope.tui.prewarm",
+        "stallscope.cli.prewarm",
     ]
     assert loading(modules, HEAVY | {"numpy"}) == {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from stallprobes.errors import NoGpu
@@ -13,21 +13,24 @@ if TYPE_CHECKING:
     from stallprobes.machine.gpus import Gpu, Survey
 
 
-def choose_gpus(spec: str | None, count: int, allow_shared: bool) -> tuple[tuple[Gpu, ...], Survey]:
+def choose_gpus(
+    spec: str | None, count: int, allow_shared: bool, survey: Callable[[], Survey] | None = None
+) -> tuple[tuple[Gpu, ...], Survey]:
     """At least ``count`` GPUs, those of ``spec`` first, and the survey that found them.
 
+    ``survey`` returns one that is in progress; None for a new one.
     Raises CommandError: exit code 3 if there is no such GPU, 2 if other processes use one and the user did not agree.
     """
     from stallprobes.machine import gpus
 
-    survey = gpus.survey()
+    found = gpus.survey() if survey is None else survey()
     try:
-        chosen = gpus.choose(spec, survey, count)
+        chosen = gpus.choose(spec, found, count)
     except NoGpu as error:
         raise CommandError(ExitCode.NO_GPU, str(error)) from error
     if not allow_shared:
         confirm_shared(chosen)
-    return chosen, survey
+    return chosen, found
 
 
 def uuids(chosen: Iterable[Gpu]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -150,43 +151,53 @@ def _measure(
     simulation: SimulationOptions,
     interrupt: InterruptHandler,
 ) -> RunResult:
-    from stallprobes.measurement import measure
-    from stallprobes.measurement.selection import selection
+    from stallscope.cli import prewarm
 
-    simulation, names = _split_profile(simulation, names)
-    session = replace(simulation.session_options(), together=together, timeline=timeline)
-    if not names:
-        raise click.UsageError("NAME... is missing", click.get_current_context())
-    try:
-        selected = selection(names, variants)
-    except UnknownName as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
-    problem = measure.blame_problem(selected) if blame else None
-    if problem is not None:
-        raise CommandError(ExitCode.USAGE, f"--{problem}")
-    options.reject_two_gpus(gpu, simulation)
-    survey: Survey | None = None
-    chosen: Sequence[Gpu] = ()
-    if simulation.profile is None:
-        count = max((variant.needs.gpus for _, variant in selected), default=1)
-        chosen, survey = gpu_choice.choose_gpus(gpu, count, allow_shared)
-    with diagnostics.ProgressBar() as bar:
+    simulated = simulation.profile is not None
+    with contextlib.ExitStack() as closing:
+        # Before the imports, which take as long as the engine's own start.
+        spare = None if simulated else prewarm.start_cuda_engine()
+        ask = None if simulated else prewarm.start_survey()
+        if spare is not None:
+            closing.callback(spare.close)
+        from stallprobes.measurement import measure
+        from stallprobes.measurement.selection import selection
+
+        simulation, names = _split_profile(simulation, names)
+        session = replace(simulation.session_options(), together=together, timeline=timeline)
+        if not names:
+            raise click.UsageError("NAME... is missing", click.get_current_context())
         try:
-            return measure.run(
-                selected,
-                backend="cuda" if simulation.profile is None else "sim",
-                gpu=gpu_choice.uuids(chosen),
-                seconds=seconds,
-                options=session,
-                progress=lambda step: bar.show_time(step.done_s, step.total_s, step.text),
-                stop=interrupt.stop_requested,
-                survey=survey,
-                blame=blame,
-                trace_s=trace_s,
-            )
-        except EngineFailed as error:
-            bar.clear()
-            raise CommandError(error.exit_code, error.sentence) from error
+            selected = selection(names, variants)
+        except UnknownName as error:
+            raise CommandError(ExitCode.USAGE, str(error)) from error
+        problem = measure.blame_problem(selected) if blame else None
+        if problem is not None:
+            raise CommandError(ExitCode.USAGE, f"--{problem}")
+        options.reject_two_gpus(gpu, simulation)
+        survey: Survey | None = None
+        chosen: Sequence[Gpu] = ()
+        if not simulated:
+            count = max((variant.needs.gpus for _, variant in selected), default=1)
+            chosen, survey = gpu_choice.choose_gpus(gpu, count, allow_shared, ask)
+        with diagnostics.ProgressBar() as bar:
+            try:
+                return measure.run(
+                    selected,
+                    backend="sim" if simulated else "cuda",
+                    gpu=gpu_choice.uuids(chosen),
+                    seconds=seconds,
+                    options=session,
+                    progress=lambda step: bar.show_time(step.done_s, step.total_s, step.text),
+                    stop=interrupt.stop_requested,
+                    survey=survey,
+                    blame=blame,
+                    trace_s=trace_s,
+                    spare=spare,
+                )
+            except EngineFailed as error:
+                bar.clear()
+                raise CommandError(error.exit_code, error.sentence) from error
 
 
 def _split_profile(simulation: SimulationOptions, names: Sequence[str]) -> tuple[SimulationOptions, tuple[str, ...]]:

@@ -40,7 +40,7 @@ def run_live(
     if record is not None:
         output_files.require_new_file("--record", record)
     recorder = None if record is None else _open_recorder(record)
-    from stallscope.tui import prewarm
+    from stallscope.cli import prewarm
 
     spare = prewarm.start_engine(session.profile is not None)
     survey = prewarm.start_survey() if session.profile is None else None

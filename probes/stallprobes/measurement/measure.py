@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from stallprobes.engine.backend import Options
+from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.engine.slots import longest_cycle
 from stallprobes.engine.timeline.summary import TimelineSummary
@@ -70,6 +71,7 @@ def run(
     blame: bool = False,
     timeline: bool = False,
     trace_s: float | None = None,
+    spare: SpareEngine | None = None,
 ) -> RunResult:
     """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
 
@@ -87,6 +89,7 @@ def run(
 
     ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at
     a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
+    ``spare`` is an engine process for the first variant.
 
     Raises EngineFailed when there is no usable GPU or the options are wrong before anything was measured, NoTimeline
     when the timeline cannot be switched on; any later failure makes its variant invalid and the run continues. Raises
@@ -116,7 +119,7 @@ def run(
         try:
             while True:
                 try:
-                    result, new_info = _variant(pattern, variant, backend, settings, clock, results, seconds)
+                    result, new_info = _variant(pattern, variant, backend, settings, clock, results, seconds, spare)
                     break
                 except RunStoodStill:
                     # Calls that were in flight seem to have taken as long as the suspension.
@@ -151,6 +154,7 @@ def _variant(
     clock: RunClock,
     before: Sequence[VariantResult],
     seconds: float,
+    spare: SpareEngine | None,
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
     def without(status: str, reason: str) -> VariantResult:
         empty = VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
@@ -158,7 +162,7 @@ def _variant(
 
     slots = longest_cycle(variant.probes, options.together)
 
-    session = Session(variant.probes, backend=backend, options=options)
+    session = Session(variant.probes, backend=backend, options=options, spare=spare)
     try:
         info = session.start()
         if options.timeline:

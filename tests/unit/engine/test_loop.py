@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
 import struct
 from collections.abc import Callable
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from factories.core_program import counting_library
 from factories.loop_stage import MS, START, Stage
 from stallprobes.engine.loop import OpRows, ProbeLoop, op_rows
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot
@@ -105,23 +108,32 @@ def test_time_waited_equals_a_schedule_worked_out_by_hand(durations: list[int], 
     assert seen.channels[CALL] == Histogram.of(durations[1:])
 
 
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The core's counting."""
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    return counting_library(tmp_path_factory.mktemp("counting"), compiler)
+
+
 @settings(max_examples=100)
-@given(st.integers(1, 10**8), st.integers(1000, 10**6))
-def test_starts_held_up_in_closed_form_equal_one_by_one(late: int, period_ns: int) -> None:
+@given(late=st.integers(1, 10**8), period_ns=st.integers(1000, 10**6))
+def test_starts_held_up_in_closed_form_equal_one_by_one(counting: ctypes.CDLL, late: int, period_ns: int) -> None:
     counts, stats = np.zeros(BUCKETS, dtype=np.uint64), np.zeros(1, dtype=dtype_of(ChannelStats))
-    core().count_passed(counts.ctypes.data, stats.ctypes.data, late, period_ns)
+    counting.count_passed(counts.ctypes.data, stats.ctypes.data, late, period_ns)
     one_by_one = range(late - period_ns, 0, -period_ns)
     assert np.array_equal(counts, Histogram.of(one_by_one).counts)
     assert stats["count"][0] == len(one_by_one)
     assert stats["sum_ns"][0] == sum(one_by_one)
 
 
-@given(st.lists(st.one_of(st.integers(-100, 300), st.integers(0, 2**45)), max_size=50))
-def test_compiled_counting_equals_the_histogram_module(values: list[int]) -> None:
+@given(values=st.lists(st.one_of(st.integers(-100, 300), st.integers(0, 2**45)), max_size=50))
+def test_compiled_counting_equals_the_histogram_module(counting: ctypes.CDLL, values: list[int]) -> None:
     counts, stats = np.zeros(BUCKETS, dtype=np.uint64), np.zeros(1, dtype=dtype_of(ChannelStats))
-    assert [core().bucket_of(value) for value in values] == [index(value) for value in values]
-    given = np.array(values, dtype=np.int64)
-    core().count_values(counts.ctypes.data, stats.ctypes.data, given.ctypes.data, len(values))
+    assert [counting.bucket_of(value) for value in values] == [index(value) for value in values]
+    padded = np.array([*values, *[0] * (64 - len(values))], dtype=np.int64)
+    counting.add_all(counts.ctypes.data, stats.ctypes.data, padded.ctypes.data, len(padded), len(values))
     assert np.array_equal(counts, Histogram.of(values).counts)
     assert stats[0].item() == (len(values), sum(values), max([0, *values]), 0)
 

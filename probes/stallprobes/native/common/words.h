@@ -7,8 +7,20 @@
 #define ss_store(word, value) __atomic_store_n(&(word), (value), __ATOMIC_RELAXED)
 #define ss_store_release(word, value) __atomic_store_n(&(word), (value), __ATOMIC_RELEASE)
 #define ss_add(word, value) __atomic_fetch_add(&(word), (value), __ATOMIC_RELAXED)
-/* For a word with a single writer. */
+/* Add to a word of 64 bits with a single writer. On x86-64 as one instruction, which gcc does not make of a load and a
+ * store; nothing is moved behind the released one. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define SS_ADD_IN_PLACE(word, value, ...)                                                                              \
+    do {                                                                                                               \
+        _Static_assert(sizeof(word) == 8, "a word of 64 bits");                                                        \
+        __asm__ volatile("addq %1, %0" : "+m"(word) : "er"((int64_t)(value)) : __VA_ARGS__);                           \
+    } while (0)
+#define ss_increase(word, value) SS_ADD_IN_PLACE(word, value, "cc")
+#define ss_increase_release(word, value) SS_ADD_IN_PLACE(word, value, "cc", "memory")
+#else
 #define ss_increase(word, value) ss_store(word, ss_load(word) + (value))
+#define ss_increase_release(word, value) ss_store_release(word, ss_load(word) + (value))
+#endif
 
 /* Between an odd sequence number and what it guards. ThreadSanitizer has no fences, nor does it need this one: the
  * reader is another process. */
@@ -17,6 +29,9 @@
 #else
 #define ss_fence() __atomic_thread_fence(__ATOMIC_RELEASE)
 #endif
+
+/* Out of the path of every call, so that this path keeps its values in registers. */
+#define SS_APART __attribute__((noinline))
 
 #define ss_likely(condition) __builtin_expect(!!(condition), 1)
 #define ss_unlikely(condition) __builtin_expect(!!(condition), 0)

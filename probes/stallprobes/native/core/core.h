@@ -10,8 +10,6 @@
 /* loop.c */
 void ss_run(const struct ss_loop *loop);
 int64_t ss_run_once(const struct ss_loop *loop);
-int64_t ss_bucket_of(int64_t value);
-void ss_count_values(uint64_t *counts, struct ss_channel_stats *stats, const int64_t *values, uint64_t number);
 void ss_count_passed(uint64_t *counts, struct ss_channel_stats *stats, int64_t value, int64_t period);
 
 /* collector.c */

@@ -9,15 +9,20 @@
 #include "core.h"
 #include "histogram.h"
 
-/* An argument of an op, loaded through its address if its bit is set. */
-static inline int64_t argument(const struct ss_op_row *op, int number)
+/* The arguments of an op; in ``loaded`` if some are to be loaded through their addresses. */
+static inline const int64_t *arguments_of(const struct ss_op_row *op, int64_t *loaded)
 {
-    int64_t value = op->arguments[number];
-    return op->load_mask >> number & 1 ? ss_load_acquire(*(int64_t *)(uintptr_t)value) : value;
+    if (ss_likely(!op->load_mask))
+        return op->arguments;
+    for (int number = 0; number < SS_ARGUMENTS; number++) {
+        int64_t value = op->arguments[number];
+        loaded[number] = op->load_mask >> number & 1 ? ss_load_acquire(*(int64_t *)(uintptr_t)value) : value;
+    }
+    return loaded;
 }
 
 /* Stores the return value if the op asks for it. The status (the low 32 bits, signed), 0 if it is accepted. */
-static int64_t wrong(const struct ss_op_row *op, int64_t result)
+static SS_APART int64_t wrong(const struct ss_op_row *op, int64_t result)
 {
     if (op->into) {
         ss_store_release(*op->into, result);
@@ -33,7 +38,7 @@ static int64_t wrong(const struct ss_op_row *op, int64_t result)
 }
 
 /* The float of ms at an address in whole ns; 0 for one that is no time. */
-static int64_t float_ms_as_ns(const uint32_t *address)
+static SS_APART int64_t float_ms_as_ns(const uint32_t *address)
 {
     uint32_t bits = ss_load_acquire(*address);
     float ms;
@@ -55,26 +60,26 @@ static int64_t counted_ns(const struct ss_time_counter *counter, int64_t now)
     }
 }
 
-static void keep_host_call(const struct ss_loop *loop, int64_t began, int64_t returned, int64_t op)
+static SS_APART void keep_host_call(const struct ss_loop *loop, int64_t began, int64_t returned, int64_t op)
 {
     struct ss_probe_words *words = loop->words;
-    int64_t number = ss_load(words->host_calls);
+    uint64_t number = (uint64_t)ss_load(words->host_calls);
     struct ss_host_call *call = &loop->host_calls[number % SS_HOST_CALLS];
     ss_store(call->began_ns, began);
     ss_store(call->returned_ns, returned);
     ss_store(call->op, op);
     ss_store(call->iteration, ss_load(words->iterations));
-    ss_store_release(words->host_calls, number + 1);
+    ss_store_release(words->host_calls, (int64_t)number + 1);
 }
 
 static void keep_sample(const struct ss_loop *loop, int64_t end, int64_t channel, int64_t value)
 {
-    int64_t number = ss_load(loop->words->samples);
+    uint64_t number = (uint64_t)ss_load(loop->words->samples);
     struct ss_sample *sample = &loop->samples[number % SS_SAMPLES];
     ss_store(sample->end_ns, end);
     ss_store(sample->channel, channel);
     ss_store(sample->value_ns, value);
-    ss_store_release(loop->words->samples, number + 1);
+    ss_store_release(loop->words->samples, (int64_t)number + 1);
 }
 
 static inline void count(const struct ss_loop *loop, int64_t channel, int64_t value)
@@ -82,7 +87,14 @@ static inline void count(const struct ss_loop *loop, int64_t channel, int64_t va
     ss_count(loop->hist + SS_BUCKETS * channel, &loop->stats[channel], value);
 }
 
-static void fail(struct ss_probe_words *words, int64_t op, int64_t status, int64_t now)
+static SS_APART void keep_first(const struct ss_loop *loop, int64_t channel, int64_t label, int64_t value)
+{
+    ss_keep_first(&loop->stats[channel], value);
+    if (label >= 0)
+        ss_keep_first(&loop->stats[label], value);
+}
+
+static SS_APART void fail(struct ss_probe_words *words, int64_t op, int64_t status, int64_t now)
 {
     ss_store(words->error_code, status);
     ss_store(words->error_ns, now);
@@ -103,6 +115,27 @@ static void sleep_for(const struct ss_loop *loop, struct schedule *at, int64_t u
 {
     at->polled = 0;
     ss_sleep_with(loop->clock_nanosleep, until);
+}
+
+static void count_poll(struct ss_probe_words *words, struct schedule *at, int64_t now)
+{
+    if (at->polled) {
+        ss_increase(words->polled_ns, now - at->polled);
+        if (now - at->polled >= SS_PAUSE_NS)
+            ss_increase(words->pauses, 1);
+    }
+    at->polled = now;
+}
+
+/* Polls the clock alone once an iteration is nearly due, so that its first call begins as punctually as in a plain loop:
+ * calls of several threads that begin together wait for each other. Returns the last reading. */
+static int64_t poll_clock(const struct ss_loop *loop, struct schedule *at, int64_t now)
+{
+    for (int reading = 0; reading < SS_LAST_READINGS && now < at->due && at->due - now < SS_LAST_POLLS_NS; reading++) {
+        now = ss_read_clock(loop->clock_gettime);
+        count_poll(loop->words, at, now);
+    }
+    return now;
 }
 
 /* Whether an iteration is due at ``now``. If not, it has slept, or the clock is to be polled. */
@@ -158,17 +191,15 @@ static int is_due(const struct ss_loop *loop, struct schedule *at, int64_t now)
     }
     if (words->aligned && period > 0 && !at->fresh && at->due % period)
         at->due += period - at->due % period;
-    if (at->polled) {
-        ss_increase(words->polled_ns, now - at->polled);
-        if (now - at->polled >= SS_PAUSE_NS)
-            ss_increase(words->pauses, 1);
-    }
-    at->polled = now;
+    count_poll(words, at, now);
     if (period > 0 && now < at->due) {
         int64_t awake = at->due - words->lead_ns;
-        if (period >= SS_SPIN_BELOW_NS && now < awake)
+        if (period >= SS_SPIN_BELOW_NS && now < awake) {
             sleep_for(loop, at, ss_least(awake, now + SS_WAIT_SLICE_NS));
-        return 0;
+            return 0;
+        }
+        if (poll_clock(loop, at, now) < at->due)
+            return 0;
     }
     at->polled = 0;
     if (period == 0)
@@ -192,9 +223,8 @@ static int make_calls(const struct ss_loop *loop, const struct schedule *at, int
         ss_function function = op->function;
         int64_t channel = op->channel, label = op->label_channel;
         for (int64_t repeated = 0; repeated < op->repeat; repeated++) {
-            int64_t a[SS_ARGUMENTS];
-            for (int each = 0; each < SS_ARGUMENTS; each++)
-                a[each] = argument(op, each);
+            int64_t loaded[SS_ARGUMENTS];
+            const int64_t *a = arguments_of(op, loaded);
             int closed = ss_load_acquire(words->slot.changes) != at->slot;
             /* The clock reading before this one, so that there is no store between the two readings. */
             ss_store(words->inflight_since_ns, made->end);
@@ -204,10 +234,12 @@ static int make_calls(const struct ss_loop *loop, const struct schedule *at, int
             int64_t end = ss_read_clock(clock);
             ss_store_release(words->inflight_op, 0);
             made->end = end;
-            int64_t status = wrong(op, result);
-            if (ss_unlikely(status != 0)) {
-                fail(words, (int64_t)number + 1, status, end);
-                return -1;
+            if (ss_unlikely(op->into || (uint32_t)(uint64_t)result)) {
+                int64_t status = wrong(op, result);
+                if (status) {
+                    fail(words, (int64_t)number + 1, status, end);
+                    return -1;
+                }
             }
             int unmeasured = closed || (at->fresh && ss_load_acquire(words->slot.changes) == at->slot);
             int counts = channel >= 0 && (first || !unmeasured);
@@ -225,10 +257,8 @@ static int make_calls(const struct ss_loop *loop, const struct schedule *at, int
                     continue;
                 value = float_ms_as_ns(op->value);
             }
-            if (first) {
-                ss_keep_first(&loop->stats[channel], value);
-                if (label >= 0)
-                    ss_keep_first(&loop->stats[label], value);
+            if (ss_unlikely(first)) {
+                keep_first(loop, channel, label, value);
             } else {
                 count(loop, channel, value);
                 if (label >= 0)
@@ -305,9 +335,8 @@ SS_EXPORTED int64_t ss_run_once(const struct ss_loop *loop)
     for (uint64_t number = 0; number < loop->op_count; number++) {
         const struct ss_op_row *op = &loop->ops[number];
         for (int64_t repeated = 0; repeated < op->repeat; repeated++) {
-            int64_t a[SS_ARGUMENTS];
-            for (int each = 0; each < SS_ARGUMENTS; each++)
-                a[each] = argument(op, each);
+            int64_t loaded[SS_ARGUMENTS];
+            const int64_t *a = arguments_of(op, loaded);
             int64_t result = op->function(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
             int64_t status = wrong(op, result);
             if (status) {
@@ -319,19 +348,8 @@ SS_EXPORTED int64_t ss_run_once(const struct ss_loop *loop)
     return 0;
 }
 
-SS_EXPORTED int64_t ss_bucket_of(int64_t value)
-{
-    return ss_bucket(value);
-}
-
-SS_EXPORTED void ss_count_values(uint64_t *counts, struct ss_channel_stats *stats, const int64_t *values, uint64_t number)
-{
-    for (uint64_t each = 0; each < number; each++)
-        ss_count(counts, stats, values[each]);
-}
-
 /* Adds value - period, value - 2 period and so on while above 0; at most one step for each bucket. */
-SS_EXPORTED void ss_count_passed(uint64_t *counts, struct ss_channel_stats *stats, int64_t value, int64_t period)
+void ss_count_passed(uint64_t *counts, struct ss_channel_stats *stats, int64_t value, int64_t period)
 {
     for (int64_t rest = value - period; rest > 0;) {
         int64_t bucket = ss_bucket(rest);

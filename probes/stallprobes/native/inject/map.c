@@ -340,7 +340,7 @@ struct ss_slot *ss_claim_slot(uint32_t *number)
     ss_store(slot->started_ns, ss_clock());
     ss_store(slot->ended_ns, 0);
     ss_store(slot->depth, 0);
-    ss_increase(slot->owners, 1);
+    ss_store(slot->owners, ss_load(slot->owners) + 1);
     ss_store_release(slot->use, SS_SLOT_LIVE);
     *number = (uint32_t)found;
     return slot;

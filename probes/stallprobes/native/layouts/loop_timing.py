@@ -17,6 +17,9 @@ HOLD_STEP_NS = 100_000
 RESTART_NS = 1_000_000
 # A loop that polls the clock and finds so much time gone had no CPU meanwhile; one reading takes tens of nanoseconds.
 PAUSE_NS = 20_000
+# For so long before an iteration is due, a loop only reads the clock, and so many times at most.
+LAST_POLLS_NS = 1_000
+LAST_READINGS = 100
 # A longer wait is split into slices, so that a probe with a long period notices a stop.
 WAIT_SLICE_NS = 50_000_000
 # A sleep ends some 50 us late; with a shorter period the loop polls the clock instead.

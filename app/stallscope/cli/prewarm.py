@@ -1,4 +1,4 @@
-"""Work that starts before the screen's modules are loaded: the engine's process, and the survey of the GPUs.
+"""Work that starts before the modules of a command or of the screen are loaded: the engine, and the survey of the GPUs.
 
 Both run in other processes and take about as long as loading the modules.
 """
@@ -50,10 +50,12 @@ class Prefetched(Generic[Answer]):
 
 def start_engine(simulated: bool) -> SpareEngine | None:
     """An engine process for CUDA, or for the simulated GPU without a driver; None where no process can be started."""
-    try:
-        return SpareEngine("sim" if simulated or not any(map(os.path.exists, _DRIVER_FILES)) else "cuda")
-    except OSError:
-        return None
+    return _start("sim" if simulated or not _has_driver() else "cuda")
+
+
+def start_cuda_engine() -> SpareEngine | None:
+    """An engine process for CUDA; None without a driver, and where no process can be started."""
+    return _start("cuda") if _has_driver() else None
 
 
 def start_survey() -> Prefetched[Survey]:
@@ -65,3 +67,14 @@ def start_survey() -> Prefetched[Survey]:
         return gpus.survey()
 
     return Prefetched(survey)
+
+
+def _has_driver() -> bool:
+    return any(map(os.path.exists, _DRIVER_FILES))
+
+
+def _start(backend: str) -> SpareEngine | None:
+    try:
+        return SpareEngine(backend)
+    except OSError:
+        return None
