@@ -368,8 +368,8 @@ def test_a_hung_gate_opens_after_its_watchdogs_time(watchdog_ms: int) -> None:
         def longest(seen: Snapshot, name: str) -> int:
             # From the ring, which has the very first call too.
             part = seen.probes[name]
-            calls = part.samples[part.samples[:, 1] == list(part.channels).index(CALL)]
-            return int(calls[:, 2].max()) if len(calls) else 0
+            calls = part.samples[part.samples["channel"] == list(part.channels).index(CALL)]
+            return int(calls["value_ns"].max()) if len(calls) else 0
 
         seen = await_snapshot(session, lambda seen: longest(seen, "launch-then-open") >= 0.8 * watchdog_ns)
         # The copy waits for one gate only. The launch may lose the lock to the next copy, and wait for two.

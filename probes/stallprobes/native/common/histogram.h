@@ -6,24 +6,23 @@
 #include "layout.h"
 #include "words.h"
 
-/* The bucket of a value in ns; negative values belong to the first one, too large ones to the last. */
-static inline int64_t ss_bucket(int64_t value)
-{
-    if (value < SS_SUB)
-        return value < 0 ? 0 : value;
-    int exponent = (__builtin_clzll((unsigned long long)value) ^ 63) - SS_SUB_BITS;
-    int64_t bucket = ((int64_t)exponent << SS_SUB_BITS) + (value >> exponent);
-    /* Without a branch the clock reading after it would wait for one more operation. */
-    if (ss_unlikely(bucket >= SS_BUCKETS))
-        return SS_BUCKETS - 1;
-    return bucket;
-}
-
 /* The least value of a bucket. */
 static inline int64_t ss_least_of(int64_t bucket)
 {
     int64_t exponent = ss_most(bucket / SS_SUB - 1, 0);
     return (bucket - exponent * SS_SUB) << exponent;
+}
+
+/* The bucket of a value in ns; negative values belong to the first one, too large ones to the last. The clock reading
+ * that follows waits for it, so it is few operations in a row. */
+static inline uint64_t ss_bucket(int64_t value)
+{
+    if (value < SS_SUB)
+        return value < 0 ? 0 : (uint64_t)value;
+    if (ss_unlikely(value >= ss_least_of(SS_BUCKETS)))
+        return SS_BUCKETS - 1;
+    unsigned exponent = (unsigned)(__builtin_clzll((uint64_t)value) ^ 63) - SS_SUB_BITS;
+    return (uint64_t)exponent * SS_SUB + ((uint64_t)value >> exponent);
 }
 
 /* The sum of years of delay may wrap. */

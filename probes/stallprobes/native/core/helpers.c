@@ -78,13 +78,13 @@ SS_EXPORTED int64_t ss_helper_sleep(int64_t ns)
     return 0;
 }
 
-/* Arithmetic of a fixed length. */
+/* Arithmetic of a fixed length: steps of which each waits for the one before. */
 SS_EXPORTED int64_t ss_helper_work(int64_t iterations)
 {
     uint64_t value = UINT64_C(88172645463325252);
     for (int64_t each = 0; each < iterations; each++) {
         value = value * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        /* The compiler must not compute the end of the series. */
+        /* The compiler must not combine several steps. */
         __asm__ volatile("" : "+r"(value));
     }
     return 0;

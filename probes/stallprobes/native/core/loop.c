@@ -261,7 +261,7 @@ static int make_calls(const struct ss_loop *loop, const struct schedule *at, int
                 keep_first(loop, channel, label, value);
             } else {
                 count(loop, channel, value);
-                if (label >= 0)
+                if (ss_unlikely(label >= 0))
                     count(loop, label, value);
             }
             keep_sample(loop, end, channel, value);
