@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stallprobes.native.building import compilers, libraries
+from stallprobes.native.building import backend, compilers, libraries
 from stallprobes.native.building.compilers import ZIG, BuildError, Compiler, of_system, zig
 from stallprobes.native.building.elf import needed_versions, newest_glibc
 from stallprobes.native.building.libraries import INJECTED_LIBRARY, LIBRARIES, NEWEST_GLIBC, build, write_header
@@ -65,6 +66,7 @@ def test_the_injected_library_needs_an_old_c_library_only() -> None:
     assert all(name.startswith("GLIBC_2.") for name in needed_versions(path))
 
 
+@pytest.mark.skipif(shutil.which("nm") is None, reason="binutils are not installed")
 def test_the_injected_library_shows_programs_nothing_of_its_own() -> None:
     done = subprocess.run(
         ["nm", "--dynamic", "--defined-only", "--format=posix", str(injected_library())],
@@ -73,6 +75,7 @@ def test_the_injected_library_shows_programs_nothing_of_its_own() -> None:
     assert {line.split()[0] for line in done.stdout.splitlines()} == EXPORTED
 
 
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="binutils are not installed")
 def test_versions_are_those_that_binutils_reads() -> None:
     libc = next(path for path in map(Path, re.findall(r"/\S*libc\.so\.6", Path("/proc/self/maps").read_text())))
     for path in (injected_library(), libc, Path(sys.executable).resolve()):
@@ -163,13 +166,18 @@ def test_ziglang_builds_for_both_machines(tmp_path: Path, machine: str, number: 
     assert zig(machine)[0].name == "zig cc"
 
 
-@pytest.mark.skipif(find_spec("setuptools") is None, reason="setuptools is not installed")
-def test_pip_installs_ziglang_only_where_no_compiler_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stallprobes.native.building import backend
+class NoSetuptools:
+    """In place of setuptools' backend, which may not be installed: it requires nothing."""
 
+    def get_requires_for_build_wheel(self, settings: object) -> list[str]:
+        return []
+
+    get_requires_for_build_editable = get_requires_for_build_wheel
+
+
+def test_pip_installs_ziglang_only_where_no_compiler_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usable()
-    for name in ("wheel", "editable"):
-        monkeypatch.setattr(f"setuptools.build_meta.get_requires_for_build_{name}", lambda settings: [])
+    monkeypatch.setattr(backend, "_setuptools", NoSetuptools)
     assert ZIG not in backend.get_requires_for_build_wheel()
     assert ZIG not in backend.get_requires_for_build_editable()
     # A wheel for another machine, or for many systems, is zig's.
@@ -184,9 +192,6 @@ def test_pip_installs_ziglang_only_where_no_compiler_works(tmp_path: Path, monke
     assert ZIG in backend.get_requires_for_build_editable()
 
 
-@pytest.mark.skipif(find_spec("setuptools") is None, reason="setuptools is not installed")
 def test_an_editable_installation_has_no_target(tmp_path: Path) -> None:
-    from stallprobes.native.building import backend
-
     with pytest.raises(SystemExit, match="an editable installation has no target"):
         backend.build_editable(str(tmp_path), {"target": "aarch64"})

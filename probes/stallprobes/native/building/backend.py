@@ -7,43 +7,52 @@ for every system from glibc 2.17 on.
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-
-from setuptools import build_meta  # type: ignore[import-untyped, unused-ignore]
-from setuptools.build_meta import (  # type: ignore[import-untyped, unused-ignore]
-    build_sdist,
-    get_requires_for_build_sdist,
-    prepare_metadata_for_build_editable,
-    prepare_metadata_for_build_wheel,
-)
+from typing import Any
 
 from stallprobes.native.building.compilers import MACHINES, ZIG, BuildError, machine, of_system
 from stallprobes.native.building.libraries import build
 from stallprobes.native.sources import LIBRARIES, NATIVE
-
-__all__ = [
-    "build_editable", "build_sdist", "build_wheel", "get_requires_for_build_editable", "get_requires_for_build_sdist",
-    "get_requires_for_build_wheel", "prepare_metadata_for_build_editable", "prepare_metadata_for_build_wheel",
-]  # fmt: skip
 
 Settings = Mapping[str, str | list[str]] | None
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     """What the build needs besides setuptools: zig's compiler for another machine, and where no compiler works."""
-    required: list[str] = list(build_meta.get_requires_for_build_wheel(config_settings))
+    required: list[str] = list(_setuptools().get_requires_for_build_wheel(config_settings))
     return [*required, ZIG] if _target(config_settings) or not _system_compiles() else required
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
     """What an editable installation needs; as for a wheel."""
-    required: list[str] = list(build_meta.get_requires_for_build_editable(config_settings))
+    required: list[str] = list(_setuptools().get_requires_for_build_editable(config_settings))
     return required if _system_compiles() else [*required, ZIG]
+
+
+def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
+    """What an archive of the sources needs."""
+    return list(_setuptools().get_requires_for_build_sdist(config_settings))
+
+
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Settings = None) -> str:
+    """Write the metadata of the wheel; returns the name of their folder."""
+    return str(_setuptools().prepare_metadata_for_build_wheel(metadata_directory, None))
+
+
+def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Settings = None) -> str:
+    """Write the metadata of an editable installation; returns the name of their folder."""
+    return str(_setuptools().prepare_metadata_for_build_editable(metadata_directory, None))
+
+
+def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+    """Build the archive of the sources; returns its name."""
+    return str(_setuptools().build_sdist(sdist_directory, None))
 
 
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
@@ -52,7 +61,7 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
     # Modules that no longer exist would be taken from an earlier build.
     shutil.rmtree("build", ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="stallscope-wheel-") as temporary:
-        name = build_meta.build_wheel(temporary, None, metadata_directory)
+        name = str(_setuptools().build_wheel(temporary, None, metadata_directory))
         _wheel("unpack", "--dest", temporary, str(Path(temporary, name)))
         Path(temporary, name).unlink()
         (unpacked,) = Path(temporary).iterdir()
@@ -74,8 +83,12 @@ def build_editable(
     if _target(config_settings):
         raise SystemExit("an editable installation has no target: it is for this machine")
     _compile(LIBRARIES, None)
-    name: str = build_meta.build_editable(wheel_directory, None, metadata_directory)
-    return name
+    return str(_setuptools().build_editable(wheel_directory, None, metadata_directory))
+
+
+def _setuptools() -> Any:
+    """Setuptools' backend, which only pip's build environment has for certain."""
+    return importlib.import_module("setuptools.build_meta")
 
 
 def _system_compiles() -> bool:

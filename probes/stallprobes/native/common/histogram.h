@@ -7,7 +7,7 @@
 #include "words.h"
 
 /* The least value of a bucket. */
-static inline int64_t ss_least_of(int64_t bucket)
+SS_INLINE int64_t ss_least_of(int64_t bucket)
 {
     int64_t exponent = ss_most(bucket / SS_SUB - 1, 0);
     return (bucket - exponent * SS_SUB) << exponent;
@@ -15,7 +15,7 @@ static inline int64_t ss_least_of(int64_t bucket)
 
 /* The bucket of a value in ns; negative values belong to the first one, too large ones to the last. The clock reading
  * that follows waits for it, so it is few operations in a row. */
-static inline uint64_t ss_bucket(int64_t value)
+SS_INLINE uint64_t ss_bucket(int64_t value)
 {
     if (value < SS_SUB)
         return value < 0 ? 0 : (uint64_t)value;
@@ -26,14 +26,14 @@ static inline uint64_t ss_bucket(int64_t value)
 }
 
 /* The sum of years of delay may wrap. */
-static inline void ss_add_to_sum(struct ss_channel_stats *stats, uint64_t value)
+SS_INLINE void ss_add_to_sum(struct ss_channel_stats *stats, uint64_t value)
 {
     uint64_t *sum = (uint64_t *)&stats->sum_ns;
     ss_increase(*sum, value);
 }
 
 /* Adds a value in ns to a channel with a single writer. ``counts`` are the channel's. */
-static inline void ss_count(uint64_t *counts, struct ss_channel_stats *stats, int64_t value)
+SS_INLINE void ss_count(uint64_t *counts, struct ss_channel_stats *stats, int64_t value)
 {
     /* The maximum first: a reader that gets the count must also get the maximum. */
     if (value > ss_load(stats->max_ns))

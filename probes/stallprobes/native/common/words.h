@@ -32,6 +32,18 @@
 
 /* Out of the path of every call, so that this path keeps its values in registers. */
 #define SS_APART __attribute__((noinline))
+/* A part of that path, compiled as what contains it. */
+#define SS_INLINE static inline __attribute__((always_inline))
+
+/* A function for processors with BMI2 and LZCNT (Intel's since 2013, AMD's since 2015): the bucket of a value takes fewer
+ * operations there. */
+#if defined(__x86_64__)
+#define SS_BMI2 __attribute__((target("lzcnt,bmi,bmi2")))
+#define ss_has_bmi2() __builtin_cpu_supports("bmi2")
+#else
+#define SS_BMI2
+#define ss_has_bmi2() 0
+#endif
 
 #define ss_likely(condition) __builtin_expect(!!(condition), 1)
 #define ss_unlikely(condition) __builtin_expect(!!(condition), 0)

@@ -82,7 +82,7 @@ static void keep_sample(const struct ss_loop *loop, int64_t end, int64_t channel
     ss_store_release(loop->words->samples, (int64_t)number + 1);
 }
 
-static inline void count(const struct ss_loop *loop, int64_t channel, int64_t value)
+SS_INLINE void count(const struct ss_loop *loop, int64_t channel, int64_t value)
 {
     ss_count(loop->hist + SS_BUCKETS * channel, &loop->stats[channel], value);
 }
@@ -214,7 +214,7 @@ struct iteration {
 };
 
 /* Makes the calls of an iteration; -1 after a code that is not accepted. */
-static int make_calls(const struct ss_loop *loop, const struct schedule *at, int first, struct iteration *made)
+SS_INLINE int make_calls(const struct ss_loop *loop, const struct schedule *at, int first, struct iteration *made)
 {
     struct ss_probe_words *words = loop->words;
     ss_clock_gettime clock = loop->clock_gettime;
@@ -271,7 +271,7 @@ static int make_calls(const struct ss_loop *loop, const struct schedule *at, int
 }
 
 /* Counts how late the iteration ended, and sets when the next one is due. */
-static void end_iteration(const struct ss_loop *loop, struct schedule *at, int first, const struct iteration *made)
+SS_INLINE void end_iteration(const struct ss_loop *loop, struct schedule *at, int first, const struct iteration *made)
 {
     struct ss_probe_words *words = loop->words;
     int64_t due_channel = words->due_channel, period = at->period;
@@ -307,7 +307,7 @@ static void end_iteration(const struct ss_loop *loop, struct schedule *at, int f
  * change-over of the GPU, is not measured unless it lasts beyond the slot. Nor is a call that begins after the slot, at
  * the end of an iteration that was stuck: it disturbs the next slot's group, which disturbs it.
  */
-SS_EXPORTED void ss_run(const struct ss_loop *loop)
+SS_INLINE void run(const struct ss_loop *loop)
 {
     struct ss_probe_words *words = loop->words;
     struct schedule at = {.slot = 1};
@@ -326,6 +326,19 @@ SS_EXPORTED void ss_run(const struct ss_loop *loop)
         ss_store_release(words->iterations, ss_load(words->iterations) + 1);
     }
     ss_store_release(words->state, SS_PROBE_ENDED);
+}
+
+static SS_BMI2 void run_with_bmi2(const struct ss_loop *loop)
+{
+    run(loop);
+}
+
+SS_EXPORTED void ss_run(const struct ss_loop *loop)
+{
+    if (ss_has_bmi2())
+        run_with_bmi2(loop);
+    else
+        run(loop);
 }
 
 /* Calls each op of a loop (setup or teardown) ``repeat`` times, unmeasured. 0, or after a code that is not accepted the
