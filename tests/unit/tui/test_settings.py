@@ -62,7 +62,6 @@ def test_settings_of_the_file_apply(tmp_path: Path) -> None:
         ('[keys]\nhelp = "/"\npause = "slash"', 'the key "slash"'),
         ('[keys]\npause = "?"', 'the key "question_mark"'),
         ("ascii = " + "[" * 100_000, "nested too deeply"),
-        ("ascii" + ".a" * 5_000 + " = 1", "nested too deeply"),
         ("frames_per_second = " + "9" * 10_000, "integer"),
         ("frames_per_second = " + "9" * 4_000, "is not between"),
         ("frames_per_second = nan", "is not between"),
@@ -133,3 +132,11 @@ def test_keys_that_a_user_chose_before_the_timeline_existed_are_valid(tmp_path: 
 
 def test_a_home_that_is_no_folder_has_the_default_settings() -> None:
     assert load(Path("/dev/null/.config/stallscope/settings.toml")) == Settings()
+
+
+def test_a_deep_table_in_place_of_a_value_is_one_short_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(written(tmp_path, "ascii" + ".a" * 5_000 + " = 1"))
+    # Python's reader of TOML follows dotted keys of any depth from 3.13 on.
+    assert "nested too deeply" in str(caught.value) or "ascii = " in str(caught.value)
+    assert len(str(caught.value)) < 1_000
