@@ -1,7 +1,7 @@
 """libcupti: where it is, and the calls of it that the collector makes.
 
 The compiled collector calls three functions by address; the others are called through ctypes, which releases the GIL.
-Standard library only, so that a diagnosis can look for the library without loading a compiler.
+Standard library only, so that a diagnosis can look for the library without NumPy.
 """
 
 from __future__ import annotations

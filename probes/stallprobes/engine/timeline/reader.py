@@ -44,7 +44,7 @@ class TimelineRows:
 def read_rows(board: Board, since: TimelinePosition, status: TimelineStatus) -> TimelineRows:
     """The rows that the timeline of ``board`` recorded since ``since``; ``status`` is passed on."""
     section = board.timeline
-    # One moment's words: the collector goes on.
+    # A copy, because the collector changes the words meanwhile.
     words = TimelineWords.from_buffer_copy(section.words)
     records, head, overwritten = section.read(since.record)
     calls, positions = {}, {}

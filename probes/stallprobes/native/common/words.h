@@ -2,6 +2,10 @@
 #ifndef STALLSCOPE_WORDS_H
 #define STALLSCOPE_WORDS_H
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #define ss_load(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
 #define ss_load_acquire(word) __atomic_load_n(&(word), __ATOMIC_ACQUIRE)
 #define ss_store(word, value) __atomic_store_n(&(word), (value), __ATOMIC_RELAXED)
@@ -35,15 +39,25 @@
 /* A part of that path, compiled as what contains it. */
 #define SS_INLINE static inline __attribute__((always_inline))
 
-/* A function for processors with BMI2 and LZCNT (Intel's since 2013, AMD's since 2015): the bucket of a value takes fewer
- * operations there. */
+/* A function for processors with BMI1, BMI2 and LZCNT: there the bucket of a value takes fewer operations. */
 #if defined(__x86_64__)
 #define SS_BMI2 __attribute__((target("lzcnt,bmi,bmi2")))
-#define ss_has_bmi2() __builtin_cpu_supports("bmi2")
 #else
 #define SS_BMI2
-#define ss_has_bmi2() 0
 #endif
+
+/* Whether this processor runs such functions. Without LZCNT, as behind a hypervisor that hides it, the instruction is
+ * another one, and its result wrong. */
+static inline int ss_has_bmi2(void)
+{
+#if defined(__x86_64__)
+    unsigned int a, b, extended, d;
+    return __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+           __get_cpuid(0x80000001, &a, &b, &extended, &d) && extended >> 5 & 1;
+#else
+    return 0;
+#endif
+}
 
 #define ss_likely(condition) __builtin_expect(!!(condition), 1)
 #define ss_unlikely(condition) __builtin_expect(!!(condition), 0)
