@@ -1,9 +1,9 @@
 /* Times cuLaunchKernel of the package's empty kernel, one call each period, with the clock read around the call: a shared
  * library, so that it measures in the process in which the loop does.
  *
- * launch_prepare is called once with a current context, launch_run from one thread at a time. Each of its threads has a
- * non-blocking stream of its own, and begins its calls at multiples of the period. Nothing waits for the GPU. Needs
- * neither the CUDA headers nor the toolkit:
+ * launch_prepare is called once with a current context, launch_run from one thread at a time. Each of its threads
+ * launches on one of the streams that were given, and begins its calls at multiples of the period. Nothing waits for the
+ * GPU. Needs neither the CUDA headers nor the toolkit:
  *
  * cc -O2 -fPIC -shared -pthread -o launch.so launch.c -ldl
  */
@@ -17,14 +17,10 @@
 
 #define MOST_THREADS 16
 #define SECOND 1000000000LL
-#define STREAM_NON_BLOCKING 1
 
 typedef int (*current_t)(void **);
 typedef int (*set_current_t)(void *);
 typedef int (*synchronize_t)(void);
-typedef int (*load_data_t)(void **, const void *);
-typedef int (*get_function_t)(void **, void *, const char *);
-typedef int (*stream_create_t)(void **, unsigned);
 typedef int (*launch_t)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                         void **);
 
@@ -72,26 +68,20 @@ static void *repeat(void *argument) {
     return NULL;
 }
 
-/* Loads the kernel of the PTX text and makes the streams. CUDA's code, or -1 without a driver. */
-int launch_prepare(const char *ptx) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW), *module;
-    if (library == NULL)
+/* Takes the kernel and the streams, one for each thread that is to run. CUDA's code, or -1 without a driver or for a count
+ * that is out of range. */
+int launch_prepare(void *of_kernel, int count, void *const *streams) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (library == NULL || count < 1 || count > MOST_THREADS)
         return -1;
     current_t current = (current_t)dlsym(library, "cuCtxGetCurrent");
-    load_data_t load = (load_data_t)dlsym(library, "cuModuleLoadData");
-    get_function_t get_function = (get_function_t)dlsym(library, "cuModuleGetFunction");
-    stream_create_t create = (stream_create_t)dlsym(library, "cuStreamCreate");
     set_current = (set_current_t)dlsym(library, "cuCtxSetCurrent");
     synchronize = (synchronize_t)dlsym(library, "cuCtxSynchronize");
     launch = (launch_t)dlsym(library, "cuLaunchKernel");
-    int status = current(&context);
-    if (!status)
-        status = load(&module, ptx);
-    if (!status)
-        status = get_function(&kernel, module, "empty");
-    for (int number = 0; number < MOST_THREADS && !status; number++)
-        status = create(&threads[number].stream, STREAM_NON_BLOCKING);
-    return status;
+    kernel = of_kernel;
+    for (int number = 0; number < count; number++)
+        threads[number].stream = streams[number];
+    return current(&context);
 }
 
 /* Writes count x of_calls durations in ns to samples, after of_warm calls of each thread on its CPU. CUDA's code, or -1

@@ -24,6 +24,7 @@ from factories.measured_patterns import (
     says_stalled,
     slowest,
     times_quiet,
+    undisturbed,
     variant,
     victim,
 )
@@ -175,7 +176,7 @@ def test_a_pageable_copy_on_another_stream_disturbs_launches_a_little_and_starve
 
 def test_a_pinned_copy_leaves_launches_on_another_stream_alone() -> None:
     launch = victim(PAGEABLE, "pinned-other-stream")
-    assert times_quiet(launch, CALL) < 2
+    assert undisturbed(launch, CALL, 2)
     assert launch.state not in LOUD
 
 
