@@ -44,13 +44,13 @@ from textual._context import visible_screen_stack  # noqa: E402
 from textual.widgets import OptionList  # noqa: E402
 
 from stallprobes.live.analyzer import Analyzer  # noqa: E402
-from stallprobes.live.observation import ProbeSet  # noqa: E402
-from stallprobes.live.recording import Recording  # noqa: E402
 from stallprobes.matrix import document as check_document  # noqa: E402
 from stallprobes.model import Role  # noqa: E402
+from stallprobes.recording.observation import ProbeSet  # noqa: E402
+from stallprobes.recording.recording import Recording  # noqa: E402
 from stallprobes.traces.trace import Trace  # noqa: E402
 from stallprobes.watch.live.recording import WatchRecording  # noqa: E402
-from stallscope.report import trace_wording  # noqa: E402
+from stallprobes.wording import trace_wording  # noqa: E402
 from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402
 from stallscope.tui.common.picker import Picker  # noqa: E402

@@ -24,7 +24,7 @@ from factories.fork_server import Preload
 from factories.processes import Parent
 from factories.terminal import OpenTerminal, Terminal
 from factories.virtual_session import virtual_sessions
-from stallprobes.live.recording import Recording
+from stallprobes.recording.recording import Recording
 from stallprobes.watch.reading import folder
 
 TESTS = Path(__file__).parent

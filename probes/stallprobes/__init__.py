@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.engine.session import Session
     from stallprobes.latency.histogram import Histogram
-    from stallprobes.matrix.check_progress import CheckProgress
-    from stallprobes.matrix.comparison import Comparison
+    from stallprobes.matrix.check.progress import CheckProgress
+    from stallprobes.matrix.comparing.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.measurement.result import RunResult
@@ -57,8 +57,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CheckProgress": "stallprobes.matrix.check_progress",
-    "Comparison": "stallprobes.matrix.comparison",
+    "CheckProgress": "stallprobes.matrix.check.progress",
+    "Comparison": "stallprobes.matrix.comparing.comparison",
     "Histogram": "stallprobes.latency.histogram",
     "Matrix": "stallprobes.matrix.matrix",
     "Options": "stallprobes.engine.backend",
@@ -158,8 +158,8 @@ def check(
     from dataclasses import replace
 
     from stallprobes.engine.backend import Options
-    from stallprobes.matrix import runner
-    from stallprobes.matrix.plan import plan
+    from stallprobes.matrix.check import runner
+    from stallprobes.matrix.check.plan import plan
 
     chosen = plan(list(victims), list(aggressors), list(patterns), quick=quick)
     settings = options or Options()
@@ -180,7 +180,7 @@ def compare(old: Matrix | Path | str, new: Matrix | Path | str, *, force: bool =
     Raises NotComparable for checks of different kinds of GPU or settings, unless ``force``; TimelinesDiffer, a
     NotComparable, even so if only one was made with the timeline; and what ``load`` raises.
     """
-    from stallprobes.matrix.compare import compare as compare_matrices
+    from stallprobes.matrix.comparing.compare import compare as compare_matrices
     from stallprobes.matrix.matrix import Matrix
 
     sides = [side if isinstance(side, Matrix) else load(side) for side in (old, new)]

@@ -27,6 +27,16 @@ def duration_ns(ns: float | None) -> str:
     return duration(None if ns is None else ns / 1000)
 
 
+def format_count(value: int) -> str:
+    """An integer with its digits in groups: ``12 345``."""
+    return f"{value:,}".replace(",", " ")
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 cell``, ``2 cells``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def times(ratio: float) -> str:
     """``ratio`` as ``×427`` or ``×1.3``."""
     return f"×{ratio:.0f}" if ratio >= 9.95 else f"×{ratio:.1f}"

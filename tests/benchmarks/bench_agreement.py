@@ -23,9 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from factories.agreement import RECORDED, MatrixAgreement, agreement, recorded_checks
 from stallprobes.engine.backend import Options
 from stallprobes.latency.ratio import phase_channels
-from stallprobes.matrix import document, runner
+from stallprobes.matrix import document
+from stallprobes.matrix.check import runner
+from stallprobes.matrix.check.plan import AGGRESSORS_STREAM, AggressorSet, Plan, VictimProbe, plan
 from stallprobes.matrix.matrix import QUIET, Matrix, MatrixColumn, MatrixRow
-from stallprobes.matrix.plan import AGGRESSORS_STREAM, AggressorSet, Plan, VictimProbe, plan
 from stallprobes.model import KIB, MIB, Phase
 from stallprobes.patterns.naming import OWN, parse_probe
 

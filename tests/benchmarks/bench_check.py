@@ -28,10 +28,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from factories.planted_stalls import InjectionPoint, Outcome, measured, outcome, places
 from stallprobes.engine.backend import Options
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix import runner
-from stallprobes.matrix.compare import compare
+from stallprobes.matrix.check import runner
+from stallprobes.matrix.check.plan import plan
+from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.matrix.plan import plan
 
 WANTED_S, WANTED_QUICK_S = 10.0, 15.0
 WANTED_FOUND, WANTED_FALSE = 0.95, 0.01

@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.matrices import CALL, COLUMNS, WAIT, made_up, window
 from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import CellChange, Change
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import CellChange, Change
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.model import Channel
 

@@ -34,13 +34,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from factories.planted_changes import planted
 from factories.recorded_machine import RecordedMachine, checked
 from stallprobes.latency.statistics import sample_percentiles
-from stallprobes.matrix import document, runner
-from stallprobes.matrix.cell_runner import CellRunner
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import Change, Comparison, QuantileChange
+from stallprobes.matrix import document
+from stallprobes.matrix.check import runner
+from stallprobes.matrix.check.cell_runner import CellRunner
+from stallprobes.matrix.check.plan import plan
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Change, Comparison, QuantileChange
+from stallprobes.matrix.comparing.quantile_test import P50
 from stallprobes.matrix.matrix import QUIET, Matrix
-from stallprobes.matrix.plan import plan
-from stallprobes.matrix.quantile_test import P50
 
 HALF, NINE_OF_TEN, UNSURE, FOUND, FALSE = 1.5, 3.0, 0.05, 0.9, 0.01
 _PERCENTS = (50, 75, 85, 90, 95)

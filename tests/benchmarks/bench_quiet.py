@@ -27,11 +27,11 @@ from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import CUDA, HOST, EngineCondition, EngineStatus, Observation, ProbeSet
-from stallprobes.live.recorder import Recorder
 from stallprobes.machine import gpus
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Probe, Role
+from stallprobes.recording.observation import CUDA, HOST, EngineCondition, EngineStatus, Observation, ProbeSet
+from stallprobes.recording.recorder import Recorder
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui import probe_sets
 

@@ -27,9 +27,9 @@ from stallprobes.catalog import Placement, entries  # noqa: E402
 from stallprobes.engine.timeline.reader import read_rows  # noqa: E402
 from stallprobes.files.json_reader import Node, parse  # noqa: E402
 from stallprobes.live.analyzer import Analyzer  # noqa: E402
-from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet  # noqa: E402
 from stallprobes.live.trace_keeper import TraceKeeper  # noqa: E402
 from stallprobes.model import MS, SECONDARY, Probe  # noqa: E402
+from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet  # noqa: E402
 from stallprobes.traces.codec import MOST_ROWS, cut, read_trace, rows, trace_out  # noqa: E402
 from stallprobes.traces.summary import summary  # noqa: E402
 from stallprobes.traces.trace import (  # noqa: E402

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "app"))
 
 from stallprobes.matrix import document, reference_maker
-from stallscope.report import reference_wording
+from stallprobes.wording import reference_wording
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
 MOST = 0.01

@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from factories import matrices
 from factories.planted_changes import Planted, planted
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import Change
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Change
 
 NOISE = 2.2
 WANTED_FOUND, WANTED_FALSE = 0.9, 0.01

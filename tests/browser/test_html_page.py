@@ -11,7 +11,7 @@ import pytest
 
 from factories import chromium, matrices, matrix_examples
 from factories.chromium import Browser
-from stallprobes.matrix import compare
+from stallprobes.matrix.comparing import compare
 from stallscope.report import html_page
 
 PATH = chromium.found()

@@ -15,12 +15,12 @@ from factories import shells
 from factories.command_line import command, environment
 from stallprobes.catalog import entries
 from stallprobes.engine.sim import profile
-from stallprobes.matrix import reference_names
+from stallprobes.matrix import references
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallscope.cli import options
-from stallscope.cli.completers import FILE_TYPE
-from stallscope.cli.completion import BashAnswers, FishAnswers, ZshAnswers
+from stallscope.cli.completion.completers import FILE_TYPE
+from stallscope.cli.completion.shell import BashAnswers, FishAnswers, ZshAnswers
 from stallscope.cli.main import COMPLETION_VARIABLE, SECTIONS, cli
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def answered(line: str) -> list[object]:
         ("stallscope check --sim-set timesl", ["timeslice_us="]),
         ("stallscope check --sim-set machine.gp", ["machine.gpus="]),
         ("stallscope list --sim h", ["h200", FILES]),
-        ("stallscope check --reference ", [*reference_names.names(), "none", FILES]),
+        ("stallscope check --reference ", [*references.names(), "none", FILES]),
         ("stallscope check --fail-on ", [*options.FAIL_ON, "none"]),
         ("stallscope check --fail-on slower,s", ["slower,starved"]),
         ("stallscope check --save ", [FILES]),

@@ -33,7 +33,7 @@ def interrupted(moment: str, count: int, arguments: tuple[str, ...]) -> subproce
             (moment, LIST, count)
             for moment in (
                 # The first module after the entry module.
-                "import:stallscope.cli.signals",
+                "import:stallscope.cli.process.signals",
                 "import:click",
                 "import:stallprobes.catalog",
                 # The table is written.

@@ -12,10 +12,10 @@ from textual.widgets import OptionList
 from stallprobes.catalog import CheckPlacement, Entry, Hardware, Placement, cause, entries, kernels
 from stallprobes.catalog.entry import VICTIM_PERIOD_NS, synchronized
 from stallprobes.catalog.kernels import launch_op
-from stallprobes.live.observation import ProbeSet
-from stallprobes.matrix.plan import plan
+from stallprobes.matrix.check.plan import plan
 from stallprobes.model import SECONDARY, Program, Role
 from stallprobes.patterns.naming import parse_probe
+from stallprobes.recording.observation import ProbeSet
 from stallscope.cli.main import cli
 from stallscope.tui import probe_sets
 from stallscope.tui.common.picker import Picker

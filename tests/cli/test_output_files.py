@@ -17,7 +17,7 @@ from factories.command_line import environment
 from stallprobes.errors import FileNotWritten
 from stallprobes.files import atomic
 from stallscope.cli import options, output_files
-from stallscope.cli.diagnostics import CommandError
+from stallscope.cli.process.diagnostics import CommandError
 
 if TYPE_CHECKING:
     from factories.command_line import Command
@@ -158,7 +158,7 @@ def test_a_working_folder_that_was_removed_is_one_sentence(tmp_path: Path) -> No
     code = (
         "import os, sys; from pathlib import Path; from stallprobes.files import atomic\n"
         "from stallprobes.errors import FileNotWritten; from stallscope.cli import output_files\n"
-        "from stallscope.cli.diagnostics import CommandError\n"
+        "from stallscope.cli.process.diagnostics import CommandError\n"
         "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
         "for attempt in (lambda: atomic.ready(Path('x'), force=True),\n"
         "                lambda: atomic.write(Path('x'), [], force=True),\n"

@@ -12,12 +12,13 @@ from factories.full_disk import FullDisk
 from factories.virtual_session import VirtualSession, virtual_sessions
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.errors import NoTimeline
-from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import Recording
+from stallprobes.recording.recorder import Recorder
+from stallprobes.recording.recording import Recording
 from stallprobes.traces.trace import CALL_OP
-from stallscope.cli import diagnostics, screen
 from stallscope.cli import main as cli
-from stallscope.cli.signals import InterruptHandler
+from stallscope.cli import screen
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.signals import InterruptHandler
 
 PATTERN = ("secondary-context-d2d", "--variant", "kernel-other-context", "--sim")
 
@@ -154,7 +155,7 @@ def test_the_screen_exits_2_if_its_recording_failed(
 
     monkeypatch.setattr(screen, "run_app", run)
     monkeypatch.setattr(diagnostics, "screen_obstacle", lambda: None)
-    monkeypatch.setattr("stallscope.cli.prewarm.start_engine", lambda _: None)
+    monkeypatch.setattr("stallscope.cli.process.prewarm.start_engine", lambda _: None)
     with pytest.raises(SystemExit) as ended:
         cli.main(["--sim", "--record", str(file)])
     assert ended.value.code == wanted

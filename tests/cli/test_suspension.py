@@ -8,7 +8,7 @@ from pathlib import Path
 
 from factories import processes
 from factories.terminal import OpenTerminal
-from stallprobes.live.recording import Recording
+from stallprobes.recording.recording import Recording
 
 # The number of measured cells in the progress bar.
 _MEASURED = re.compile(r"\] [1-9]\d*/\d+, ")

@@ -12,9 +12,9 @@ import pytest
 from factories import processes
 from stallprobes.engine.backend import Options
 from stallprobes.errors import EngineLost
-from stallprobes.matrix.cell_runner import CellRunner, Stopped
-from stallprobes.matrix.plan import plan
-from stallprobes.matrix.window_measurer import Lengths
+from stallprobes.matrix.check.cell_runner import CellRunner, Stopped
+from stallprobes.matrix.check.plan import plan
+from stallprobes.matrix.check.window_measurer import Lengths
 
 pytestmark = pytest.mark.usefixtures("forked_engines", "nothing_left")
 

@@ -19,8 +19,8 @@ from stallprobes.errors import EngineFailed
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
-from stallprobes.matrix import runner
-from stallprobes.matrix.check_progress import CheckProgress
+from stallprobes.matrix.check import runner
+from stallprobes.matrix.check.progress import CheckProgress
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.measurement import measure
 from stallprobes.measurement.result import RunResult

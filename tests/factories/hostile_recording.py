@@ -12,12 +12,12 @@ from factories.recordings import STALL
 from factories.traces import handmade_trace
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.latency.baseline import Baseline
-from stallprobes.live.observation import GpuName, Observation, ProbeSet
-from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import Recording
-from stallprobes.live.recording_index import RecordedTrace
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.recording.index import RecordedTrace
+from stallprobes.recording.observation import GpuName, Observation, ProbeSet
+from stallprobes.recording.recorder import Recorder
+from stallprobes.recording.recording import Recording
 from stallprobes.traces.trace import Trace
 
 # Words that a reader compares with: backends, functions of the driver, and states of NVML.

@@ -13,9 +13,9 @@ from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import NO_SAMPLES
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.model import MS, Channel, Phase, Role
 from stallprobes.native.layouts.board import EngineState, ProbeState
+from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 
 CALL = Channel(Phase.CALL)
 PROBE_SET = ProbeSet("noise", tuple(entries()[name].probe() for name in ("launch", "host", "spin")), SIM)

@@ -12,7 +12,7 @@ import numpy as np
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap, Window
-from stallprobes.matrix.block_choice import BlockCosts, chosen_cells
+from stallprobes.matrix.check.block_choice import BlockCosts, chosen_cells
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.verdict import Verdict

@@ -9,10 +9,10 @@ import numpy as np
 
 from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import Change, Comparison, QuantileChange
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Change, Comparison, QuantileChange
+from stallprobes.matrix.comparing.quantile_test import P50
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.matrix.quantile_test import P50
 from stallprobes.model import Channel
 
 # Share of slow calls of a change at p99.

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import InjectedStall, Options
-from stallprobes.matrix import runner
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import Change, Comparison
+from stallprobes.matrix.check import runner
+from stallprobes.matrix.check.plan import Plan
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Change, Comparison
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
-from stallprobes.matrix.plan import Plan
 from stallprobes.model import Channel, Phase
 
 # Half of what is less than this is less than the microsecond from which on a comparison calls a tail another one.

@@ -17,10 +17,10 @@ from unittest import mock
 
 from stallprobes.catalog.host import HOST
 from stallprobes.latency.window import Window
-from stallprobes.matrix import runner
+from stallprobes.matrix.check import runner
+from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe, plan
+from stallprobes.matrix.check.window_measurer import Lengths, VictimWindow
 from stallprobes.matrix.matrix import QUIET, Matrix, Repeat
-from stallprobes.matrix.plan import AggressorSet, Plan, VictimProbe, plan
-from stallprobes.matrix.window_measurer import Lengths, VictimWindow
 from stallprobes.model import Phase
 
 # Start of an engine with all probes.
@@ -168,7 +168,7 @@ def _in_place_of_an_engine(machine: RecordedMachine) -> Iterator[None]:
     known = dict(machine.checks[0].fingerprint)
     with (
         mock.patch.object(runner, "CellRunner", cell_runner),
-        mock.patch("stallprobes.matrix.schedule.time.monotonic", now_s),
+        mock.patch("stallprobes.matrix.check.schedule.time.monotonic", now_s),
         mock.patch.object(runner._Check, "_fingerprint", return_value=known),
     ):
         yield

@@ -18,13 +18,13 @@ from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import NO_SAMPLES, InFlight
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
-from stallprobes.live.recorder import Recorder
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Probe, Role
 from stallprobes.native.layouts.board import EngineState, ProbeState
 from stallprobes.patterns import patterns
+from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.recording.recorder import Recorder
 
 # What the clock on the wall shows when a recording begins.
 WALL_S = 1_800_000_000.0

@@ -11,10 +11,10 @@ from factories.matrices import made_up
 from factories.matrix_examples import SMALL_FINGERPRINT
 from factories.waiting import LIMIT_S
 from stallprobes.errors import EXIT_ENGINE, EngineFailed
-from stallprobes.matrix import plan
-from stallprobes.matrix.check_progress import CheckProgress
+from stallprobes.matrix.check import plan
+from stallprobes.matrix.check.plan import Plan
+from stallprobes.matrix.check.progress import CheckProgress
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
-from stallprobes.matrix.plan import Plan
 from stallscope.tui.matrix.services import MatrixServices
 from stallscope.tui.sources.engine_request import EngineTarget
 

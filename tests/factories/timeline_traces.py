@@ -11,11 +11,11 @@ import numpy as np
 
 from factories.recordings import STALL
 from factories.traces import simulated_trace
-from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import Recording
 from stallprobes.model import MS, Phase, Role
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.patterns import patterns
+from stallprobes.recording.recorder import Recorder
+from stallprobes.recording.recording import Recording
 from stallprobes.traces.trace import OPEN, OpenCall, Trace, TracedProbe, TraceNames, TraceTrigger
 from stallprobes.traces.trigger import CallTrigger, TriggerLimits, slowest_call
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from factories.virtual_session import VirtualSession
 from factories.waiting import LIMIT_S
+from stallprobes.demo.plan import DemoStep
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.errors import Unsupported
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.demo_plan import DemoStep
-from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
-from stallprobes.live.recorder import Recorder
+from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.recording.recorder import Recorder
 from stallscope.tui.demo.tour import DemoTour
 from stallscope.tui.probe_sets import aggressors, for_variant
 from stallscope.tui.sources.idle_periods import IdlePeriods

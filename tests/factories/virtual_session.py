@@ -20,7 +20,7 @@ from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.errors import BackendError, EngineFailed
 from stallprobes.live import capture
-from stallprobes.matrix import cell_runner
+from stallprobes.matrix.check import cell_runner
 from stallprobes.measurement import measure
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from factories.h200_facts import broken, facts_of
 from stallprobes.machine import gpus
-from stallprobes.matrix import runner, schedule
+from stallprobes.matrix.check import runner, schedule
+from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
-from stallprobes.matrix.plan import plan
 from stallprobes.model import Channel, Phase
 
 pytestmark = pytest.mark.gpu

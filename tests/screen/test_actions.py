@@ -17,15 +17,15 @@ from factories.screen import QUICK, is_open, live_monitor, monitor, quiet_is_kno
 from factories.waiting import LIMIT_S
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import EngineCondition
-from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.model import MS
+from stallprobes.recording.observation import EngineCondition
+from stallprobes.recording.recording import Recording
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import MONITOR_ACTIONS, SCREENS
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.common.ask import Ask
+from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
 from stallscope.tui.common.picker import Picker

@@ -15,7 +15,7 @@ from factories.recordings import STALL
 from factories.screen import is_open, live_monitor, until
 from factories.terminal import OpenTerminal
 from factories.watch_moments import moments, record
-from stallprobes.live.recording import Recording
+from stallprobes.recording.recording import Recording
 from stallprobes.watch.live.recording import WatchRecording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.picker import Picker

@@ -23,9 +23,9 @@ from factories.screen import (
     until,
 )
 from stallprobes.latency.ratio import Quantile
-from stallprobes.live.observation import EngineCondition
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.model import Channel, Phase
+from stallprobes.recording.observation import EngineCondition
 from stallprobes.verdicts import experiment
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
 from stallprobes.verdicts.experiment import BlamePlan

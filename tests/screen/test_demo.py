@@ -22,12 +22,12 @@ from factories.processes import wait_for_end
 from factories.screen import QUICK, drawn_strips, is_open, text_of, until
 from factories.terminal import SETTINGS, OpenTerminal
 from factories.waiting import LIMIT_S, wait_until
-from stallprobes.live.demo_plan import DemoPhase, plans
-from stallprobes.live.recording import Recording
+from stallprobes.demo.plan import DemoPhase, plans
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
+from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.common.ask import Ask
+from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.help import Help
 from stallscope.tui.demo.screen import DemoScreen
 from stallscope.tui.demo.tour import DemoState, DemoTour

@@ -16,14 +16,12 @@ from factories.hostile_text import HOSTILE, WIDE, forbidden, poisoned
 from factories.matrix_examples import screen_example
 from factories.screen import is_open, monitor, until
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix.compare import compare
+from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.common.ask import Ask
-from stallscope.tui.common.choose import Choose
-from stallscope.tui.common.prompt import Prompt
+from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.matrix.controller import MatrixController, MatrixState
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.services import MatrixServices

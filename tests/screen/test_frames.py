@@ -15,9 +15,9 @@ from factories.screen import is_open, monitor, until
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import Observation, ProbeSet
-from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import Recording
+from stallprobes.recording.observation import Observation, ProbeSet
+from stallprobes.recording.recorder import Recorder
+from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar

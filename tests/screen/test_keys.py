@@ -16,8 +16,7 @@ from stallprobes.model import Role
 from stallprobes.patterns.remedy_code import CodeLanguage
 from stallscope.tui.actions import MONITOR_ACTIONS, available
 from stallscope.tui.app import THEMES
-from stallscope.tui.common.ask import Ask
-from stallscope.tui.common.choose import Choose
+from stallscope.tui.common.dialog import Ask, Choose
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
 from stallscope.tui.common.key_bar import KeyBar

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from factories.waiting import wait_until
-from stallprobes.live.observation import CUDA, SIM, EngineCondition, ProbeSet
 from stallprobes.machine.gpus import Gpu, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.patterns import patterns
+from stallprobes.recording.observation import CUDA, SIM, EngineCondition, ProbeSet
 from stallscope.tui import probe_sets
 from stallscope.tui.sources.engine_request import EngineRequest
 from stallscope.tui.sources.idle_periods import IdlePeriods

@@ -33,22 +33,20 @@ from factories.screen import (
 )
 from factories.scripted_check import ScriptedServices
 from stallprobes.engine.backend import Options
-from stallprobes.live.observation import CUDA, EngineCondition
-from stallprobes.live.recording import Recording
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix import plan
-from stallprobes.matrix.compare import compare
+from stallprobes.matrix.check import plan
+from stallprobes.matrix.check.plan import Plan
+from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET, Status
-from stallprobes.matrix.plan import Plan
+from stallprobes.recording.observation import CUDA, EngineCondition
+from stallprobes.recording.recording import Recording
 from stallscope.tui.actions import MATRIX_ACTIONS, available
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.common.ask import Ask
-from stallscope.tui.common.choose import Choose
+from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.help import Help
 from stallscope.tui.common.lines import length
-from stallscope.tui.common.prompt import Prompt
 from stallscope.tui.matrix.cell_screen import CellScreen
 from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.differences import Differences

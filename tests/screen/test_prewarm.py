@@ -8,12 +8,12 @@ import pytest
 
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine.process import SpareEngine
-from stallprobes.live.observation import SIM, EngineCondition
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.measurement import measure
 from stallprobes.measurement.selection import selection
-from stallscope.cli import prewarm
+from stallprobes.recording.observation import SIM, EngineCondition
+from stallscope.cli.process import prewarm
 from stallscope.tui.sources.engine_request import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 

@@ -10,12 +10,12 @@ import pytest
 
 from factories.recordings import WALL_S
 from stallprobes.errors import RecordingError
-from stallprobes.live import recorder
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import GpuName
-from stallprobes.live.recording import Recording
-from stallprobes.live.recording_format import VERSION
 from stallprobes.model import Channel, Phase
+from stallprobes.recording import recorder
+from stallprobes.recording.observation import GpuName
+from stallprobes.recording.recording import Recording
+from stallprobes.recording.recording_format import VERSION
 from stallscope.tui.sources.replay import ReplaySource
 
 WAIT = Channel(Phase.WAIT)

@@ -14,10 +14,10 @@ import pytest
 
 from factories.timeline_traces import recorded, report_1
 from factories.virtual_demo import VirtualDemo
-from stallprobes.live.demo_plan import plans
-from stallprobes.live.recording import Recording
+from stallprobes.demo.plan import plans
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
+from stallprobes.recording.recording import Recording
 from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, TraceTrigger
 from stallprobes.units import duration_ns
 from stallscope.tui.demo.tour import DemoTour

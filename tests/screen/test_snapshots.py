@@ -11,8 +11,8 @@ from textual.strip import Strip
 
 from factories.recordings import STALL
 from factories.screen import SNAPSHOTS, assert_snapshot, settled, text_of, until
-from stallprobes.live.recording import Recording
 from stallprobes.patterns.remedy_code import CodeLanguage, remedy_code
+from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings

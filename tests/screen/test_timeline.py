@@ -31,12 +31,12 @@ from factories.screen import (
 )
 from factories.timeline_traces import SECONDARY, recorded, report_1, trace_of
 from stallprobes.engine.timeline.status import TimelineProblem, TimelineStatus
-from stallprobes.live.observation import EngineCondition
-from stallprobes.live.recording import Recording
 from stallprobes.model import MS
+from stallprobes.recording.observation import EngineCondition
+from stallprobes.recording.recording import Recording
 from stallprobes.traces.rows import RowKey, RowKind
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.common.choose import Choose
+from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.help import Help
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings

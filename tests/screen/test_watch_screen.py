@@ -21,7 +21,7 @@ from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
 from stallscope.tui.actions import WATCH_ACTIONS
 from stallscope.tui.app import StallscopeApp
-from stallscope.tui.common.ask import Ask
+from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.help import Help
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram

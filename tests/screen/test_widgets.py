@@ -16,10 +16,10 @@ from textual.theme import BUILTIN_THEMES
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import BINS
-from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Phase, Role
+from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallscope.tui.common.histograms import axis_labels, histogram_lines
 from stallscope.tui.common.lines import (
     DECENT,

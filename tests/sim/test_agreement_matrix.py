@@ -12,9 +12,9 @@ import pytest
 
 from factories.agreement import MatrixAgreement, agreement, recorded_checks
 from stallprobes.engine.backend import Options
-from stallprobes.matrix import runner, schedule
+from stallprobes.matrix.check import runner, schedule
+from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.matrix.plan import plan
 
 REPEATS = 1
 pytestmark = pytest.mark.usefixtures("in_this_process")

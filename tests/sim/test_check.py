@@ -15,12 +15,12 @@ from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.backend import Options
 from stallprobes.errors import EngineFailed
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix import cell_runner, runner, schedule, window_measurer
-from stallprobes.matrix.block_choice import gain
-from stallprobes.matrix.check_progress import CheckProgress
+from stallprobes.matrix.check import cell_runner, runner, schedule, window_measurer
+from stallprobes.matrix.check.block_choice import gain
+from stallprobes.matrix.check.plan import plan
+from stallprobes.matrix.check.progress import CheckProgress
+from stallprobes.matrix.comparing.precision import spreads
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
-from stallprobes.matrix.plan import plan
-from stallprobes.matrix.precision import spreads
 from stallprobes.model import Channel, Phase
 
 SMALL = plan(["launch", "launch/shared", "d2d@secondary"], ["spin", "d2h-pageable-warm", "alloc-async"])

@@ -13,14 +13,14 @@ from factories.virtual_session import virtual_sessions
 from stallprobes.engine.backend import Options
 from stallprobes.files import schemas
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import SIM, ProbeSet
-from stallprobes.live.recording import Recording
 from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
 from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
 from stallprobes.measurement.selection import selection
 from stallprobes.model import Channel, Phase
 from stallprobes.patterns import patterns
+from stallprobes.recording.observation import SIM, ProbeSet
+from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.verdict import Verdict
 from stallscope.report.run_text import show_run
 from stallscope.report.text import TextWriter

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from factories.planted_stalls import Outcome, measured, outcome, planted
-from stallprobes.matrix.compare import compare
+from stallprobes.matrix.check.plan import plan
+from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.matrix.plan import plan
 
 SMALL = plan(["launch", "d2d", "d2h-pinned", "h2d-pinned"], ["spin", "alloc-async", "module-load", "d2h-pinned-large"])
 SEEDS = range(1, 4)

@@ -10,11 +10,11 @@ from factories.recordings import WALL_S
 from factories.simulated_machine import CALL, WAIT, machine, p50_us, program_probe
 from factories.virtual_session import virtual_sessions
 from stallprobes.catalog import Placement, entries
-from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
-from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import Recording
 from stallprobes.model import Context, Op, Process, Word
 from stallprobes.patterns.naming import parse_probe, probe_name
+from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
+from stallprobes.recording.recorder import Recorder
+from stallprobes.recording.recording import Recording
 from stallprobes.traces.delay import DelayCause, delays_of_call
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import WORK_PROBE

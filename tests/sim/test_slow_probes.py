@@ -15,11 +15,11 @@ from factories.virtual_session import VirtualSession
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.live.windows import LONGEST_WINDOW_NS, thinned
 from stallprobes.model import MS, Probe, Role
 from stallprobes.patterns import patterns
+from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.sources.idle_periods import IdlePeriods
 

@@ -10,9 +10,9 @@ import pytest
 from factories.virtual_session import VirtualSession
 from stallprobes.catalog import Placement, entries
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.live.view_model import MonitorView
 from stallprobes.model import SECONDARY, Channel, Phase
+from stallprobes.recording.observation import EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.verdicts.kinds import VerdictKind
 
 PROBES = (

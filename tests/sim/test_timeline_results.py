@@ -20,10 +20,11 @@ from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
-from stallprobes.matrix import prometheus, reference, reference_maker, reference_names, runner
-from stallprobes.matrix.compare import compare
+from stallprobes.matrix import prometheus, reference, reference_maker, references
+from stallprobes.matrix.check import runner
+from stallprobes.matrix.check.plan import plan
+from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.matrix.plan import plan
 from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
 from stallprobes.measurement.result import ProbeResult, RunResult
@@ -31,8 +32,8 @@ from stallprobes.measurement.selection import selection
 from stallprobes.model import Channel, Phase, Source
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.cli.diagnostics import CommandError
 from stallscope.cli.main import cli
+from stallscope.cli.process.diagnostics import CommandError
 from stallscope.report import html_page, matrix_text, run_text
 from stallscope.report.text import TextWriter
 from stallscope.tui.matrix import cell_text
@@ -243,7 +244,7 @@ def test_checks_with_and_without_the_timeline_are_not_merged(traced_check: Matri
 
 def test_a_reference_is_not_compared_with_a_check_with_the_timeline(traced_check: Matrix) -> None:
     assert reference.unusual(traced_check) is None
-    shipped = reference.shipped(reference_names.names()[0])
+    shipped = reference.shipped(references.names()[0])
     with pytest.raises(NotComparable, match="made without --timeline"):
         shipped.unusual(traced_check)
     real = replace(traced_check, backend="cuda", quick=False)
@@ -311,7 +312,7 @@ def test_commands_that_compare_end_with_one_sentence_before_they_measure(
     assert refused("compare", plain, traced, "--force").endswith(both)
     assert refused("check", "--sim", "--compare", traced).endswith(both)
     assert refused("check", "--sim", "--timeline", "--force", "--compare", plain).endswith(both)
-    name = reference_names.names()[0]
+    name = references.names()[0]
     assert "made without --timeline" in refused("check", "--sim", "--timeline", "--reference", name)
     assert "made without --timeline" in refused("show", traced, "--reference", name)
     assert "merge them apart" in refused("merge", traced, plain, "--force")

@@ -45,8 +45,8 @@ def names(package: str, where: list[str]) -> list[str]:
 def test_what_only_tells_loads_nothing_that_measures() -> None:
     modules = [
         "stallscope.cli.main",
-        "stallscope.cli.stdout",
-        "stallscope.cli.diagnostics",
+        "stallscope.cli.process.stdout",
+        "stallscope.cli.process.diagnostics",
         "stallscope.report.run_text",
         "stallprobes.model",
         "stallprobes.catalog",
@@ -57,7 +57,7 @@ def test_what_only_tells_loads_nothing_that_measures() -> None:
         # What stands before the screen's first frame.
         "stallscope.cli.screen",
         "stallscope.cli.options",
-        "stallscope.cli.prewarm",
+        "stallscope.cli.process.prewarm",
     ]
     assert loading(modules, HEAVY | {"numpy"}) == {}
 
@@ -67,7 +67,7 @@ def test_who_only_reads_figures_needs_neither_a_compiler_nor_cuda() -> None:
         "stallprobes.engine.session",
         "stallprobes.measurement.measure",
         "stallprobes.measurement.document",
-        "stallprobes.live.recording",
+        "stallprobes.recording.recording",
         "stallprobes.live.analyzer",
     ]
     assert loading(modules, HEAVY) == {}

@@ -19,10 +19,10 @@ from factories.hostile_text import HOSTILE, WIDE, forbidden, is_forbidden, poiso
 from stallprobes.foreign_text import escaped_json, is_printable, printable, printable_lines
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import prometheus
-from stallprobes.matrix.compare import compare
+from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET
-from stallscope.cli import diagnostics, streams
-from stallscope.cli.stdout import Output
+from stallscope.cli.process import diagnostics, streams
+from stallscope.cli.process.stdout import Output
 from stallscope.report import comparison_text, html_page, matrix_text, run_text
 from stallscope.report.columns import by_column, cut_columns, display_width, padded, wrapped
 

@@ -18,8 +18,8 @@ from stallprobes.engine.timeline.library import LibraryFile, matching, refusal
 from stallprobes.engine.timeline.status import OFF, UNAVAILABLE, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallprobes.errors import EXIT_ENGINE, NoTimeline
 from stallprobes.machine.libcuda_survey import DriverReport
-from stallscope.cli.diagnostics import CommandError
 from stallscope.cli.main import cli
+from stallscope.cli.process.diagnostics import CommandError
 
 STATUSES = {
     problem: TimelineStatus(False, problem, f"found {problem.value}", f"do against {problem.value}")

@@ -16,11 +16,11 @@ from stallprobes.engine.sim import profile
 from stallprobes.engine.sim.profile import ProfileError
 from stallprobes.errors import CheckFileError, NotComparable, RecordingError
 from stallprobes.live import replay_document
-from stallprobes.live.recording import Recording
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import reference_document, reference_maker
 from stallprobes.matrix.reference import FINGERPRINT_KEYS
 from stallprobes.measurement import document as run_document
+from stallprobes.recording.recording import Recording
 from stallprobes.traces.summary import summary
 from stallscope.tui import settings
 from stallscope.tui.settings import SettingsError

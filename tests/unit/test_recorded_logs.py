@@ -23,7 +23,7 @@ from stallprobes.files import schemas
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live import replay_document
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.recording_stream import RecordingStream
+from stallprobes.recording.stream import RecordingStream
 
 TESTS = Path(__file__).parents[1]
 LOGS = TESTS / "data" / "recorded_logs.json.gz"

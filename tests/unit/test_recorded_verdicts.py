@@ -18,14 +18,14 @@ from stallprobes.catalog import entries
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import ChannelMap, InFlight, Window
-from stallprobes.matrix import compare as comparing
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
-from stallprobes.matrix.accumulator import CellAccumulator
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import Change, Comparison
+from stallprobes.matrix.check.accumulator import CellAccumulator
+from stallprobes.matrix.check.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
+from stallprobes.matrix.comparing import compare as comparing
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Change, Comparison
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat
-from stallprobes.matrix.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
 from stallprobes.model import Channel, Phase, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import parse_probe

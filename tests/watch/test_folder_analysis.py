@@ -15,8 +15,8 @@ from stallprobes.engine.timeline.library import LibraryFile
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.watch_file import FILE_BYTES
 from stallprobes.watch import environment, folder_analysis
+from stallprobes.watch.environment import cupti_of_this_machine
 from stallprobes.watch.folder_analysis import FolderAnalysis
-from stallprobes.watch.libcupti import cupti_of_this_machine
 from stallprobes.watch.reading.folder import ProcessLife, create_folder
 from stallprobes.watch.reading.map_reader import watch_files
 from stallprobes.watch.reading.process import WatchedProcess

@@ -34,7 +34,7 @@ from stallprobes.watch.live.recording import WatchRecording
 from stallprobes.watch.live.value_codec import MOST_ITEMS
 from stallprobes.watch.reading.folder import create_folder
 from stallscope.cli import main as cli
-from stallscope.cli import watch_session
+from stallscope.cli.watching import session
 
 # What it prints, and its exit code.
 PROGRAM = ("sh", "-c", "echo out; echo err >&2; exit 7")
@@ -533,7 +533,7 @@ INTERRUPTING = """\
 import os, signal
 # Threads that numpy starts block the signals, as where the command imports it.
 before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-from stallscope.cli.watch_session import ProgramWatch
+from stallscope.cli.watching.session import ProgramWatch
 signal.pthread_sigmask(signal.SIG_SETMASK, before)
 report = ProgramWatch._print
 def interrupted(*arguments):
@@ -596,7 +596,7 @@ def test_a_defect_of_the_watch_has_its_own_exit_code(watch: Watch, monkeypatch: 
     def fail(*_: object) -> None:
         raise KeyError("a defect")
 
-    monkeypatch.setattr(watch_session, "run", fail)
+    monkeypatch.setattr(session, "run", fail)
     code, out, err = watch(*PROGRAM)
     assert (code, out) == (125, "")
     assert "KeyError: 'a defect'" in err

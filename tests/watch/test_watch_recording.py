@@ -14,8 +14,8 @@ import pytest
 from factories.full_disk import FullDisk
 from factories.watch_moments import moments, output, record
 from stallprobes.errors import RecordingError
-from stallprobes.live.recording import Recording
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.recording.recording import Recording
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.document import document
 from stallprobes.watch.live import recorder as recorders

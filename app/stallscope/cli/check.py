@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import EngineFailed, UnknownName
-from stallscope.cli import check_results, completers, diagnostics, gpu_choice, options, output_files
+from stallscope.cli import check_results, gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
-from stallscope.cli.signals import InterruptHandler
-from stallscope.cli.suspension import Suspension
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.signals import InterruptHandler
+from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.machine.gpus import Gpu, Survey
-    from stallprobes.matrix.check_progress import CheckProgress
+    from stallprobes.matrix.check.plan import Plan
+    from stallprobes.matrix.check.progress import CheckProgress
     from stallprobes.matrix.matrix import Matrix
-    from stallprobes.matrix.plan import Plan
 
 DEFAULT_SEED = 1
 # Interval of the progress lines where stderr is not a terminal.
@@ -186,7 +188,7 @@ class CheckSetup:
 
 
 def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[str], quick: bool) -> Plan:
-    from stallprobes.matrix import plan
+    from stallprobes.matrix.check import plan
 
     for option, names in (("--victims", victims), ("--aggressors", aggressors)):
         if any(not part.strip() for name in names for part in name.split(",")):
@@ -199,7 +201,8 @@ def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[
 
 def _reject_other_timeline(old: Matrix | None, with_reference: bool, timeline: bool) -> None:
     """Raise CommandError before the measurement if only one side of a comparison has the timeline."""
-    from stallprobes.matrix import comparability, reference
+    from stallprobes.matrix import reference
+    from stallprobes.matrix.comparing import comparability
 
     problem = None if old is None else comparability.timeline_mismatch(old.timeline, timeline)
     if problem is None and with_reference and timeline:
@@ -248,7 +251,7 @@ def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:
 
 
 def _measure(setup: CheckSetup, seed: int, interrupt: InterruptHandler) -> Matrix:
-    from stallprobes.matrix import runner
+    from stallprobes.matrix.check import runner
 
     with diagnostics.ProgressBar(line_interval_s=_PROGRESS_LINE_S) as bar:
         try:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stallprobes.errors import CheckFileError, NotComparable, TimelinesDiffer
-from stallscope.cli import diagnostics, options
-from stallscope.cli.diagnostics import CommandError, ExitCode
-from stallscope.cli.stdout import Output
+from stallscope.cli import options
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparison import Comparison
+    from stallprobes.matrix.comparing.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.outliers import Outlier
     from stallprobes.matrix.reference import Reference, ReferenceComparison
@@ -44,7 +45,7 @@ def load_check(path: Path) -> Matrix:
 
 def compare_checks(old: Matrix, new: Matrix, force: bool) -> Comparison:
     """The comparison. Raises CommandError (exit code 2) if the two do not belong together, unless ``force``."""
-    from stallprobes.matrix import compare as comparing
+    from stallprobes.matrix.comparing import compare as comparing
 
     try:
         return comparing.compare(old, new, force=force)
@@ -90,7 +91,7 @@ def comparison_document(
     comparison: Comparison, fail_on: Sequence[str], check: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """JSON document of the comparison (stallscope.compare/2), with the new check's document in it if given."""
-    from stallprobes.matrix import compare_document
+    from stallprobes.matrix.comparing import compare_document
 
     return compare_document.document(comparison, fail_on, comparison.regressions(fail_on), check)
 
@@ -106,9 +107,9 @@ def host_sentences(matrix: Matrix) -> list[str]:
 
 def outlier_sentences(found: Sequence[Outlier]) -> list[str]:
     """Sentences on the outliers among the hosts of a merged check."""
-    from stallscope.report import wording
+    from stallprobes.wording import check_wording
 
-    return wording.host_sentences(found)
+    return check_wording.host_sentences(found)
 
 
 def print_check(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stallscope.cli import options
-from stallscope.cli.stdout import Output
+from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

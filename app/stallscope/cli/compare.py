@@ -8,7 +8,7 @@ import click
 
 from stallscope.cli import check_results, options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.stdout import Output
+from stallscope.cli.process.stdout import Output
 
 
 @click.command("compare", cls=CliCommand)

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallscope.cli import completers, diagnostics, gpu_choice, options, output_files
+from stallscope.cli import gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
-from stallscope.cli.stdout import Output
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
-    from stallprobes.live.demo_outcome import DemoResult
-    from stallprobes.live.demo_plan import PatternPlan
+    from stallprobes.demo.outcome import DemoResult
+    from stallprobes.demo.plan import PatternPlan
 
 SECONDS = 8.0
 
@@ -94,7 +96,7 @@ def command(
 
 def _plans(names: Sequence[str]) -> tuple[PatternPlan, ...]:
     """The plans of the patterns called ``names``, by default of all. Raises CommandError for an unknown name."""
-    from stallprobes.live import demo_plan
+    from stallprobes.demo import plan
     from stallprobes.patterns import patterns
 
     known = patterns()
@@ -103,7 +105,7 @@ def _plans(names: Sequence[str]) -> tuple[PatternPlan, ...]:
             from stallprobes.patterns.naming import unknown_name_message
 
             raise CommandError(ExitCode.USAGE, unknown_name_message("pattern", name, known))
-    return demo_plan.plans(known[name] for name in dict.fromkeys(names or known))
+    return plan.plans(known[name] for name in dict.fromkeys(names or known))
 
 
 def _confirm_shared(gpu: str | None, count: int) -> bool:
@@ -129,9 +131,9 @@ def _write_results(result: DemoResult, as_json: bool) -> None:
     """Write what was found to stdout."""
     out = Output()
     if as_json:
-        from stallprobes.live import demo_document
+        from stallprobes.demo import document
 
-        out.json(demo_document.document(result))
+        out.json(document.document(result))
     else:
         from stallscope.report import demo_text
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from stallscope.cli import diagnostics, options
+from stallscope.cli import options
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import ExitCode
-from stallscope.cli.stdout import Output
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import ExitCode
+from stallscope.cli.process.stdout import Output
 
 
 @click.command("doctor", cls=CliCommand)

@@ -37,7 +37,7 @@ def _limit_blas_threads() -> None:
 def main() -> "NoReturn":
     """Load and run the command line. Ends the process, with exit code 130 if interrupted."""
     _limit_blas_threads()
-    from stallscope.cli import signals
+    from stallscope.cli.process import signals
 
     signals.end_at_sigint(_end_at_once)
     from stallscope.cli import main as command_line

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallscope.cli import completers
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode
-from stallscope.cli.stdout import Output
+from stallscope.cli.completion import completers
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
     from stallprobes.patterns.remedy_code import CodeLanguage

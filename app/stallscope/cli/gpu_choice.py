@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from stallprobes.errors import NoGpu
-from stallscope.cli import diagnostics
-from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from stallprobes.machine.gpus import Gpu, Survey

@@ -6,8 +6,8 @@ import click
 
 from stallscope.cli import options
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode
-from stallscope.cli.stdout import Output
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.stdout import Output
 from stallscope.report.text import TableColumn
 
 

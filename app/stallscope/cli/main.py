@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from stallscope.cli import command, completers, diagnostics, options, signals, streams
+from stallscope.cli import command, options
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
-from stallscope.cli.stdout import ClosedPipeError
+from stallscope.cli.process import diagnostics, signals, streams
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.stdout import ClosedPipeError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -48,7 +50,7 @@ SECTIONS = {
     "Screen": (
         CommandEntry("demo", "Show every pattern on the screen, step by step."),
         CommandEntry("replay", "Show a recording on the screen."),
-        CommandEntry("settings", "Print the settings file with every default.", "settings_file"),
+        CommandEntry("settings", "Print the settings file with every default."),
     ),
     "Measure": (
         CommandEntry("run", "Measure patterns or probes on a GPU."),
@@ -207,9 +209,9 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
     instruction = os.environ.get(COMPLETION_VARIABLE)
     try:
         if instruction:
-            from stallscope.cli import completion
+            from stallscope.cli.completion import shell
 
-            return completion.answer(cli, COMPLETION_VARIABLE, instruction)
+            return shell.answer(cli, COMPLETION_VARIABLE, instruction)
         # click's own main has different exit codes (1 for a closed pipe).
         with cli.make_context("stallscope", arguments) as context:
             cli.invoke(context)

@@ -12,7 +12,7 @@ import click
 from stallprobes.errors import CheckFileError
 from stallscope.cli import check_results, options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode, ProgressBar
+from stallscope.cli.process.diagnostics import CommandError, ExitCode, ProgressBar
 
 if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stallscope.cli import completers
-from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.completion import completers
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallprobes.errors import CheckFileError, FileNotWritten
-from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparison import Comparison
+    from stallprobes.matrix.comparing.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
 

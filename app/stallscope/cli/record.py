@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import EngineFailed, NoGpu, RecordingError, UnknownName, Unsupported
-from stallscope.cli import completers, diagnostics, gpu_choice, options, output_files
+from stallscope.cli import gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode
-from stallscope.cli.signals import InterruptHandler
-from stallscope.cli.suspension import RequestedSuspension
+from stallscope.cli.completion import completers
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.signals import InterruptHandler
+from stallscope.cli.process.suspension import RequestedSuspension
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.live.capture import CaptureResult
-    from stallprobes.live.observation import ProbeSet
     from stallprobes.machine.gpus import Gpu
+    from stallprobes.recording.observation import ProbeSet
 
 
 @click.command("record", cls=CliCommand)
@@ -97,9 +99,9 @@ class RecordingSetup:
 def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | None) -> RecordingSetup:
     """The setup for these arguments. Raises CommandError for an unknown name or a missing GPU."""
     from stallprobes.engine.backend import Options
-    from stallprobes.live.observation import CUDA, SIM, GpuName, ProbeSet
     from stallprobes.machine import gpus
     from stallprobes.measurement.selection import selection
+    from stallprobes.recording.observation import CUDA, SIM, GpuName, ProbeSet
 
     try:
         ((name, selected),) = selection([pattern], [variant])

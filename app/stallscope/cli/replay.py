@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
-from stallscope.cli import completers, diagnostics, options, output_files
+from stallscope.cli import options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode
-from stallscope.cli.stdout import Output
+from stallscope.cli.completion import completers
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.stdout import Output
 
 
 @click.command("replay", cls=CliCommand)
@@ -42,15 +44,16 @@ def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_on
       stallscope replay stall.rec --json
       stallscope replay stall.rec --trace stall.json.gz
     """
-    from stallscope.cli import screen, watch_replay
+    from stallscope.cli import screen
+    from stallscope.cli.watching import replay
 
     # With --force the recording would be lost.
     output_files.require_different({"FILE": file, output_files.TRACE: trace})
-    watched = watch_replay.is_watch_recording(file)
+    watched = replay.is_watch_recording(file)
     if trace is not None:
-        (watch_replay.write_trace if watched else _write_trace)(file, trace, force)
+        (replay.write_trace if watched else _write_trace)(file, trace, force)
     if as_json:
-        (watch_replay.write_json if watched else _write_json)(file)
+        (replay.write_json if watched else _write_json)(file)
     if as_json or trace is not None:
         return
     diagnostics.exit_process((screen.run_watch_replay if watched else screen.run_replay)(file, ascii_only))
@@ -77,7 +80,7 @@ def _write_trace(file: Path, path: Path, force: bool) -> None:
     output_files.require_writable(output_files.TRACE, path, force)
     from stallprobes.errors import FileNotWritten, RecordingError
     from stallprobes.live import replay_trace
-    from stallprobes.live.recording import Recording
+    from stallprobes.recording.recording import Recording
 
     try:
         recording = Recording(file)

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import EngineFailed, FileNotWritten, UnknownName
-from stallscope.cli import check_results, completers, diagnostics, gpu_choice, options, output_files
+from stallscope.cli import check_results, gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
-from stallscope.cli.signals import InterruptHandler
-from stallscope.cli.stdout import Output
-from stallscope.cli.suspension import Suspension
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.signals import InterruptHandler
+from stallscope.cli.process.stdout import Output
+from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
     from stallprobes.machine.gpus import Gpu, Survey
@@ -151,7 +153,7 @@ def _measure(
     simulation: SimulationOptions,
     interrupt: InterruptHandler,
 ) -> RunResult:
-    from stallscope.cli import prewarm
+    from stallscope.cli.process import prewarm
 
     simulated = simulation.profile is not None
     with contextlib.ExitStack() as closing:

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallprobes.foreign_text import printable_lines
-from stallscope.cli import diagnostics, output_files
-from stallscope.cli.diagnostics import CommandError, ExitCode
+from stallscope.cli import output_files
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
-    from stallprobes.live.recorder import Recorder
+    from stallprobes.recording.recorder import Recorder
     from stallscope.tui.common.screen import Closeable
     from stallscope.tui.demo.tour import DemoTour
     from stallscope.tui.sources.live import LiveSource
@@ -40,7 +41,7 @@ def run_live(
     if record is not None:
         output_files.require_new_file("--record", record)
     recorder = None if record is None else _open_recorder(record)
-    from stallscope.cli import prewarm
+    from stallscope.cli.process import prewarm
 
     spare = prewarm.start_engine(session.profile is not None)
     survey = prewarm.start_survey() if session.profile is None else None
@@ -79,7 +80,7 @@ def run_replay(file: Path, ascii_only: bool) -> int:
     """Run the monitor with a recording and return the exit code. Raises CommandError."""
     known = load_settings(ascii_only)
     from stallprobes.errors import RecordingError
-    from stallprobes.live.recording import Recording
+    from stallprobes.recording.recording import Recording
     from stallscope.tui.sources.replay import ReplaySource
 
     try:
@@ -119,7 +120,7 @@ def run_watch_replay(file: Path, ascii_only: bool) -> int:
 
 def _open_recorder(path: Path) -> Recorder:
     from stallprobes.errors import RecordingError
-    from stallprobes.live.recorder import Recorder
+    from stallprobes.recording.recorder import Recorder
 
     try:
         return Recorder(path)

@@ -11,11 +11,13 @@ import click
 
 from stallprobes.errors import CheckFileError, FileNotWritten, RecordingError, WatchError
 from stallscope.cli import command as cli_command
-from stallscope.cli import completers, diagnostics, foreground, options, output_files
+from stallscope.cli import options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode
-from stallscope.cli.foreground import WatchExit
-from stallscope.cli.stdout import ClosedPipeError
+from stallscope.cli.completion import completers
+from stallscope.cli.process import diagnostics, foreground
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.foreground import WatchExit
+from stallscope.cli.process.stdout import ClosedPipeError
 
 JSON, RECORD, TRACE, MATRIX = "--json", "--record", "--trace", "--matrix"
 # Options of a program that watch starts itself.
@@ -201,8 +203,8 @@ def command(
         raise _failed(f"--output is for the screen, and {no_screen}")
     with foreground.held_signals():
         # It loads numpy, whose threads would otherwise take the signals that the main thread waits for.
-        from stallscope.cli import watch_session
-        from stallscope.cli.watch_files import WatchFiles
+        from stallscope.cli.watching import session
+        from stallscope.cli.watching.files import WatchFiles
     from stallprobes.watch.attribution.machine_stalls import stalls_of_this_machine
     from stallprobes.watch.environment import WatchOptions
 
@@ -211,15 +213,16 @@ def command(
     known = None if print_env else stalls_of_this_machine(matrix)
     chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, known)
     if attach is not None:
-        watch_session.show_folder(attach, files, known)
+        session.show_folder(attach, files, known)
     elif print_env:
-        watch_session.print_environment(chosen)
+        session.print_environment(chosen)
     elif headless or no_screen:
-        diagnostics.exit_process(watch_session.run(program, chosen, files, no_screen))
+        diagnostics.exit_process(session.run(program, chosen, files, no_screen))
     else:
-        from stallscope.cli import screen, watch_screen
+        from stallscope.cli import screen
+        from stallscope.cli.watching import program_screen
 
-        diagnostics.exit_process(watch_screen.run(program, chosen, files, screen.load_settings(ascii_only)))
+        diagnostics.exit_process(program_screen.run(program, chosen, files, screen.load_settings(ascii_only)))
 
 
 def _check_arguments(

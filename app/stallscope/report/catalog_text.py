@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from stallprobes.engine.timeline.work import submissions
 from stallprobes.model import SYMPTOM_TITLES, Kind, Needs, Pattern, Role, Variant
 from stallprobes.patterns.remedy_code import DEFAULT_LANGUAGE, CodeLanguage, remedy_code
+from stallprobes.wording.timeline_wording import on_the_gpu
 from stallscope.report import remedy_text
 from stallscope.report.text import TableColumn, TextWriter
-from stallscope.report.timeline_text import on_the_gpu
 
 if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware

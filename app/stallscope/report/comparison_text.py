@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stallprobes.matrix.comparison import CellOutcome
-from stallscope.report import comparison_wording, wording
-from stallscope.report.headline import Headline
-from stallscope.report.text import TableColumn, TextWriter, plural
+from stallprobes.matrix.comparing.comparison import CellOutcome
+from stallprobes.units import plural
+from stallprobes.wording import check_wording, comparison_wording
+from stallprobes.wording.headline import Headline
+from stallscope.report.text import TableColumn, TextWriter
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparison import CellChange, Comparison
+    from stallprobes.matrix.comparing.comparison import CellChange, Comparison
 
 _MOST_UNSURE = 12
 
@@ -34,7 +35,7 @@ def headline(out: TextWriter, lines: Headline) -> None:
 def machines(out: TextWriter, comparison: Comparison) -> None:
     """Which checks are compared."""
     for name, matrix in (("OLD", comparison.old), ("NEW", comparison.new)):
-        out.paragraph(wording.check_title(matrix), indent="     ", first=f"{name}  ", style="strong")
+        out.paragraph(check_wording.check_title(matrix), indent="     ", first=f"{name}  ", style="strong")
 
 
 def differences(out: TextWriter, comparison: Comparison) -> None:
@@ -44,7 +45,7 @@ def differences(out: TextWriter, comparison: Comparison) -> None:
         return
     out.line("Differences in GPU, driver, settings and host", "strong")
     rows = [
-        (f"  {one.key}", f"{wording.format_value(one.old)} → {wording.format_value(one.new)}")
+        (f"  {one.key}", f"{check_wording.format_value(one.old)} → {check_wording.format_value(one.new)}")
         for one in comparison.differences
     ]
     out.table((TableColumn(""), TableColumn("")), rows)

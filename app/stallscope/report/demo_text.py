@@ -11,7 +11,7 @@ from stallscope.report.remedy_text import with_code
 from stallscope.report.text import TableCell, TableColumn, TextWriter
 
 if TYPE_CHECKING:
-    from stallprobes.live.demo_outcome import DemoResult, PatternOutcome, StepLatency
+    from stallprobes.demo.outcome import DemoResult, PatternOutcome, StepLatency
 
 _FIGURE = "figure"
 _COLUMNS = (

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.matrix.comparison import CellOutcome
+from stallprobes.matrix import findings
+from stallprobes.matrix.comparing.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET
 from stallprobes.units import duration, times
-from stallscope.report import comparison_wording, findings, svg, wording
+from stallprobes.wording import check_wording, comparison_wording
+from stallscope.report import svg
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparison import CellChange, Comparison
+    from stallprobes.matrix.comparing.comparison import CellChange, Comparison
     from stallprobes.matrix.matrix import Cell, Matrix
     from stallprobes.model import Channel
 
@@ -95,7 +97,7 @@ def section(data: PageData, cell: Cell) -> str:
 def _verdicts(cell: Cell) -> Iterator[str]:
     if cell.reason:
         yield f"<p>{text(cell.status)}: {text(cell.reason)}</p>"
-    in_flight = wording.in_flight(cell)
+    in_flight = check_wording.in_flight(cell)
     if in_flight and not any(verdict.quantile is Quantile.IN_FLIGHT for verdict in cell.verdicts):
         yield f"<p>{text(in_flight)}</p>"
     for verdict in findings.verdicts(cell):
@@ -142,7 +144,7 @@ def _table(cell: Cell) -> str:
         head += "<th scope=col>× p50<th scope=col>× p99"
     lines = []
     for channel in findings.channels(cell):
-        name = text(wording.channel_name(channel))
+        name = text(check_wording.channel_name(channel))
         if not alone:
             baseline = "".join(f"<td>{figure}" for figure in svg.figures(cell.baseline.get(channel)))
             lines.append(f"<tr><th scope=row>{name}, baseline{baseline}<td><td>")
@@ -161,7 +163,7 @@ def _histograms(data: PageData, cell: Cell) -> Iterator[str]:
         layers = [("h-quiet", cell.baseline.get(channel)), ("h-now", cell.channels.get(channel))]
         if before is not None:
             layers.append(("h-old", before.channels.get(channel)))
-        name = text(wording.channel_name(channel))
+        name = text(check_wording.channel_name(channel))
         yield f"<figure><figcaption>{name}</figcaption>{data.axis.svg(layers, f'histogram of {name}')}</figure>"
 
 

@@ -14,18 +14,20 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from stallprobes.foreign_text import printable_lines
-from stallprobes.matrix.comparison import CellOutcome
+from stallprobes.matrix import findings
+from stallprobes.matrix.comparing.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
+from stallprobes.units import plural
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.report import comparison_wording, findings, html_cell, reference_wording, wording
-from stallscope.report.headline import Headline
+from stallprobes.wording import check_wording, comparison_wording, reference_wording
+from stallprobes.wording.headline import Headline
+from stallprobes.wording.timeline_wording import phases_text, summary_text
+from stallscope.report import html_cell
 from stallscope.report.html_cell import PageData, text
 from stallscope.report.matrix_text import short
-from stallscope.report.text import plural
-from stallscope.report.timeline_text import phases_text, summary_text
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparison import CellChange, Comparison
+    from stallprobes.matrix.comparing.comparison import CellChange, Comparison
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow
     from stallprobes.matrix.reference import ReferenceComparison
 
@@ -87,7 +89,7 @@ def _head(
     if matrix.simulated:
         yield f'<p class="simulated">SIMULATED: no GPU was measured. Profile {text(matrix.profile)}, '
         yield f"seed {text(matrix.sim_seed)}.</p>"
-    yield f"<h1>stallscope check</h1><p>{text(wording.check_title(matrix))}</p>"
+    yield f"<h1>stallscope check</h1><p>{text(check_wording.check_title(matrix))}</p>"
     yield '<table class="key headline"><tbody>'
     for label, line in Headline.of(matrix, comparison, reference).lines:
         yield f"<tr><th scope=row>{label}</th><td>{text(line)}</td></tr>"
@@ -103,8 +105,8 @@ def _head(
 def _matrix(data: PageData) -> Iterator[str]:
     matrix = data.matrix
     rows, columns = findings.victims(matrix), findings.aggressors(matrix)
-    yield f'<h2 id="matrix">{wording.MATRIX_TITLE}</h2><p class="hint">Select a cell to see its histograms: click it, '
-    yield "or press Tab and the arrow keys. Escape closes it.</p>"
+    yield f'<h2 id="matrix">{check_wording.MATRIX_TITLE}</h2><p class="hint">Select a cell to see its histograms: '
+    yield "click it, or press Tab and the arrow keys. Escape closes it.</p>"
     simulated = f"SIMULATED {text(matrix.profile)}. " if matrix.simulated else ""
     yield f'<p id="legend">{simulated}{text(_LEGEND)}</p><div class="scroll" tabindex="0" role="region" '
     yield 'aria-labelledby="matrix"><table class="matrix" aria-describedby="legend">\n'
@@ -162,23 +164,23 @@ def _causes(data: PageData) -> Iterator[str]:
     groups = findings.groups(data.matrix)
     if not groups:
         return
-    yield f"<h2>{wording.CAUSES_TITLE}</h2>"
+    yield f"<h2>{check_wording.CAUSES_TITLE}</h2>"
     for group in groups:
-        link = f'<a href="#{data.ids[group.worst.row, group.worst.column]}">{text(wording.worst_case(group))}</a>'
+        link = f'<a href="#{data.ids[group.worst.row, group.worst.column]}">{text(check_wording.worst_case(group))}</a>'
         yield f'<details class="finding"><summary><span class="word {group.kind}">{text(group.kind.look.word)}</span> '
         yield f"{link}. "
-        yield f'<span class="soft">{text(group.remedy or wording.NO_CAUSE)}</span></summary>'
-        yield f"<p>{text(group.cause or wording.NO_CAUSE)}</p><ul>"
+        yield f'<span class="soft">{text(group.remedy or check_wording.NO_CAUSE)}</span></summary>'
+        yield f"<p>{text(group.cause or check_wording.NO_CAUSE)}</p><ul>"
         for name, cells in group.columns:
             column = data.matrix.column(name)
             where = "alone" if name == QUIET else f"beside {text(name)} <small>{text(column.title)}</small>"
-            figures = "; ".join(f"{_link(data, cell)} {text(wording.figures(cell))}" for cell in cells)
+            figures = "; ".join(f"{_link(data, cell)} {text(check_wording.figures(cell))}" for cell in cells)
             yield f"<li>{where}: {figures}"
         yield "</ul></details>\n"
 
 
 def _unmeasured(matrix: Matrix) -> Iterator[str]:
-    for status, title in wording.UNMEASURED_TITLES.items():
+    for status, title in check_wording.UNMEASURED_TITLES.items():
         reasons = findings.reasons(matrix, status)
         if reasons:
             yield f"<h2>{title}</h2><ul>"
@@ -188,7 +190,7 @@ def _unmeasured(matrix: Matrix) -> Iterator[str]:
 
 def _machine(matrix: Matrix) -> Iterator[str]:
     yield '<h2>Machine</h2><table class="key"><tbody>'
-    for key, value in wording.fingerprint_items(matrix.fingerprint):
+    for key, value in check_wording.fingerprint_items(matrix.fingerprint):
         yield f"<tr><th scope=row>{text(key)}</th><td>{text(value)}</td></tr>"
     unknown = matrix.fingerprint.get("unknown")
     if isinstance(unknown, dict):
@@ -207,7 +209,7 @@ def _machine(matrix: Matrix) -> Iterator[str]:
     if matrix.hosts:
         yield '<h2>Hosts</h2><table class="key"><tbody>'
         for name, fingerprint in matrix.hosts.items():
-            items = " · ".join(f"{key} {value}" for key, value in wording.fingerprint_items(fingerprint))
+            items = " · ".join(f"{key} {value}" for key, value in check_wording.fingerprint_items(fingerprint))
             yield f"<tr><th scope=row>{text(name)}</th><td>{text(items)}</td></tr>"
         yield "</tbody></table>\n"
 
@@ -215,13 +217,13 @@ def _machine(matrix: Matrix) -> Iterator[str]:
 def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
     if comparison is None:
         return
-    yield f"<h2>What changed</h2><p>since {text(wording.check_title(comparison.old))}</p>"
+    yield f"<h2>What changed</h2><p>since {text(check_wording.check_title(comparison.old))}</p>"
     if comparison.differences:
         yield '<table class="figures key"><caption>Differences in GPU, driver, settings and host</caption><thead><tr>'
         yield "<th scope=col></th><th scope=col>old</th><th scope=col>new</th></tr></thead><tbody>"
         for one in comparison.differences:
-            yield f"<tr><th scope=row>{text(one.key)}</th><td>{text(wording.format_value(one.old))}</td>"
-            yield f"<td>{text(wording.format_value(one.new))}</td></tr>"
+            yield f"<tr><th scope=row>{text(one.key)}</th><td>{text(check_wording.format_value(one.old))}</td>"
+            yield f"<td>{text(check_wording.format_value(one.new))}</td></tr>"
         yield "</tbody></table>"
     else:
         yield "<p>No difference in GPU, driver, settings and host.</p>"

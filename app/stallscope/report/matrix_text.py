@@ -9,17 +9,19 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from stallprobes.matrix import findings
 from stallprobes.matrix.matrix import PHASES, QUIET, CellKind, Status
-from stallprobes.units import three
+from stallprobes.units import plural, three
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.report import comparison_text, findings, reference_wording, wording
+from stallprobes.wording import check_wording, reference_wording
+from stallprobes.wording.headline import Headline
+from stallprobes.wording.timeline_wording import timeline_text
+from stallscope.report import comparison_text
 from stallscope.report.columns import cut_columns, display_width, padded
-from stallscope.report.headline import Headline
-from stallscope.report.text import TableCell, TableColumn, TextWriter, plural
-from stallscope.report.timeline_text import timeline_text
+from stallscope.report.text import TableCell, TableColumn, TextWriter
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparison import CellChange, Comparison
+    from stallprobes.matrix.comparing.comparison import CellChange, Comparison
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixRow
     from stallprobes.matrix.reference import ReferenceComparison, UnusualCell
     from stallprobes.model import Phase
@@ -52,10 +54,10 @@ def show(
     ``reference`` the comparison with a reference. ``full`` adds every finding, the reasons of cells that were not
     measured, and the fingerprint.
     """
-    out.paragraph(wording.check_title(matrix), style="strong")
+    out.paragraph(check_wording.check_title(matrix), style="strong")
     comparison_text.headline(out, Headline.of(matrix, comparison, reference))
     if full:
-        out.paragraph(wording.kind_counts(matrix))
+        out.paragraph(check_wording.kind_counts(matrix))
     if hosts:
         out.line()
         out.line("About the hosts", "strong")
@@ -78,7 +80,7 @@ def show(
         machine(out, matrix)
     else:
         _causes(out, matrix)
-    variation = wording.variation(matrix)
+    variation = check_wording.variation(matrix)
     if variation:
         out.line()
         out.paragraph(variation, style="dim")
@@ -89,7 +91,7 @@ def show(
 
 def machine(out: TextWriter, matrix: Matrix) -> None:
     """The fingerprint, and the hosts of a merged matrix."""
-    items = " · ".join(f"{key} {value}" for key, value in wording.fingerprint_items(matrix.fingerprint))
+    items = " · ".join(f"{key} {value}" for key, value in check_wording.fingerprint_items(matrix.fingerprint))
     out.paragraph(items or "nothing is known of the machine", indent="  ", first="machine: ", style="dim")
     for name, one in matrix.hosts.items():
         known = [str(one[key]) for key in ("gpu", "driver", "uuid") if one.get(key)]
@@ -124,7 +126,7 @@ def _by_column(cells: Sequence[UnusualCell]) -> dict[str, list[str]]:
 
 def _matrix(out: TextWriter, matrix: Matrix) -> None:
     simulated = f", SIMULATED {matrix.profile or 'GPU'}" if matrix.simulated else ""
-    out.paragraph(f"{wording.MATRIX_TITLE}{simulated}", style="strong")
+    out.paragraph(f"{check_wording.MATRIX_TITLE}{simulated}", style="strong")
     # What this machine does not support is counted below.
     rows = [row for row in findings.victims(matrix) if _supported(findings.row_cells(matrix, row.name))]
     columns = [one for one in findings.aggressors(matrix) if _supported(findings.column_cells(matrix, one.name))]
@@ -267,20 +269,20 @@ def _baseline(cell: Cell | None) -> str:
 def _causes(out: TextWriter, matrix: Matrix) -> None:
     """One line per cause: its kind, its worst case, and its remedy."""
     groups = findings.groups(matrix)
-    unmeasured = wording.unmeasured_count(matrix)
+    unmeasured = check_wording.unmeasured_count(matrix)
     rows: list[tuple[TableCell | str, ...]] = []
     for group in groups:
-        case = wording.worst_case(group)
-        rows.append((TableCell(group.kind.look.word, _style(group.kind)), case, group.remedy or wording.NO_CAUSE))
+        case = check_wording.worst_case(group)
+        rows.append((TableCell(group.kind.look.word, _style(group.kind)), case, group.remedy or check_wording.NO_CAUSE))
     if rows:
         out.line()
-        out.line(wording.CAUSES_TITLE, "strong")
+        out.line(check_wording.CAUSES_TITLE, "strong")
     columns = [TableColumn("")] * 3
     if rows and out.natural_width(columns[:2], [row[:2] for row in rows]) + _REMEDY_WIDTH <= out.width:
         out.table(columns, rows)
     else:
         for group in groups:
-            sentence = f"{wording.worst_case(group)}. {group.remedy or wording.NO_CAUSE}"
+            sentence = f"{check_wording.worst_case(group)}. {group.remedy or check_wording.NO_CAUSE}"
             out.paragraph(sentence, indent="  ", first=f"{group.kind.look.word}  ", style=_style(group.kind))
     if rows or unmeasured:
         out.line()
@@ -299,15 +301,15 @@ def _findings(out: TextWriter, matrix: Matrix) -> None:
     for group in groups:
         out.line()
         out.paragraph(
-            group.cause or wording.NO_CAUSE,
+            group.cause or check_wording.NO_CAUSE,
             indent="  ",
             first=f"{group.kind.look.word}: ",
             style=_style(group.kind),
         )
         for name, cells in group.columns:
             where = "alone" if name == QUIET else f"beside {name}"
-            text = "; ".join(f"{cell.row} {wording.figures(cell)}" for cell in cells[:_VICTIMS_IN_FULL])
-            rest = ", ".join(f"{cell.row} {wording.short_figure(cell)}" for cell in cells[_VICTIMS_IN_FULL:])
+            text = "; ".join(f"{cell.row} {check_wording.figures(cell)}" for cell in cells[:_VICTIMS_IN_FULL])
+            rest = ", ".join(f"{cell.row} {check_wording.short_figure(cell)}" for cell in cells[_VICTIMS_IN_FULL:])
             text += f"; also {rest}" if rest else ""
             out.paragraph(f"{where}: {text}", indent="    ", first="  ")
         if group.remedy:
@@ -315,7 +317,7 @@ def _findings(out: TextWriter, matrix: Matrix) -> None:
 
 
 def _unmeasured(out: TextWriter, matrix: Matrix) -> None:
-    for status, title in wording.UNMEASURED_TITLES.items():
+    for status, title in check_wording.UNMEASURED_TITLES.items():
         reasons = findings.reasons(matrix, status)
         if reasons:
             out.line()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
-from stallprobes.units import duration, duration_ns, times
+from stallprobes.units import duration, duration_ns, format_count, times
 from stallprobes.verdicts.blame import sentence, share_text
 from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.wording.timeline_wording import timeline_text
 from stallscope.report.catalog_text import VARIANT_KINDS
-from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count
-from stallscope.report.timeline_text import timeline_text
+from stallscope.report.text import TableCell, TableColumn, TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding

@@ -146,16 +146,6 @@ class TextWriter:
         return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m"
 
 
-def format_count(value: int) -> str:
-    """An integer with its digits in groups: ``12 345``."""
-    return f"{value:,}".replace(",", " ")
-
-
-def plural(number: int, noun: str) -> str:
-    """``1 cell``, ``2 cells``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def speaks_utf8(stream: TextIO | None = None) -> bool:
     """Whether ``stream``, by default stdout, and the locale can show more than ASCII."""
     stream = sys.stdout if stream is None else stream

@@ -11,8 +11,9 @@ from stallprobes.foreign_text import printable
 from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
 from stallprobes.traces.trace import CALL_PROBE, Int64s, Trace
 from stallprobes.units import duration_ns
-from stallscope.report import trace_wording
-from stallscope.report.trace_wording import CallStory, TimeScale
+from stallprobes.wording import trace_wording
+from stallprobes.wording.trace_wording import CallStory, TimeScale
+from stallscope.report.columns import wrapped
 
 NARROWEST = 800
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
@@ -97,7 +98,7 @@ class _Image:
 
     def _folded(self, text: str) -> list[str]:
         """``text`` in lines that fit, also where letters are widest."""
-        return list(trace_wording.folded(text, int((self._width - 2 * _MARGIN) / _WIDEST_LETTER)))
+        return wrapped(printable(text), int((self._width - 2 * _MARGIN) / _WIDEST_LETTER))
 
     def _paragraph(self, text: str, style: str = "") -> Iterator[str]:
         for line in self._folded(text):

@@ -14,10 +14,10 @@ from stallprobes.traces.ranking import RankedCall, ranked_calls
 from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
 from stallprobes.traces.trace import CALL_PROBE, Trace, op_label
 from stallprobes.units import duration_ns
-from stallscope.report import trace_wording
+from stallprobes.wording import trace_wording
+from stallprobes.wording.trace_wording import CallStory, TimeScale
 from stallscope.report.columns import cut_columns, display_width, padded
 from stallscope.report.text import NARROWEST, TableColumn, TextWriter
-from stallscope.report.trace_wording import CallStory, TimeScale
 
 _SLOWEST = 5
 # The labels of rows take at most this share of the width.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.units import duration_ns
+from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import (
     CallInFlight,
@@ -19,10 +19,10 @@ from stallprobes.watch.attribution.findings import (
     WatchFindings,
 )
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text, site_text
+from stallprobes.wording.watch_wording import not_recorded, process_prefix, process_words
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.remedy_text import with_code
-from stallscope.report.text import TableCell, TableColumn, TextWriter, format_count, plural
-from stallscope.report.watch_wording import not_recorded, process_prefix, process_words
+from stallscope.report.text import TableCell, TableColumn, TextWriter
 
 _LONGEST_TITLE = 100
 _MOST_HEADLINES = 5

@@ -34,7 +34,7 @@ from stallscope.tui.signal_exit import SignalExit, exit_code
 if TYPE_CHECKING:
     from textual.filter import LineFilter
 
-    from stallprobes.live.recorder import Recorder
+    from stallprobes.recording.recorder import Recorder
     from stallscope.tui.common.screen import ActionScreen, Closeable, ScreenContext
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.replay import ReplaySource

@@ -6,7 +6,7 @@ from textual import on
 from textual.command import CommandInput, CommandList, CommandPalette
 from textual.message import Message
 
-from stallscope.tui.common.top_screen import TopScreen
+from stallscope.tui.common.dialog import TopScreen
 
 
 class Palette(TopScreen, CommandPalette):

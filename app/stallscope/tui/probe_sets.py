@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stallprobes.catalog import Placement, entries
-from stallprobes.live.observation import GpuName, ProbeSet
 from stallprobes.model import (
     KIB,
     MIB,
@@ -22,6 +21,7 @@ from stallprobes.model import (
     Variant,
 )
 from stallprobes.patterns import patterns
+from stallprobes.recording.observation import GpuName, ProbeSet
 
 _CONTEXT_SUFFIXES = {PRIMARY: "", SECONDARY: "-secondary"}
 MOST_PROBES = 16

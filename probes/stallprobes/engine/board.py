@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from stallprobes.engine.layout import BoardLayout, SectionLayout
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.section import HostCalls, TimelineSection
-from stallprobes.files.shared_memory import create_shared_memory
 from stallprobes.latency.dense import DenseChannels
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import NO_SAMPLES, InFlight, Samples
@@ -41,6 +40,7 @@ from stallprobes.native.layouts.board import (
     ProbeWords,
     Sample,
     TimeCounter,
+    create_shared_memory,
 )
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.loop_timing import LEAD_DEFAULT_NS

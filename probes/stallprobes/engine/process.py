@@ -25,7 +25,7 @@ from pathlib import Path
 
 from stallprobes.engine.protocol import FromEngine, Start, ToEngine
 from stallprobes.errors import EngineLost
-from stallprobes.files.shared_memory import create_shared_memory
+from stallprobes.native.layouts.board import create_shared_memory
 
 # The report of a crash has some hundred bytes for each thread.
 _STDERR_TAIL_BYTES = 65536

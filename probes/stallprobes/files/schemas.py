@@ -14,7 +14,7 @@ _PACKAGES = {
     "reference": "stallprobes.matrix",
     "doctor": "stallprobes",
     "replay": "stallprobes.live",
-    "demo": "stallprobes.live",
+    "demo": "stallprobes.demo",
     "watch": "stallprobes.watch",
 }
 

@@ -1,4 +1,4 @@
-"""For the screen: observations, the analyzer, the view model, and recordings of them.
+"""Analysis for the screen: the analyzer and its view models, baselines, the verdict log, and what a replay says.
 
-Imports verdicts, engine and below; knows no widget.
+Imports recording, verdicts, engine and below; knows no widget.
 """

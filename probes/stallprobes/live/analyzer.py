@@ -21,12 +21,12 @@ from stallprobes.live.baselines import SETTLE_NS, BaselineCollector, may_run
 from stallprobes.live.heat_map import HeatMapHistory
 from stallprobes.live.history import SLOT_NS
 from stallprobes.live.judged_window import JudgedWindow
-from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.live.onset import onset
 from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
 from stallprobes.live.view_model import FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, extended_ns, long_enough, thinned
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe, Process, Role
+from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind

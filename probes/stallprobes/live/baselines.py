@@ -10,9 +10,9 @@ from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
 from stallprobes.latency.window import Window
 from stallprobes.live.call_progress import CallProgress, calls_left_ns
-from stallprobes.live.observation import ProbeSet
 from stallprobes.model import MS, Role
 from stallprobes.native.layouts.board import ProbeState
+from stallprobes.recording.observation import ProbeSet
 
 # A window begins half a second after the last aggressor stopped and after the probe was switched on: the first calls
 # are slow.

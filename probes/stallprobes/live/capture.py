@@ -12,12 +12,12 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.errors import RecordingError
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
-from stallprobes.live.recorder import Recorder
 from stallprobes.live.trace_keeper import TraceKeeper
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.machine.telemetry import Telemetry
 from stallprobes.model import Role
+from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.recording.recorder import Recorder
 
 STEP_S = 0.1
 _LONGEST_BASELINE_S = 30.0

@@ -16,9 +16,9 @@ from typing import Any
 from stallprobes.errors import RecordingError
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import SIM, Observation, ProbeSet
-from stallprobes.live.recording_stream import RecordingStream
 from stallprobes.live.view_model import LogEntry
+from stallprobes.recording.observation import SIM, Observation, ProbeSet
+from stallprobes.recording.stream import RecordingStream
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import Trace
 

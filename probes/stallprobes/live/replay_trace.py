@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
-from stallprobes.live.recording import Recording
 from stallprobes.machine.nvml import version_of
+from stallprobes.recording.recording import Recording
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.summary import summary

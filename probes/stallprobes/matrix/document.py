@@ -24,7 +24,7 @@ from stallprobes.errors import (
     TruncatedJson,
 )
 from stallprobes.files import atomic, compression
-from stallprobes.files.decompression import Compression, DecompressedStream
+from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.files.json_reader import clean, plain
 from stallprobes.files.json_stream import JsonStream
 from stallprobes.foreign_text import escaped_json
@@ -33,7 +33,7 @@ from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.latency.sparse import sparse
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix import check_reader, check_stream
-from stallprobes.matrix.compare_document import shares
+from stallprobes.matrix.comparing.compare_document import shares
 from stallprobes.matrix.matrix import Cell, Matrix, Repeat
 from stallprobes.model import Channel, Phase, Source
 from stallprobes.verdicts.verdict import Verdict
@@ -312,7 +312,7 @@ class _Detectable:
         if matrix.hosts:
             return cls({}, None)
         # The rules of a comparison load the catalogue, which a reader does without.
-        from stallprobes.matrix.compare import compare
+        from stallprobes.matrix.comparing.compare import compare
 
         comparison = compare(matrix, matrix)
         ratios = {

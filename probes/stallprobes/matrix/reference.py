@@ -19,8 +19,8 @@ from pathlib import Path
 
 from stallprobes.errors import CheckFileError, NotComparable
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix import reference_names
-from stallprobes.matrix.differences import Difference
+from stallprobes.matrix import references
+from stallprobes.matrix.comparing.differences import Difference
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import JUDGED_PHASES, Phase
 from stallprobes.units import duration
@@ -306,19 +306,19 @@ def shipped(name: str) -> Reference:
     """The reference ``name`` of the package. Raises KeyError for an unknown name."""
     from stallprobes.matrix import reference_document
 
-    if name not in reference_names.names():
+    if name not in references.names():
         raise KeyError(name)
-    return reference_document.read(reference_names.text(name), name)
+    return reference_document.read(references.text(name), name)
 
 
 def load(name: str) -> Reference:
     """The reference called ``name``, or in the file ``name`` if that ends in ``.json``. Raises CheckFileError."""
     from stallprobes.matrix import reference_document
 
-    if name in reference_names.names():
+    if name in references.names():
         return shipped(name)
     if not name.endswith(".json"):
-        known = ", ".join(reference_names.names())
+        known = ", ".join(references.names())
         raise CheckFileError(f"there is no reference “{name}”: use {known}, or the path of a .json file")
     return reference_document.load(Path(name))
 
@@ -326,14 +326,14 @@ def load(name: str) -> Reference:
 def reference_for(matrix: Matrix) -> Reference | None:
     """The reference in the package for the GPU model of ``matrix``, with the nearest driver; None if there is none."""
     return _nearest(
-        (one for one in map(shipped, reference_names.names()) if one.misfit(matrix) is None),
+        (one for one in map(shipped, references.names()) if one.misfit(matrix) is None),
         real_name(matrix.fingerprint.get("driver")),
     )
 
 
 def reference_of_gpu(gpu: str, driver: str | None) -> Reference | None:
     """The reference in the package for the GPU model ``gpu``, with the nearest driver; None if there is none."""
-    return _nearest((one for one in map(shipped, reference_names.names()) if one.misfit_of(gpu) is None), driver)
+    return _nearest((one for one in map(shipped, references.names()) if one.misfit_of(gpu) is None), driver)
 
 
 def _nearest(references: Iterable[Reference], driver: object) -> Reference | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from stallprobes.engine.timeline.library import found_libraries, matching
 from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.errors import NativeLibraryError, WatchError
+from stallprobes.machine.libcuda_survey import LIBRARY
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.library import injected_library
 from stallprobes.watch.attribution.known_stalls import KnownStalls
@@ -95,3 +97,14 @@ def find_cupti(driver_version: int) -> Path | None:
         return Path(matching(driver_version, found_libraries())[0].path)
     except TimelineUnavailable:
         return None
+
+
+def cupti_of_this_machine(libcuda: str = LIBRARY) -> Path | None:
+    """The first libcupti that fits the driver; None without one, or without a driver."""
+    version = ctypes.c_int(0)
+    try:
+        # It is known without initialization, so that nothing is created on a GPU.
+        code = ctypes.CDLL(libcuda).cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return None
+    return find_cupti(version.value) if code == 0 and version.value > 0 else None

@@ -9,8 +9,8 @@ import pytest
 
 from factories.agreement import HOST, is_stalled, recorded_checks
 from stallprobes.catalog import Cause, cause, entries
+from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.matrix import QUIET
-from stallprobes.matrix.plan import plan
 
 Pair = tuple[str, str]
 

@@ -9,9 +9,10 @@ import pytest
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
-from stallscope.cli import demo, diagnostics, screen
+from stallscope.cli import demo, screen
 from stallscope.cli import main as cli
-from stallscope.cli.diagnostics import CommandError
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import CommandError
 
 _OTHERS = (GpuProcess(7, "trainer", None),)
 

@@ -10,7 +10,7 @@ from factories.command_line import TIMEOUT_S, environment
 # A report that waits for the program's answer to the first SIGTERM before it sends the second.
 SCRIPT = """\
 import os, select, signal, sys
-from stallscope.cli.foreground import REPORT_SIGNAL, ForegroundProgram, held_signals
+from stallscope.cli.process.foreground import REPORT_SIGNAL, ForegroundProgram, held_signals
 
 PROGRAM = '''
 import os, signal
@@ -55,7 +55,7 @@ def test_no_signal_stays_pending_behind_another() -> None:
 # A signal comes each millisecond, and to find out that the group did not get it takes longer.
 STORM = """\
 import os, signal, sys
-from stallscope.cli.foreground import ForegroundProgram, held_signals, ignore_signals
+from stallscope.cli.process.foreground import ForegroundProgram, held_signals, ignore_signals
 
 PROGRAM = '''
 import os, signal

@@ -9,14 +9,14 @@ import sys
 import pytest
 
 from factories.command_line import environment
-from stallscope.cli.group_witness import GroupWitness
+from stallscope.cli.process.group_witness import GroupWitness
 
 # A process group of its own, which sends signals to itself and prints the answers.
 PRELUDE = """\
 import json, os, signal
 from signal import SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP
 from factories.processes import children
-from stallscope.cli.group_witness import GroupWitness
+from stallscope.cli.process.group_witness import GroupWitness
 
 SENT = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP}
 signal.pthread_sigmask(signal.SIG_BLOCK, {*SENT, signal.SIGCHLD})
@@ -107,7 +107,7 @@ def test_a_signal_to_the_group_is_distinguished_from_one_to_this_process(script:
 
 
 def test_without_a_shell_no_signal_was_sent_to_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stallscope.cli.group_witness._SHELL", "/missing/sh")
+    monkeypatch.setattr("stallscope.cli.process.group_witness._SHELL", "/missing/sh")
     with GroupWitness() as witness:
         witness.review()
         assert not witness.saw({15})

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from stallscope.cli.signals import CommandSignals, InterruptHandler
+from stallscope.cli.process.signals import CommandSignals, InterruptHandler
 
 
 def write(signals: int) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stallscope.cli.stdout import Output
+from stallscope.cli.process.stdout import Output
 from stallscope.report.text import NARROWEST, TableCell, TableColumn
 
 

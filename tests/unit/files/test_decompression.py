@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallprobes.errors import DamagedData, OversizedData
-from stallprobes.files.decompression import PIECE, Compression, DecompressedStream
+from stallprobes.files.compression import PIECE, Compression, DecompressedStream
 
 PACK: dict[Compression, Callable[[bytes], bytes]] = {
     Compression.NONE: bytes,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from stallprobes.latency.ratio import Quantile
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import EngineCondition, EngineStatus, Observation
-from stallprobes.live.recording import Recording
 from stallprobes.live.view_model import report_text
 from stallprobes.model import MS, Channel, Phase
+from stallprobes.recording.observation import EngineCondition, EngineStatus, Observation
+from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
 from stallprobes.verdicts.verdict import Proof
 

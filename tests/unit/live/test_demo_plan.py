@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from stallprobes.catalog import entries
-from stallprobes.live.demo_plan import DemoPhase, DemoStep, PatternPlan, plans, recorded_step
-from stallprobes.live.observation import SIM, ProbeSet
+from stallprobes.demo.plan import DemoPhase, DemoStep, PatternPlan, plans, recorded_step
 from stallprobes.model import SYMPTOM_TITLES, Kind, Pattern, Variant
 from stallprobes.patterns import patterns
+from stallprobes.recording.observation import SIM, ProbeSet
 
 PATTERN = patterns()["secondary-context-d2d"]
 _ALONE, _STALL = PATTERN.variant("secondary-alone"), PATTERN.variant("kernel-other-context")

@@ -19,11 +19,11 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.live import replay_document
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.capture import capture
-from stallprobes.live.observation import EngineCondition, EngineStatus, Observation, ProbeSet
-from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import Recording
-from stallprobes.live.recording_stream import RecordingStream
 from stallprobes.model import TIMELINE_PHASES, Channel, Phase
+from stallprobes.recording.observation import EngineCondition, EngineStatus, Observation, ProbeSet
+from stallprobes.recording.recorder import Recorder
+from stallprobes.recording.recording import Recording
+from stallprobes.recording.stream import RecordingStream
 from stallprobes.traces.summary import summary
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.sources.replay import ReplaySource

@@ -14,11 +14,11 @@ from factories.simulated_machine import MS, SECOND, machine
 from stallprobes.latency.histogram import BUCKETS
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.history import SLOT_NS, History
-from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
-from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import Recording
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import Phase, Role
+from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
+from stallprobes.recording.recorder import Recorder
+from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.probe_sets import default_probes

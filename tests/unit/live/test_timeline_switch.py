@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import Observation
-from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import Recording
+from stallprobes.recording.observation import Observation
+from stallprobes.recording.recorder import Recorder
+from stallprobes.recording.recording import Recording
 
 
 def fed(observations: list[Observation], timeline_from: int, timeline_to: int) -> list[tuple[Observation, Analyzer]]:

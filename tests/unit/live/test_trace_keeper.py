@@ -22,12 +22,12 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import InFlight
 from stallprobes.live import trace_keeper
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.live.trace_keeper import TraceKeeper
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import MS, SECONDARY, Channel, Phase
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import CALL_MEASURED, HostCall
+from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace
 from stallprobes.verdicts.kinds import VerdictKind

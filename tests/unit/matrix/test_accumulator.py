@@ -11,10 +11,10 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, summed
 from stallprobes.latency.window import InFlight, Window
-from stallprobes.matrix.accumulator import CellAccumulator
+from stallprobes.matrix.check.accumulator import CellAccumulator
+from stallprobes.matrix.check.plan import plan
+from stallprobes.matrix.check.window_measurer import VictimWindow
 from stallprobes.matrix.matrix import Status
-from stallprobes.matrix.plan import plan
-from stallprobes.matrix.window_measurer import VictimWindow
 from stallprobes.model import Channel, Phase
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)

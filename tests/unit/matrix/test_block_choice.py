@@ -11,9 +11,9 @@ from factories import matrices
 from factories.matrices import CALL
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
-from stallprobes.matrix.block_choice import AIMS, Aim, BlockCosts, chosen_cells, gain
+from stallprobes.matrix.check.block_choice import AIMS, Aim, BlockCosts, chosen_cells, gain
+from stallprobes.matrix.comparing.precision import PhaseSpread
 from stallprobes.matrix.matrix import QUIET, Repeat
-from stallprobes.matrix.precision import PhaseSpread
 
 # Standard deviations of a repeat's log p50: far below both aims, near the second, and so large that no repeat helps.
 STEADY, NOISY, HOPELESS = 0.001, 0.45, 6.0

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from factories import documents, matrices, matrix_examples
-from stallprobes.matrix import compare, compare_document
+from stallprobes.matrix.comparing import compare, compare_document
 from stallprobes.matrix.matrix import Matrix, Status
 
 VALIDATOR = documents.validator(compare_document.COMPARE_SCHEMA)

@@ -12,11 +12,11 @@ import pytest
 from factories.matrices import CALL, ROWS, made_up
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix import modes
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import Change, Comparison, QuantileChange
+from stallprobes.matrix.comparing import modes
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Change, Comparison, QuantileChange
+from stallprobes.matrix.comparing.quantile_test import QuantileTest
 from stallprobes.matrix.matrix import Cell, Matrix
-from stallprobes.matrix.quantile_test import QuantileTest
 
 Key = tuple[str, str]
 # In a column of three rows no mean of its variances replaces that of a cell.

@@ -7,8 +7,8 @@ import pytest
 from stallprobes.catalog import CheckPlacement, Placement, entries
 from stallprobes.catalog.host import HOST
 from stallprobes.errors import UnknownName
+from stallprobes.matrix.check.plan import contexts_of, plan
 from stallprobes.matrix.matrix import QUIET
-from stallprobes.matrix.plan import contexts_of, plan
 from stallprobes.model import MIB, Buffer, Process, Role, Space
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import parse_probe, probe_name

@@ -12,10 +12,10 @@ from factories.matrices import CALL, DUE, WAIT
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window
-from stallprobes.matrix.compare import compare
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.precision import PhaseSpread, spreads
+from stallprobes.matrix.comparing.quantile_test import DIFFERENCE_NS, P50, RATIO
 from stallprobes.matrix.matrix import QUIET, Repeat
-from stallprobes.matrix.precision import PhaseSpread, spreads
-from stallprobes.matrix.quantile_test import DIFFERENCE_NS, P50, RATIO
 from stallprobes.model import Channel
 
 

@@ -12,8 +12,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import fisher_exact_at_cut
 from stallprobes.latency.window import Window
-from stallprobes.matrix.matrix import QUIET, Cell, Repeat, Status
-from stallprobes.matrix.quantile_test import (
+from stallprobes.matrix.comparing.quantile_test import (
     BASELINE_RATIO,
     CALLS,
     DIFFERENCE_NS,
@@ -23,6 +22,7 @@ from stallprobes.matrix.quantile_test import (
     beyond,
     quantile_tests,
 )
+from stallprobes.matrix.matrix import QUIET, Cell, Repeat, Status
 from stallprobes.model import Channel, Phase
 
 CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)

@@ -11,11 +11,11 @@ import pytest
 
 from factories import matrices
 from stallprobes.latency.histogram import Histogram
-from stallprobes.matrix import runner, schedule
-from stallprobes.matrix.check_progress import CheckProgress
+from stallprobes.matrix.check import runner, schedule
+from stallprobes.matrix.check.plan import AggressorSet, VictimProbe, plan
+from stallprobes.matrix.check.progress import CheckProgress
+from stallprobes.matrix.check.window_measurer import Lengths, VictimWindow
 from stallprobes.matrix.matrix import QUIET, Matrix
-from stallprobes.matrix.plan import AggressorSet, VictimProbe, plan
-from stallprobes.matrix.window_measurer import Lengths, VictimWindow
 from stallprobes.model import Channel, Phase
 
 PLAN = plan(["launch", "d2d", "event"], ["spin", "context-churn", "alloc-free", "stream-churn"])
@@ -90,7 +90,7 @@ def cell_runner(monkeypatch: pytest.MonkeyPatch) -> type[ScriptedCellRunner]:
     """The scripted windows in place of an engine, on a clock of their own."""
     ScriptedCellRunner.measured, ScriptedCellRunner.clock, ScriptedCellRunner.window_s = [], Clock(), 0.01
     monkeypatch.setattr(runner, "CellRunner", ScriptedCellRunner)
-    monkeypatch.setattr("stallprobes.matrix.schedule.time.monotonic", lambda: ScriptedCellRunner.clock.now_s)
+    monkeypatch.setattr("stallprobes.matrix.check.schedule.time.monotonic", lambda: ScriptedCellRunner.clock.now_s)
     monkeypatch.setattr(runner._Check, "_fingerprint", lambda *_: {"gpu": "Scripted GPU"})
     return ScriptedCellRunner
 

@@ -12,8 +12,8 @@ from factories.h200_facts import FACTS, broken, facts_of
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import reference, reference_document, reference_maker
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import Change
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.model import Phase
 

@@ -11,9 +11,10 @@ import pytest
 
 from factories.recorded_machine import RecordedMachine, checked
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix import document, schedule
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import Change, Comparison
+from stallprobes.matrix import document
+from stallprobes.matrix.check import schedule
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Change, Comparison
 from stallprobes.matrix.matrix import QUIET, Matrix
 
 MINUTE = Path(__file__).parents[2] / "gpu" / "recorded" / "minute"

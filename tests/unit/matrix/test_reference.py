@@ -17,7 +17,7 @@ from stallprobes.errors import CheckFileError, NotComparable
 from stallprobes.files import schemas
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix import reference, reference_document, reference_maker, reference_names
+from stallprobes.matrix import reference, reference_document, reference_maker, references
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.matrix.reference import CellState, Reference, ReferenceCell, ReferenceComparison
 
@@ -143,7 +143,7 @@ def test_of_several_references_the_one_with_the_nearest_driver_is_used(monkeypat
         f"made-up-{driver}": replace(made(check(1), check(2)), fingerprint={**MACHINE, "driver": driver})
         for driver in ("535.9", "580.2", "590.1")
     }
-    monkeypatch.setattr(reference_names, "names", lambda: tuple(known))
+    monkeypatch.setattr(references, "names", lambda: tuple(known))
     monkeypatch.setattr(reference, "shipped", known.__getitem__)
     for driver, nearest in (("580.159.04", "580.2"), ("600.1", "590.1"), ("470", "535.9")):
         found = reference.reference_for(replace(check(3), fingerprint={**MACHINE, "driver": driver}))
@@ -193,9 +193,9 @@ def test_no_reference_of_the_package_fits_another_gpu() -> None:
     assert stallprobes.unusual(check(3)) is None
 
 
-@pytest.mark.parametrize("name", reference_names.names())
+@pytest.mark.parametrize("name", references.names())
 def test_every_reference_of_the_package_follows_its_schema_and_is_small(name: str) -> None:
-    text = reference_names.text(name)
+    text = references.text(name)
     assert len(text) < 150_000
     jsonschema.Draft202012Validator(schemas.schema(reference_document.REFERENCE_SCHEMA)).validate(json.loads(text))
     assert reference_document.text(reference.shipped(name)) == text

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from stallprobes.matrix import schedule
-from stallprobes.matrix.plan import Plan, plan
-from stallprobes.matrix.schedule import Block, TimeBudget
+from stallprobes.matrix.check import schedule
+from stallprobes.matrix.check.plan import Plan, plan
+from stallprobes.matrix.check.schedule import Block, TimeBudget
 
 WHOLE, QUICK, SMALL = plan(), plan(quick=True), plan(["launch"], ["spin"])
 
@@ -18,7 +18,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
-        monkeypatch.setattr("stallprobes.matrix.schedule.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("stallprobes.matrix.check.schedule.time.monotonic", lambda: self.now_s)
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from factories.matrices import COLUMNS, ROWS, made_up
 from factories.planted_changes import planted
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import Comparison
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Comparison
+from stallprobes.matrix.comparing.sensitivity import Sensitivity, student_t_limit
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.matrix.sensitivity import Sensitivity, student_t_limit
-from stallscope.report import comparison_wording
-from stallscope.report.headline import changes_line
+from stallprobes.wording import comparison_wording
+from stallprobes.wording.headline import changes_line
 
 
 def noisy(seed: int, noise: float = 2.2, calls: int = 500) -> Matrix:

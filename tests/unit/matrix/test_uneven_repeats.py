@@ -15,10 +15,11 @@ from factories import documents, matrices
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge, prometheus, reference_maker
-from stallprobes.matrix.compare import compare
-from stallprobes.matrix.comparison import Change
+from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import QUIET, Matrix
-from stallscope.report import html_page, wording
+from stallprobes.wording import check_wording
+from stallscope.report import html_page
 
 MACHINE = {"hostname": "node-a", "gpu": "Made-up GPU", "driver": "580.1", "cuda": "13.0", "mig": False}
 D2D_SPIN = ("d2d", "spin")
@@ -42,8 +43,8 @@ def test_a_saved_check_keeps_all_repeats_and_says_how_many(tmp_path: Path) -> No
     assert [len(c.repeats) for c in found.cells.values()] == [len(c.repeats) for c in matrix.cells.values()]
     assert len({len(cell.repeats) for cell in found.cells.values()}) > 2
     most = max(len(cell.repeats) for cell in found.cells.values())
-    assert f"4 to {most} repeats in 60 s" in wording.check_title(found)
-    assert "4 repeats in 60 s" in wording.check_title(even(1))
+    assert f"4 to {most} repeats in 60 s" in check_wording.check_title(found)
+    assert "4 repeats in 60 s" in check_wording.check_title(even(1))
 
 
 def test_a_merge_counts_every_call_of_every_repeat() -> None:
@@ -53,7 +54,7 @@ def test_a_merge_counts_every_call_of_every_repeat() -> None:
     for key, cell in found.matrix.cells.items():
         assert cell.iterations == sum(one.cells[key].iterations for one in known)
         assert [repeat.host for repeat in cell.repeats] == list(found.matrix.hosts)
-    assert "4 repeats in" in wording.check_title(found.matrix)
+    assert "4 repeats in" in check_wording.check_title(found.matrix)
     assert found.outliers == ()
     again = merge.merge([("a.json", found.matrix), ("b.json", uneven(5))]).matrix
     assert len(again.hosts) == 5

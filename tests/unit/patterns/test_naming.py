@@ -9,7 +9,7 @@ import pytest
 
 from stallprobes.catalog import CheckPlacement, entries, launching
 from stallprobes.errors import UnknownName
-from stallprobes.matrix.plan import plan
+from stallprobes.matrix.check.plan import plan
 from stallprobes.measurement.selection import selection
 from stallprobes.model import Probe, Role
 from stallprobes.patterns import patterns

@@ -11,7 +11,7 @@ import pytest
 
 from factories import matrices, matrix_examples
 from stallprobes.latency.histogram import Histogram
-from stallprobes.matrix import compare
+from stallprobes.matrix.comparing import compare
 from stallscope.report import html_page, svg
 
 LOADING = {"src", "srcset", "href", "data", "action", "formaction", "poster", "background", "ping", "style"}

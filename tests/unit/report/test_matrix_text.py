@@ -10,14 +10,15 @@ import pytest
 
 from factories import matrices, matrix_examples
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.matrix import reference_maker
-from stallprobes.matrix.compare import compare
+from stallprobes.matrix import findings, reference_maker
+from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.outliers import Outlier
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.cli.stdout import Output
-from stallscope.report import findings, matrix_text, wording
-from stallscope.report.headline import Headline
+from stallprobes.wording import check_wording
+from stallprobes.wording.headline import Headline
+from stallscope.cli.process.stdout import Output
+from stallscope.report import matrix_text
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def line_of(text: str, name: str) -> str:
 
 def test_every_kind_of_cell_has_its_figure_and_its_word() -> None:
     text = shown(matrix_examples.every_kind())
-    launch = text.index("launch", text.index(wording.MATRIX_TITLE))
+    launch = text.index("launch", text.index(check_wording.MATRIX_TITLE))
     assert launch > 0
     assert "10/1.0 S" in line_of(text, "stalled")
     assert "427/1.0 S" in line_of(text, "stalled")
@@ -174,7 +175,7 @@ def test_a_locale_without_utf8_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_simulated_check_says_so_beside_its_figures() -> None:
     text = shown(matrix_examples.largest())
     assert text.startswith("SIMULATED GPU, profile h200, seed 7")
-    assert f"{wording.MATRIX_TITLE}, SIMULATED h200" in text
+    assert f"{check_wording.MATRIX_TITLE}, SIMULATED h200" in text
 
 
 def test_an_interrupted_check_and_one_without_any_cell_are_shown() -> None:
@@ -239,7 +240,7 @@ def test_a_host_that_is_slow_everywhere_does_not_drown_the_others() -> None:
         )
 
     many = [outlier("node-a", row, q, 2.0 + row + q.percent / 100) for row in range(50) for q in PERCENTILES]
-    told = wording.host_sentences([*many, outlier("node-b", 0, Quantile.P50, 0.1)])
+    told = check_wording.host_sentences([*many, outlier("node-b", 0, Quantile.P50, 0.1)])
     assert told == [
         *(f"node-a row-{row} p99" for row in (49, 48, 47, 46, 45)),
         "node-a: 45 more cells differ from the other hosts.",
@@ -299,9 +300,10 @@ def test_the_calls_of_a_starved_cell_are_those_of_the_host_of_its_verdict() -> N
     busy = [replace(one, host="node-b", window=replace(one.window, iterations=1_000)) for one in cell.repeats]
     starved = max(here.verdicts, key=lambda one: one.weight)
     verdicts = (replace(starved, host="node-a"),)
-    alone = wording.worst_figure(replace(here, verdicts=(starved,)))
+    alone = check_wording.worst_figure(replace(here, verdicts=(starved,)))
     assert (
-        wording.worst_figure(replace(here, repeats=(*here.repeats, *busy), verdicts=verdicts)) == f"{alone} on node-a"
+        check_wording.worst_figure(replace(here, repeats=(*here.repeats, *busy), verdicts=verdicts))
+        == f"{alone} on node-a"
     )
 
 
@@ -313,4 +315,4 @@ def test_a_call_in_flight_is_the_figure_of_a_stall_that_does_not_starve() -> Non
     changed = replace(
         cell, status=Status.OK, verdicts=(stalled,), in_flight_ns=183_000_000, in_flight_op="cuLaunchKernel"
     )
-    assert wording.worst_figure(changed) == "cuLaunchKernel in flight for 183 ms"
+    assert check_wording.worst_figure(changed) == "cuLaunchKernel in flight for 183 ms"

@@ -25,11 +25,11 @@ from stallprobes.traces.trace import (
     Trace,
     TraceTrigger,
 )
-from stallscope.report import trace_wording
+from stallprobes.wording import trace_wording
+from stallprobes.wording.trace_wording import TimeScale
 from stallscope.report.columns import display_width
 from stallscope.report.trace_svg import trace_svg
 from stallscope.report.trace_text import trace_text
-from stallscope.report.trace_wording import TimeScale
 
 SVG = "{http://www.w3.org/2000/svg}"
 

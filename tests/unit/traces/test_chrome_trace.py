@@ -18,9 +18,9 @@ from factories.traces import simulated_trace
 from stallprobes import save_trace
 from stallprobes.catalog import Placement, entries
 from stallprobes.errors import FileNotWritten
-from stallprobes.live.recording import Recording
 from stallprobes.model import MS, SECONDARY
 from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
+from stallprobes.recording.recording import Recording
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.ranking import most_unusual_call

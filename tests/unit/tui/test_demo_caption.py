@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.live.demo_plan import DemoPhase, DemoStep, plans
+from stallprobes.demo.plan import DemoPhase, DemoStep, plans
 from stallprobes.patterns import patterns
 from stallscope.tui.common.lines import Line, length
 from stallscope.tui.demo.caption import DemoCaption, caption_height

@@ -11,10 +11,10 @@ import pytest
 
 from factories.documents import validate
 from factories.virtual_demo import STEP_S, VirtualDemo
-from stallprobes.live import demo_document
-from stallprobes.live.demo_plan import DemoPhase, plans
-from stallprobes.live.observation import SIM
+from stallprobes.demo import document
+from stallprobes.demo.plan import DemoPhase, plans
 from stallprobes.patterns import patterns
+from stallprobes.recording.observation import SIM
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import demo_text
 from stallscope.report.columns import display_width
@@ -124,10 +124,10 @@ def test_the_table_keeps_within_the_terminal(whole: VirtualDemo, width: int) -> 
 
 
 def test_the_document_follows_its_schema(whole: VirtualDemo) -> None:
-    document = json.loads(json.dumps(demo_document.document(whole.tour.result)))
-    validate(document, "stallscope.demo/1")
-    assert document["backend"] == "simulated"
-    (first, *_) = document["patterns"]
+    said = json.loads(json.dumps(document.document(whole.tour.result)))
+    validate(said, "stallscope.demo/1")
+    assert said["backend"] == "simulated"
+    (first, *_) = said["patterns"]
     assert first["reported"]["stalled_us"] == 2260.0
     assert first["stalled"]["now_us"] > 1000
 
@@ -137,7 +137,7 @@ def test_a_demo_that_measured_nothing_says_so() -> None:
     text = io.StringIO()
     demo_text.write_demo(TextWriter(text, width=80), tour.result)
     assert text.getvalue() == "The demo has measured nothing.\n"
-    validate(demo_document.document(tour.result), "stallscope.demo/1")
+    validate(document.document(tour.result), "stallscope.demo/1")
 
 
 def test_keys_go_forward_and_back(demo: OpenDemo) -> None:

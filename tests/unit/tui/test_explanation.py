@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from factories.remedy_programs import programs
-from stallprobes.live.observation import ProbeSet
 from stallprobes.model import Kind, Probe, Variant
 from stallprobes.patterns import patterns
 from stallprobes.patterns.remedy_code import CodeLanguage, remedy_code
+from stallprobes.recording.observation import ProbeSet
 from stallscope.report import remedy_text
 from stallscope.tui.common import explain
 from stallscope.tui.common.explain import explanation, next_language, stalls_of

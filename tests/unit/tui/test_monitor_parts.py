@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.live.observation import EngineCondition
 from stallprobes.model import MS
+from stallprobes.recording.observation import EngineCondition
 from stallscope.tui.actions import SCREENS, all_actions
 from stallscope.tui.common.stall_trigger import DELAY_S, StallTrigger
 from stallscope.tui.monitor import status

@@ -11,9 +11,9 @@ import pytest
 from factories.recordings import STALL
 from factories.traces import simulated_trace
 from stallprobes.catalog import Placement, entries
-from stallprobes.live.recorder import Recorder
-from stallprobes.live.recording import Recording
 from stallprobes.model import MS, SECONDARY
+from stallprobes.recording.recorder import Recorder
+from stallprobes.recording.recording import Recording
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import CallTrigger, SlowCall, slowest_call
 from stallscope.tui.common.screen import ScreenContext

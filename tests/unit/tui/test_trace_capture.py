@@ -15,9 +15,9 @@ from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineSta
 from stallprobes.engine.timeline.trace import BEGINNING, TimelinePosition
 from stallprobes.errors import EngineFailed
 from stallprobes.latency.baseline import Baseline
-from stallprobes.live.observation import SIM
 from stallprobes.model import MS, Phase
 from stallprobes.patterns import patterns
+from stallprobes.recording.observation import SIM
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.trace import CALL_BEGAN
 from stallscope.tui.sources.live_timeline import LiveTimeline, TimelineCondition

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from stallscope.cli import completers
 from stallscope.cli.command import CliCommand
-from stallscope.cli.diagnostics import CommandError, ExitCode
-from stallscope.cli.stdout import Output
+from stallscope.cli.completion import completers
+from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.stdout import Output
 
 FILES = {
     "slurm": "slurm.sh",

@@ -10,13 +10,13 @@ from textual.binding import Binding, BindingType
 
 from stallprobes.catalog import cause, entries
 from stallprobes.engine.timeline.work import submissions
-from stallprobes.live.observation import ProbeSet
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import Kind, Pattern, Probe, Role, op_name
 from stallprobes.patterns import patterns
 from stallprobes.patterns.remedy_code import CodeLanguage, remedy_code
+from stallprobes.recording.observation import ProbeSet
+from stallprobes.wording.timeline_wording import on_the_gpu
 from stallscope.report import remedy_text
-from stallscope.report.timeline_text import on_the_gpu
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText, click_text
 from stallscope.tui.common.screen import ScreenContext

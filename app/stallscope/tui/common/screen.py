@@ -17,12 +17,12 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import Observation
+from stallprobes.recording.observation import Observation
 from stallprobes.traces.trace import Trace
 from stallscope.tui.actions import SCREENS, Action, available, key_hints, key_label, keys_of
+from stallscope.tui.common.dialog import TopScreen
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import SMALLEST, LineWidget
-from stallscope.tui.common.top_screen import TopScreen
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
@@ -217,7 +217,7 @@ class ActionScreen(TopScreen, Screen[bool]):
         if live is None or not others:
             then()
             return
-        from stallscope.tui.common.ask import Ask
+        from stallscope.tui.common.dialog import Ask
 
         def answered(yes: bool | None) -> None:
             if yes:

@@ -6,10 +6,10 @@ import io
 import math
 from typing import TYPE_CHECKING
 
-from stallprobes.live.demo_plan import DemoStep, recorded_step
-from stallprobes.live.observation import EngineCondition, Observation
+from stallprobes.demo.plan import DemoStep, recorded_step
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
+from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.report import demo_text
 from stallscope.report.text import TextWriter
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText

@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
-from stallprobes.live import demo_plan
-from stallprobes.live.demo_plan import DemoPhase, DemoStep
-from stallprobes.live.recorder import Recorder
+from stallprobes.demo import plan
+from stallprobes.demo.plan import DemoPhase, DemoStep
 from stallprobes.patterns import patterns
+from stallprobes.recording.recorder import Recorder
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
 from stallscope.tui.common.printable_text import PrintableStatic
@@ -40,7 +40,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
 
     def __init__(self, context: ScreenContext, recorder: Recorder | None = None) -> None:
         super().__init__(context, recorder)
-        self.tour = context.controller(DemoTour, lambda: DemoTour(demo_plan.plans(patterns().values()), SECONDS))
+        self.tour = context.controller(DemoTour, lambda: DemoTour(plan.plans(patterns().values()), SECONDS))
         self.tour.use(self)
         self.panels = DemoPanels(self)
         # The step whose worst victim has got the focus.

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
-from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.demo_outcome import (
+from stallprobes.demo.outcome import (
     DemoResult,
     PatternOutcome,
     last_number,
@@ -18,8 +17,9 @@ from stallprobes.live.demo_outcome import (
     remedied_latency,
     worst_latency,
 )
-from stallprobes.live.demo_plan import DemoPhase, DemoStep, PatternPlan
-from stallprobes.live.observation import CUDA, EngineCondition, Observation, ProbeSet
+from stallprobes.demo.plan import DemoPhase, DemoStep, PatternPlan
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.recording.observation import CUDA, EngineCondition, Observation, ProbeSet
 from stallscope.tui.probe_sets import for_variant
 
 # A baseline takes some seconds. A victim whose calls are too rare for one, and an engine that does not answer, must not

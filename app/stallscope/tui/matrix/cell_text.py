@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.live.view_model import ChannelView, FocusView
 from stallprobes.live.view_model import ProbeRow as Line
-from stallprobes.matrix.comparison import Change
+from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.model import TIMELINE_PHASES, Channel, Role
 from stallprobes.units import duration_ns, times
-from stallscope.report import comparison_wording, reference_wording, wording
+from stallprobes.wording import check_wording, comparison_wording, reference_wording
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparison import CellChange
+    from stallprobes.matrix.comparing.comparison import CellChange
     from stallprobes.matrix.reference import Reference
 
 # Title, style of the title, text.
@@ -51,7 +51,7 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
         percentiles = _percentiles(matrix_view.figures[key])
         if percentiles:
             out.append(("", "", percentiles))
-    in_flight = wording.in_flight(cell)
+    in_flight = check_wording.in_flight(cell)
     if in_flight:
         out.append(("In flight", "bad", f"{in_flight} at the end of a window."))
     if not brief and matrix_view.reference is not None:
@@ -104,7 +104,7 @@ def _change_sentences(change: CellChange) -> str:
         if part.change is Change.SAME and change.change is not Change.SAME:
             continue
         ratio = "" if part.ratio is None else f" ({times(part.ratio)})"
-        name = wording.channel_name(part.channel)
+        name = check_wording.channel_name(part.channel)
         figures = f"{duration_ns(part.old_ns)} → {duration_ns(part.new_ns)}{ratio}"
         words.append(f"{name} {part.quantile} {part.change.look.word}: {part.why or figures}".rstrip(".") + ".")
     if change.change is Change.SAME and (detectable := comparison_wording.detectable_text(change)):
@@ -133,7 +133,7 @@ def histograms(matrix_view: MatrixView, key: Key) -> FocusView | None:
             state=known.kind.look.word,
             mark=known.kind.look.style,
             ratio=None if worst is None else worst.ratio,
-            in_flight_us=cell.in_flight_ns / 1000 if cell.in_flight_ns and wording.in_flight(cell) else None,
+            in_flight_us=cell.in_flight_ns / 1000 if cell.in_flight_ns and check_wording.in_flight(cell) else None,
         ),
         tuple(
             ChannelView(channel.phase, "", cell.channels[channel], cell.baseline.get(channel)) for channel in channels

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 from stallprobes.engine.process import signal_engines
 from stallprobes.errors import EngineFailed, FileNotWritten, Unsupported
 from stallprobes.files import atomic
-from stallprobes.live.observation import SIM
 from stallprobes.matrix.matrix import Cell, Matrix, Status
+from stallprobes.recording.observation import SIM
 from stallscope.tui.matrix.services import MatrixServices, RequestRejected
 from stallscope.tui.matrix.view_model import MatrixView
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.check_progress import CheckProgress
-    from stallprobes.matrix.comparison import Comparison
-    from stallprobes.matrix.plan import Plan
+    from stallprobes.matrix.check.plan import Plan
+    from stallprobes.matrix.check.progress import CheckProgress
+    from stallprobes.matrix.comparing.comparison import Comparison
     from stallscope.tui.sources.engine_request import EngineTarget
 
 _LEAVE_S = 0.2

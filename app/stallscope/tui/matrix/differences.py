@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from stallscope.report import comparison_wording
+from stallprobes.wording import comparison_wording
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.matrix.controller import MatrixState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stallprobes.matrix.matrix import Matrix
-from stallscope.report import comparison_wording, wording
+from stallprobes.wording import check_wording, comparison_wording
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.grid import MatrixHeadView
 
@@ -18,7 +18,7 @@ def head_view(state: MatrixState, now_s: float) -> MatrixHeadView:
         headline = state.matrix_view.headline
         view = replace(
             view,
-            machine=wording.profile_name(matrix) if matrix.simulated else wording.machine_name(matrix),
+            machine=check_wording.profile_name(matrix) if matrix.simulated else check_wording.machine_name(matrix),
             simulated=matrix.simulated,
             about=_about(state, matrix),
             headline=() if headline is None or state.run is not None else headline.lines,
@@ -39,7 +39,7 @@ def _about(state: MatrixState, matrix: Matrix) -> str:
     parts = [state.origin] if state.origin else []
     parts += ["quick check" if matrix.quick else "full check", f"order by seed {matrix.seed}"]
     if state.run is None:
-        parts += [wording.repeat_count(matrix)] if matrix.repeats else []
+        parts += [check_wording.repeat_count(matrix)] if matrix.repeats else []
         parts.append(f"{matrix.seconds:.0f} s")
     parts.append(matrix.started_at[:16].replace("T", " ") + matrix.started_at[19:])
     parts.append(f"{len(matrix.rows)} × {len(matrix.columns)} cells")

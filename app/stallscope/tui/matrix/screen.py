@@ -9,12 +9,10 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from stallprobes.matrix.matrix import QUIET
-from stallscope.tui.common.ask import Ask
-from stallscope.tui.common.choose import Choose
+from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
-from stallscope.tui.common.prompt import Prompt
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.matrix import help_text
 from stallscope.tui.matrix.cell_screen import CellScreen

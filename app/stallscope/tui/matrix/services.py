@@ -10,9 +10,9 @@ from stallprobes.errors import CheckFileError, NotComparable, TimelinesDiffer
 from stallprobes.matrix.matrix import Matrix
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.check_progress import CheckProgress
-    from stallprobes.matrix.comparison import Comparison
-    from stallprobes.matrix.plan import Plan
+    from stallprobes.matrix.check.plan import Plan
+    from stallprobes.matrix.check.progress import CheckProgress
+    from stallprobes.matrix.comparing.comparison import Comparison
     from stallscope.tui.sources.engine_request import EngineTarget
 
 
@@ -33,7 +33,7 @@ class MatrixServices:
 
     def plan(self, quick: bool) -> Plan:
         """Plan of the default check."""
-        from stallprobes.matrix import plan
+        from stallprobes.matrix.check import plan
 
         return plan.plan(quick=quick)
 
@@ -46,7 +46,7 @@ class MatrixServices:
         stop: Callable[[], bool],
     ) -> Matrix:
         """Measure ``plan``. Raises EngineFailed."""
-        from stallprobes.matrix import runner
+        from stallprobes.matrix.check import runner
 
         return runner.run(
             plan,
@@ -87,7 +87,7 @@ class MatrixServices:
 
     def compare(self, old: Matrix, new: Matrix, force: bool) -> Comparison:
         """The comparison. Raises RequestRejected, with a label to confirm unless ``force``."""
-        from stallprobes.matrix import compare
+        from stallprobes.matrix.comparing import compare
 
         try:
             return compare.compare(old, new, force=force)

@@ -15,16 +15,16 @@ import numpy as np
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.matrix.comparison import CellOutcome
+from stallprobes.matrix.comparing.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.report.headline import Headline, changes_line
+from stallprobes.wording.headline import Headline, changes_line
 
 if TYPE_CHECKING:
     from stallprobes.latency.window import ChannelMap
-    from stallprobes.matrix.comparison import CellChange, Comparison, QuantileChange
+    from stallprobes.matrix.comparing.comparison import CellChange, Comparison, QuantileChange
     from stallprobes.matrix.reference import ReferenceComparison
 
 Key = tuple[str, str]

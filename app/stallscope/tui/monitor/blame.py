@@ -14,10 +14,10 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.measurement import blame as experiment
 from stallprobes.measurement.blame import BlameProgress, BlameStopped
 from stallprobes.model import Probe, Role
+from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
 from stallprobes.units import duration_ns
 from stallprobes.verdicts.blame import Blame, BlameOutcome, FigureBlame, sentence, share_text
 from stallprobes.verdicts.experiment import BlamePlan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from stallprobes.live.observation import SIM, EngineCondition, Observation
 from stallprobes.live.view_model import MonitorView
+from stallprobes.recording.observation import SIM, EngineCondition, Observation
 from stallscope.tui.common.lines import Line, LineWidget, by_rank, too_small_lines
 from stallscope.tui.common.nvml_line import nvml_line
 

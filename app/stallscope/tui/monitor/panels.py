@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
+from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
 from stallscope.tui import probe_sets
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar

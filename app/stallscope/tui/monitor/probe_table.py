@@ -8,9 +8,9 @@ from textual import events
 from textual.message import Message
 
 from stallprobes.live.history import BINS
-from stallprobes.live.observation import ProbeSet
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import MS, SLOT_NS, Role
+from stallprobes.recording.observation import ProbeSet
 from stallprobes.units import duration
 from stallscope.report.columns import padded
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS

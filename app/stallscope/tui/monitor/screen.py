@@ -10,10 +10,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import EngineCondition, Observation, ProbeSet
-from stallprobes.live.recorder import Recorder
 from stallprobes.live.view_model import MonitorView, report_text
 from stallprobes.model import MS
+from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
+from stallprobes.recording.recorder import Recorder
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
 from stallscope.tui.common.histograms import Histograms
@@ -385,7 +385,7 @@ class Monitor(ActionScreen):
         if not live.gpus:
             self.notify("CUDA sees no GPU.", severity="warning")
             return
-        from stallscope.tui.common.choose import Choose
+        from stallscope.tui.common.dialog import Choose
 
         def selected(uuid: str | None) -> None:
             if uuid is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.observation import CUDA, EngineCondition, Observation
-from stallprobes.live.recorder import Recorder
+from stallprobes.recording.observation import CUDA, EngineCondition, Observation
+from stallprobes.recording.recorder import Recorder
 from stallscope.tui.probe_sets import gpu_label
 from stallscope.tui.sources.replay import ReplaySource
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stallprobes.live.observation import EngineCondition
 from stallprobes.model import Role
+from stallprobes.recording.observation import EngineCondition
 from stallscope.tui.actions import MONITOR_ACTIONS, key_label, keys_of
 from stallscope.tui.monitor import status
 

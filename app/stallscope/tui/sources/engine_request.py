@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stallprobes.engine.backend import Options
-from stallprobes.live.observation import ProbeSet
 from stallprobes.machine import gpus
+from stallprobes.recording.observation import ProbeSet
 
 
 @dataclass(frozen=True)

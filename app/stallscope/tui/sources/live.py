@@ -20,12 +20,12 @@ from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Unsupported
-from stallprobes.live.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.model import Probe, Role
+from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallscope.tui import probe_sets
 from stallscope.tui.sources.engine_request import EngineRequest, EngineTarget
 from stallscope.tui.sources.idle_periods import IdlePeriods

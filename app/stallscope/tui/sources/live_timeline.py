@@ -10,7 +10,7 @@ from enum import StrEnum
 from stallprobes.engine.session import Session
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.errors import EngineFailed
-from stallprobes.live.observation import SIM
+from stallprobes.recording.observation import SIM
 from stallprobes.traces.history import TraceHistory
 
 

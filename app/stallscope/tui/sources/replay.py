@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from stallprobes.errors import RecordingError
 from stallprobes.latency.baseline import Baseline
-from stallprobes.live.observation import Observation
-from stallprobes.live.recording import Recording
-from stallprobes.live.recording_index import RecordedTrace
+from stallprobes.recording.index import RecordedTrace
+from stallprobes.recording.observation import Observation
+from stallprobes.recording.recording import Recording
 from stallprobes.traces.trace import Trace
 
 # Time before the target of a seek that is read again, so that the view has a history.

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from stallprobes.errors import RecordingError
-from stallprobes.live.recording_index import RecordedTrace
 from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.recording.index import RecordedTrace
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
 from stallprobes.watch.live.recording import RecordedWatch, WatchRecording

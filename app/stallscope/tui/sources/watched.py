@@ -9,8 +9,8 @@ import time
 from dataclasses import replace
 
 from stallprobes.errors import WatchError
-from stallprobes.live.recording_index import RecordedTrace
 from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.recording.index import RecordedTrace
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment

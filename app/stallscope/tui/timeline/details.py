@@ -28,8 +28,8 @@ from stallprobes.traces.trace import (
     op_label,
 )
 from stallprobes.units import duration_ns
+from stallprobes.wording.trace_wording import open_work_text, size_text
 from stallscope.report.columns import wrapped
-from stallscope.report.trace_wording import open_work_text, size_text
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
 from stallscope.tui.timeline.rows import PlotRow
 from stallscope.tui.timeline.view_model import RowIntervals, Selection, TraceView, selected_index, selected_work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stallprobes.engine.timeline.trace import TimelineLosses
-from stallscope.report.text import plural
+from stallprobes.units import plural
 from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, cut, fit, length, spread, too_small_lines
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import Baseline
-from stallprobes.live.observation import EngineCondition
 from stallprobes.model import Probe, Role
+from stallprobes.recording.observation import EngineCondition
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace, TracedProbe

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from stallprobes.errors import FileNotWritten
 from stallprobes.model import MS
 from stallprobes.traces.trace import Trace
-from stallscope.tui.common.choose import Choose
+from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallprobes.live.observation import SIM, EngineCondition, Observation
+from stallprobes.recording.observation import SIM, EngineCondition, Observation
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.probe_sets import gpu_label
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from textual import events
 from textual.message import Message
 
-from stallprobes.units import duration_ns
+from stallprobes.units import duration_ns, format_count
 from stallprobes.watch.live.live_view import WatchRow, WatchRowKey
 from stallscope.report.columns import padded
-from stallscope.report.text import format_count
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit, shortened
 
 # Title, columns at most, and the least width of the panel in which it is shown.

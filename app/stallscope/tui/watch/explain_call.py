@@ -6,13 +6,12 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from stallprobes.units import duration_ns
+from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings
 from stallprobes.watch.live.live_view import WatchRow, WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
+from stallprobes.wording.watch_wording import not_recorded
 from stallscope.report.remedy_text import with_code
-from stallscope.report.text import format_count, plural
-from stallscope.report.watch_wording import not_recorded
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText
 

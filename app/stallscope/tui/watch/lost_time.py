@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from stallprobes.units import duration_ns
+from stallprobes.units import duration_ns, plural
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.live.live_view import WatchedProgram, calls_in_flight
 from stallprobes.watch.sentences import headline, thread_text
+from stallprobes.wording.watch_wording import process_prefix, state_problem
 from stallscope.report.columns import wrapped
-from stallscope.report.text import plural
-from stallscope.report.watch_wording import process_prefix, state_problem
 from stallscope.tui.common.lines import Line, LineWidget, cut
 
 _LEAST_SHARE = 0.005

@@ -15,7 +15,7 @@ from stallprobes.watch.live.live_view import WatchMoment, WatchRow, WatchRowKey,
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
-from stallscope.tui.common.ask import Ask
+from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace

@@ -12,8 +12,8 @@ from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallInFlight, ExplainedCall, ProcessFindings, WatchFindings
 from stallprobes.watch.live.live_view import WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.sentences import cause_text, in_flight_text, took_text
+from stallprobes.wording.watch_wording import process_prefix
 from stallscope.report.columns import wrapped
-from stallscope.report.watch_wording import process_prefix
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
 
 _HEAD = 12

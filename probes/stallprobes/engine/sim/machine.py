@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from stallprobes.engine.board import ProbeSection
-from stallprobes.engine.sim import (
+from stallprobes.engine.sim.calls import (
     allocations,
     contexts,
     copies,

@@ -5,6 +5,7 @@ writers lie in different cache lines.
 """
 
 import ctypes
+import os
 from enum import IntEnum
 from typing import Annotated, Any
 
@@ -202,3 +203,8 @@ class GpuRecord(ctypes.Structure):
     memory: Int64
     bytes: Int64
     iteration: Int64
+
+
+def create_shared_memory() -> int:
+    """File descriptor of a new anonymous memory block of size 0; ``Board.create`` sets its size. Raises OSError."""
+    return os.memfd_create("stallscope", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -14,10 +14,10 @@ from typing import Any
 
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import Node, clean
-from stallprobes.live.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, encoded
-from stallprobes.live.recorder import created, telemetry_out, try_to_create
-from stallprobes.live.recording_format import FORMAT, VERSION
 from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.recording.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, encoded
+from stallprobes.recording.recorder import created, telemetry_out, try_to_create
+from stallprobes.recording.recording_format import FORMAT, VERSION
 from stallprobes.traces import codec
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFindings, WatchFindings

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stallprobes.errors import MalformedJson, RecordingError
-from stallprobes.live import recorded_values as values
-from stallprobes.live import recording_reader
-from stallprobes.live.recording_format import LONGEST_HEAD
-from stallprobes.live.recording_index import RecordedTrace, RecordingIndex, TraceIndex, damaged
-from stallprobes.live.recording_lines import RecordingLines
 from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.recording import reader
+from stallprobes.recording import recorded_values as values
+from stallprobes.recording.index import RecordedTrace, RecordingIndex, TraceIndex, damaged
+from stallprobes.recording.line_reader import RecordingLines
+from stallprobes.recording.recording_format import LONGEST_HEAD
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.attribution.findings import ExplainedCall, WatchFindings
 from stallprobes.watch.live import value_codec
@@ -186,14 +186,14 @@ class WatchRecording:
 
 def _decoded(text: bytes) -> _Line:
     """The line of a moment. Raises MalformedJson."""
-    known = values.member(recording_reader.decoded(text), WATCH).some(
+    known = values.member(reader.decoded(text), WATCH).some(
         "w", "at", "program", "findings", optional=("output", "nvml")
     )
     return _Line(
-        known["w"].number(recording_reader.LATEST_S),
+        known["w"].number(reader.LATEST_S),
         known["at"].whole(0, _LATEST_NS),
         value_codec.decoded(known["program"], WatchedProgram),
         value_codec.decoded(known["findings"], WatchFindings),
         [values.text(one) for one in values.items(known["output"], MOST_OUTPUT_IN_LINE)] if "output" in known else [],
-        recording_reader.read_telemetry(known["nvml"]) if "nvml" in known else None,
+        reader.read_telemetry(known["nvml"]) if "nvml" in known else None,
     )

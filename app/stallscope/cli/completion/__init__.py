@@ -1,0 +1,4 @@
+"""Shell completion: the script for each shell, and the words that complete a value.
+
+Imports process and below.
+"""

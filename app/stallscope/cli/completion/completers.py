@@ -1,0 +1,189 @@
+"""Words that complete a value on the command line, one function for each kind of parameter.
+
+Each is called by click with the context of the words before, the parameter, and the beginning of the word. They import
+the catalogue and the patterns, which load quickly, and nothing that measures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from stallprobes.model import Role
+
+# The shell completes file names itself.
+FILE_TYPE = "file"
+
+
+def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Files, by the shell."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type=FILE_TYPE)]
+
+
+def patterns(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Patterns."""
+    return _items(incomplete, _pattern_titles())
+
+
+def patterns_and_probes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Patterns and probes, without a place."""
+    return _items(incomplete, {**_pattern_titles(), **_probe_titles()})
+
+
+def run_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What ``run`` measures: ``all``, patterns, and probes with their places."""
+    from stallprobes.patterns import naming
+
+    words = {**_pattern_titles(), naming.ALL: "every pattern", **_probe_titles(), **_placements(incomplete)}
+    return _items(incomplete, words)
+
+
+def victims(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Victims with their places, in a list that is separated with commas."""
+    from stallprobes.model import Role
+
+    return _probe_list(incomplete, Role.VICTIM)
+
+
+def aggressors(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Aggressors with their places, in a list that is separated with commas."""
+    from stallprobes.model import Role
+
+    return _probe_list(incomplete, Role.AGGRESSOR)
+
+
+def variants(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Variants of the patterns that the words before name; of every pattern if they name none."""
+    from stallprobes.patterns import patterns as known
+
+    # Arguments before an option that still needs its value are not yet those of a parameter.
+    given = [context.params.get("pattern"), *(context.params.get("names") or ()), *context.args]
+    chosen = [known()[name] for name in given if name in known()] or known().values()
+    return _items(incomplete, {variant.name: variant.title for pattern in chosen for variant in pattern.variants})
+
+
+def profiles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Profiles of simulated GPUs, and files. The value is optional, so a word after ``--sim`` may also be an argument.
+
+    Items for such a word have ``argument`` True; they do not complete ``--sim=``.
+    """
+    from click.shell_completion import CompletionItem
+
+    from stallprobes.engine.sim import profile
+
+    others: list[CompletionItem] = []
+    if isinstance(context.command, click.Group):
+        others += context.command.shell_complete(context, incomplete)
+    for argument in context.command.params:
+        if isinstance(argument, click.Argument) and argument.nargs < 0:
+            others += argument.shell_complete(context, incomplete)
+    return [
+        *_items(incomplete, {name: profile.load(name).title for name in profile.names()}),
+        *(CompletionItem(item.value, item.type, item.help, argument=True) for item in others),
+        *files(context, parameter, incomplete),
+    ]
+
+
+def simulation_settings(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Parameters of the simulated GPU that can be set, each with ``=``, and with its section where that is needed."""
+    from stallprobes.engine.sim import profile
+
+    name = context.params.get("sim")
+    settings = profile.settable(name if name in profile.names() else None)
+    short = Counter(setting.key.partition(".")[2] for setting in settings)
+    words = {}
+    for setting in settings:
+        last = setting.key.partition(".")[2]
+        key = last if "." not in incomplete and short[last] == 1 else setting.key
+        words[f"{key}="] = f"{setting.what}: {setting.value}"
+    return _items(incomplete, words)
+
+
+def references(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """References in the package, ``none``, and files."""
+    from stallprobes.matrix import references
+    from stallscope.cli import options
+
+    words = {**dict.fromkeys(references.names(), ""), options.NO_REFERENCE: "no reference"}
+    return [*_items(incomplete, words), *files(context, parameter, incomplete)]
+
+
+def changes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Changes of a comparison, in a list that is separated with commas."""
+    from stallscope.cli import options
+
+    begun, _, last = incomplete.rpartition(",")
+    words = options.FAIL_ON if begun else (*options.FAIL_ON, options.FAIL_ON_NONE)
+    return _list_items(begun, last, dict.fromkeys(words, ""))
+
+
+def languages(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Languages of remedies as code."""
+    from stallprobes.patterns.remedy_code import CodeLanguage
+
+    return _items(incomplete, {language: language.label for language in CodeLanguage})
+
+
+def job_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What ``fleet`` prints."""
+    from stallscope.cli import fleet
+
+    return _items(incomplete, dict.fromkeys(fleet.FILES, ""))
+
+
+def _probe_list(incomplete: str, role: Role) -> list[CompletionItem]:
+    from stallprobes.catalog import entries
+    from stallprobes.patterns import naming
+
+    begun, _, last = incomplete.rpartition(",")
+    words = {entry.name: entry.title for entry in entries().values() if entry.role is role}
+    return _list_items(begun, last, {naming.ALL: "every one of the default check", **words, **_placements(last)})
+
+
+def _list_items(begun: str, last: str, words: Mapping[str, str]) -> list[CompletionItem]:
+    """Items for the ``last`` word of a list, without those that the part ``begun`` before it has."""
+    there = begun.split(",") if begun else []
+    prefix = f"{begun}," if begun else ""
+    left = {prefix + word: title for word, title in words.items() if word not in there}
+    return _items(prefix + last, left)
+
+
+def _placements(incomplete: str) -> dict[str, str]:
+    """The probe that ``incomplete`` names, in each context and on each stream that can follow."""
+    from stallprobes.catalog import entries
+    from stallprobes.patterns import naming
+
+    placed, slash, _ = incomplete.partition("/")
+    entry, at, context = placed.partition("@")
+    if naming.entry_name(entry) not in entries():
+        return {}
+    if slash and (not at or context in naming.CONTEXTS):
+        return {f"{placed}/{stream}": "stream" for stream in naming.STREAMS}
+    return {f"{entry}@{name}": "context" for name in naming.CONTEXTS} if at else {}
+
+
+def _pattern_titles() -> dict[str, str]:
+    from stallprobes.patterns import patterns as known
+
+    return {pattern.name: pattern.title for pattern in known().values()}
+
+
+def _probe_titles() -> dict[str, str]:
+    from stallprobes.catalog import entries
+
+    return {entry.name: entry.title for entry in entries().values()}
+
+
+def _items(incomplete: str, words: Mapping[str, str]) -> list[CompletionItem]:
+    """The words that begin with ``incomplete``, with their titles."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(word, help=title or None) for word, title in words.items() if word.startswith(incomplete)]

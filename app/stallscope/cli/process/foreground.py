@@ -1,0 +1,168 @@
+"""A program in the foreground: it has this process's streams, group and terminal, and gets its signals.
+
+The program is in the same process group, so it gets what the terminal generates (ctrl+c, ctrl+z) and what others send
+to the group. What is sent to this process alone is forwarded. When the program stops, this process stops too, so that
+the shell sees a stopped job, and ``fg`` and ``bg`` work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+
+from stallscope.cli.process.diagnostics import CommandError
+from stallscope.cli.process.group_witness import GroupWitness
+
+
+class WatchExit(IntEnum):
+    """Exit codes of a command that starts a program and otherwise exits as it does, as those of env and timeout."""
+
+    FAILED = 125
+    NOT_EXECUTABLE = 126
+    NOT_FOUND = 127
+
+
+_SIGNAL_BASE = 128
+REPORT_SIGNAL = signal.SIGUSR1
+_FORWARDED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2})
+_STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+_HELD = _FORWARDED | _STOPS | {REPORT_SIGNAL, signal.SIGCHLD, signal.SIGCONT}
+# Python ignores these from its start; a program expects the default.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_SHELL = "/bin/sh"
+# Time between two polls, as a multiple of what one takes.
+_REST = 20
+
+
+def shell_exit_code(code: int) -> int:
+    """The exit code that shells give for a program that ended with ``code``: 128 + n where it is -n."""
+    return code if code >= 0 else _SIGNAL_BASE - code
+
+
+@contextmanager
+def held_signals() -> Iterator[set[signal.Signals]]:
+    """Blocks the signals that ``ForegroundProgram`` waits for; gives the signals that were blocked before.
+
+    Threads that are started inside block them too, so that none takes a signal from the main thread.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        yield {signal.Signals(number) for number in before}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_signals() -> None:
+    """Ignore the signals of ``held_signals`` from now on, those included that came inside it.
+
+    For a process whose exit code is known: what was sent to the program too late must not change it.
+    """
+    for number in (*_FORWARDED, *_STOPS, REPORT_SIGNAL):
+        signal.signal(number, signal.SIG_IGN)
+
+
+class ForegroundProgram:
+    """A started program. Create and wait for it inside ``held_signals``, whose value is ``blocked``."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], blocked: set[signal.Signals]) -> None:
+        """Start the program. Raises CommandError with a WatchExit if there is none or it cannot be executed."""
+        self.name = arguments[0]
+        try:
+            self.pid = _start(arguments, environment, blocked)
+        except (OSError, ValueError) as error:
+            raise not_started(self.name, error) from error
+
+    def wait(self, every_s: float, poll: Callable[[], None], report: Callable[[], None]) -> int:
+        """Wait for the end of the program and return its exit code, -n if signal n ended it.
+
+        Calls ``poll`` every ``every_s`` seconds, less often where that takes long; ``report`` at each REPORT_SIGNAL.
+        """
+        due = time.monotonic() + every_s
+        with GroupWitness() as witness:
+            while True:
+                pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+                if pid and os.WIFSTOPPED(status):
+                    self._stop_too(os.WSTOPSIG(status))
+                elif pid:
+                    return os.waitstatus_to_exitcode(status)
+                received = _take(_HELD, max(due - time.monotonic(), 0))
+                if asked := received & _FORWARDED:
+                    for number in sorted(asked - witness.saw(asked)):
+                        self._send(number)
+                if signal.SIGCONT in received:
+                    self._continue()
+                if REPORT_SIGNAL in received:
+                    report()
+                # Also while signals keep coming.
+                if (begun := time.monotonic()) >= due:
+                    poll()
+                    witness.review()
+                    # The program may need the CPU.
+                    due = time.monotonic() + max(every_s, _REST * (time.monotonic() - begun))
+
+    def _stop_too(self, number: int) -> None:
+        """Stop this process by signal ``number``, as the program was; after that let the program continue."""
+        if number not in _STOPS:
+            # Of a debugger, or of somebody who continues it in the same way.
+            return
+        _take({number})
+        os.kill(os.getpid(), number)
+        # This process stops here. SIGCONT, which stays blocked, continues it all the same.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+        self._continue()
+
+    def _continue(self) -> None:
+        """Continue the program unless the shell, which continues the whole group, has done so."""
+        with contextlib.suppress(OSError, IndexError):
+            # The name, in parentheses, may contain anything.
+            state = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+            if state == b"T":
+                self._send(signal.SIGCONT)
+
+    def _send(self, number: int) -> None:
+        # Until it is waited for, its number is no other process's.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, number)
+
+
+def _start(arguments: Sequence[str], environment: Mapping[str, str], blocked: set[signal.Signals]) -> int:
+    defaults = _IGNORED_BY_PYTHON
+    try:
+        return os.posix_spawnp(arguments[0], list(arguments), environment, setsigmask=blocked, setsigdef=defaults)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    # A script without a first line that names its interpreter, which shells run themselves.
+    words = [_SHELL, shutil.which(arguments[0]) or arguments[0], *arguments[1:]]
+    return os.posix_spawn(_SHELL, words, environment, setsigmask=blocked, setsigdef=defaults)
+
+
+def not_started(name: str, error: OSError | ValueError) -> CommandError:
+    """The error of the command for a program called ``name`` that could not be started."""
+    if isinstance(error, FileNotFoundError) or not name:
+        if os.path.sep in name and os.path.exists(name):
+            return CommandError(WatchExit.NOT_EXECUTABLE, f"{name} cannot be executed: its interpreter does not exist")
+        where = "" if os.path.sep in name else " in the folders of PATH"
+        return CommandError(WatchExit.NOT_FOUND, f"the program {name or '(an empty name)'} was not found{where}")
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return CommandError(WatchExit.NOT_EXECUTABLE, f"{name} cannot be executed: {reason}")
+
+
+def _take(numbers: Collection[int], wait_s: float = 0) -> set[int]:
+    """All of ``numbers`` that are pending, at least one unless none comes within ``wait_s``.
+
+    One at a time, the lowest would come first: another could stay pending, and a second of its kind would be lost.
+    """
+    taken: set[int] = set()
+    while (received := signal.sigtimedwait(numbers, 0 if taken else wait_s)) is not None:
+        taken.add(received.si_signo)
+    return taken

@@ -1,0 +1,142 @@
+"""Standard output: text reports and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+
+from stallprobes.foreign_text import escaped_json
+from stallscope.cli.process.diagnostics import CommandError, ExitCode, is_terminal
+from stallscope.cli.process.streams import guarded
+from stallscope.report.text import PARAGRAPH_WIDTH, TextWriter, speaks_utf8
+
+_PIECES = 500
+_encoded = json.JSONEncoder(allow_nan=False).encode
+
+
+class ClosedPipeError(Exception):
+    """The reader of stdout closed the pipe, as ``head`` does."""
+
+
+class Output(TextWriter):
+    """Writer of results to ``stream``, by default stdout.
+
+    Uses colour on a terminal unless NO_COLOR is set or TERM is dumb, and ASCII if the locale is not UTF-8. Raises
+    CommandError if there is no stdout.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        chosen = stream if stream is not None else sys.stdout
+        if chosen is None:
+            raise CommandError(ExitCode.USAGE, "the result could not be written: stdout is closed")
+        terminal = is_terminal(chosen)
+        super().__init__(
+            guarded(chosen),
+            width=_terminal_width(chosen) if terminal else _pipe_width(),
+            colour=terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
+            ascii=not speaks_utf8(chosen),
+        )
+
+    @classmethod
+    def on_stderr(cls) -> Output:
+        """A writer to stderr, for a command whose program has stdout. Raises CommandError if there is none."""
+        if sys.stderr is None:
+            raise CommandError(ExitCode.USAGE, "the result could not be written: stderr is closed")
+        return cls(sys.stderr)
+
+    def json(self, document: Mapping[str, Any]) -> None:
+        """Write ``document`` as JSON; an iterator in it is written as a list, one item at a time.
+
+        Raises ValueError for a value that JSON cannot hold (NaN).
+        """
+        pieces: list[str] = []
+        for piece in _pretty(document):
+            pieces.append(piece)
+            # Escaping and writing many small pieces costs as much as making them.
+            if len(pieces) == _PIECES:
+                self.write(escaped_json("".join(pieces)))
+                pieces.clear()
+        self.write(escaped_json("".join(pieces)) + "\n")
+
+    def flush(self) -> None:
+        """Flush the stream.
+
+        Raises CommandError if it cannot be written (a full disk), ClosedPipeError if its reader closed it.
+        """
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            raise ClosedPipeError from None
+        except OSError as error:
+            raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
+
+    def write(self, text: str) -> None:
+        """Write ``text``, of any number of lines. Raises as ``flush`` does."""
+        try:
+            super().write(text)
+        except BrokenPipeError:
+            raise ClosedPipeError from None
+        except OSError as error:
+            raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
+
+
+def _terminal_width(stream: TextIO) -> int:
+    try:
+        # Of this stream: another one may be a file.
+        present = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        present = 0
+    return _asked_width() or present or PARAGRAPH_WIDTH
+
+
+def _pipe_width() -> int:
+    # In a file or a pipe, lines are as long as they need to be unless COLUMNS is set.
+    return _asked_width() or 10_000
+
+
+def _asked_width() -> int | None:
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) > 0 else None
+
+
+_ATOMS = {str, int, float, bool, type(None)}
+_WITHOUT_MEMBERS = {*_ATOMS, list, tuple}
+_PLAIN = {*_WITHOUT_MEMBERS, dict}
+
+
+def _pretty(value: Any, pad: str = "") -> Iterator[str]:
+    """JSON with a line for each member, except that a list of numbers (a histogram) is on one line."""
+    inner = pad + " "
+    if _is_mapping(value) and value:
+        for number, (key, item) in enumerate(value.items()):
+            if type(item) in _ATOMS:
+                yield f"{',' if number else '{'}\n{inner}{_encoded(key)}: {_encoded(item)}"
+            else:
+                yield f"{',' if number else '{'}\n{inner}{_encoded(key)}: "
+                yield from _pretty(item, inner)
+        yield f"\n{pad}}}"
+    elif (isinstance(value, list) and _has_mapping(value)) or _is_iterator(value):
+        number = -1
+        for number, item in enumerate(value):
+            yield f"{',' if number else '['}\n{inner}"
+            yield from _pretty(item, inner)
+        yield f"\n{pad}]" if number >= 0 else "[]"
+    else:
+        yield _encoded(value)
+
+
+def _is_mapping(value: object) -> bool:
+    # Types first: to ask an abstract class costs more than to write a figure.
+    kind = type(value)
+    return kind is dict or (kind not in _PLAIN and isinstance(value, Mapping))
+
+
+def _has_mapping(items: list[Any]) -> bool:
+    return not _WITHOUT_MEMBERS.issuperset(map(type, items)) and any(map(_is_mapping, items))
+
+
+def _is_iterator(value: object) -> bool:
+    return type(value) not in _PLAIN and isinstance(value, Iterator)

@@ -1,0 +1,70 @@
+"""Files that ``watch`` writes at the end of a program, or while it runs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stallprobes.files import atomic
+from stallprobes.machine.nvml import version_of
+from stallprobes.traces import chrome
+from stallprobes.traces.chrome import TitledTrace
+from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.document import document
+from stallprobes.watch.live.live_program import LiveProgram
+from stallprobes.watch.live.trace_history import KEEP_NS
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.stdout import Output
+
+
+@dataclass(frozen=True)
+class WatchFiles:
+    """Paths of the files, None for those that are not written; ``force`` replaces existing ones.
+
+    ``json`` is the report, ``trace`` a trace for Perfetto, ``record`` a recording, which never replaces a file.
+    ``output`` is that of the program, in place of the screen's pane.
+    """
+
+    json: Path | None = None
+    trace: Path | None = None
+    record: Path | None = None
+    output: Path | None = None
+    force: bool = False
+
+    @property
+    def keep_ns(self) -> int | None:
+        """How much of the program is kept for traces, None for everything."""
+        return KEEP_NS if self.trace is None else None
+
+    def save_report(
+        self,
+        found: WatchFindings,
+        words: Sequence[str] | None = None,
+        exit_code: int | None = None,
+        problems: Sequence[str] = (),
+    ) -> None:
+        """Write the report. Raises FileNotWritten."""
+        if self.json is not None:
+            text = io.StringIO()
+            Output(text).json(document(found, words, exit_code, problems))
+            atomic.write(self.json, (text.getvalue().encode(),), force=self.force)
+
+    def save_trace(self, live: LiveProgram, found: WatchFindings) -> None:
+        """Write the trace, and say where it is and what it leaves out. Raises FileNotWritten."""
+        if self.trace is not None:
+            trace = live.whole_trace()
+            about = {
+                "program": f"stallscope {version_of('stallscope') or ''}".rstrip(),
+                "watched": live.program.title,
+                "processes": [f"{process.name} (pid {process.pid})" for process in found.processes],
+                "calls": "slow ones and those in flight; the others are only counted",
+            }
+            chrome.save([TitledTrace(trace)], self.trace, about, force=self.force)
+            first_ns = min((process.began_ns for process in found.processes), default=0)
+            lost_s = max(live.history.left_out_ns - first_ns, 0) / 1e9
+            left_out = f"; it leaves out records of the first {lost_s:.1f} s, which were too many" if lost_s else ""
+            diagnostics.print_message(
+                f"trace written to {self.trace}; open it in Perfetto or chrome://tracing{left_out}"
+            )

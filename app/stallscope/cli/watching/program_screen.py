@@ -1,0 +1,95 @@
+"""Watching a program on the screen: the program beside it, and what follows when the screen is closed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from stallprobes.errors import EXIT_ENGINE
+from stallprobes.watch.environment import WatchOptions
+from stallscope.cli import screen
+from stallscope.cli.process import diagnostics, foreground
+from stallscope.cli.process.diagnostics import CommandError
+from stallscope.cli.process.stdout import ClosedPipeError, Output
+from stallscope.cli.watching.files import WatchFiles
+from stallscope.cli.watching.session import POLL_S, ProgramWatch, given_environment, prepare
+from stallscope.tui.settings import Settings
+from stallscope.tui.sources.pane_program import PaneProgram
+from stallscope.tui.sources.watched import WatchSource
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
+# Without them, the error message of a program that failed would be lost with the screen.
+_LAST_LINES = 20
+
+
+def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: Settings) -> int:
+    """Run the program beside the screen and return its exit code.
+
+    Raises WatchError or CommandError if it was not started.
+    """
+    setup = prepare(options, given_environment())
+    try:
+        watch = ProgramWatch(words, setup, files)
+        # The report is on the screen.
+        signal.signal(foreground.REPORT_SIGNAL, signal.SIG_IGN)
+        try:
+            program = PaneProgram(words, setup.environment, files.output, force=files.force)
+        except (OSError, ValueError) as error:
+            raise foreground.not_started(words[0], error) from error
+        source = WatchSource(watch.live, program, recorder=watch.recorder)
+        # Before the screen's modules are loaded, so that nothing is overwritten before it is read.
+        source.start()
+        try:
+            crashed = screen.run_app(lambda: source, known, first="watch") == EXIT_ENGINE
+        finally:
+            source.close()
+        if crashed and program.running:
+            diagnostics.print_message(f"{words[0]} (pid {program.pid}) continues without the screen")
+        code = _outlast(program, watch, source.ended_by_signal or crashed)
+        program.drain()
+        _print_last_output(program, code)
+        return watch.end(code, source.output_lines)
+    finally:
+        setup.remove()
+
+
+def _outlast(program: PaneProgram, watch: ProgramWatch, alone: bool) -> int:
+    """Wait for the end of the program, and return its exit code, -n if signal n ended it.
+
+    Unless it is left ``alone``, it gets SIGINT first, as by ctrl+c.
+    """
+    with _forwarded(program):
+        if program.running and not alone:
+            program.send(signal.SIGINT)
+            # A program that is stopped gets it only when it continues.
+            program.send(signal.SIGCONT)
+            diagnostics.print_message(f"SIGINT sent to {program.arguments[0]} (pid {program.pid}); waiting for its end")
+        while (code := program.wait(POLL_S)) is None:
+            watch.poll()
+    return code
+
+
+@contextmanager
+def _forwarded(program: PaneProgram) -> Iterator[None]:
+    """Context manager that passes the signals of this process on to the program."""
+    before = {number: signal.signal(number, lambda got, _: program.send(got)) for number in _FORWARDED}
+    try:
+        yield
+    finally:
+        # A signal for the program must not interrupt the report.
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _print_last_output(program: PaneProgram, code: int) -> None:
+    lines = program.output.lines(_LAST_LINES)
+    if not code or not lines:
+        return
+    # Where nobody reads stderr, the program's exit code is still of use.
+    with suppress(CommandError, ClosedPipeError):
+        out = Output.on_stderr()
+        out.line(f"The last output of {program.arguments[0]}:", "strong")
+        for line in lines:
+            out.line(line)
+        out.flush()

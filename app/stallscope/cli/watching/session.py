@@ -1,0 +1,304 @@
+"""Watching a program: what it needs before it starts, what is read while it runs, and the report at its end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stallprobes.errors import FileNotWritten, WatchError
+from stallprobes.files.ending_signals import unwound_by_signals
+from stallprobes.foreign_text import printable
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, FOLDER_VARIABLE
+from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, cupti_of_this_machine, library, variables
+from stallprobes.watch.live.live_program import LiveProgram
+from stallprobes.watch.live.live_view import WatchedProgram
+from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
+from stallprobes.watch.reading.folder import create_folder
+from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
+from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, start_problem, still_running
+from stallscope.cli.process import diagnostics, foreground
+from stallscope.cli.process.diagnostics import CommandError
+from stallscope.cli.process.foreground import ForegroundProgram, WatchExit, shell_exit_code
+from stallscope.cli.process.stdout import ClosedPipeError, Output
+from stallscope.cli.watching.files import WatchFiles
+from stallscope.cli.watching.folder_recording import FolderRecording
+from stallscope.report.watch_text import command_title, show_watch
+
+# Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
+POLL_S = 0.1
+# Usual ways to end a program: no message names these signals.
+_EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+
+
+def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, no_screen: str = "") -> int:
+    """Run the program, report to stderr and return its exit code.
+
+    ``no_screen`` says why there is no screen, "" where none was asked for. Raises WatchError or CommandError if it was
+    not started.
+    """
+    setup = prepare(options, given_environment())
+    with foreground.held_signals() as blocked:
+        try:
+            watch = ProgramWatch(words, setup, files)
+            program = ForegroundProgram(words, setup.environment, blocked)
+            watch.announce(program.pid, no_screen)
+            return watch.end(program.wait(POLL_S, watch.poll, watch.report))
+        finally:
+            setup.remove()
+            foreground.ignore_signals()
+
+
+def print_environment(options: WatchOptions) -> None:
+    """Make a folder, and write the environment of programs that write to it to stdout, as exports for a shell.
+
+    Raises WatchError.
+    """
+    present = given_environment()
+    chosen = present.get("TMPDIR")
+    folder = create_folder(Path(chosen) if chosen else None)
+    try:
+        added = variables(library(), folder, options, present, _libcupti(present))
+        out = Output()
+        for name, value in added.items():
+            out.write(f"export {name}={shlex.quote(value)}\n")
+        out.flush()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    diagnostics.print_message(f"report what they write by: stallscope watch --attach {shlex.quote(str(folder))}")
+
+
+def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = None) -> None:
+    """Write the report of ``folder`` to stdout, and ``files``. Raises WatchError and FileNotWritten.
+
+    Where its processes run and there is a recording, that is once none does, or after a signal.
+    """
+    lock = FolderLock.join(folder)
+    try:
+        _show_folder(folder, files, known)
+    finally:
+        lock.release()
+
+
+def _show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None) -> None:
+    live = LiveProgram(folder, WatchedProgram(str(folder)), known, keep_ns=None)
+    live.update()
+    recording = None
+    if files.record is not None:
+        recording = FolderRecording(live, WatchRecorder(files.record, live.trace_of))
+        recording.run()
+    live.finish_looking()
+    live.update(analyze=True)
+    found = live.findings()
+    # A file that cannot be written costs neither the others nor the report.
+    failed = [
+        *_failure_of(lambda: files.save_report(found)),
+        *_failure_of(lambda: files.save_trace(live, found)),
+        *(_failure_of(recording.finish) if recording is not None else ()),
+    ]
+    out = Output()
+    show_watch(out, found, str(folder))
+    out.flush()
+    for error in failed[:-1]:
+        diagnostics.print_message(str(error).rstrip("."))
+    if failed:
+        raise failed[-1]
+
+
+def _failure_of(write: Callable[[], None]) -> list[FileNotWritten]:
+    try:
+        write()
+    except FileNotWritten as error:
+        return [error]
+    return []
+
+
+@dataclass(frozen=True)
+class WatchSetup:
+    """What a program is started with. ``folder`` is None where it cannot be watched, with the reason in ``problem``.
+
+    While ``lock`` is held, no other stallscope removes the folder.
+    """
+
+    environment: Mapping[str, str]
+    options: WatchOptions
+    folder: Path | None
+    problem: str = ""
+    lock: FolderLock | None = None
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self.lock is not None:
+            self.lock.release()
+
+
+def given_environment() -> dict[str, str]:
+    """The environment that this process was started with.
+
+    In the C locale, Python itself adds LC_CTYPE (PEP 538), with which other programs would behave differently.
+    """
+    present = dict(os.environ)
+    with suppress(OSError):
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        if not any(one.startswith(b"LC_CTYPE=") for one in given):
+            present.pop("LC_CTYPE", None)
+    return present
+
+
+def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
+    """The setup of a program. Raises WatchError where another tool is injected, or it is watched already."""
+    already = present.get(FOLDER_VARIABLE)
+    if already and present.get(INJECTION_VARIABLE) and os.path.isdir(already):
+        # The watch that has it would find no call and say so.
+        raise WatchError(
+            f"the program is watched already, as {FOLDER_VARIABLE} says ({printable(already)}): start it without watch,"
+            f" or unset {FOLDER_VARIABLE}."
+        )
+    # One that was killed could not.
+    remove_abandoned(places())
+    with unwound_by_signals():
+        try:
+            built = library()
+            folder = create_folder()
+        except WatchError as error:
+            # The program was asked for; without its report it is still of use.
+            return WatchSetup(present, options, None, str(error).rstrip("."))
+        try:
+            added = variables(built, folder, options, present, _libcupti(present))
+            return WatchSetup({**present, **added}, options, folder, lock=FolderLock.create(folder))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _libcupti(present: Mapping[str, str]) -> Path | None:
+    """The libcupti that the user names, else the first that fits; None without any."""
+    named = present.get(CUPTI_VARIABLE)
+    return Path(named) if named else cupti_of_this_machine()
+
+
+class ProgramWatch:
+    """Watch of a program that runs: reads its calls meanwhile, so that nothing is overwritten before it is read.
+
+    Nothing here ends the program or changes its exit code: what fails is said after its end.
+    """
+
+    def __init__(self, words: Sequence[str], setup: WatchSetup, files: WatchFiles) -> None:
+        self._words = tuple(words)
+        self._setup, self._files = setup, files
+        program = WatchedProgram(command_title(words), tuple(words), problem=setup.problem)
+        self.live = LiveProgram(setup.folder, program, setup.options.known, files.keep_ns)
+        self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
+        self._announced: set[tuple[int, int]] = set()
+        self._problems = [f"Nothing was recorded: {setup.problem}."] if setup.problem else []
+        self._failures: list[Exception] = []
+
+    def announce(self, pid: int, no_screen: str = "") -> None:
+        """Say that the program, process ``pid``, is watched, what that changes for it, and why there is no screen."""
+        if self._setup.problem:
+            diagnostics.print_message(f"{self._words[0]} runs, but nothing is recorded: {self._setup.problem}")
+            return
+        where = f" without a screen: {no_screen}" if no_screen else ""
+        change = PROFILER_GETS_IT if self._setup.options.yield_to_profiler else PROFILER_FINDS_IT_TAKEN
+        diagnostics.print_message(
+            f"watching {self._words[0]} (pid {pid}){where}; {change}; for a report now: kill -USR1 {os.getpid()}"
+        )
+
+    def poll(self) -> None:
+        """Read what is new."""
+        if not self._failures:
+            with self._failures_kept():
+                if self.recorder is None:
+                    self.live.read()
+                elif self.live.update():
+                    self.record()
+                for process in self.live.processes:
+                    self._announce_problem(process)
+
+    def record(self, output: OutputLines | None = None, *, last: bool = False) -> None:
+        """Put the present moment into the recording, if there is one; ``last`` as for the recorder."""
+        if self.recorder is not None and self.live.moment is not None:
+            self.recorder.put(self.live.moment, output, last=last)
+
+    def _end_recording(self, code: int, output: OutputLines | None) -> None:
+        """Record the program's end."""
+        if self.recorder is None:
+            return
+        self.live.update(replace(self.live.program, exit_code=code), analyze=True)
+        self.record(output, last=True)
+        self.recorder.close()
+        if self.recorder.problem:
+            raise FileNotWritten(f"--record: {self.recorder.problem}.")
+        diagnostics.print_message(f"recorded to {self.recorder.path}; stallscope replay shows it")
+
+    def report(self) -> None:
+        """Write the report so far to stderr."""
+        self.poll()
+        with self._failures_kept():
+            self._print(self.live.findings())
+
+    def end(self, code: int, output: OutputLines | None = None) -> int:
+        """Write the last report to stderr, and the files; returns the exit code of the command.
+
+        That is the program's, whose end was ``code`` (-n by signal n), or WatchExit.FAILED where only the watch failed.
+        """
+        self._announce_signal(code)
+        ended, code = code, shell_exit_code(code)
+        self.poll()
+        self._problems += [still_running(one.program, one.pid) for one in self.live.running]
+        with self._failures_kept():
+            found = self.live.findings()
+            self._print(found)
+            # A file that cannot be written does not cost the others.
+            with self._failures_kept():
+                self._files.save_report(found, self._words, code, self._problems)
+            with self._failures_kept():
+                self._files.save_trace(self.live, found)
+        with self._failures_kept():
+            self._end_recording(ended, output)
+        for failure in self._failures:
+            if isinstance(failure, WatchError | FileNotWritten):
+                diagnostics.print_message(str(failure).rstrip("."))
+            else:
+                traceback.print_exception(failure)
+        return code or (WatchExit.FAILED if self._failures else 0)
+
+    @contextmanager
+    def _failures_kept(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # of any kind: after a defect the program still needs its signals and its terminal
+            self._failures.append(error)
+
+    def _print(self, found: WatchFindings) -> None:
+        # Where nobody reads stderr, the program's exit code is still of use.
+        with suppress(CommandError, ClosedPipeError):
+            out = Output.on_stderr()
+            out.line()
+            show_watch(out, found, command_title(self._words), self._problems)
+            out.flush()
+
+    def _announce_problem(self, process: WatchedProcess) -> None:
+        key = process.pid, process.image
+        problem = None if key in self._announced else start_problem(process)
+        if problem is not None:
+            self._announced.add(key)
+            diagnostics.print_message(problem)
+
+    def _announce_signal(self, code: int) -> None:
+        """Say by which signal the program ended, as shells do for a program that they started themselves."""
+        if code < 0 and -code not in _EXPECTED:
+            name = signal.strsignal(-code) or "unknown"
+            diagnostics.print_message(f"{self._words[0]} was ended by signal {-code} ({name})")

@@ -1,0 +1,186 @@
+"""Measurement of cells: an engine with all victims and aggressors of a check, and the windows measured in it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from stallprobes.catalog import entries
+from stallprobes.catalog.host import HOST
+from stallprobes.engine.backend import Options
+from stallprobes.engine.resident import CallStopped
+from stallprobes.engine.session import Session
+from stallprobes.engine.timeline.summary import TimelineSummary
+from stallprobes.machine import nvml
+from stallprobes.machine.telemetry import FIELDS, Telemetry
+from stallprobes.matrix.check.plan import AggressorSet, VictimProbe, contexts_of
+from stallprobes.matrix.check.window_measurer import Lengths, MeasuredProbes, VictimWindow, WindowMeasurer
+from stallprobes.model import GREEN
+
+PACE_NS = 50_000
+
+_HOST_PACE_NS, _HOST_VIRTUAL_PACE_NS = 500_000, 1_000_000
+_DRAIN_PACE_NS = 1_000_000
+# Control aggressors stall no simulated victim, but simulating each of their calls takes real time.
+_CONTROL_PERIOD_NS = 100_000
+# Bursts that begin together last up to 1.3 ms (16 threads on an H200). With their usual period a window's calls would
+# meet hardly any.
+_ALIGNED_PERIOD_NS = 2_000_000
+_THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
+_CLOCK_INTERVAL_S = 0.05
+
+
+class Stopped(Exception):
+    """Raised within a check when ``stop`` returns True."""
+
+
+class CellRunner:
+    """Context manager of a session with all probes, and of what measures windows with them.
+
+    On a simulated GPU that is the resident of the engine, so that engines work at the same time.
+    """
+
+    def __init__(
+        self,
+        victims: Sequence[VictimProbe],
+        aggressor_sets: Sequence[AggressorSet],
+        backend: str,
+        options: Options,
+        stop: Callable[[], bool],
+    ) -> None:
+        self.victims = victims
+        self.aggressor_sets = aggressor_sets
+        self.rows = tuple(victim.row.name for victim in victims)
+        virtual = backend == "sim"
+        host = entries()[HOST].probe(period_ns=_HOST_VIRTUAL_PACE_NS if virtual else _HOST_PACE_NS)
+        aggressors = [probe for one in aggressor_sets for probe in one.probes]
+        probes = [*(one.probe for one in victims), *aggressors]
+        # Draining the primary context includes its green contexts.
+        drained = [each for each in contexts_of(probes) if each.context.name != GREEN.name]
+        drains = [
+            entries()["context-sync"].probe(each, name=f"drain {number}", period_ns=_DRAIN_PACE_NS)
+            for number, each in enumerate(drained)
+        ]
+        paced = [probe.name for probe in aggressors if virtual and entries()[probe.entry].control]
+        measured = MeasuredProbes(
+            victims={victim.row.name: victim.probe.name for victim in victims},
+            aggressors={one.column.name: one.probes for one in aggressor_sets},
+            host=host.name,
+            drains=tuple(probe.name for probe in drains),
+            periods_ns={
+                **{victim.probe.name: PACE_NS for victim in victims},
+                **dict.fromkeys(paced, _CONTROL_PERIOD_NS),
+                **{probe.name: _ALIGNED_PERIOD_NS for probe in aggressors if probe.program.aligned},
+            },
+            virtual=virtual,
+            timeline=options.timeline,
+        )
+        self.session = Session(
+            [*probes, host, *drains],
+            backend=backend,
+            # Victims run one at a time, so no slots are needed; one that starts must not wait for the slot of another.
+            options=replace(options, together=True),
+            resident=partial(WindowMeasurer, measured) if virtual else None,
+        )
+        self._measurer = (
+            None if virtual else WindowMeasurer(measured, self.session, self._raise_if_stopped, self._throttled)
+        )
+        self._stop = stop
+        self._clocks: Telemetry | None = None
+        self._iteration_s: dict[str, float] = {}
+        # How the timeline was recorded; known once the session has stopped.
+        self.timeline: TimelineSummary | None = None
+
+    def __enter__(self) -> Self:
+        """Start the engine. Raises what Session.start raises, and NoTimeline if the timeline cannot be switched on."""
+        try:
+            self.session.start()
+            if self.session.options.timeline:
+                self.session.require_timeline()
+            if self._measurer is not None:
+                self._clocks = _clock_telemetry(self.session.info)
+            self._call("begin")
+        except BaseException:
+            self.session.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._clocks is not None:
+            self._clocks.stop()
+        status = self.session.timeline_status()
+        if self.session.options.timeline and status is not None:
+            with contextlib.suppress(RuntimeError):
+                self.timeline = TimelineSummary.of(status, self.session.timeline_losses())
+        self.session.stop()
+
+    def iteration_s(self, aggressor_set: AggressorSet) -> float:
+        """Duration of an iteration of the slowest of the aggressors in seconds, 0 before the first measurement."""
+        return self._iteration_s.get(aggressor_set.column.name, 0.0)
+
+    def measure_baselines(
+        self, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
+    ) -> dict[str, VictimWindow]:
+        """A window of each victim with no aggressor running, by row name. ``rng`` determines their order."""
+        found: dict[str, VictimWindow] = self._call("measure_baselines", _order(victims, rng), lengths)
+        return found
+
+    def measure(
+        self, aggressor_set: AggressorSet, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
+    ) -> dict[str, VictimWindow]:
+        """A window of each victim with the aggressors running, by row name. ``rng`` determines their order.
+
+        Afterwards the aggressors are off and the GPU is idle. A window in which an aggressor did not run is rejected.
+        """
+        column = aggressor_set.column.name
+        found: dict[str, VictimWindow]
+        found, self._iteration_s[column] = self._call("measure", column, _order(victims, rng), lengths)
+        return found
+
+    def _call(self, method: str, *arguments: object) -> Any:
+        """The result of a method of the measurer, wherever it is. Raises Stopped."""
+        if self._measurer is not None:
+            return getattr(self._measurer, method)(*arguments)
+        try:
+            return self.session.call_resident(method, *arguments, stop=self._stop)
+        except CallStopped:
+            raise Stopped from None
+
+    def _throttled(self, since_ns: int) -> str | None:
+        """A clause if NVML reported lowered clocks since ``since_ns``, else None."""
+        if self._clocks is None:
+            return None
+        reading = self._clocks.snapshot()["clock_reasons"]
+        if reading.value is None or reading.at_ns < since_ns:
+            return None
+        found = sorted(_THROTTLED.intersection(reading.value))
+        return f"the GPU's clocks were lowered: {', '.join(found)}" if found else None
+
+    def _raise_if_stopped(self) -> None:
+        if self._stop():
+            raise Stopped
+
+
+def _order(victims: Sequence[VictimProbe], rng: random.Random) -> list[str]:
+    """The row names of ``victims`` in random order."""
+    return [victim.row.name for victim in rng.sample(list(victims), len(victims))]
+
+
+def _clock_telemetry(info: Mapping[str, object]) -> Telemetry | None:
+    """Telemetry of the reasons for lowered clocks while the check runs; None if the GPU is unknown."""
+    devices = info.get("devices")
+    if not isinstance(devices, list) or not devices:
+        return None
+    reasons = [one for one in FIELDS if one.name == "clock_reasons"]
+    fields = tuple(type(one)(one.name, _CLOCK_INTERVAL_S, one.read) for one in reasons)
+    telemetry = Telemetry(str(devices[0].get("uuid")), load=nvml.load, fields=fields)
+    telemetry.start()
+    # Loading NVML in its thread must not overlap with the first window.
+    time.sleep(_CLOCK_INTERVAL_S)
+    return telemetry

@@ -1,0 +1,4 @@
+"""Comparison of two checks: the test of each percentile, what could have been detected, and the document.
+
+Imports the matrix as data and below.
+"""

@@ -1,0 +1,448 @@
+"""Comparison of two interference matrices: each cell is slower, faster, the same, or unsure.
+
+A cell is slower or faster only if three conditions hold. Size: ratio and difference exceed their limits. Calls: an
+exact test of the number of calls above a cut is significant, corrected for the number of tests. Repeats: the change is
+large compared with the variance between repeats, in this cell and in similar ones, no single repeat causes it, and
+chance does not make such a change of cells with two modes. The last condition is needed because the calls of one repeat
+are not independent. A change of sufficient size that fails another condition is UNSURE if it is larger than the cell's
+own variance explains; else the cell is the same, and states the smallest ratio that it could have detected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+
+from stallprobes.errors import NotComparable, TimelinesDiffer
+from stallprobes.latency.histogram_block import merged_sparse
+from stallprobes.latency.ratio import Quantile
+from stallprobes.latency.sparse import SparseChannels
+from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
+from stallprobes.latency.window import ChannelMap
+from stallprobes.matrix.comparing.comparability import mismatch, timeline_mismatch
+from stallprobes.matrix.comparing.comparison import FALSE_ALARMS, CellChange, Change, Comparison, QuantileChange
+from stallprobes.matrix.comparing.differences import differences
+from stallprobes.matrix.comparing.modes import Modes
+from stallprobes.matrix.comparing.quantile_test import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
+from stallprobes.matrix.comparing.sensitivity import detectable, power_sd, student_t_limit, tail_distance
+from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
+from stallprobes.matrix.noise import baseline_range
+from stallprobes.model import Channel, Phase
+from stallprobes.units import duration_ns, range_ns, times
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
+
+# A change of sufficient size is unsure up to this p-value by the calls and by the cell's own repeats; above it is no
+# change. About one unchanged cell in a hundred exceeds it by chance.
+LIKELY = 0.01
+# With fewer calls, chance explains every change of the median.
+ENOUGH_CALLS = 8
+# Up to this dispersion (1 for independent calls) the slow calls of a repeat count as independent.
+DISPERSION = 2.0
+# The limit for a single cell, with few repeats: independent calls exceed it 1 time in 50.
+DISPERSION_OF_ONE = 2.6
+# Up to this ratio to the row's baseline, a change of both has one cause, such as the CPU's clock.
+ALIKE = 10.0
+
+# Minimum number of rows for the mean of a column.
+_ROWS = 4
+# Where cells have additional repeats, those without them are a selection that agreed by chance, and a cell with them
+# may have none in another check. So a stated ratio allows for so much more deviation, except in the condition of size,
+# which one of two estimates has to meet.
+SELECTION = 1.04
+# A column whose medians vary between repeats by so many times the prior variance has modes.
+_MULTIMODAL = 6.0
+_JUDGED = (Status.OK, Status.STARVED)
+# A victim within this factor of the limit of starvation may cross it by chance.
+_NEAR = 3.0
+
+
+_WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
+
+
+def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
+    """Comparison of the cells that both ``old`` and ``new`` measured.
+
+    Raises NotComparable if GPU model, profile or measurement differ, unless ``force``, and with it too if only one was
+    made with the timeline, which adds to each call.
+    """
+    if (problem := timeline_mismatch(old.timeline, new.timeline)) is not None:
+        raise TimelinesDiffer(problem)
+    if not force and (problem := mismatch(old, new)) is not None:
+        raise NotComparable(problem)
+    before, now = (
+        {key for key, cell in matrix.cells.items() if cell.status is not Status.MISSING} for matrix in (old, new)
+    )
+    both = [key for key in new.cells if key in before and key in now]
+    only_old, only_new = before - now, now - before
+    return Comparison(
+        old=old,
+        new=new,
+        differences=differences(old, new),
+        cells=_cells(old, new, both),
+        only_old=tuple(key for key in old.cells if key in only_old),
+        only_new=tuple(key for key in new.cells if key in only_new),
+    )
+
+
+def _cells(old: Matrix, new: Matrix, both: Iterable[tuple[str, str]]) -> tuple[CellChange, ...]:
+    keys = list(both)
+    tests: dict[tuple[str, str], list[QuantileTest]] = {
+        key: quantile_tests(old.cells[key], new.cells[key])
+        for key in keys
+        if old.cells[key].status is Status.OK and new.cells[key].status is Status.OK
+    }
+    tester = _Tester(old, new, tests)
+    # The column quiet first: a row's other cells depend on it.
+    changes = {key: tester.cell(key, tests[key]) for key in sorted(tests, key=lambda key: key[1] != QUIET)}
+    return tuple(_cell(old.cells[key], new.cells[key], changes.get(key, ())) for key in keys)
+
+
+@dataclass(frozen=True)
+class _Prior:
+    """Prior variance of the logarithm of the ratio, with the median weight and inverse repeats of its tests."""
+
+    variance: VariancePrior
+    weight: float
+    inverse_repeats: float
+
+    def of(self, test: QuantileTest) -> VariancePrior:
+        """The prior of ``test``: its variance falls with the number of repeats, and grows with fewer calls in each."""
+        more = test.inverse_repeats / self.inverse_repeats
+        fewer = self.weight / (test.weight * more)
+        return replace(self.variance, variance=self.variance.variance * more * max(1.0, fewer))
+
+
+class _Tester:
+    """All tests of a comparison, which share prior variances and the correction for their number.
+
+    Some cells have additional repeats, mostly those that vary. The priors come from the first repeats of every cell:
+    the cells without additional ones are a selection of those that vary least, and those with them of the others.
+    """
+
+    def __init__(self, old: Matrix, new: Matrix, tests_of: Mapping[tuple[str, str], list[QuantileTest]]) -> None:
+        self._old, self._new = old, new
+        self._allowed = FALSE_ALARMS / max(sum(map(len, tests_of.values())), 1)
+        self._priors: dict[tuple[str, Quantile], _Prior] = {}
+        self._dispersion_priors: dict[str, VariancePrior] = {}
+        first = {key: _first_tests(old, new, key, found) for key, found in tests_of.items()}
+        self._selected = any(first[key] is not tests_of[key] for key in first)
+        tests = [test for found in first.values() for test in found]
+        groups: dict[tuple[str, Quantile], list[QuantileTest]] = {}
+        for test in tests:
+            if test.has_calls:
+                groups.setdefault((test.channel.phase, test.quantile), []).append(test)
+        for key, group in groups.items():
+            freedom = max(test.variance[1] for test in group)
+            weight = median(test.weight for test in group)
+            alike = [one for one in group if one.variance[1] == freedom and one.weight >= weight / 2]
+            inverse = median(one.inverse_repeats for one in alike or group)
+            self._priors[key] = _Prior(prior_variance([one.variance[0] for one in alike], freedom), weight, inverse)
+            if key[1] is P99:
+                self._dispersion_priors[key[0]] = prior_variance([one.tail_dispersion for one in alike], freedom)
+        self._column_variances = _column_means(tests, lambda test: test.variance[0] / test.inverse_repeats)
+        tails = [test for test in tests if test.quantile is P99]
+        self._column_dispersions = _column_means(tails, lambda test: test.tail_dispersion)
+        self._baseline_changes: dict[tuple[str, Channel, Quantile], Change] = {}
+        self._baseline_ratios: dict[tuple[str, Channel, Quantile], float] = {}
+        self._row_baselines: dict[str, list[tuple[SparseChannels, SparseChannels]]] = {}
+        self._variations: dict[tuple[str, Channel, Quantile], tuple[float, float] | None] = {}
+        self._modes = Modes([test for found in tests_of.values() for test in found if test.has_calls], self._is_change)
+
+    def cell(self, key: tuple[str, str], tests: Iterable[QuantileTest]) -> tuple[QuantileChange, ...]:
+        """The changes of the cell ``key``; the cell in the column quiet must come before its row's others."""
+        found = []
+        for test in tests:
+            row, place = test.cell.row, (test.cell.row, test.channel, test.quantile)
+            if not test.has_calls:
+                found.append(_without_calls(test))
+                continue
+            least = self._detectable(test)
+            change, why = self._change(test, least)
+            if key[1] != QUIET and change in (Change.SLOWER, Change.FASTER):
+                change, why = self._beside_baseline(test, change, why)
+                change, why = self._within_variation(test, change, why)
+            elif key[1] == QUIET:
+                ratio = self._baseline_ratio(row, test.channel, test.quantile)
+                if change is Change.SAME and beyond(ratio, test.limit):
+                    change = Change.UNSURE
+                    why = f"The baseline of this row's other cells is {times(ratio)} the old one"
+                self._baseline_changes[place] = change
+            change, why = self._within_modes(test, change, why)
+            sentence = f"{why}." if why else ""
+            found.append(
+                QuantileChange(
+                    row,
+                    key[1],
+                    test.channel,
+                    test.quantile,
+                    *test.values_ns,
+                    test.ratio,
+                    change,
+                    sentence,
+                    least,
+                )
+            )
+        return tuple(found)
+
+    def _detectable(self, test: QuantileTest) -> float | None:
+        """The smallest ratio that would have been slower or unsure with a probability of 90 %."""
+        if test.single_repeat:
+            return None
+        variance, freedom = self._own_variance(test)
+        deviation = math.sqrt(variance)
+        margin = power_sd(int(freedom)) * deviation
+        p_value = LIKELY if test.quantile is P50 else LIKELY / 2
+        allowance = SELECTION if self._selected else 1.0
+        limits = [allowance * (student_t_limit(p_value, int(freedom)) * deviation + margin)]
+        if test.quantile is P99:
+            dispersion, freedom = self._own_dispersion(test)
+            if dispersion <= DISPERSION and test.tail_dispersion <= DISPERSION_OF_ONE:
+                wanted = student_t_limit(LIKELY / 2 / test.cuts, int(freedom)) + power_sd(int(freedom))
+                if tail_distance(test) >= wanted * math.sqrt(max(dispersion, 1.0)):
+                    limits.append(0.0)
+        return detectable(test, LIKELY, margin, limits)
+
+    def _own_variance(self, test: QuantileTest) -> tuple[float, float]:
+        """Variance of the logarithm of the ratio by the cell's repeats and those of similar cells, and its freedom."""
+        return self._priors[test.channel.phase, test.quantile].of(test).moderated(*test.variance)
+
+    def _own_dispersion(self, test: QuantileTest) -> tuple[float, float]:
+        return self._dispersion_priors[test.channel.phase].moderated(test.tail_dispersion, test.variance[1])
+
+    def _change(self, test: QuantileTest, least: float | None) -> tuple[Change, str]:
+        """The change, and its reason as a sentence without the full stop."""
+        if not test.relevant and not test.relevant_by_repeats:
+            return Change.SAME, ""
+        values = f"{duration_ns(test.values_ns[0])} → {duration_ns(test.values_ns[1])}"
+        if test.single_repeat:
+            return Change.UNSURE, f"{values}, but one repeat does not show the variance"
+        p_value = test.p_value()
+        if p_value > self._allowed:
+            why = f"too few of {test.old.calls} and {test.new.calls} calls are beyond it"
+        elif not test.relevant:
+            why = f"only the mean of the repeats differs by {times(math.exp(test.log_ratio))}"
+        elif not test.steady:
+            why = "one repeat alone causes the difference"
+        elif self._repeats_p_value(test) > self._allowed:
+            why = "the repeats vary too much"
+        else:
+            return (Change.SLOWER if test.ratio > 1 else Change.FASTER), f"{values} ({times(test.ratio)})"
+        if p_value > LIKELY:
+            chance = test.quantile is P99 or min(test.old.calls, test.new.calls) >= ENOUGH_CALLS
+        else:
+            own = not test.steady or self._repeats_p_value(test, own=True) > LIKELY
+            chance = own and not beyond(test.ratio, math.inf if least is None else least)
+        if chance:
+            return Change.SAME, f"{values}, which is within chance: {why}"
+        return Change.UNSURE, f"{values}, but {why}"
+
+    def _repeats_p_value(self, test: QuantileTest, own: bool = False) -> float:
+        """The p-value of the difference by the variance between repeats.
+
+        An aggressor may stay in one of two modes for seconds. Some rows of a check then contain both modes and others,
+        by chance, only one: so the variance of a cell is at least the mean of its column.
+        The p99 varies strongly if few calls are slow. The number of slow calls is then the better statistic, unless it
+        varies between repeats by more than chance. So the tail has two tests, and one significant test suffices.
+        With ``own``, the column is left out.
+        """
+        variance, freedom = self._own_variance(test)
+        column = (test.cell.column, test.channel.phase, test.quantile)
+        modes = not own and (test.quantile is P50 or self._has_modes(test))
+        if modes:
+            variance = max(variance, self._column_variances.get(column, 0.0) * test.inverse_repeats)
+        along = test.log_ratio if test.ratio > 1 else -test.log_ratio
+        found = student_t_two_sided(max(along, 0.0) / math.sqrt(variance), freedom)
+        if test.quantile is P50:
+            return found
+        dispersion, freedom = self._own_dispersion(test)
+        # In a column with modes, the number of slow calls per repeat depends on the mode.
+        if modes:
+            dispersion = max(dispersion, self._column_dispersions.get(column, 0.0))
+        # The prior of similar cells does not apply to a cell whose own repeats vary more.
+        if dispersion > DISPERSION or test.tail_dispersion > DISPERSION_OF_ONE:
+            return min(1.0, 2 * found)
+        distance = test.distance() / math.sqrt(max(dispersion, 1.0))
+        return min(1.0, 2 * found, 2 * test.cuts * student_t_two_sided(distance, freedom))
+
+    def _has_modes(self, test: QuantileTest) -> bool:
+        key = (test.channel.phase, P50)
+        if key not in self._priors:
+            return False
+        prior = self._priors[key]
+        column = self._column_variances.get((test.cell.column, *key), 0.0) * prior.inverse_repeats
+        return column > _MULTIMODAL * prior.variance.variance
+
+    def _is_change(self, test: QuantileTest) -> bool:
+        """Whether all conditions of a change hold, the cheap ones first."""
+        return (
+            test.relevant
+            and test.steady
+            and self._repeats_p_value(test) <= self._allowed
+            and test.p_value() <= self._allowed
+        )
+
+    def _within_modes(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
+        """UNSURE in place of a change that chance alone could make where repeats have two modes as far apart."""
+        if change not in (Change.SLOWER, Change.FASTER) or self._modes.false_changes(test) <= FALSE_ALARMS:
+            return change, why
+        number = self._modes.as_far_apart(test)
+        return Change.UNSURE, f"{why}, but repeats within one check differ by as much in {number} of the other phases"
+
+    def _within_variation(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
+        """UNSURE in place of a change between two values that the baselines of the row have too.
+
+        A machine can stay in one of its modes for all repeats of a cell, which the variance between them cannot show;
+        the baselines are measured before and after every cell.
+        """
+        if change not in (Change.SLOWER, Change.FASTER):
+            return change, why
+        place = (test.cell.row, test.channel, test.quantile)
+        if place not in self._variations:
+            self._variations[place] = baseline_range((self._old, self._new), test.cell.row, test.channel, test.quantile)
+        known = self._variations[place]
+        if known is None or not all(known[0] <= value <= known[1] for value in test.values_ns if value is not None):
+            return change, why
+        words = f"{why}, but the baselines of this row vary as much with no aggressor ({range_ns(*known)})"
+        return Change.UNSURE, words
+
+    def _beside_baseline(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
+        """The change of a cell relative to its row's baseline: one cause is reported once, in the column quiet."""
+        place = (test.cell.row, test.channel, test.quantile)
+        baseline_ratio = self._baseline_ratio(*place)
+        excess = test.ratio / baseline_ratio
+        if (excess if change is Change.SLOWER else 1 / excess) >= test.limit:
+            return change, why
+        baseline_change = self._baseline_changes.get(place, Change.SAME)
+        if baseline_change is Change.SAME or test.values_ns[0] > ALIKE * self._old_baseline_ns(*place):
+            return Change.UNSURE, f"{why}, but the baseline of this row is {times(baseline_ratio)} too"
+        return Change.SAME, f"It changed with the baseline of its row, which is {times(baseline_ratio)} the old one"
+
+    def _baseline_ratio(self, row: str, channel: Channel, quantile: Quantile) -> float:
+        """The new baseline of a row over the old one: the median of its cells."""
+        place = (row, channel, quantile)
+        if place not in self._baseline_ratios:
+            if row not in self._row_baselines:
+                keys = [key for key in self._new.cells if key[0] == row and key in self._old.cells]
+                old, new = (_baselines(matrix.cells[key] for key in keys) for matrix in (self._old, self._new))
+                self._row_baselines[row] = list(zip(old, new, strict=True))
+            found = [
+                math.log(now / before)
+                for channels in self._row_baselines[row]
+                for before, now in [[_percentile_ns(one, channel, quantile) for one in channels]]
+                if before is not None and now is not None
+            ]
+            self._baseline_ratios[place] = math.exp(median(found)) if found else 1.0
+        return self._baseline_ratios[place]
+
+    def _old_baseline_ns(self, row: str, channel: Channel, quantile: Quantile) -> float:
+        baselines = _baselines(cell for key, cell in self._old.cells.items() if key[0] == row)
+        found = [_percentile_ns(one, channel, quantile) for one in baselines]
+        return median([ns for ns in found if ns is not None] or [1.0])
+
+
+def _first_tests(old: Matrix, new: Matrix, key: tuple[str, str], tests: list[QuantileTest]) -> list[QuantileTest]:
+    """The tests of a cell without its additional repeats; ``tests`` where it has none."""
+    cells = [_with_first_repeats(matrix, matrix.cells[key]) for matrix in (old, new)]
+    if cells == [old.cells[key], new.cells[key]]:
+        return tests
+    return quantile_tests(*cells)
+
+
+def _with_first_repeats(matrix: Matrix, cell: Cell) -> Cell:
+    # The repeats of a merged matrix are its hosts.
+    if matrix.hosts or len(cell.repeats) <= matrix.repeats:
+        return cell
+    return replace(cell, repeats=cell.repeats[: matrix.repeats])
+
+
+def _column_means(
+    tests: Iterable[QuantileTest], figure: Callable[[QuantileTest], float]
+) -> dict[tuple[str, Phase, Quantile], float]:
+    """The mean of a measure of variance between repeats, by column, phase and percentile."""
+    found: dict[tuple[str, Phase, Quantile], list[float]] = {}
+    for test in tests:
+        if test.has_calls and test.cell.column != QUIET and test.variance[1] > 1:
+            found.setdefault((test.cell.column, test.channel.phase, test.quantile), []).append(figure(test))
+    return {key: sum(values) / len(values) for key, values in found.items() if len(values) >= _ROWS}
+
+
+def _without_calls(test: QuantileTest) -> QuantileChange:
+    old, new = (one.percentile_ns(test.quantile) for one in (test.old, test.new))
+    why = f"The {'old' if old is None else 'new'} check has no calls."
+    return QuantileChange(
+        test.cell.row, test.cell.column, test.channel, test.quantile, old, new, None, Change.UNSURE, why
+    )
+
+
+def _baselines(cells: Iterable[Cell]) -> list[SparseChannels]:
+    """The sum of the baselines of each cell."""
+    return merged_sparse(map(_baseline_parts, cells))
+
+
+def _baseline_parts(cell: Cell) -> list[ChannelMap]:
+    """The baselines of a cell, of the column quiet its windows; none unless it was measured."""
+    if cell.status not in _JUDGED:
+        return []
+    if cell.column == QUIET:
+        return [repeat.window.channels for repeat in cell.repeats]
+    return [one for repeat in cell.repeats for one in (repeat.before, repeat.after)]
+
+
+def _percentile_ns(channels: SparseChannels, channel: Channel, quantile: Quantile) -> float | None:
+    """A percentile in ns, at least 1; None with too few calls."""
+    count, found = channels.figure(channel, quantile.percent)
+    return None if found is None or count < max(CALLS[quantile], 20) else max(found, 1.0)
+
+
+def _cell(old: Cell, new: Cell, parts: tuple[QuantileChange, ...]) -> CellChange:
+    found = CellChange(new.row, new.column, Change.SAME, parts=parts)
+    statuses = (old.status, new.status)
+    if statuses == (Status.UNSUPPORTED, Status.UNSUPPORTED):
+        return replace(found, note=f"Unsupported in both: {_reason(new)}")
+    for cell, which in ((new, "new"), (old, "old")):
+        if cell.status not in _JUDGED:
+            note = f"{str(cell.status).capitalize()} in the {which} check: {_reason(cell)}"
+            return replace(found, change=Change.UNSURE, note=note)
+    if statuses == (Status.STARVED, Status.STARVED):
+        return replace(found, note="Starved in both: fewer than 3 calls returned in half a second.")
+    if _starves_only(new, old):
+        return _starvation_change(replace(found, change=Change.SLOWER, newly_starved=True), new, old)
+    if _starves_only(old, new):
+        return _starvation_change(replace(found, change=Change.FASTER, no_longer_starved=True), old, new)
+    worst = min((part.change for part in parts), key=_WORST.index, default=Change.UNSURE)
+    return replace(found, change=worst, note="" if parts else "No calls.")
+
+
+def _starves_only(cell: Cell, other: Cell) -> bool:
+    """Whether only ``cell`` is starved: by status, or by a call in flight for longer than any call of ``other``."""
+    if Status.STARVED in (cell.status, other.status):
+        return cell.status is Status.STARVED
+    in_flight_ns = cell.in_flight_ns or 0
+    if in_flight_ns < IN_FLIGHT_NS or _starved_share(cell) < 0.5:
+        return False
+    longest = max((histogram.max_ns for histogram in other.channel_sums.values()), default=0)
+    return in_flight_ns >= _NEAR * max(longest, other.in_flight_ns or 0)
+
+
+def _starved_share(cell: Cell) -> float:
+    """Share (0 to 1) of the repeats in which so few calls returned that the victim may be starved."""
+    return sum(repeat.window.iterations < STARVED_CALLS for repeat in cell.repeats) / max(len(cell.repeats), 1)
+
+
+def _starvation_change(found: CellChange, starved: Cell, other: Cell) -> CellChange:
+    """``found`` with its note; unsure if the check without starvation was close to it."""
+    words = "Starved now and not before" if found.newly_starved else "Starved before and no longer"
+    if starved.in_flight_ns is not None:
+        words += f": {starved.in_flight_op or 'a call'} was in flight for {duration_ns(starved.in_flight_ns)}"
+    rate = other.iterations / other.seconds if other.seconds > 0 else math.inf
+    fewest = min((repeat.window.iterations for repeat in other.repeats), default=0)
+    if rate < _NEAR * STARVED_CALLS / (STARVED_WINDOW_NS / 1e9) or fewest < _NEAR * STARVED_CALLS:
+        note = f"{words}, but the other check was close to it, with {rate:.0f} calls per second."
+        return replace(found, change=Change.UNSURE, newly_starved=False, no_longer_starved=False, note=note)
+    return replace(found, note=f"{words}.")
+
+
+def _reason(cell: Cell) -> str:
+    return f"{(cell.reason or 'no reason is known').rstrip('.')}."

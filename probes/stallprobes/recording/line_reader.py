@@ -1,0 +1,179 @@
+"""Lines of a recording: checked by their checksums, read again from any line, in memory that the file does not set."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import tempfile
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import RawIOBase
+from os import fstat
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from stallprobes.errors import DamagedData, OversizedData, RecordingError
+from stallprobes.files.compression import Compression, DecompressedStream
+from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, check_head
+
+# A recording is compressed to a fifth, and to a hundredth if nothing in it changes but the time: each line has a
+# checksum and ends with a flush. Only a short one may be compressed further.
+_HIGHEST_RATIO = 250
+_FREE_BYTES = 1 << 26
+_UNLIMITED = 1 << 62
+# Distance of the points from which lines are read again, and their number; a point takes some 50 KiB.
+_POINT_BYTES = 1 << 22
+_MOST_POINTS = 256
+
+
+@dataclass(frozen=True)
+class RecordedLine:
+    """A line without its checksum. ``at`` is its position in the decompressed text."""
+
+    at: int
+    text: bytes
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A position from which decompression can continue: in the text, in the file, and the state there."""
+
+    at: int
+    file_at: int
+    stream: DecompressedStream
+
+
+class _FileView(RawIOBase):
+    """A position of its own in a file that several readers share."""
+
+    def __init__(self, file: BinaryIO, at: int) -> None:
+        self._file = file
+        self.at = at
+
+    def read(self, size: int = -1) -> bytes:
+        """The next ``size`` bytes."""
+        if self._file.tell() != self.at:
+            self._file.seek(self.at)
+        data = self._file.read(size)
+        self.at += len(data)
+        return data
+
+
+class RecordingLines:
+    """The checked lines of the recording ``path``. Raises RecordingError as all its methods do.
+
+    ``cut_off`` is True once a missing or damaged end was met.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.cut_off = False
+        self._distance = _POINT_BYTES
+        try:
+            self._file = _seekable(path)
+            head = self._file.readline(LONGEST_HEAD)
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, error) from error
+        try:
+            check_head(path, head)
+        except RecordingError:
+            self._file.close()
+            raise
+        self._start = len(head)
+        first = DecompressedStream(_view(self._file, self._start), Compression.ZLIB, _UNLIMITED)
+        self._points = [_Point(0, self._start, first)]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def read(self, at: int = 0) -> Iterator[RecordedLine]:
+        """The lines from the position ``at`` on, up to the first damaged one."""
+        point = self._points[bisect_right(self._points, at, key=lambda one: one.at) - 1]
+        view = _FileView(self._file, point.file_at)
+        stream = point.stream.fork(cast(BinaryIO, view))
+        rest, begin, skip = b"", at, at - point.at
+        for piece in self._pieces(stream, view):
+            text, skip = piece[skip:], max(skip - len(piece), 0)
+            *lines, rest = (rest + text).split(b"\n")
+            for line in lines:
+                checked = _checked(line)
+                if checked is None:
+                    self.cut_off = True
+                    return
+                yield RecordedLine(begin, checked)
+                begin += len(line) + 1
+            if len(rest) > LONGEST_LINE:
+                self.cut_off = True
+                return
+        # Without a newline at its end the last line is incomplete.
+        self.cut_off = self.cut_off or bool(rest) or not stream.complete
+
+    def line(self, at: int) -> bytes:
+        """The text of the line at the position ``at``."""
+        found = next(self.read(at), None)
+        if found is None:
+            raise RecordingError(f"{self.path} has changed since it was opened")
+        return found.text
+
+    def _pieces(self, stream: DecompressedStream, view: _FileView) -> Iterator[bytes]:
+        while True:
+            self._add_point(stream, view)
+            try:
+                piece = stream.read()
+            except (DamagedData, OversizedData):
+                return
+            except (OSError, ValueError) as error:
+                raise _unreadable(self.path, error) from error
+            if not piece:
+                return
+            if stream.size > _FREE_BYTES and stream.size > _HIGHEST_RATIO * (view.at - self._start):
+                raise RecordingError(
+                    f"{self.path} is damaged: it is compressed to less than 1/{_HIGHEST_RATIO}, which no recording is; "
+                    "copy it again, or record again"
+                )
+            yield piece
+
+    def _add_point(self, stream: DecompressedStream, view: _FileView) -> None:
+        if stream.size - self._points[-1].at < self._distance:
+            return
+        self._points.append(_Point(stream.size, view.at, stream.fork(cast(BinaryIO, view))))
+        if len(self._points) > _MOST_POINTS:
+            self._distance *= 2
+            self._points = self._points[::2]
+
+
+def _seekable(path: Path) -> BinaryIO:
+    """``path``, opened; what comes out of a pipe is copied to a temporary file first."""
+    with ExitStack() as opened:
+        file = opened.enter_context(path.open("rb"))
+        if stat.S_ISREG(fstat(file.fileno()).st_mode):
+            opened.pop_all()
+            return file
+        head = file.readline(LONGEST_HEAD)
+        check_head(path, head)
+        copied = cast(BinaryIO, opened.enter_context(tempfile.TemporaryFile()))
+        copied.write(head)
+        shutil.copyfileobj(file, copied)
+        copied.seek(0)
+        opened.pop_all()
+        file.close()
+        return copied
+
+
+def _checked(line: bytes) -> bytes | None:
+    """``line`` without its checksum; None if that is wrong, which zlib detects only later."""
+    checksum, _, text = line.partition(b" ")
+    return text if checksum == b"%08x" % zlib.crc32(text) else None
+
+
+def _view(file: BinaryIO, at: int) -> BinaryIO:
+    return cast(BinaryIO, _FileView(file, at))
+
+
+def _unreadable(path: Path, error: Exception) -> RecordingError:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return RecordingError(f"{path} cannot be read: {why}")

@@ -1,0 +1,86 @@
+"""Values of a recording's lines: lists with named items, phases, and texts, which every reader of a line uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stallprobes.files.json_reader import Node, clean
+from stallprobes.model import PHASE_NAMES_1, Phase
+from stallprobes.recording.recording_format import LONGEST_TEXT, MOST_ITEMS
+
+# 146 years.
+LONGEST_NS = 2**62
+_PHASES = {name: Phase.named(name) for name in (*map(str, Phase), *PHASE_NAMES_1)}
+
+
+def member(node: Node, key: str) -> Node:
+    """The member ``key`` of an object."""
+    return node.some(key)[key]
+
+
+def optional(members: Mapping[str, Node], key: str) -> Sequence[Node]:
+    """The member ``key``, if there is one."""
+    return (members[key],) if key in members else ()
+
+
+def optional_items(members: Mapping[str, Node], key: str) -> Sequence[Node]:
+    """The items of the list that the member ``key`` is; none without it."""
+    return items(members[key], MOST_ITEMS) if key in members else ()
+
+
+def items(node: Node, most: int) -> list[Node]:
+    """The items of a list of at most ``most``."""
+    found = node.items()
+    if len(found) > most:
+        raise node.wrong(f"has more than {most} items")
+    return found
+
+
+def record(node: Node, names: Sequence[str]) -> dict[str, Node]:
+    """The items of a list that has exactly one for each of ``names``, by name."""
+    if type(node.value) is not list or len(node.value) != len(names):
+        raise node.wrong(f"is not a list of {len(names)}: {', '.join(names)}")
+    return {name: node.field(name, value) for name, value in zip(names, node.value, strict=True)}
+
+
+def integers(node: Node, limits: Mapping[str, tuple[int, int]]) -> tuple[int, ...]:
+    """The items of a list that has exactly one integer for each of ``limits``, within it."""
+    value = node.value
+    if (
+        type(value) is list
+        and len(value) == len(limits)
+        and all(
+            type(each) is int and low <= each <= high for each, (low, high) in zip(value, limits.values(), strict=True)
+        )
+    ):
+        return tuple(value)
+    # Finds what is wrong, and says where: a node for each item takes longer than the checks.
+    one = record(node, tuple(limits))
+    return tuple(each.whole(*limit) for each, limit in zip(one.values(), limits.values(), strict=True))
+
+
+def phase(node: Node) -> Phase:
+    """A phase by its name in either version of the documents."""
+    return _PHASES[node.one_of(_PHASES)]
+
+
+def text(node: Node) -> str:
+    """A string without control characters."""
+    return node.text(LONGEST_TEXT)
+
+
+def text_of(members: Mapping[str, Node], key: str) -> str:
+    """The string that the member ``key`` is, "" without it."""
+    return text(members[key]) if key in members else ""
+
+
+def foreign(node: Node) -> str:
+    """A string that comes from a driver or another program, cleaned: earlier versions recorded it as it was."""
+    if type(node.value) is not str:
+        raise node.wrong("is not a string")
+    return text(Node(clean(node.value), node.where))
+
+
+def foreign_or_none(node: Node) -> str | None:
+    """A string as ``foreign`` returns it, or null."""
+    return None if node.value is None else foreign(node)

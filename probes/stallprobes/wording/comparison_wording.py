@@ -1,0 +1,100 @@
+"""Wording of a comparison of two checks: what changed, what could have been detected, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from stallprobes.latency.ratio import Quantile
+from stallprobes.matrix.comparing.comparison import CellOutcome, Change, QuantileChange
+from stallprobes.matrix.comparing.differences import Difference
+from stallprobes.matrix.matrix import QUIET
+from stallprobes.units import duration_ns, plural, times
+from stallprobes.wording import check_wording
+
+if TYPE_CHECKING:
+    from stallprobes.matrix.comparing.comparison import CellChange, Comparison
+
+
+def change_counts(comparison: Comparison) -> str:
+    """Number of cells by outcome: ``2 SLOWER, 0 FASTER, 1 newly STARVED, 290 SAME, 3 only in NEW``."""
+    if not comparison.cells:
+        return "no cell in common"
+    always = (CellOutcome.SLOWER, CellOutcome.FASTER)
+    counts = {outcome: number for outcome, number in comparison.outcomes().items() if number or outcome in always}
+    parts = [f"{number} {outcome.look.word}" for outcome, number in counts.items()]
+    for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
+        if places:
+            parts.append(f"{len(places)} only in {where}")
+    return ", ".join(parts)
+
+
+def unchanged_text(comparison: Comparison) -> str:
+    """``72 cells, of which 6 are baselines``: those that are SAME."""
+    same = [cell for cell in comparison.cells if cell.outcome is CellOutcome.SAME]
+    baselines = sum(cell.column == QUIET for cell in same)
+    own = f", of which {baselines} {'is a baseline' if baselines == 1 else 'are baselines'}" if baselines else ""
+    return f"{plural(len(same), 'cell')}{own}"
+
+
+def sensitivity_text(comparison: Comparison) -> str:
+    """``half of the phases would have shown ×1.5 at p50, nine of ten ×3.0``; "" where nothing could be detected."""
+    found = comparison.sensitivity()[Quantile.P50]
+    if found is None or found.half is None:
+        return ""
+    most = "" if found.nine_of_ten is None else f", nine of ten {times(found.nine_of_ten)}"
+    return f"half of the phases would have shown {times(found.half)} at p50{most}"
+
+
+def detectable_text(cell: CellChange) -> str:
+    """What a cell that is SAME could have detected: ``no change above call p50 ×1.6, p99 ×2.1; wait p50 ×1.4``."""
+    by_channel: dict[str, list[str]] = {}
+    for part in cell.parts:
+        if part.detectable is not None:
+            by_channel.setdefault(check_wording.channel_name(part.channel), []).append(
+                f"{part.quantile} {times(part.detectable)}"
+            )
+    found = "; ".join(f"{name} {', '.join(ratios)}" for name, ratios in by_channel.items())
+    return f"no change above {found}" if found else "too few calls to detect a change" if cell.parts else ""
+
+
+def difference_line(difference: Difference) -> str:
+    """``driver 570.9 → 580.1``."""
+    key = difference.key.replace("_", " ")
+    return f"{key} {check_wording.format_value(difference.old)} → {check_wording.format_value(difference.new)}"
+
+
+def change_figures(cell: CellChange) -> str:
+    """What changed in a cell: ``call p50 2.70 µs → 5.40 µs (×2.0)``, or its note."""
+    if cell.note:
+        return cell.note
+    parts = [part for part in cell.parts if part.change == cell.change]
+    return "; ".join(compared_text(part) for part in parts) or cell.outcome.look.word
+
+
+def compared_text(part: QuantileChange) -> str:
+    """One compared percentile: ``call p50 2.70 µs → 5.40 µs (×2.0)``, or why it is unsure."""
+    name = f"{part.channel.phase}{f' of {part.channel.label}' if part.channel.label else ''} {part.quantile}"
+    if part.change is Change.UNSURE and part.why:
+        return f"{name} {part.why.rstrip('.')}"
+    change = f"{name} {duration_ns(part.old_ns)} → {duration_ns(part.new_ns)}"
+    return change + (f" ({times(part.ratio)})" if part.ratio is not None else "")
+
+
+def places_by_column(places: Iterable[tuple[str, str]]) -> list[str]:
+    """``beside COLUMN: ROW, ROW`` for each column of ``places``, (row, column) each."""
+    by_column: dict[str, list[str]] = {}
+    for row, column in places:
+        by_column.setdefault(column, []).append(row)
+    return [f"beside {column}: {', '.join(rows)}" for column, rows in by_column.items()]
+
+
+def false_alarms(comparison: Comparison) -> str:
+    """How reliable SLOWER and FASTER are."""
+    one_in = round(1 / comparison.false_alarm_rate)
+    return (
+        f"If nothing changed and calls were independent, at most 1 such comparison in {one_in} would report SLOWER or "
+        "FASTER for any cell. Real machines vary more than chance alone: confirm a single changed cell with a second "
+        "check. UNSURE looks changed, without enough evidence. In a cell that is SAME, a change above the ratio that "
+        "it states would have been SLOWER or UNSURE with a probability of 90 %."
+    )

@@ -1,0 +1,103 @@
+"""Headline of a report on a check: the worst stalls, what changed, and how sure the figures are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stallprobes.matrix import findings
+from stallprobes.matrix.matrix import Cell, Matrix, Status
+from stallprobes.matrix.noise import BaselineSpread, baseline_spread
+from stallprobes.units import plural, times
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.wording import check_wording, comparison_wording
+
+if TYPE_CHECKING:
+    from stallprobes.matrix.comparing.comparison import Comparison
+    from stallprobes.matrix.reference import ReferenceComparison
+
+# Number of cells that the headline names.
+_WORST_CELLS = 2
+# Differences between two checks that the headline names.
+_MACHINE_KEYS = ("gpu", "driver", "cuda", "profile")
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The three lines that begin a report: the worst stalls, what changed, and how sure the figures are."""
+
+    stalls: str
+    changes: str
+    certainty: str
+
+    @property
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """Label and text of each line."""
+        return (("Stalls", self.stalls), ("Changes", self.changes), ("Measured", self.certainty))
+
+    @classmethod
+    def of(
+        cls, matrix: Matrix, comparison: Comparison | None = None, reference: ReferenceComparison | None = None
+    ) -> Headline:
+        """The headline of ``matrix``, of the comparison whose newer side it is, and of that with a reference."""
+        return cls(stalls=_stalls(matrix), changes=changes_line(comparison, reference), certainty=_certainty(matrix))
+
+
+def _stalls(matrix: Matrix) -> str:
+    counts = findings.counts(matrix)
+    found = {kind: number for kind, number in counts.items() if isinstance(kind, VerdictKind) and kind.severity}
+    number = sum(counts.values())
+    words = ", ".join(f"{count} {kind.look.word}" for kind, count in found.items())
+    worst = findings.worst_cells(matrix, _WORST_CELLS)
+    if not worst:
+        return f"no stall found in {plural(number, 'cell')}" + (f" ({words})" if words else "")
+    return f"{words} of {plural(number, 'cell')}. Worst: {'; '.join(_cell_in_brief(cell) for cell in worst)}"
+
+
+def _cell_in_brief(cell: Cell) -> str:
+    kind = findings.cell_kind(cell)
+    word = f"{kind.look.word}, " if kind is VerdictKind.STARVED else ""
+    return f"{check_wording.cell_name(cell)} ({word}{check_wording.worst_figure(cell)})"
+
+
+def changes_line(comparison: Comparison | None, reference: ReferenceComparison | None = None) -> str:
+    """The headline's line on what changed; without a comparison, what is unusual by a reference."""
+    if comparison is None:
+        if reference is not None:
+            return f"not compared with an earlier check; {_unusual_count(reference)}"
+        return "not compared with an earlier check (stallscope compare OLD NEW)"
+    parts = [comparison_wording.change_counts(comparison)]
+    machine = [one for one in comparison.differences if one.key in _MACHINE_KEYS]
+    parts += [comparison_wording.difference_line(one) for one in machine]
+    parts += [line] if (line := comparison_wording.sensitivity_text(comparison)) else []
+    return f"{'; '.join(parts)} (since {comparison.old.started_at})"
+
+
+def _certainty(matrix: Matrix) -> str:
+    counts = findings.counts(matrix)
+    total = sum(counts.values())
+    unmeasured = {kind: number for kind, number in counts.items() if isinstance(kind, Status)}
+    text = f"{total - sum(unmeasured.values())} of {plural(total, 'cell')}"
+    if unmeasured:
+        text += f" ({', '.join(f'{number} {kind.look.word}' for kind, number in unmeasured.items())})"
+    if matrix.interrupted:
+        text += ", interrupted"
+    spread = baseline_spread(matrix)
+    return f"{text}; {'too few baselines to tell how they vary' if spread is None else _spread_text(spread)}"
+
+
+def _spread_text(spread: BaselineSpread) -> str:
+    """``baselines vary by ×1.3 (median over victims, worst ×2.1: event)``."""
+    return (
+        f"baselines vary by {times(spread.typical)} (median over victims, worst {times(spread.worst)}: "
+        f"{spread.worst_row})"
+    )
+
+
+def _unusual_count(found: ReferenceComparison) -> str:
+    here, there = len(found.stalled_here), len(found.stalled_there)
+    name = f"other machines ({found.reference.gpu}, driver {found.reference.driver})"
+    if not here and not there:
+        return f"{plural(found.compared, 'cell')} as on {name}"
+    words = [f"{number} {text}" for number, text in ((here, "stalled only here"), (there, "only there")) if number]
+    return f"against {name}: {', '.join(words)}"

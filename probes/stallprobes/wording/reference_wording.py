@@ -1,0 +1,98 @@
+"""Wording of the comparison with a reference: what is unusual here, and how that was found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stallprobes.latency.ratio import Quantile
+from stallprobes.matrix.matrix import PHASES
+from stallprobes.units import duration_ns, plural, times
+from stallprobes.wording import check_wording
+
+if TYPE_CHECKING:
+    from stallprobes.matrix.reference import Reference, ReferenceCell, ReferenceComparison, UnusualCell
+
+REFERENCE_TITLE = "Unusual here, compared with other machines"
+
+
+def reference_title(reference: Reference) -> str:
+    """``h200-580: NVIDIA H200, driver 580.159.04, CUDA 13.0, 4 checks of 2 machines, 2026-11-21``."""
+    first, last = reference.dates
+    dates = first if first == last else f"{first} to {last}"
+    cuda = reference.fingerprint.get("cuda") or "n/a"
+    checks, machines = plural(len(reference.checks), "check"), plural(reference.machines, "machine")
+    return f"{reference.name}: {reference.gpu}, driver {reference.driver}, CUDA {cuda}, {checks} of {machines}, {dates}"
+
+
+def unusual_groups(found: ReferenceComparison) -> tuple[tuple[str, tuple[UnusualCell, ...]], ...]:
+    """The unusual cells with what they have in common; groups without a cell are left out."""
+    groups = (
+        ("Stalled here, not on the reference", found.stalled_here),
+        ("Stalled on the reference, not here", found.stalled_there),
+    )
+    return tuple((title, cells) for title, cells in groups if cells)
+
+
+def unusual_figures(cell: UnusualCell) -> str:
+    """``call p50 ×12, on the reference ×1.0 to ×1.1``."""
+    if cell.ratio is None:
+        here = "a call did not return"
+    else:
+        here = f"{check_wording.phase_name(cell.phase)} {cell.quantile} {times(cell.ratio)}"
+    if cell.range is None:
+        return f"{here}, on the reference starved"
+    # A call in flight has no percentile, so the reference's median stands for it.
+    what = f"{check_wording.phase_name(cell.phase)} {Quantile.P50} " if cell.ratio is None else ""
+    return f"{here}, on the reference {what}{_range(cell.range.low, cell.range.high)}"
+
+
+def reference_notes(found: ReferenceComparison) -> list[str]:
+    """Sentences on how the comparison with a reference was made and what it means."""
+    left_out = [
+        f"{number} {why}"
+        for number, why in (
+            (found.disagreed, "on which its checks disagree"),
+            (found.unjudged, "not judged here"),
+            (found.absent, "that it does not have"),
+        )
+        if number
+    ]
+    notes = [
+        f"Compared: {plural(found.compared, 'cell')}" + (f"; left out: {', '.join(left_out)}." if left_out else ".")
+    ]
+    if found.differences:
+        here = (
+            f"{one.key.replace('_', ' ')} {check_wording.format_value(one.new)}"
+            f" (reference {check_wording.format_value(one.old)})"
+            for one in found.differences
+        )
+        notes.append(f"This machine differs: {', '.join(here)}.")
+    if found.quick:
+        notes.append("A quick check has fewer calls, so it misses rare stalls: where it has too few, nothing is named.")
+    if found.simulated:
+        notes.append("This GPU is SIMULATED, the reference is of real ones.")
+    notes.append("A reference is no earlier check: a difference is neither a failure nor a change.")
+    return notes
+
+
+def reference_cell(cell: ReferenceCell) -> str:
+    """A cell on the reference: ``stalled in 4 of 4 checks; call p50 ×1.0 to ×1.1, wait p50 ×380 to ×420``."""
+    states = ", ".join(f"{state} in {number}" for state, number in cell.checks.items())
+    ratios = ", ".join(
+        f"{check_wording.phase_name(phase)} {quantile} {_range(found.low, found.high)}"
+        for (phase, quantile), found in cell.ratios.items()
+        if phase in PHASES
+    )
+    return f"{states} of {plural(cell.measured, 'check')}" + (f"; {ratios}" if ratios else "")
+
+
+def reference_baseline(reference: Reference, row: str) -> str:
+    """The baseline of a victim on the reference: ``call p50 3.09 µs, wait p50 5.09 µs``; "" where it has none."""
+    known = ((phase, reference.baselines_ns.get((row, phase))) for phase in PHASES)
+    return ", ".join(
+        f"{check_wording.phase_name(phase)} {Quantile.P50} {duration_ns(ns)}" for phase, ns in known if ns is not None
+    )
+
+
+def _range(low: float, high: float) -> str:
+    return times(low) if times(low) == times(high) else f"{times(low)} to {times(high)}"

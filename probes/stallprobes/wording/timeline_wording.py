@@ -1,0 +1,80 @@
+"""Wording of the timeline in reports: how it was recorded, what it lost, and what its phases mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stallprobes.engine.profilers import timeline_refusal
+from stallprobes.latency.ratio import phase_channels
+from stallprobes.model import TIMELINE_PHASES, Phase, Probe
+from stallprobes.units import format_count
+
+if TYPE_CHECKING:
+    from stallprobes.engine.timeline.summary import TimelineSummary
+    from stallprobes.engine.timeline.trace import TimelineLosses
+    from stallprobes.matrix.matrix import Cell
+    from stallprobes.verdicts.verdict import Verdict
+
+SIMULATED = "simulated"
+# What a report says of one loss of each kind and of several, in its order.
+_LOSSES = {
+    "dropped": ("record dropped by CUPTI", "records dropped by CUPTI"),
+    "exhausted": ("time that CUPTI found no buffer", "times that CUPTI found no buffer"),
+    "overwritten": ("record overwritten before a trace read it", "records overwritten before a trace read them"),
+    "unknown": ("record of an unknown kind", "records of unknown kinds"),
+    "unmatched": ("record of no known call", "records of no known call"),
+    "unanswered": ("call without a record", "calls without a record"),
+}
+
+
+def timeline_text(summary: TimelineSummary) -> str:
+    """The line on the timeline that ends a report."""
+    return f"Timeline: {summary_text(summary)}"
+
+
+def summary_text(summary: TimelineSummary) -> str:
+    """How it was recorded and what it lost: ``libcupti 13.1, with context switches. No record was lost. …``."""
+    note = "with context switches" if summary.context_switches else summary.note or "no context switches"
+    if summary.library == SIMULATED:
+        return f"{SIMULATED}, {note}. {losses_text(summary.losses)}"
+    return f"libcupti {summary.library}, {note}. {losses_text(summary.losses)} It makes each call 1 to 10 µs longer."
+
+
+def losses_text(losses: TimelineLosses) -> str:
+    """``No record was lost.``, or the number of records of each kind of loss as a sentence."""
+    found = [
+        f"{format_count(number)} {one if number == 1 else several}"
+        for name, (one, several) in _LOSSES.items()
+        if (number := getattr(losses, name))
+    ]
+    return f"Lost or not assigned: {', '.join(found)}." if found else "No record was lost."
+
+
+def phases_text() -> str:
+    """What the phases of the timeline mean, a sentence for each."""
+    return " ".join(f"{phase.traits.word}: {phase.traits.meaning}." for phase in TIMELINE_PHASES)
+
+
+def on_the_gpu(names: str, probes: Sequence[Probe]) -> str:
+    """What the phases of the timeline mean, and how to see them of the pattern or probes ``names`` with ``probes``."""
+    if timeline_refusal(probes) is not None:
+        return "Not measured beside a profiler: a process has one user of CUPTI, and the timeline is another one."
+    how = f"`stallscope run {names} --timeline` measures them, and on the screen the key g draws each call's work."
+    return f"{phases_text()} {how}"
+
+
+def start_clause(cell: Cell, verdict: Verdict) -> str:
+    """The start in a wait, as a clause: ``, returned → GPU start 2.20 µs → 1.88 ms``; "" without the timeline."""
+    if verdict.phase is not Phase.WAIT:
+        return ""
+    # It loads numpy.
+    from stallprobes.latency.start_delay import judged_histogram, start_change_text
+
+    found = []
+    for channel in (one for one in phase_channels(cell.channel_sums, Phase.START) if one in cell.channel_sums):
+        sides = (judged_histogram(side, channel) for side in (cell.baseline, cell.channels))
+        before, now = (None if one is None else one.percentile(verdict.quantile.percent) for one in sides)
+        if before is not None and now is not None:
+            found.append((now - before, f", {channel.in_sentence} {start_change_text(before, now)}"))
+    return max(found, default=(0.0, ""))[1]

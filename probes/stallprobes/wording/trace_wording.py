@@ -1,0 +1,262 @@
+"""Wording that pictures of a trace share: title, time axis, and what is said of the selected call."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stallprobes.model import KIB, MIB
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.traces import labels, ranking
+from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
+from stallprobes.traces.trace import (
+    CALL_BEGAN,
+    CALL_ITERATION,
+    CALL_MEASURED,
+    CALL_OP,
+    CALL_PROBE,
+    CALL_RETURNED,
+    WORK_BYTES,
+    WORK_COPY,
+    WORK_END,
+    WORK_KIND,
+    WORK_MEMORY,
+    WORK_START,
+    Int64s,
+    OpenWork,
+    Trace,
+    op_label,
+)
+from stallprobes.units import duration_ns, plural, three
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS
+
+# A call of another probe beside the selected one is named from this share of the call's time on.
+_BESIDE_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class TimeScale:
+    """The time axis of a picture from ``begin_ns`` to ``end_ns``; its labels count from ``zero_ns``."""
+
+    begin_ns: int
+    end_ns: int
+    zero_ns: int
+
+    @property
+    def span_ns(self) -> int:
+        """The length of the axis, at least 1 ns."""
+        return max(self.end_ns - self.begin_ns, 1)
+
+    def place(self, at_ns: float) -> float:
+        """The place of a time as a share of the axis, from 0 to 1."""
+        return min(max((at_ns - self.begin_ns) / self.span_ns, 0.0), 1.0)
+
+    def ticks(self, most: int) -> list[tuple[int, str]]:
+        """Ticks at round times with their labels: at most ``most``, but two where the axis is long enough for any."""
+        found: list[int] = []
+        for step in _round_steps(self.span_ns / max(most - 1, 1)):
+            first = -(-(self.begin_ns - self.zero_ns) // step)
+            found = [number * step for number in range(first, (self.end_ns - self.zero_ns) // step + 1)]
+            if len(found) > 1:
+                break
+        return [(self.zero_ns + ns, tick_label(ns)) for ns in found]
+
+    def exact(self, at_ns: int) -> str:
+        """A time in µs with three decimals: ``+2354.712 µs``."""
+        ns = at_ns - self.zero_ns
+        digits = f"{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
+        return f"{'-' if ns < 0 else '+' if ns else ' '}{digits} µs"
+
+
+def tick_label(ns: int) -> str:
+    """A round time of an axis: ``-1 ms``, ``0``, ``250 µs``."""
+    if ns == 0:
+        return "0"
+    unit, length = next(
+        (each for each in (("s", 10**9), ("ms", 10**6), ("µs", 10**3)) if abs(ns) >= each[1]), ("ns", 1)
+    )
+    return f"{ns / length:g} {unit}"
+
+
+def _round_steps(least_ns: float) -> Iterator[int]:
+    """1, 2 and 5 times powers of ten: the smallest that is at least ``least_ns``, and then the smaller ones."""
+    steps = [factor * 10**power for power in range(12) for factor in (1, 2, 5)]
+    fits = next((number for number, step in enumerate(steps) if step >= least_ns), len(steps) - 1)
+    yield from reversed(steps[: fits + 1])
+
+
+def selected_call(trace: Trace) -> int | None:
+    """The row of the call that a picture explains: the trigger's, else the most unusual one; None without calls."""
+    if trace.trigger is not None:
+        return trace.trigger_call()
+    return ranking.most_unusual_call(trace)
+
+
+def zero_of(trace: Trace, call: int | None) -> int:
+    """The time from which a picture counts: the begin of the call in row ``call``, of the trigger, or of the trace."""
+    if call is not None:
+        return int(trace.calls[call, CALL_BEGAN])
+    return trace.begin_ns if trace.trigger is None else trace.trigger.began_ns
+
+
+def span_text(trace: Trace) -> str:
+    """``4.00 ms from 2026-11-22 04:14:49.123456 UTC``."""
+    begin = datetime.datetime.fromtimestamp(trace.wall_s(trace.begin_ns), datetime.UTC)
+    return f"{duration_ns(trace.span_ns)} from {begin:%Y-%m-%d %H:%M:%S.%f} UTC"
+
+
+def notes(trace: Trace) -> Iterator[str]:
+    """What the trace does not show, a sentence each."""
+    if trace.simulated:
+        yield "SIMULATED: no GPU was measured."
+    if not trace.context_switches:
+        yield "Context switches were not recorded, so who had the graphics engine is not known."
+    if trace.losses.lost:
+        yield f"{plural(trace.losses.lost, 'record')} of calls or GPU work were lost since recording began."
+    for flight in trace.open_calls:
+        age_ns = trace.end_ns - flight.since_ns
+        if age_ns >= IN_FLIGHT_NS:
+            call = f"{labels.probe_label(trace.probes[flight.probe])} {op_label(trace.probes, flight.probe, flight.op)}"
+            yield f"{call} has not returned after {duration_ns(age_ns)}."
+    for work in trace.open_work:
+        if open_work_ns(trace, work) >= IN_FLIGHT_NS:
+            yield f"{open_work_text(trace, work)}."
+    if trace.collected_ns < trace.end_ns:
+        yield f"GPU work of the last {duration_ns(trace.end_ns - trace.collected_ns)} may be missing."
+
+
+def open_work_ns(trace: Trace, work: OpenWork) -> int:
+    """How long ``work`` has no record at the end of the trace; negative if it was submitted later."""
+    return min(trace.end_ns, trace.collected_ns) - work.since_ns
+
+
+def open_work_text(trace: Trace, work: OpenWork) -> str:
+    """What is known of open work."""
+    call = f"{labels.probe_label(trace.probes[work.probe])} {op_label(trace.probes, work.probe, work.op)}"
+    calls = f" and of {plural(work.calls - 1, 'later call')}" if work.calls > 1 else ""
+    age = duration_ns(open_work_ns(trace, work))
+    return f"The GPU work of {call}{calls} has no record after {age}, so it waits or runs"
+
+
+@dataclass(frozen=True)
+class CallMoment:
+    """A moment of the selected call's iteration: when, what happened, and how long it took."""
+
+    at_ns: int
+    what: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class CallStory:
+    """The selected call: its title, the moments of its iteration in the order of time, and what its work waited for.
+
+    ``delay`` is that of the piece of work which waited longest, None without known work; ``text`` says it in a
+    sentence. ``causes`` are its parts with their lengths, ``beside`` calls of the same context during the call.
+    """
+
+    title: str
+    moments: tuple[CallMoment, ...]
+    delay: Delay | None
+    text: str
+    causes: tuple[tuple[str, int], ...]
+    beside: tuple[tuple[str, int], ...]
+
+
+def story(trace: Trace, call: int) -> CallStory:
+    """What happened to the call in row ``call``."""
+    row = trace.calls[call]
+    probe = trace.probes[row[CALL_PROBE]]
+    name = op_label(trace.probes, int(row[CALL_PROBE]), int(row[CALL_OP]))
+    work = ranking.work_of_iteration(trace, call)
+    moments = [*_call_moments(trace, call), *_work_moments(trace, work)]
+    found = [delay for delay in (delay_of(trace, each) for each in work) if delay is not None]
+    delay = max(found, key=lambda each: each.ns, default=None)
+    causes: dict[str, int] = {}
+    for part in delay.parts if delay is not None else ():
+        text = cause_text(trace, part)
+        causes[text] = causes.get(text, 0) + part.ns
+    return CallStory(
+        title=f"{labels.probe_label(probe)} {name}, iteration {row[CALL_ITERATION]}",
+        moments=tuple(sorted(moments, key=lambda moment: moment.at_ns)),
+        delay=delay,
+        text="" if delay is None else delay_text(trace, delay),
+        causes=tuple(sorted(causes.items(), key=lambda each: -each[1])),
+        beside=tuple(_beside(trace, call)),
+    )
+
+
+def _call_moments(trace: Trace, call: int) -> Iterator[CallMoment]:
+    rows = ranking.calls_of_iteration(trace, call)
+    # Events that a program records for its own use are left out.
+    chosen = (rows[:, CALL_MEASURED] != 0) | (rows[:, CALL_BEGAN] == trace.calls[call, CALL_BEGAN])
+    rows = rows[chosen] if rows[:, CALL_MEASURED].any() else rows
+    for probe, op, _, began, returned, _ in rows.tolist():
+        name = op_label(trace.probes, probe, op)
+        wait = trace.probes[probe].waits(op)
+        yield CallMoment(began, f"{name} called")
+        yield CallMoment(
+            returned, f"{name} returned", f"{duration_ns(returned - began)} {'waiting' if wait else 'in the call'}"
+        )
+
+
+def _work_moments(trace: Trace, work: Int64s) -> Iterator[CallMoment]:
+    for row in work:
+        delay = delay_of(trace, row)
+        kind, copy = int(row[WORK_KIND]), int(row[WORK_COPY])
+        label = labels.work_kind_label(kind, copy)
+        yield CallMoment(int(row[WORK_START]), f"GPU started the {label}", "" if delay is None else _delay(delay))
+        took = f"{duration_ns(int(row[WORK_END] - row[WORK_START]))} on the GPU"
+        size = "" if kind == RecordKind.KERNEL else f", {size_text(int(row[WORK_BYTES]))}"
+        source, target = labels.memory_labels(int(row[WORK_MEMORY])) if labels.copy_label(kind, copy) else ("", "")
+        memory = f", {source} to {target} memory" if source and target else ""
+        yield CallMoment(int(row[WORK_END]), f"GPU ended the {label}", took + size + memory)
+
+
+def _delay(delay: Delay) -> str:
+    return f"{duration_ns(abs(delay.ns))} {'after' if delay.ns >= 0 else 'before'} the return"
+
+
+def delay_length(delay: Delay) -> str:
+    """``returned → GPU start 2.26 ms``, without the cause."""
+    return f"returned → GPU start {duration_ns(delay.ns)}"
+
+
+def _beside(trace: Trace, call: int) -> Iterator[tuple[str, int]]:
+    """The calls of the same context that took a large part of the call's time, and how much of it."""
+    row = trace.calls[call]
+    took = int(row[CALL_RETURNED] - row[CALL_BEGAN])
+    for beside in calls_beside(trace, call):
+        if beside.overlap_ns >= _BESIDE_SHARE * took:
+            yield (
+                f"{trace.probes[beside.probe].name} ({op_label(trace.probes, beside.probe, beside.op)})",
+                beside.overlap_ns,
+            )
+
+
+def size_text(nbytes: int) -> str:
+    """``1 MiB``, ``4 KiB``, ``12 bytes``."""
+    for unit, length in (("MiB", MIB), ("KiB", KIB)):
+        if nbytes >= length:
+            return f"{nbytes // length if nbytes % length == 0 else three(nbytes / length)} {unit}"
+    return plural(nbytes, "byte")
+
+
+def shares(spans: Int64s, scale: TimeScale, cells: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The share of each of ``cells`` equal parts of the axis that ``spans`` (int64[n][2]) cover."""
+    per = scale.span_ns / cells
+    inside = spans[(spans[:, 1] >= scale.begin_ns) & (spans[:, 0] <= scale.end_ns)]
+    # The shortest span is visible.
+    begins = np.clip((inside[:, 0] - scale.begin_ns) / per, 0, cells - 1e-6)
+    ends = np.clip((inside[:, 1] - scale.begin_ns) / per, begins + 1e-6, cells)
+    first, last = begins.astype(np.int64), np.minimum(ends.astype(np.int64), cells - 1)
+    covered = np.zeros(cells + 1)
+    np.add.at(covered, first, -(begins - first))
+    np.add.at(covered, last, ends - last)
+    whole = np.zeros(cells + 1)
+    np.add.at(whole, first, 1)
+    np.add.at(whole, last, -1)
+    return np.clip((covered + np.cumsum(whole))[:cells], 0, 1)

@@ -1,0 +1,69 @@
+"""Wording about a watched program: what the watch changes for it, and what was not recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stallprobes.native.layouts.watch_file import WatchState
+from stallprobes.units import format_count
+from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.reading.process import WatchedProcess
+
+PROFILER_FINDS_IT_TAKEN = "until it ends, a profiler of its own finds CUPTI taken unless --yield-to-profiler is given"
+PROFILER_GETS_IT = "a profiler of its own gets CUPTI, and from then on nothing is recorded"
+_STATES = {
+    WatchState.STARTING: "its recording had not begun",
+    WatchState.NO_CUPTI: "libcupti was not found, so nothing was recorded; install it: pip install nvidia-cuda-cupti",
+    WatchState.CUPTI_TOO_OLD: "its libcupti is older than that of CUDA 12.0, so nothing was recorded; install a newer "
+    "one",
+    WatchState.CUPTI_TAKEN: "another tool uses CUPTI in it, so nothing was recorded; run it without nsys, ncu, "
+    "compute-sanitizer or a profiler of its own",
+    WatchState.CUPTI_FAILED: "CUPTI cannot be used in it, so nothing was recorded",
+    WatchState.YIELDED: "nothing was recorded since its own profiler began",
+}
+_WITH_RECORDS = (WatchState.RECORDING, WatchState.YIELDED)
+
+
+def start_problem(process: WatchedProcess) -> str | None:
+    """Why nothing is recorded of a process, as a sentence; None while that is not known or if all is well."""
+    if process.state in (WatchState.STARTING, WatchState.RECORDING):
+        return None
+    return f"{process_words(process.program, process.pid)}: {_state(process.state, process.function, process.code)}"
+
+
+def state_problem(process: ProcessFindings) -> str | None:
+    """Why nothing is recorded of a process, as a sentence without its end; None if all is well."""
+    if process.state in (WatchState.STARTING, WatchState.RECORDING):
+        return None
+    return f"{process_words(process.name, process.pid)}: {_state(process.state, process.failed_function, process.code)}"
+
+
+def not_recorded(process: ProcessFindings) -> Iterator[str]:
+    """What was not recorded of a process, a sentence each."""
+    who = process_words(process.name, process.pid)
+    if process.state in _STATES:
+        yield f"{who}: {_state(process.state, process.failed_function, process.code)}."
+    if process.state in _WITH_RECORDS:
+        for gap in process.gaps:
+            yield f"{who}: {gap}"
+    if process.dropped_slow_calls:
+        yield f"{who}: {format_count(process.dropped_slow_calls)} older slow calls are counted, but not listed."
+
+
+def still_running(name: str, pid: int) -> str:
+    """Sentence that a process outlives the program that was watched."""
+    return f"{process_words(name, pid)} still runs: it was recorded until the end of the program that started it."
+
+
+def process_words(name: str, pid: int) -> str:
+    """``python (pid 4711)``."""
+    return f"{name or 'process'} (pid {pid})"
+
+
+def process_prefix(name: str, pid: int, several: bool) -> str:
+    """The process before a sentence about it, ``python (pid 4711): ``; "" unless there are several."""
+    return f"{process_words(name, pid)}: " if several else ""
+
+
+def _state(state: WatchState, function: str, code: int) -> str:
+    return _STATES[state] + (f" ({function} returned {code})" if code else "")
