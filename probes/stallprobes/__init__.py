@@ -197,11 +197,13 @@ def unusual(check: Matrix | Path | str, reference: str | None = None) -> Referen
     Raises NotComparable where ``reference`` does not fit, CheckFileError where it cannot be read, and what ``load``
     raises.
     """
-    from stallprobes.matrix import reference as references
+    from stallprobes.matrix import reference_choice
     from stallprobes.matrix.matrix import Matrix
 
     matrix = check if isinstance(check, Matrix) else load(check)
-    return references.unusual(matrix) if reference is None else references.load(reference).unusual(matrix)
+    if reference is None:
+        return reference_choice.unusual(matrix)
+    return reference_choice.load(reference).unusual(matrix)
 
 
 def load(path: Path | str) -> Matrix:

@@ -12,8 +12,8 @@ from typing import Any
 from factories.traces import handmade_trace
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options, ProbeFailure
+from stallprobes.engine.gpu_work import timeline_channels
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
-from stallprobes.engine.timeline.work import timeline_channels
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import NO_SAMPLES, InFlight

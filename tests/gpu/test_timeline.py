@@ -13,10 +13,10 @@ import pytest
 
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Options
+from stallprobes.engine.gpu_work import submissions
 from stallprobes.engine.session import Session
 from stallprobes.engine.timeline.library import without_context_switches
 from stallprobes.engine.timeline.status import TimelineProblem
-from stallprobes.engine.timeline.work import submissions
 from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window

@@ -20,7 +20,7 @@ from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
-from stallprobes.matrix import prometheus, reference, reference_maker, references
+from stallprobes.matrix import prometheus, reference_choice, reference_maker, references
 from stallprobes.matrix.check import runner
 from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.comparing.compare import compare
@@ -243,8 +243,8 @@ def test_checks_with_and_without_the_timeline_are_not_merged(traced_check: Matri
 
 
 def test_a_reference_is_not_compared_with_a_check_with_the_timeline(traced_check: Matrix) -> None:
-    assert reference.unusual(traced_check) is None
-    shipped = reference.shipped(references.names()[0])
+    assert reference_choice.unusual(traced_check) is None
+    shipped = reference_choice.shipped(references.names()[0])
     with pytest.raises(NotComparable, match="made without --timeline"):
         shipped.unusual(traced_check)
     real = replace(traced_check, backend="cuda", quick=False)

@@ -13,7 +13,7 @@ from factories.watch_calls import ALLOC, D2H, H2D, LAUNCH, OTHER, SYNC, pageable
 from stallprobes.errors import CheckFileError
 from stallprobes.machine import fingerprint
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix import reference
+from stallprobes.matrix import reference_choice
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.attribution import Recorded, attribute
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
@@ -30,7 +30,7 @@ DEVICE, PINNED, PAGEABLE = MemoryKind.DEVICE, MemoryKind.PINNED, MemoryKind.PAGE
 @pytest.fixture(scope="module")
 def known() -> KnownStalls:
     """The stalls of the shipped reference."""
-    return KnownStalls.of_reference(reference.shipped(H200))
+    return KnownStalls.of_reference(reference_choice.shipped(H200))
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,10 @@ def load_reference(name: str | None) -> Reference | None:
     """
     if name is None or name == options.NO_REFERENCE:
         return None
-    from stallprobes.matrix import reference
+    from stallprobes.matrix import reference_choice
 
     try:
-        return reference.load(name)
+        return reference_choice.load(name)
     except CheckFileError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
 
@@ -77,10 +77,10 @@ def against_reference(matrix: Matrix, name: str | None, chosen: Reference | None
     Without ``name`` by the reference of the package that fits, None if none does. Raises CommandError (exit code 2) if
     the chosen reference does not fit.
     """
-    from stallprobes.matrix import reference
+    from stallprobes.matrix import reference_choice
 
     if chosen is None:
-        return None if name == options.NO_REFERENCE else reference.unusual(matrix)
+        return None if name == options.NO_REFERENCE else reference_choice.unusual(matrix)
     try:
         return chosen.unusual(matrix)
     except NotComparable as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stallprobes.engine.timeline.work import submissions
+from stallprobes.engine.gpu_work import submissions
 from stallprobes.model import SYMPTOM_TITLES, Kind, Needs, Pattern, Role, Variant
 from stallprobes.patterns.remedy_code import DEFAULT_LANGUAGE, CodeLanguage, remedy_code
 from stallprobes.wording.timeline_wording import on_the_gpu

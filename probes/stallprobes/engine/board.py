@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.layout import BoardLayout, SectionLayout
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
-from stallprobes.engine.timeline.section import HostCalls, TimelineSection
+from stallprobes.engine.timeline_section import HostCalls, TimelineSection
 from stallprobes.latency.dense import DenseChannels
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import NO_SAMPLES, InFlight, Samples

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stallprobes.engine.timeline.work import timeline_channels
+from stallprobes.engine.gpu_work import timeline_channels
 from stallprobes.model import Channel, Probe
 from stallprobes.native.layouts.board import (
     ALIGN,

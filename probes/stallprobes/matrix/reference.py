@@ -13,13 +13,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from itertools import zip_longest
-from pathlib import Path
 
-from stallprobes.errors import CheckFileError, NotComparable
+from stallprobes.errors import NotComparable
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix import references
 from stallprobes.matrix.comparing.differences import Difference
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import JUDGED_PHASES, Phase
@@ -289,65 +285,6 @@ def gpu_model(matrix: Matrix) -> str | None:
 def real_name(value: object) -> object:
     """A value of a fingerprint without the mark of a simulated GPU."""
     return value.removesuffix(_SIMULATED) if isinstance(value, str) else value
-
-
-def unusual(matrix: Matrix) -> ReferenceComparison | None:
-    """What is unusual in ``matrix``, by the reference of the package that fits it.
-
-    None if none fits or if it has none of the cells.
-    """
-    reference = reference_for(matrix)
-    found = None if reference is None else reference.unusual(matrix)
-    return found if found is not None and found.compared else None
-
-
-@cache
-def shipped(name: str) -> Reference:
-    """The reference ``name`` of the package. Raises KeyError for an unknown name."""
-    from stallprobes.matrix import reference_document
-
-    if name not in references.names():
-        raise KeyError(name)
-    return reference_document.read(references.text(name), name)
-
-
-def load(name: str) -> Reference:
-    """The reference called ``name``, or in the file ``name`` if that ends in ``.json``. Raises CheckFileError."""
-    from stallprobes.matrix import reference_document
-
-    if name in references.names():
-        return shipped(name)
-    if not name.endswith(".json"):
-        known = ", ".join(references.names())
-        raise CheckFileError(f"there is no reference “{name}”: use {known}, or the path of a .json file")
-    return reference_document.load(Path(name))
-
-
-def reference_for(matrix: Matrix) -> Reference | None:
-    """The reference in the package for the GPU model of ``matrix``, with the nearest driver; None if there is none."""
-    return _nearest(
-        (one for one in map(shipped, references.names()) if one.misfit(matrix) is None),
-        real_name(matrix.fingerprint.get("driver")),
-    )
-
-
-def reference_of_gpu(gpu: str, driver: str | None) -> Reference | None:
-    """The reference in the package for the GPU model ``gpu``, with the nearest driver; None if there is none."""
-    return _nearest((one for one in map(shipped, references.names()) if one.misfit_of(gpu) is None), driver)
-
-
-def _nearest(references: Iterable[Reference], driver: object) -> Reference | None:
-    wanted = _version(driver)
-    return min(references, key=lambda one: _driver_distance(_version(one.driver), wanted), default=None)
-
-
-def _version(text: object) -> tuple[int, ...]:
-    parts = text.split(".") if isinstance(text, str) else []
-    return tuple(int(part) for part in parts if part.isascii() and part.isdigit())
-
-
-def _driver_distance(one: Iterable[int], other: Iterable[int]) -> tuple[int, ...]:
-    return tuple(abs(a - b) for a, b in zip_longest(one, other, fillvalue=0))
 
 
 def _stalled_here(cell: Cell, known: ReferenceCell) -> list[UnusualCell]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from stallprobes.engine.gpu_work import submissions
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.work import submissions
 from stallprobes.model import MS, Probe
 from stallprobes.native.layouts.board import CALL_OP_MASK
 from stallprobes.traces.trace import (

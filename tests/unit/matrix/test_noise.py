@@ -41,7 +41,8 @@ def with_baselines(row: str, medians_ns: list[int], calls: int = 50) -> Matrix:
 
 def test_no_masked_arrays_are_loaded_for_the_spread() -> None:
     code = (
-        "import sys; from factories import matrices; from stallprobes.matrix import compare, noise;"
+        "import sys; from factories import matrices; from stallprobes.matrix import noise;"
+        "from stallprobes.matrix.comparing import compare;"
         "made = matrices.made_up(1); noise.baseline_spread(made); compare.compare(made, matrices.made_up(2));"
         "assert 'numpy.ma' not in sys.modules"
     )

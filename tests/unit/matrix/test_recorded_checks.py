@@ -11,7 +11,7 @@ import pytest
 from factories.h200_facts import FACTS, broken, facts_of
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix import reference, reference_document, reference_maker
+from stallprobes.matrix import reference_choice, reference_document, reference_maker
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import Matrix, Status
@@ -90,12 +90,12 @@ def test_the_reference_in_the_package_is_what_the_maker_makes_from_them() -> Non
     """If it is not: python -m stallprobes.matrix.reference_maker FILE CHECK..., and look at the difference."""
     name = "h200-580.159.04"
     made = reference_maker.make(name, [recorded(1), recorded(2), noisy(1), noisy(2)])
-    assert reference_document.text(made) == reference_document.text(reference.shipped(name))
+    assert reference_document.text(made) == reference_document.text(reference_choice.shipped(name))
 
 
 def test_each_of_them_is_as_the_reference_that_is_made_from_it() -> None:
     for matrix in (recorded(1), noisy(2)):
-        found = reference.unusual(matrix)
+        found = reference_choice.unusual(matrix)
         assert found is not None
         assert (found.stalled_here, found.stalled_there, found.differences) == ((), (), ())
         assert found.compared > 280

@@ -17,7 +17,7 @@ from stallprobes.errors import CheckFileError, NotComparable
 from stallprobes.files import schemas
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix import reference, reference_document, reference_maker, references
+from stallprobes.matrix import reference_choice, reference_document, reference_maker, references
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.matrix.reference import CellState, Reference, ReferenceCell, ReferenceComparison
 
@@ -144,12 +144,12 @@ def test_of_several_references_the_one_with_the_nearest_driver_is_used(monkeypat
         for driver in ("535.9", "580.2", "590.1")
     }
     monkeypatch.setattr(references, "names", lambda: tuple(known))
-    monkeypatch.setattr(reference, "shipped", known.__getitem__)
+    monkeypatch.setattr(reference_choice, "shipped", known.__getitem__)
     for driver, nearest in (("580.159.04", "580.2"), ("600.1", "590.1"), ("470", "535.9")):
-        found = reference.reference_for(replace(check(3), fingerprint={**MACHINE, "driver": driver}))
+        found = reference_choice.reference_for(replace(check(3), fingerprint={**MACHINE, "driver": driver}))
         assert found is not None
         assert found.driver == nearest
-    assert reference.reference_for(replace(check(3), fingerprint={**MACHINE, "gpu": "Another GPU"})) is None
+    assert reference_choice.reference_for(replace(check(3), fingerprint={**MACHINE, "gpu": "Another GPU"})) is None
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_every_reference_of_the_package_follows_its_schema_and_is_small(name: st
     text = references.text(name)
     assert len(text) < 150_000
     jsonschema.Draft202012Validator(schemas.schema(reference_document.REFERENCE_SCHEMA)).validate(json.loads(text))
-    assert reference_document.text(reference.shipped(name)) == text
+    assert reference_document.text(reference_choice.shipped(name)) == text
 
 
 def test_a_document_that_is_read_is_the_one_that_was_written(calm: Reference, stalling: Reference) -> None:
@@ -232,7 +232,7 @@ def test_a_file_that_is_no_reference_is_refused_in_a_sentence(
     path = tmp_path / "reference.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(CheckFileError) as caught:
-        reference.load(str(path))
+        reference_choice.load(str(path))
     assert str(caught.value).startswith(f"{path} is not a reference: ")
 
 
@@ -241,12 +241,12 @@ def test_any_other_content_is_refused_in_a_sentence(tmp_path: Path, content: byt
     path = tmp_path / "reference.json"
     path.write_bytes(content)
     with pytest.raises(CheckFileError, match="is not a reference"):
-        reference.load(str(path))
+        reference_choice.load(str(path))
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(CheckFileError, match=r"h200-580\.159\.04"):
-        reference.load("h100")
+        reference_choice.load("h100")
 
 
 def test_states_count_as_agreement_only_if_they_are_clear() -> None:

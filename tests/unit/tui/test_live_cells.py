@@ -11,9 +11,9 @@ import pytest
 from factories.traces import WALL_S
 from stallprobes.catalog import entries
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.section import GpuRecords
 from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.engine.timeline.trace import TimelineCost, TimelineLosses, TimelinePosition
+from stallprobes.engine.timeline_section import GpuRecords
 from stallprobes.model import MS, US
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import CALL_MEASURED, GpuRecord, HostCall

@@ -9,7 +9,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from stallprobes.catalog import cause, entries
-from stallprobes.engine.timeline.work import submissions
+from stallprobes.engine.gpu_work import submissions
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import Kind, Pattern, Probe, Role, op_name
 from stallprobes.patterns import patterns

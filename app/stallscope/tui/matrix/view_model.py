@@ -184,11 +184,11 @@ class MatrixView:
     @classmethod
     def of(cls, matrix: Matrix, known: Mapping[Key, CellFigures] | None = None) -> MatrixView:
         """The view of a whole matrix, with the figures that are ``known``. Takes about half a millisecond a cell."""
-        from stallprobes.matrix import reference
+        from stallprobes.matrix import reference_choice
 
         known = known or {}
         every = {key: known.get(key) or cell_figures(cell) for key, cell in matrix.cells.items()}
-        unusual = reference.unusual(matrix)
+        unusual = reference_choice.unusual(matrix)
         return cls(matrix, every, headline=Headline.of(matrix, reference=unusual), reference=unusual)
 
     def with_cell(self, cell: Cell) -> MatrixView:

@@ -11,6 +11,7 @@ from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_proble
 from stallprobes.engine.cuda.gpu_clock import GpuClock
 from stallprobes.engine.cuda.idle import StreamsIdle
 from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
+from stallprobes.engine.gpu_work import submissions
 from stallprobes.engine.host_resolver import error_text
 from stallprobes.engine.op_table import compile_program
 from stallprobes.engine.profilers import CUPTI, check_profilers, timeline_refusal
@@ -18,7 +19,6 @@ from stallprobes.engine.timeline.collector import Collector
 from stallprobes.engine.timeline.interfaces import StreamUse
 from stallprobes.engine.timeline.library import load as load_cupti
 from stallprobes.engine.timeline.status import OFF, TimelineStatus
-from stallprobes.engine.timeline.work import submissions
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Context, Op, Probe

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stallprobes.engine.board import Board
+from stallprobes.engine.gpu_work import crosses_gpus
 from stallprobes.engine.hold import ProbeHold
 from stallprobes.engine.timeline.interfaces import CuptiCalls, GpuClockReader, IdleWaiter, Loader, StreamUse
 from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal, without_context_switches
 from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallprobes.engine.timeline.tables import CollectorTables
-from stallprobes.engine.timeline.work import crosses_gpus
 from stallprobes.model import Context, Probe
 from stallprobes.native.layouts.cupti import RecordKind, kinds_of
 from stallprobes.native.layouts.timeline import NOT_FINALIZED, PERIOD_NS, USUAL_PATIENCE

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallprobes.engine.board import Board, ProbeSection
-from stallprobes.engine.timeline.section import GpuRecords, HostCalls
 from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.engine.timeline.trace import (
     ContextSwitch,
@@ -20,6 +19,7 @@ from stallprobes.engine.timeline.trace import (
     TimelinePosition,
     TimelineSnapshot,
 )
+from stallprobes.engine.timeline_section import GpuRecords, HostCalls
 from stallprobes.native.layouts.board import CALL_MEASURED, CALL_OP_MASK, HOST_CALLS, TimelineWords
 from stallprobes.native.layouts.cupti import RecordKind, SwitchOperation
 

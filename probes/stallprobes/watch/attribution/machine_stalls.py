@@ -8,7 +8,8 @@ from stallprobes.errors import CheckFileError
 from stallprobes.machine import fingerprint
 from stallprobes.matrix import document
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.matrix.reference import gpu_model, reference_of_gpu
+from stallprobes.matrix.reference import gpu_model
+from stallprobes.matrix.reference_choice import reference_of_gpu
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 
 

@@ -8,7 +8,7 @@ from factories.host_probes import host_probe
 from stallprobes.engine.board import Board
 from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.timeline.reader import read_calls
-from stallprobes.engine.timeline.section import GpuRecords
+from stallprobes.engine.timeline_section import GpuRecords
 from stallprobes.native.layouts.board import GPU_RECORDS, HOST_CALLS, GpuRecord
 
 

@@ -1,0 +1,68 @@
+"""Choice of a reference: by its name, from a file, or the one in the package that fits a GPU and its driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+
+from stallprobes.errors import CheckFileError
+from stallprobes.matrix import reference_document, references
+from stallprobes.matrix.matrix import Matrix
+from stallprobes.matrix.reference import Reference, ReferenceComparison, real_name
+
+
+def unusual(matrix: Matrix) -> ReferenceComparison | None:
+    """What is unusual in ``matrix``, by the reference of the package that fits it.
+
+    None if none fits or if it has none of the cells.
+    """
+    reference = reference_for(matrix)
+    found = None if reference is None else reference.unusual(matrix)
+    return found if found is not None and found.compared else None
+
+
+@cache
+def shipped(name: str) -> Reference:
+    """The reference ``name`` of the package. Raises KeyError for an unknown name."""
+    if name not in references.names():
+        raise KeyError(name)
+    return reference_document.read(references.text(name), name)
+
+
+def load(name: str) -> Reference:
+    """The reference called ``name``, or in the file ``name`` if that ends in ``.json``. Raises CheckFileError."""
+    if name in references.names():
+        return shipped(name)
+    if not name.endswith(".json"):
+        known = ", ".join(references.names())
+        raise CheckFileError(f"there is no reference “{name}”: use {known}, or the path of a .json file")
+    return reference_document.load(Path(name))
+
+
+def reference_for(matrix: Matrix) -> Reference | None:
+    """The reference in the package for the GPU model of ``matrix``, with the nearest driver; None if there is none."""
+    return _nearest(
+        (one for one in map(shipped, references.names()) if one.misfit(matrix) is None),
+        real_name(matrix.fingerprint.get("driver")),
+    )
+
+
+def reference_of_gpu(gpu: str, driver: str | None) -> Reference | None:
+    """The reference in the package for the GPU model ``gpu``, with the nearest driver; None if there is none."""
+    return _nearest((one for one in map(shipped, references.names()) if one.misfit_of(gpu) is None), driver)
+
+
+def _nearest(references: Iterable[Reference], driver: object) -> Reference | None:
+    wanted = _version(driver)
+    return min(references, key=lambda one: _driver_distance(_version(one.driver), wanted), default=None)
+
+
+def _version(text: object) -> tuple[int, ...]:
+    parts = text.split(".") if isinstance(text, str) else []
+    return tuple(int(part) for part in parts if part.isascii() and part.isdigit())
+
+
+def _driver_distance(one: Iterable[int], other: Iterable[int]) -> tuple[int, ...]:
+    return tuple(abs(a - b) for a, b in zip_longest(one, other, fillvalue=0))
