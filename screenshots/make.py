@@ -414,8 +414,8 @@ class Stage:
     @property
     def title(self) -> str:
         """Where it was seen, and when."""
-        assert self.monitor.last is not None
-        return title_of(self.recording, self.monitor.last.probe_set)
+        assert self.monitor.state.probe_set is not None
+        return title_of(self.recording, self.monitor.state.probe_set)
 
 
 async def draw_check(recording: Path, file: Path) -> dict[str, str]:
@@ -488,8 +488,8 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
         if stage.monitor.analyzer is not None and stage.monitor.analyzer.worst is not None:
             stage.monitor.action_focus_worst()
             await stage.settle()
-        assert stage.monitor.last is not None
-        made[stage.monitor.last.probe_set.pattern] = still(stage.strips(), stage.ground, stage.title)
+        assert stage.monitor.state.probe_set is not None
+        made[stage.monitor.state.probe_set.pattern] = still(stage.strips(), stage.ground, stage.title)
         if first:
             stage.monitor.action_explain()
             await stage.settle()

@@ -69,7 +69,7 @@ def quiet_is_known(screen: Monitor) -> bool:
 
 def running(pilot: Pilot[None]) -> set[str]:
     """The names of the probes that are switched on."""
-    last = monitor(pilot).last
+    last = monitor(pilot).state.observation
     if last is None or last.snapshot is None:
         return set()
     return {name for name, probe in last.snapshot.probes.items() if probe.on}
@@ -131,7 +131,7 @@ class SharedMonitor:
     async def _run(self) -> None:
         try:
             async with live_monitor() as pilot:
-                self._first_victim = monitor(pilot).focus_name
+                self._first_victim = monitor(pilot).state.focus_name
                 self._pilot.set_result(pilot)
                 await self._ended.wait()
         except BaseException as error:
@@ -148,13 +148,13 @@ class SharedMonitor:
             pilot.app.pop_screen()
             await pilot.pause()
         screen = monitor(pilot)
-        if screen.frozen is not None:
+        if screen.state.frozen is not None:
             await pilot.press("p")
         await pilot.press("x")
-        assert screen.last is not None
-        aggressors = {probe.name for probe in screen.last.probe_set.probes if probe.role is Role.AGGRESSOR}
+        assert screen.state.observation is not None
+        aggressors = {probe.name for probe in screen.state.observation.probe_set.probes if probe.role is Role.AGGRESSOR}
         await until(pilot, lambda: not running(pilot) & aggressors)
-        screen.focus_name = self._first_victim
+        screen.focus_probe(self._first_victim)
         yield pilot
 
     async def end(self) -> None:

@@ -46,9 +46,9 @@ def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
 
 async def test_an_aggressor_waits_until_the_baseline_is_measured() -> None:
     async with live_monitor(replace(QUICK, quiet_seconds=3600.0), wait=False) as pilot:
-        await until(pilot, lambda: monitor(pilot).last and monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).state.engine_state == EngineCondition.READY)
         await pilot.press("1")
-        await until(pilot, lambda: monitor(pilot).last.waiting == {"spin"})  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).state.observation.waiting == {"spin"})  # type: ignore[union-attr]
         assert "spin" not in running(pilot)
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
@@ -81,12 +81,12 @@ async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_othe
         choices.highlighted = choices.get_option_index("secondary-context-d2d/kernel-other-context")
         await pilot.press("enter")
         await until(pilot, lambda: "spin-primary" in running(pilot))
-        last = monitor(pilot).last
+        last = monitor(pilot).state.observation
         assert last is not None
         assert last.probe_set.variant == "kernel-other-context"
         assert "2 ms" in last.probe_set.expect
         await pilot.press("v")
-        await until(pilot, lambda: monitor(pilot).last.probe_set.variant == "kernel-same-context")  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).state.observation.probe_set.variant == "kernel-same-context")  # type: ignore[union-attr]
 
 
 async def test_one_more_probe_can_be_added_to_those_that_are_on() -> None:
@@ -96,18 +96,18 @@ async def test_one_more_probe_can_be_added_to_those_that_are_on() -> None:
         choices.highlighted = choices.get_option_index("probe/event@primary")
         await pilot.press("enter")
         await until(pilot, lambda: {"event", "launch"} <= running(pilot))
-        assert monitor(pilot).focus_name == "event"
+        assert monitor(pilot).state.focus_name == "event"
 
 
 async def test_the_view_freezes_on_a_stall() -> None:
     async with live_monitor() as pilot:
         await pilot.press("t")
         await pilot.pause(0.5)
-        assert monitor(pilot).frozen is None
+        assert monitor(pilot).state.frozen is None
         await pilot.press("1")
-        await until(pilot, lambda: monitor(pilot).frozen is not None)
-        assert "FROZEN" in monitor(pilot).frozen_why
-        assert monitor(pilot).focus_name == "d2d-secondary"
+        await until(pilot, lambda: monitor(pilot).state.frozen is not None)
+        assert "FROZEN" in monitor(pilot).state.frozen_why
+        assert monitor(pilot).state.focus_name == "d2d-secondary"
 
 
 async def test_clear_begins_anew_and_keeps_quiet() -> None:
@@ -140,9 +140,9 @@ async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() ->
 
 async def test_keys_faster_than_the_screen_change_the_pace_each() -> None:
     async with live_monitor() as pilot:
-        monitor(pilot).editor.scale_period(0.5)
-        monitor(pilot).editor.scale_period(0.5)
-        monitor(pilot).editor.scale_period(0.5)
+        monitor(pilot).scale_period(0.5)
+        monitor(pilot).scale_period(0.5)
+        monitor(pilot).scale_period(0.5)
         await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 125_000)  # type: ignore[union-attr]
 
 
@@ -168,7 +168,7 @@ async def test_a_pace_at_its_limit_keeps_the_baseline(period_ns: int, factor: fl
         assert screen.analyzer is not None
         screen.live.set_period("launch", period_ns)
         baseline = screen.analyzer.baselines["launch"]
-        screen.editor.scale_period(factor)
+        screen.scale_period(factor)
         assert screen.analyzer.baselines["launch"] is baseline
         assert screen.live.period_ns("launch") == period_ns
         sentence = f"This probe has its {word} call rate."
@@ -180,7 +180,7 @@ async def test_the_size_of_a_copy_changes() -> None:
         await pilot.press("b", "right_square_bracket")
 
         def size() -> int | None:
-            last = monitor(pilot).last
+            last = monitor(pilot).state.observation
             probe = last.probe_set.probe("d2d-secondary") if last is not None else None
             return None if probe is None else probe_sets.size_of(probe)
 
@@ -229,7 +229,7 @@ async def test_every_answer_can_be_clicked() -> None:
         choices = pilot.app.screen.query_one(OptionList)
         choices.highlighted = choices.get_option_index("secondary-context-d2d/kernel-other-context")
         await pilot.press("enter")
-        await until(pilot, lambda: monitor(pilot).last.probe_set.variant == "kernel-other-context")  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).state.observation.probe_set.variant == "kernel-other-context")  # type: ignore[union-attr]
         await pilot.press("e")
         words = pilot.app.screen.query_one("#text")
         lines = [strip.text for strip in words.render_lines(words.size.region)]
@@ -241,21 +241,21 @@ async def test_every_answer_can_be_clicked() -> None:
         await until(pilot, lambda: scroll.scroll_y == top)
         await pilot.pause()
         await pilot.click("#text", offset=(0, row))
-        await until(pilot, lambda: monitor(pilot).last.probe_set.variant == "kernel-same-context")  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).state.observation.probe_set.variant == "kernel-same-context")  # type: ignore[union-attr]
 
 
 async def test_other_keys_from_the_settings_hold_and_the_usual_ones_do_not() -> None:
     async with live_monitor(Settings(quiet_seconds=0.5, keys={"pause": "z"})) as pilot:
         await pilot.press("p")
-        assert monitor(pilot).frozen is None
+        assert monitor(pilot).state.frozen is None
         await pilot.press("z")
-        assert monitor(pilot).frozen is not None
+        assert monitor(pilot).state.frozen is not None
 
 
 async def test_a_paused_screen_does_not_say_what_was_found_later() -> None:
     async with live_monitor(replace(QUICK, quiet_seconds=3600.0), wait=False) as pilot:
         log = monitor(pilot).query_one(VerdictLog)
-        await until(pilot, lambda: log.empty.startswith("Measuring the baseline"))
+        await until(pilot, lambda: log.view.empty.startswith("Measuring the baseline"))
         await pilot.press("p")
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
@@ -264,9 +264,9 @@ async def test_a_paused_screen_does_not_say_what_was_found_later() -> None:
         await until(pilot, lambda: quiet_is_known(monitor(pilot)))
         # As after a change of the terminal's size.
         monitor(pilot).draw()
-        assert log.empty.startswith("Measuring the baseline")
+        assert log.view.empty.startswith("Measuring the baseline")
         await pilot.press("p")
-        await until(pilot, lambda: log.empty.startswith("Every victim"))
+        await until(pilot, lambda: log.view.empty.startswith("Every victim"))
 
 
 async def test_leaving() -> None:
@@ -292,7 +292,7 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
         await pilot.press("left")
         assert source.at_s < 1
         await pilot.press("1")
-        assert monitor(pilot).focus_name == "spin-primary"
+        assert monitor(pilot).state.focus_name == "spin-primary"
         await pilot.press("e")
         assert isinstance(pilot.app.screen, Explain)
 
@@ -307,9 +307,9 @@ async def test_while_the_driver_does_not_answer_the_screen_says_so_and_keys_work
     source = LiveSource(EngineRequest(), survey=survey)
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).last is not None)
-        await until(pilot, lambda: monitor(pilot).last.engine.age_s > 0.3)  # type: ignore[union-attr]
-        last = monitor(pilot).last
+        await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).state.observation is not None)
+        await until(pilot, lambda: monitor(pilot).state.observation.engine.age_s > 0.3)  # type: ignore[union-attr]
+        last = monitor(pilot).state.observation
         assert last is not None
         assert last.engine.state == EngineCondition.STARTING
         assert "driver" in last.engine.sentence
@@ -317,7 +317,7 @@ async def test_while_the_driver_does_not_answer_the_screen_says_so_and_keys_work
         assert isinstance(pilot.app.screen, Help)
         await pilot.press("escape")
         hung.set()
-        await until(pilot, lambda: monitor(pilot).last.probe_set.why_simulated == "made up")  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).state.observation.probe_set.why_simulated == "made up")  # type: ignore[union-attr]
     app.close()
 
 
@@ -338,7 +338,7 @@ async def test_without_an_engine_keys_say_why_they_have_no_effect_and_the_baseli
         assert screen.analyzer is not None
         assert screen.live.engine_pid is not None
         os.kill(screen.live.engine_pid, signal.SIGKILL)
-        await until(pilot, lambda: screen.last and screen.last.engine.state == EngineCondition.LOST)
+        await until(pilot, lambda: screen.state.engine_state == EngineCondition.LOST)
         # Until the engine is lost, the baselines still learn.
         baselines = dict(screen.analyzer.baselines)
         said: list[str] = []

@@ -109,7 +109,7 @@ async def test_the_result_names_the_cause_in_dialog_and_log_and_everything_is_as
         assert figure is not None
         assert [one.conclusion for one in figure.aggressors] == [Conclusion.CAUSE]
         await pilot.press("escape")
-        await until(pilot, lambda: screen.last is not None and not screen.last.experiment)
+        await until(pilot, lambda: screen.state.observation is not None and not screen.state.observation.experiment)
         await until(pilot, lambda: "spin" in running(pilot))
         assert analyzer.baselines["launch"] is before["launch"]
         proven = [one.verdict for one in analyzer.log if one.verdict.proof is Proof.BLAME]
@@ -125,7 +125,7 @@ async def test_escape_stops_the_experiment_and_restores_the_aggressors(shared: S
         with recorded_switches() as switches:
             await pilot.press("enter")
             await until(pilot, lambda: "spin" not in running(pilot))
-            await until(pilot, lambda: screen.last is not None and screen.last.experiment)
+            await until(pilot, lambda: screen.state.observation is not None and screen.state.observation.experiment)
             assert "escape stops" in screen.blame.status
             # During the experiment the key of the aggressor has no effect.
             await pilot.press("1")
@@ -165,7 +165,10 @@ async def test_a_restart_and_a_killed_engine_end_the_experiment_with_a_sentence(
         ended = ("Blame ended early", "SIGKILL")
         await until(pilot, lambda: any(all(word in one.message for word in ended) for one in pilot.app._notifications))
         assert not screen.blame.status
-        await until(pilot, lambda: screen.last is not None and screen.last.engine.state == EngineCondition.LOST)
+        await until(
+            pilot,
+            lambda: screen.state.engine_state == EngineCondition.LOST,
+        )
         await pilot.press("B")
         await until(pilot, lambda: any("running engine" in one.message for one in pilot.app._notifications))
 

@@ -107,7 +107,7 @@ async def frames(monkeypatch: pytest.MonkeyPatch, per_second: float = 10) -> Asy
         screen = monitor(pilot)
         assert screen.frame_timer is not None
         screen.frame_timer.stop()
-        await until(pilot, lambda: screen.last is not None)
+        await until(pilot, lambda: screen.state.observation is not None)
         found = Frames(screen, source, made)
         source.read = min(source.read, 5)
         while screen.analyzer is None or not screen.analyzer.baselines or screen.analyzer.without_baseline:
@@ -159,12 +159,12 @@ async def test_keys_draw_nothing_and_the_next_frame_draws_once(monkeypatch: pyte
     async with frames(monkeypatch) as found:
         found.made.clear()
         names = found.screen.monitor_view.names  # type: ignore[union-attr]
-        before = names.index(found.screen.focus_name or "")
+        before = names.index(found.screen.state.focus_name or "")
         for _ in range(300):
             found.screen.action_focus_down()
             found.screen.action_probe("1")
         assert not found.made
-        assert found.screen.focus_name == names[(before + 300) % len(names)]
+        assert found.screen.state.focus_name == names[(before + 300) % len(names)]
         found.run(0.1)
         assert found.made["view"] == 1
         assert max(found.made.values()) == 1

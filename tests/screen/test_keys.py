@@ -48,7 +48,7 @@ async def test_keys_of_aggressors_switch_them_and_one_key_switches_all_off(share
 async def test_one_key_switches_all_aggressors_on(shared: SharedMonitor) -> None:
     """A pattern may have 16 of them, and only ten have a key."""
     async with shared.as_at_first() as pilot:
-        found = monitor(pilot).probe_set
+        found = monitor(pilot).state.probe_set
         assert found is not None
         aggressors = {probe.name for probe in found.probes if probe.role is Role.AGGRESSOR}
         assert len(aggressors) > 2
@@ -61,7 +61,7 @@ async def test_one_key_switches_all_aggressors_on(shared: SharedMonitor) -> None
 async def test_a_victims_key_brings_it_into_focus_and_then_switches_it(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         await pilot.press("b")
-        assert monitor(pilot).focus_name == "d2d-secondary"
+        assert monitor(pilot).state.focus_name == "d2d-secondary"
         assert "d2d-secondary" in running(pilot)
         await pilot.press("b")
         await until(pilot, lambda: "d2d-secondary" not in running(pilot))
@@ -71,13 +71,13 @@ async def test_a_victims_key_brings_it_into_focus_and_then_switches_it(shared: S
 
 async def test_the_focus_moves_and_space_switches_it(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
-        assert monitor(pilot).focus_name == "launch"
+        assert monitor(pilot).state.focus_name == "launch"
         await pilot.press("up")
-        assert monitor(pilot).focus_name == "host-alloc-free"
+        assert monitor(pilot).state.focus_name == "host-alloc-free"
         await pilot.press("space")
         await until(pilot, lambda: "host-alloc-free" in running(pilot))
         await pilot.press("down", "down")
-        assert monitor(pilot).focus_name == "d2d-secondary"
+        assert monitor(pilot).state.focus_name == "d2d-secondary"
 
 
 async def test_the_worst_victim_is_found(shared: SharedMonitor) -> None:
@@ -87,7 +87,7 @@ async def test_the_worst_victim_is_found(shared: SharedMonitor) -> None:
         assert analyzer is not None
         await until(pilot, lambda: analyzer.worst == "d2d-secondary")
         await pilot.press("w")
-        assert monitor(pilot).focus_name == "d2d-secondary"
+        assert monitor(pilot).state.focus_name == "d2d-secondary"
 
 
 async def test_escape_closes_what_lies_over_the_monitor(shared: SharedMonitor) -> None:
@@ -191,17 +191,17 @@ async def test_the_view_stands_still_and_the_probes_go_on(shared: SharedMonitor)
         await until(pilot, lambda: not monitor(pilot).has_changed)
         monitor_view = monitor(pilot).monitor_view
         assert monitor_view is not None
-        assert monitor(pilot).last is not None
-        before = monitor(pilot).last.snapshot  # type: ignore[union-attr]
+        assert monitor(pilot).state.observation is not None
+        before = monitor(pilot).state.observation.snapshot  # type: ignore[union-attr]
         assert before is not None
         at_first = before.probes["launch"].iterations
-        await until(pilot, lambda: monitor(pilot).last.snapshot.probes["launch"].iterations > at_first)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).state.observation.snapshot.probes["launch"].iterations > at_first)  # type: ignore[union-attr]
         now = monitor(pilot).monitor_view
         assert now is not None
         assert now.rows == monitor_view.rows
-        assert "PAUSED" in monitor(pilot).frozen_why
+        assert "PAUSED" in monitor(pilot).state.frozen_why
         await pilot.press("p")
-        assert monitor(pilot).frozen is None
+        assert monitor(pilot).state.frozen is None
 
 
 async def test_the_report_goes_to_the_clipboard_and_the_screen_to_a_file(
@@ -282,7 +282,7 @@ async def test_only_yes_is_yes_to_disturbing_others(shared: SharedMonitor, key: 
 async def test_a_click_focuses_and_on_the_box_switches(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         await pilot.click("#lists", offset=(20, 7))
-        assert monitor(pilot).focus_name == "d2d-secondary"
+        assert monitor(pilot).state.focus_name == "d2d-secondary"
         await pilot.click("#lists", offset=(2, 1))
         await until(pilot, lambda: "spin" in running(pilot))
 

@@ -372,7 +372,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         await pilot.press("m")
         await until(pilot, lambda: is_open(pilot, Monitor))
         await until_shown(pilot, "The engine restarts")
-        await until(pilot, lambda: monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).state.engine_state == EngineCondition.READY)
         await until(pilot, lambda: quiet_is_known(monitor(pilot)))
         await pilot.press("m")
         await until(pilot, lambda: is_open(pilot, MatrixScreen))
@@ -454,7 +454,7 @@ async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
         assert isinstance(controller, MatrixController)
         assert controller.state.run is None
         assert controller.state.matrix_view is not None
-        await until(pilot, lambda: monitor(pilot).last.engine.state == EngineCondition.READY)  # type: ignore[union-attr]
+        await until(pilot, lambda: monitor(pilot).state.engine_state == EngineCondition.READY)
 
 
 async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,10 +90,10 @@ async def test_aggressors_are_off_while_the_program_is_suspended_and_on_again_af
         await until(pilot, lambda: {"spin", "host-alloc-free"} <= running(pilot))
         await pilot.press("B")
         await pilot.press("enter")
-        await until(pilot, lambda: screen.last is not None and screen.last.experiment)
+        await until(pilot, lambda: screen.state.observation is not None and screen.state.observation.experiment)
         pilot.app.app_suspend_signal.publish(pilot.app)
-        assert screen.last is not None
-        assert not screen.last.experiment
+        assert screen.state.observation is not None
+        assert not screen.state.observation.experiment
         assert not running(pilot) & {"spin", "host-alloc-free"}
         assert screen.live.is_on("spin")
         screen.tick()

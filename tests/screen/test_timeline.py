@@ -89,7 +89,7 @@ async def replayed(
     app = StallscopeApp(lambda: ReplaySource(Recording(path), clock=lambda: 0.0), settings or Settings())
     try:
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).last is not None)
+            await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).state.observation is not None)
             await pilot.press("g")
             await until(pilot, lambda: is_open(pilot, TimelineScreen))
             plot = pilot.app.screen.query_one(TracePlot)
@@ -274,12 +274,12 @@ async def test_the_timeline_is_on_while_its_screen_is_open(shared: SharedMonitor
     async with opened(shared) as pilot:
         await until(pilot, lambda: "● live" in shown(pilot) and "host calls" in shown(pilot))
         await until(pilot, lambda: "▌" in shown(pilot) or "▐" in shown(pilot))
-        observation = monitor(pilot).last
+        observation = monitor(pilot).state.observation
         assert observation is not None
-        await until(pilot, lambda: monitor(pilot).last is not None and monitor(pilot).last.timeline)  # type: ignore[union-attr]
+        await until(pilot, lambda: (last := monitor(pilot).state.observation) and last.timeline)
         await pilot.press("g")
         await until(pilot, lambda: _condition(pilot) is TimelineCondition.OFF)
-        await until(pilot, lambda: not monitor(pilot).last.timeline)  # type: ignore[union-attr]
+        await until(pilot, lambda: not monitor(pilot).state.observation.timeline)  # type: ignore[union-attr]
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -361,14 +361,14 @@ async def test_from_a_stalled_probe_it_freezes_on_its_worst_call(shared: SharedM
         assert "FROZEN d2d-secondary" in text
         assert "context primary had the engine" in text
         # The aggressor that ran when the timeline was switched on still does.
-        last = monitor(pilot).last
+        last = monitor(pilot).state.observation
         assert last is not None
         assert last.snapshot is not None
         assert last.snapshot.probes["spin"].on
         # The frozen trace is there when the screen is opened again.
         trace = screen.capture.trace
         await pilot.press("g", "x")
-        await until(pilot, lambda: not monitor(pilot).last.snapshot.probes["spin"].on)  # type: ignore[union-attr]
+        await until(pilot, lambda: not monitor(pilot).state.observation.snapshot.probes["spin"].on)  # type: ignore[union-attr]
         await until(pilot, lambda: monitor(pilot).analyzer and monitor(pilot).analyzer.worst is None)  # type: ignore[union-attr]
         await pilot.press("g")
         await until(pilot, lambda: is_open(pilot, TimelineScreen))

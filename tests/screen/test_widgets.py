@@ -35,10 +35,10 @@ from stallscope.tui.common.lines import (
 )
 from stallscope.tui.common.nvml_line import nvml_line
 from stallscope.tui.line_filters import ascii_only
-from stallscope.tui.monitor.header import Header
+from stallscope.tui.monitor.header import Header, HeaderView
 from stallscope.tui.monitor.heatmap import heat_lines
-from stallscope.tui.monitor.probe_table import ProbeTable
-from stallscope.tui.monitor.verdict_log import VerdictLog, entry_lines, worst_first
+from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
+from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView, entry_lines, worst_first
 from stallscope.tui.probe_sets import gpu_label
 
 NOW = 100 * NS
@@ -105,9 +105,8 @@ def test_others_on_the_gpu_come_first() -> None:
 
 def lines_of(rows: tuple[ProbeRow, ...], width: int, height: int, focus: str = "d2d") -> list[str]:
     lists = ProbeTable()
-    lists.monitor_view = MonitorView(rows, None, (), 1.0, None, 1.0)
-    lists.keys_of = {one.name: "abc"[number % 3] for number, one in enumerate(rows)}
-    lists.focus_name = focus
+    keys_of = {one.name: "abc"[number % 3] for number, one in enumerate(rows)}
+    lists.view = ProbeTableView(MonitorView(rows, None, (), 1.0, None, 1.0), keys_of, focus)
     return [text(fit(line, width)) for line in lists.lines(width, height)]
 
 
@@ -241,8 +240,7 @@ def entry(number: int, kind: str, ended_s: float | None = None) -> LogEntry:
 def test_the_worst_that_holds_stands_before_what_came_later() -> None:
     entries = (entry(5, "slower"), entry(4, "stalled", 3700.0), entry(3, "starved"), entry(2, "stalled"))
     log = VerdictLog()
-    log.entries = entries
-    log.expect = "something"
+    log.view = VerdictLogView(entries, expect="something")
     shown = [text(line) for line in log.lines(80, 5)]
     assert "3 current, 1 past" in shown[0]
     assert [one.number for one in worst_first(entries)] == [3, 2, 5, 4]
@@ -268,9 +266,8 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 ) -> None:
     facts = ("profile h200 with timeslice_us=4000, copy_gb_s=1.5, launch_us=9, and_so_on=1", "seed 12345678")
     header = Header()
-    header.observation = Observation(1e9, ProbeSet("b", (), SIM, (GpuName("NVIDIA H200"),), facts), engine)
-    header.gpus, header.view = "NVIDIA H200", view
-    header.monitor_view = MonitorView((), None, (), 3.0, 0.0, 1.0)
+    observation = Observation(1e9, ProbeSet("b", (), SIM, (GpuName("NVIDIA H200"),), facts), engine)
+    header.view = HeaderView(observation, MonitorView((), None, (), 3.0, 0.0, 1.0), view)
     line = text(header.lines(width, 2)[0])
     assert len(line) == width
     assert " SIMULATED " in line
@@ -282,12 +279,12 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 
 def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
     header = Header()
-    header.observation = Observation(
+    observation = Observation(
         1e9, ProbeSet("b", (), CUDA, (GpuName("NVIDIA H200"),)), EngineStatus(EngineCondition.READY)
     )
-    header.monitor_view = MonitorView((), None, (), None, 1.3, 1.0)
+    header.view = HeaderView(observation, MonitorView((), None, (), None, 1.3, 1.0))
     assert "measuring baseline, 2 s" in text(header.lines(100, 2)[0])
-    header.monitor_view = MonitorView((), None, (), None, None, 1.0)
+    header.view = HeaderView(observation, MonitorView((), None, (), None, None, 1.0))
     assert "no baseline" in text(header.lines(100, 2)[0])
 
 

@@ -20,7 +20,7 @@ from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.tui.monitor.probe_table import ProbeTable
+from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
 from stallscope.tui.probe_sets import default_probes
 
 NOISY = Path(__file__).parents[2] / "gpu" / "recorded" / "quiet-h200-noisy.rec"
@@ -106,7 +106,7 @@ def test_the_title_of_the_victims_says_that_slots_are_in_use(shown: Shown) -> No
     assert shown.quiet.in_slots
     for width in (80, 120, 200):
         table = ProbeTable()
-        table.monitor_view = shown.quiet
+        table.view = ProbeTableView(shown.quiet)
         titles = ["".join(text for text, _ in line) for line in table.lines(width, 40)]
         assert sum("VICTIMS · in slots of 100 ms" in title for title in titles) == 1
         assert all(len(title) <= width for title in titles)

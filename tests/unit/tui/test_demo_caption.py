@@ -7,12 +7,12 @@ import pytest
 from stallprobes.demo.plan import DemoPhase, DemoStep, plans
 from stallprobes.patterns import patterns
 from stallscope.tui.common.lines import Line, length
-from stallscope.tui.demo.caption import DemoCaption, caption_height
+from stallscope.tui.demo.caption import CaptionView, DemoCaption, caption_height
 
 
 def caption(title: str, note: str, runs: str, look: str, width: int) -> list[Line]:
     widget = DemoCaption()
-    widget.title, widget.note, widget.runs, widget.look = title, note, runs, look
+    widget.view = CaptionView(title, note, runs, look)
     return widget.lines(width, caption_height(width))
 
 

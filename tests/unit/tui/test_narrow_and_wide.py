@@ -17,8 +17,8 @@ from stallscope.tui.common.histograms import axis_labels, decade_label
 from stallscope.tui.common.lines import Line, fit, shortened
 from stallscope.tui.matrix.grid import GridView, grid_layout, grid_lines
 from stallscope.tui.monitor.layout import layout
-from stallscope.tui.monitor.probe_table import ProbeTable
-from stallscope.tui.monitor.verdict_log import VerdictLog
+from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
+from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
 CHECK = Path(__file__).parents[2] / "gpu" / "recorded" / "check-h200x2-1.json.gz"
 
@@ -94,9 +94,8 @@ def test_no_two_columns_or_rows_of_the_matrix_have_the_same_name(
 
 def _table(rows: list[ProbeRow], focus: str, width: int, height: int) -> tuple[list[str], ProbeTable]:
     table = ProbeTable()
-    table.monitor_view = MonitorView(tuple(rows), None, (), None, None, 1.0)
-    table.keys_of = {row.name: key for row, key in zip(rows, _KEYS, strict=False)}
-    table.focus_name = focus
+    keys_of = {row.name: key for row, key in zip(rows, _KEYS, strict=False)}
+    table.view = ProbeTableView(MonitorView(tuple(rows), None, (), None, None, 1.0), keys_of, focus)
     return [text(line) for line in table.lines(width, height)], table
 
 
@@ -127,7 +126,7 @@ def test_an_entry_of_the_log_that_has_no_room_ends_with_an_ellipsis() -> None:
     sentence = "launch is slow because " + "of many words " * 40
     log = VerdictLog()
     verdict = Verdict("launch", Phase.CALL, Quantile.P50, 1.0, 9.0, 9.0, VerdictKind.STALLED, sentence)
-    log.entries = (LogEntry(1, 0.0, verdict),)
+    log.view = VerdictLogView((LogEntry(1, 0.0, verdict),))
     for height in (2, 3, 5):
         lines = [text(line) for line in log.lines(60, height)]
         assert len(lines) == height

@@ -56,6 +56,17 @@ class Histograms(LineWidget):
         """The views, which equal only themselves, the later histograms, and the legend."""
         return self.view, self.plots, self.live, self.now
 
+    def show(self, view: FocusView | None, plots: tuple[FocusView, ...] = ()) -> None:
+        """Draw ``view``, or ``plots``, with their own histograms."""
+        self.view, self.plots = view, plots
+        self.show_later(None)
+
+    def show_later(self, live: ChannelMap | None) -> None:
+        """Draw later histograms of the same probe."""
+        self.live = live
+        if self.display:
+            self.redraw()
+
     @property
     def places(self) -> int:
         """The number of probes that have room."""

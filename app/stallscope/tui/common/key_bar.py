@@ -25,6 +25,12 @@ class KeyBar(LineWidget):
         self.note = ""
         self._spans: list[tuple[int, int, str]] = []
 
+    def show_note(self, note: str) -> None:
+        """Draw the keys after ``note``."""
+        self.note = note
+        if self.display:
+            self.redraw()
+
     def drawn_state(self) -> object:
         """Hints and note."""
         return self.hints, self.note

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from stallscope.report.columns import cut_columns, display_width
 
 Run = tuple[str, str]
 Line = list[Run]
+View = TypeVar("View")
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
@@ -303,6 +305,20 @@ class LineWidget(Widget, can_focus=False):
     def _strip(self, line: Line, width: int) -> Strip:
         styles = self._styles
         return Strip([Segment(text, styles[name]) for text, name in line], width)
+
+
+class ViewWidget(LineWidget, Generic[View]):
+    """A widget of styled lines that draws ``view``."""
+
+    def __init__(self, view: View, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view = view
+
+    def show(self, view: View) -> None:
+        """Draw what differs in ``view``."""
+        self.view = view
+        if self.display:
+            self.redraw()
 
 
 def _region(before: Line, after: Line, y: int, width: int) -> Region:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, TelemetryReading, TelemetrySnapshot
 from stallscope.tui.common.lines import BLOCKS, Line, cut, fit, length
 
@@ -13,7 +15,7 @@ _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 def nvml_line(
     telemetry: TelemetrySnapshot,
     other_processes: tuple[str, ...],
-    utilization: list[int],
+    utilization: Sequence[int],
     width: int,
     name: str = "GPU",
 ) -> Line:

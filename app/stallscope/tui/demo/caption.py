@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from stallscope.report.columns import wrapped
-from stallscope.tui.common.lines import Line, LineWidget, cut, rule
+from stallscope.tui.common.lines import Line, ViewWidget, cut, rule
 
 # From this width on, the longest text fits in one line.
 _WIDE = 160
@@ -11,25 +13,34 @@ _WIDE = 160
 _BESIDE_TITLE = 9
 
 
-class DemoCaption(LineWidget):
-    """Draws ``title`` with ``note`` at its end, then ``runs`` and ``look``."""
+@dataclass(frozen=True)
+class CaptionView:
+    """``title`` with ``note`` at its end, then ``runs``, what runs, and ``look``, what to look at."""
+
+    title: str = ""
+    note: str = ""
+    runs: str = ""
+    look: str = ""
+
+
+class DemoCaption(ViewWidget[CaptionView]):
+    """Draws a caption."""
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.title = ""
-        self.note = ""
-        self.runs = ""
-        self.look = ""
+        super().__init__(CaptionView(), id=id)
 
     def drawn_state(self) -> object:
-        """All texts."""
-        return self.title, self.note, self.runs, self.look
+        """The view."""
+        return self.view
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Three lines; four where the terminal is narrow."""
-        room = max(20, width - 2)
-        out: list[Line] = [_heading(self.title, self.note, width), [(f" {cut(self.runs, room)}", "strong")]]
-        looks = wrapped(self.look, room)
+        view, room = self.view, max(20, width - 2)
+        out: list[Line] = [
+            _heading(view.title, view.note, width),
+            [(f" {cut(view.runs, room)}", "strong")],
+        ]
+        looks = wrapped(view.look, room)
         most = max(1, height - 2)
         if len(looks) > most:
             looks = [*looks[: most - 1], cut(" ".join(looks[most - 1 :]), room)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,21 +14,30 @@ from textual.containers import VerticalScroll
 from stallprobes.demo import plan
 from stallprobes.demo.plan import DemoPhase, DemoStep
 from stallprobes.patterns import patterns
+from stallprobes.recording.observation import EngineCondition, Observation
 from stallprobes.recording.recorder import Recorder
+from stallscope.report import demo_text
+from stallscope.report.text import TextWriter
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
-from stallscope.tui.common.printable_text import PrintableStatic
+from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
 from stallscope.tui.common.screen import ScreenContext
 from stallscope.tui.demo import help_text
-from stallscope.tui.demo.caption import DemoCaption
-from stallscope.tui.demo.panels import ENDED, DemoPanels
+from stallscope.tui.demo.caption import DemoCaption, caption_height
+from stallscope.tui.demo.captions import recorded_caption, tour_caption
 from stallscope.tui.demo.tour import DemoTour
 from stallscope.tui.monitor import help_text as monitor_help_text
+from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.monitor.verdict_log import VerdictLogView
 
 SECONDS = 8.0
 # Columns beside the table at the end: its scroll bar and a margin.
 _BESIDE_TABLE = 4
+# The class of the screen while the table is shown, in place of the monitor's panels.
+ENDED = "ended"
+_MEASURING = "Measuring the baseline…"
+_EMPTY_LOG = "No stall: every victim is as fast as its baseline."
 
 
 class DemoScreen(Monitor, inherit_bindings=False):
@@ -42,7 +53,6 @@ class DemoScreen(Monitor, inherit_bindings=False):
         super().__init__(context, recorder)
         self.tour = context.controller(DemoTour, lambda: DemoTour(plan.plans(patterns().values()), SECONDS))
         self.tour.use(self)
-        self.panels = DemoPanels(self)
         # The step whose worst victim has got the focus.
         self._focused_step: DemoStep | None = None
         self._results_shown = False
@@ -57,10 +67,10 @@ class DemoScreen(Monitor, inherit_bindings=False):
     def tick(self) -> None:
         """Read the observations that are due, let the demo continue, and draw one frame."""
         super().tick()
-        if self.live is None or self.last is None or self.live.fatal is not None:
+        if self.live is None or self.state.observation is None or self.live.fatal is not None:
             return
         before = self.tour.step, self.tour.state
-        self.tour.tick(self.clock(), self.last, self.analyzer, watched=self.app.screen is self)
+        self.tour.tick(self.clock(), self.state.observation, self.analyzer, watched=self.app.screen is self)
         if self.tour.finished:
             self.app.exit()
             return
@@ -74,10 +84,11 @@ class DemoScreen(Monitor, inherit_bindings=False):
         step = self.tour.step
         if step is self._focused_step or step.phase is not DemoPhase.STALL or self.analyzer is None:
             return
-        if self.probe_set is None or self.probe_set.variant != step.variant.name or self.analyzer.worst is None:
+        probe_set = self.state.probe_set
+        if probe_set is None or probe_set.variant != step.variant.name or self.analyzer.worst is None:
             return
-        self.focus_name, self._focused_step = self.analyzer.worst, step
-        self.mark_changed()
+        self._focused_step = step
+        self.focus_probe(self.analyzer.worst)
 
     def _show_results(self, shown: bool) -> None:
         if shown == self._results_shown:
@@ -90,20 +101,41 @@ class DemoScreen(Monitor, inherit_bindings=False):
         self.mark_changed()
 
     def _write_results(self) -> None:
-        if isinstance(self.panels, DemoPanels):
-            self.panels.write_results(self.size.width - _BESIDE_TABLE)
+        """Fill the table at the end."""
+        text = io.StringIO()
+        demo_text.write_demo(TextWriter(text, width=self.size.width - _BESIDE_TABLE), self.tour.result)
+        self.query_one("#results-text", PrintableStatic).show(PrintableText(text.getvalue()))
+
+    def log_view(self, observation: Observation) -> VerdictLogView:
+        """The view of the verdict log. The caption says what to expect, and which keys there are."""
+        view = replace(super().log_view(observation), expect="")
+        if observation.engine.state is not EngineCondition.READY or self.analyzer is None:
+            return view
+        if self.analyzer.without_baseline:
+            return replace(view, empty=_MEASURING)
+        return replace(view, empty=_EMPTY_LOG) if self.analyzer.worst is None else view
+
+    def show_header(self, observation: Observation) -> None:
+        """Draw header, key bar and caption, whose seconds move."""
+        super().show_header(observation)
+        view = recorded_caption(observation) if self.replayed else tour_caption(self.tour)
+        if view is not None:
+            self.query_one(DemoCaption).show(view)
 
     def place_panels(self, width: int, height: int) -> None:
-        """Set the panels' sizes, and the width of the table at the end."""
-        super().place_panels(width, height)
+        """Set the panels' sizes; those of the monitor share what the caption leaves. The table has its own width."""
+        lines = caption_height(width)
+        self.query_one(DemoCaption).styles.height = lines
+        super().place_panels(width, height - lines)
         if self._results_shown:
+            self.query_one(HeatMap).display = False
             self._write_results()
 
     # The stage of the tour.
 
     def load(self, step: DemoStep) -> None:
         """Start an engine for the variant of ``step``, with its aggressors on or off."""
-        live, base = self.live, self.probe_set
+        live, base = self.live, self.state.probe_set
         if live is None or base is None:
             return
         new = probe_sets.for_variant(base, step.pattern, step.variant)
@@ -112,7 +144,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
 
     def switch(self, on: bool) -> None:
         """Switch the aggressors of the present engine on or off."""
-        live, probe_set = self.live, self.probe_set
+        live, probe_set = self.live, self.state.probe_set
         if live is None or probe_set is None:
             return
 

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from stallprobes.live.view_model import MonitorView
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
-from stallscope.tui.common.lines import Line, LineWidget, by_rank, too_small_lines
+from stallscope.tui.common.lines import Line, ViewWidget, by_rank, too_small_lines
 from stallscope.tui.common.nvml_line import nvml_line
+from stallscope.tui.probe_sets import gpu_label, gpus_needed
 
 # For so long the reason for a simulated GPU, in place of a real one, has the line of NVML's values.
 WHY_SIMULATED_S = 60.0
 
 
-class Header(LineWidget):
+@dataclass(frozen=True, eq=False)
+class HeaderView:
+    """What the header shows; ``position`` is that of a replay, or the reason of a frozen view, "" without either.
+
+    ``live_s`` is the time since the engine became ready; ``utilization`` are the GPU's last figures in percent.
+    """
+
+    observation: Observation | None = None
+    model: MonitorView | None = None
+    position: str = ""
+    live_s: float = 0.0
+    utilization: tuple[int, ...] = ()
+
+
+class Header(ViewWidget[HeaderView]):
     """Draws GPU, driver and CUDA, the state of engine and view, the age of the baseline; then NVML's values."""
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.observation: Observation | None = None
-        self.monitor_view: MonitorView | None = None
-        self.gpus = ""
-        self.gpu_count = 1
-        self.view = ""
-        self.live_s = 0.0
-        self.utilization: list[int] = []
+        super().__init__(HeaderView(), id=id)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Two lines."""
-        observation = self.observation
+        observation = self.view.observation
         if height > 2:
             # In a terminal that is too small this is the only panel.
             return too_small_lines()
@@ -38,7 +47,8 @@ class Header(LineWidget):
         left: list[tuple[int, Line]] = [(8, [(" stallscope", "strong")])]
         if probe_set.backend == SIM:
             left.append((0, [(" ", ""), (" SIMULATED ", "notice")]))
-        left.append((2, [(f" {self.gpus}", "")] if self.gpus else []))
+        gpus = gpu_label(probe_set)
+        left.append((2, [(f" {gpus}", "")] if gpus else []))
         left += [(4 + number, [(f" · {detail}", "")]) for number, detail in enumerate(probe_set.details)]
         return [by_rank(left, self._state(observation), width), self._nvml(observation, width)]
 
@@ -54,17 +64,17 @@ class Header(LineWidget):
             found.append((0, [(f" ENGINE SILENT {engine.age_s:.1f} s ", "alarm")]))
         elif engine.state == EngineCondition.STARTING:
             found.append((0, [(f"starting {engine.age_s:.1f} s", "warn")]))
-        elif not self.view:
-            minutes, seconds = divmod(int(self.live_s), 60)
+        elif not self.view.position:
+            minutes, seconds = divmod(int(self.view.live_s), 60)
             found.append((0, [("● live", "good")]))
             found.append((9, [(f" {minutes // 60:02}:{minutes % 60:02}:{seconds:02}", "dim")]))
         if observation.timeline is not False:
             state = "timeline on" if observation.timeline else "switching the timeline"
             found.append((2, [(" ", ""), (f" {state} ", "notice")]))
-        if self.view:
-            found.append((1, [(" ", ""), (f" {self.view} ", "notice")]))
-        if engine.state == EngineCondition.READY and self.monitor_view is not None:
-            found.append((3, _baseline(self.monitor_view)))
+        if self.view.position:
+            found.append((1, [(" ", ""), (f" {self.view.position} ", "notice")]))
+        if engine.state == EngineCondition.READY and self.view.model is not None:
+            found.append((3, _baseline(self.view.model)))
         return found
 
     def _nvml(self, observation: Observation, width: int) -> Line:
@@ -76,13 +86,13 @@ class Header(LineWidget):
                 )
             ]
         why = observation.probe_set.why_simulated
-        if observation.telemetry is None or (why and self.live_s < WHY_SIMULATED_S):
+        if observation.telemetry is None or (why and self.view.live_s < WHY_SIMULATED_S):
             note = f"no usable GPU: {why}" if why else "NVML n/a: the GPU is simulated"
             return [(f" {note}", "dim")]
-        name = "GPU" if self.gpu_count == 1 else "first GPU"
+        name = "GPU" if gpus_needed(observation.probe_set) == 1 else "first GPU"
         if observation.probe_set.backend == SIM:
             name = f"simulated {name}"
-        return nvml_line(observation.telemetry, observation.other_processes, self.utilization, width, name)
+        return nvml_line(observation.telemetry, observation.other_processes, self.view.utilization, width, name)
 
 
 def _baseline(monitor_view: MonitorView) -> Line:

@@ -11,19 +11,18 @@ from stallprobes.model import Phase
 from stallprobes.verdicts.evidence import STALLED
 from stallscope.report.columns import by_column, display_width
 from stallscope.tui.common.histograms import decade_label
-from stallscope.tui.common.lines import SHADES, Line, LineWidget, cut, rule, runs_of_rows
+from stallscope.tui.common.lines import SHADES, Line, ViewWidget, cut, rule, runs_of_rows
 
 LABEL = 8
 _LETTERS = np.array(list(SHADES))
 _STYLES = ("faint", "heat", "hot", "bad")
 
 
-class HeatMap(LineWidget):
+class HeatMap(ViewWidget[FocusView | None]):
     """Draws the last minute of ``view``, the newest column at the right."""
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.view: FocusView | None = None
+        super().__init__(None, id=id)
 
     def drawn_state(self) -> object:
         """It is drawn when a column is complete, and when anything but its counts changed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from textual import events
 from textual.message import Message
@@ -14,7 +15,7 @@ from stallprobes.recording.observation import ProbeSet
 from stallprobes.units import duration
 from stallscope.report.columns import padded
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
-from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, short_ratio, shortened
+from stallscope.tui.common.lines import BLOCKS, Line, ViewWidget, cut, fit, length, short_ratio, shortened
 
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
 STRIP = 20
@@ -26,8 +27,18 @@ _COLUMNS = (("calls/s", 8), ("phase", 10), ("p50", 9), ("p99", 9), ("× base", 8
 _NARROW = (("calls/s", 7), ("phase", 7), ("p50", 8), ("p99", 8), ("×", 6))
 
 
-class ProbeTable(LineWidget):
-    """Draws the rows of ``monitor_view``, or ``empty`` without any. ``keys_of`` maps names of probes to keys."""
+@dataclass(frozen=True, eq=False)
+class ProbeTableView:
+    """The rows of ``model``, or the text ``empty`` without any. ``keys_of`` maps names of probes to keys."""
+
+    model: MonitorView | None = None
+    keys_of: Mapping[str, str] = field(default_factory=dict)
+    focus_name: str | None = None
+    empty: str = ""
+
+
+class ProbeTable(ViewWidget[ProbeTableView]):
+    """Draws both tables, and posts the probe that is clicked."""
 
     class RowSelected(Message):
         """A row was clicked: on its box (``toggle``) or elsewhere."""
@@ -38,12 +49,7 @@ class ProbeTable(LineWidget):
             self.toggle = toggle
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.probe_set: ProbeSet | None = None
-        self.monitor_view: MonitorView | None = None
-        self.keys_of: Mapping[str, str] = {}
-        self.focus_name: str | None = None
-        self.empty = ""
+        super().__init__(ProbeTableView(), id=id)
         self._titles: dict[str, str] = {}
         # The probes at each drawn line: first column, end of the box that switches, end, name.
         self._spans: list[list[tuple[int, int, int, str]]] = []
@@ -51,10 +57,10 @@ class ProbeTable(LineWidget):
     def lines(self, width: int, height: int) -> list[Line]:
         """Both tables. With more rows than ``height``: the aggressors side by side, the focus, the worst rows, and the
         rows near the focus."""
-        if self.monitor_view is None or not self.monitor_view.rows:
+        if self.view.model is None or not self.view.model.rows:
             self._spans = []
-            return [[(f" {self.empty}", "dim")]]
-        aggressors, victims = self.monitor_view.aggressors, self.monitor_view.victims
+            return [[(f" {self.view.empty}", "dim")]]
+        aggressors, victims = self.view.model.aggressors, self.view.model.victims
         rows = (*aggressors, *victims)
         room = max(1, _title_room(width) - _BOX_END - 1)
         titles = shortened([row.short_title or row.title for row in rows], room)
@@ -102,10 +108,10 @@ class ProbeTable(LineWidget):
             line: Line = []
             spans = []
             for row, name in list(zip(aggressors, names, strict=True))[first : first + across]:
-                focused = row.name == self.focus_name
+                focused = row.name == self.view.focus_name
                 plain = "focus" if focused else "" if row.on else "dim"
                 at = length(line)
-                line += [("▸" if focused else " ", "accent"), (self.keys_of.get(row.name, " "), "key")]
+                line += [("▸" if focused else " ", "accent"), (self.view.keys_of.get(row.name, " "), "key")]
                 line += [(" ■ " if row.on else " □ ", row.mark or plain), (f"{name} ", plain)]
                 spans.append((at, at + _BOX_END, length(line), row.name))
             out.append((spans, line))
@@ -127,12 +133,12 @@ class ProbeTable(LineWidget):
 
     def _most_important(self, rows: list[tuple[str, Line]], count: int) -> list[tuple[str, Line]]:
         """``count`` of the rows in their order: the focus, the worst ones, those near the focus."""
-        known = {row.name: row for row in self.monitor_view.rows} if self.monitor_view is not None else {}
-        at = next((number for number, (name, _) in enumerate(rows) if name == self.focus_name), 0)
+        known = {row.name: row for row in self.view.model.rows} if self.view.model is not None else {}
+        at = next((number for number, (name, _) in enumerate(rows) if name == self.view.focus_name), 0)
 
         def rank(number: int) -> tuple[int, float]:
             name, row = rows[number][0], known[rows[number][0]]
-            if name == self.focus_name:
+            if name == self.view.focus_name:
                 return 0, 0.0
             return {"bad": 1, "warn": 2}.get(row.mark, 3 if row.on else 4), abs(number - at)
 
@@ -141,16 +147,8 @@ class ProbeTable(LineWidget):
     @property
     def _slots(self) -> str:
         """A remark in the victims' title while they run in slots."""
-        in_slots = self.monitor_view is not None and self.monitor_view.in_slots
+        in_slots = self.view.model is not None and self.view.model.in_slots
         return f" · in slots of {SLOT_NS // MS} ms" if in_slots else ""
-
-    @property
-    def height_wanted(self) -> int:
-        """Number of lines for all probes of ``probe_set``."""
-        if self.probe_set is None:
-            return 3
-        tables = {probe.role is Role.AGGRESSOR for probe in self.probe_set.probes}
-        return len(self.probe_set.probes) + len(tables) + (1 if len(tables) == 2 else 0)
 
     def on_click(self, event: events.Click) -> None:
         """Post the clicked probe."""
@@ -159,10 +157,10 @@ class ProbeTable(LineWidget):
                 self.post_message(self.RowSelected(name, event.x < box_end))
 
     def _row(self, row: ProbeRow, width: int) -> Line:
-        focused = row.name == self.focus_name
+        focused = row.name == self.view.focus_name
         plain, dim = ("focus", "focus-dim") if focused else ("", "dim")
         mark = f"focus-{row.mark}" if focused and row.mark else row.mark or plain
-        key = self.keys_of.get(row.name, " ")
+        key = self.view.keys_of.get(row.name, " ")
         line: Line = [("▸" if focused else " ", "accent"), (key, "key"), (" ■ " if row.on else " □ ", mark)]
         columns = _columns(width)
         strip = len(row.strip) if width >= STRIP_FROM else 0
@@ -178,6 +176,14 @@ class ProbeTable(LineWidget):
             line.append((" ", plain))
             line.append((strip_text(row.strip), mark if row.mark == "bad" else "heat"))
         return fit(line, width, plain)
+
+
+def table_height(probe_set: ProbeSet | None) -> int:
+    """Number of lines for all probes of ``probe_set``."""
+    if probe_set is None:
+        return 3
+    tables = {probe.role is Role.AGGRESSOR for probe in probe_set.probes}
+    return len(probe_set.probes) + len(tables) + (1 if len(tables) == 2 else 0)
 
 
 def strip_text(strip: tuple[int, ...]) -> str:

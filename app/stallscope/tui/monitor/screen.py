@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,26 +12,25 @@ from textual.binding import Binding, BindingType
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView, report_text
-from stallprobes.model import MS
-from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
+from stallprobes.model import MS, Role
+from stallprobes.recording.observation import EngineCondition, Observation
 from stallprobes.recording.recorder import Recorder
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.stall_trigger import StallTrigger
-from stallscope.tui.monitor import help_text, status
+from stallscope.tui.monitor import edits, help_text, panel_views, status
 from stallscope.tui.monitor.blame import BlameControl
-from stallscope.tui.monitor.frames import MonitorFrames
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
-from stallscope.tui.monitor.panels import MonitorPanels
-from stallscope.tui.monitor.probe_set_editor import ProbeSetEditor
-from stallscope.tui.monitor.probe_table import ProbeTable, probe_keys
-from stallscope.tui.monitor.switches import ProbeSwitches
-from stallscope.tui.monitor.verdict_log import VerdictLog
+from stallscope.tui.monitor.layout import layout
+from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable, probe_keys, table_height
+from stallscope.tui.monitor.state import MonitorState
+from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
+from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
 from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.sources.watched import WatchSource
@@ -40,10 +40,12 @@ SEEK_S = 5.0
 OBSERVATIONS_PER_S, UNWATCHED_PER_S = 10.0, 1.0
 # Frames while nothing but the header moves: each costs time, also one that draws nothing.
 UNWATCHED_FRAMES_PER_S = 2.0
+# Panels move as often as a person reads them; the histograms' plots move with every frame.
+TABLES_PER_S, HEADERS_PER_S, FROZEN_HEADERS_PER_S = 4.0, 2.0, 1.0
 
 
 class Monitor(ActionScreen):
-    """The main screen. ``frozen`` is a copy of the analyzer while the view is paused, ``frozen_why`` the reason."""
+    """The main screen: ``state`` is what it shows, ``monitor_view`` the view model that is drawn."""
 
     NAME = "monitor"
     HELP_SECTIONS = help_text.SECTIONS
@@ -60,25 +62,18 @@ class Monitor(ActionScreen):
         self.recorder = recorder
         context.record_trace = None if recorder is None else recorder.put_trace
         self.analyzer: Analyzer | None = None
-        self.frozen: Analyzer | None = None
-        self.frozen_why = ""
-        self.last: Observation | None = None
+        self.state = MonitorState()
         self.monitor_view: MonitorView | None = None
-        self.focus_name: str | None = None
-        self.keys_of_probes: dict[str, str] = {}
         self.trigger = StallTrigger()
-        # When the engine became ready, and the last figures of the GPU's utilization, in percent.
-        self.ready_at = 0.0
-        self.utilization: list[int] = []
         self.clock: Callable[[], float] = time.monotonic
+        self.blame = BlameControl(self)
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
         self._unwatched_pace = Pace(UNWATCHED_PER_S, frames)
-        self.frames = MonitorFrames(self, frames)
-        self.panels = MonitorPanels(self)
-        self.blame = BlameControl(self)
-        self.switches = ProbeSwitches(self)
-        self.editor = ProbeSetEditor(self)
+        self._table_pace, self._header_pace = Pace(TABLES_PER_S, frames), Pace(HEADERS_PER_S, frames)
+        self._frozen_header_pace = Pace(FROZEN_HEADERS_PER_S, frames)
+        # An observation has come since the view model was made; and since the plots were drawn, unless they show it.
+        self._observed, self._plotted_last_observation = False, True
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
@@ -131,16 +126,16 @@ class Monitor(ActionScreen):
         if live is None or pace.due(now_s):
             for observation in self.source.observations():
                 self._feed(observation)
-                self.frames.add_observation()
+                self._observed, self._plotted_last_observation = True, False
         if live is not None and self.analyzer is not None:
             live.update_engine(self.analyzer.holds_aggressors)
-            if self.app.screen is self and self.frames.observed and live.timeline.wanted:
+            if self.app.screen is self and self._observed and live.timeline.wanted:
                 # Kept on: what is recorded is there when its screen is opened.
                 live.timeline.read()
-        self.blame.finish(self.analyzer, self.last)
+        self.blame.finish(self.analyzer, self.state.observation)
         self._freeze_on_stall()
         if self.can_draw and (self.app.screen is self or self.app.screen.is_modal):
-            self.frames.draw(now_s)
+            self._draw_frame(now_s)
         self.set_frame_rate(self.settings.frames_per_second if self._is_watched else UNWATCHED_FRAMES_PER_S)
 
     @property
@@ -148,39 +143,29 @@ class Monitor(ActionScreen):
         """Whether observations are shown, recorded or waited for; otherwise a few a second are enough."""
         if self.recorder is not None or self.analyzer is None or self.analyzer.without_baseline or self.blame.status:
             return True
-        return self.frozen is None and self.can_draw
+        return self.state.frozen is None and self.can_draw
 
     def _feed(self, observation: Observation) -> None:
         source = self.source
         if isinstance(source, ReplaySource) and source.restarted:
             source.restarted, self.analyzer = False, None
+        engine_state, self.state = self.state.engine_state, self.state.observed(observation)
         if self.analyzer is None or observation.probe_set is not self.analyzer.probe_set:
             self.analyzer = self._new_analyzer(observation)
         self.analyzer.feed(observation)
         if isinstance(source, ReplaySource):
             self.analyzer.follow_recorded(source.baselines(observation))
-        states = (None if self.last is None else self.last.engine.state, observation.engine.state)
-        if states[0] != states[1]:
+        if engine_state != observation.engine.state:
             self.mark_changed()
-        if states[0] is None or (states[0] != EngineCondition.READY and states[1] == EngineCondition.READY):
-            self.ready_at = observation.wall_s
-        self.last = observation
         self.context.observation, self.context.analyzer = observation, self.analyzer
         if self.recorder is not None:
             self.recorder.put(observation, self.analyzer.baselines)
-        if observation.telemetry is not None:
-            value = observation.telemetry["utilisation_percent"].value
-            self.utilization = [*self.utilization, value][-8:] if isinstance(value, int) else []
 
     def _new_analyzer(self, observation: Observation) -> Analyzer:
         """An analyzer for the observation's probe set; live it continues the log of the one before."""
         probe_set, previous = observation.probe_set, self.analyzer
         self.mark_changed()
-        self.keys_of_probes = probe_keys(probe_set)
-        self.panels.use(probe_set)
         self.rearrange()
-        if self.focus_name not in self.keys_of_probes:
-            self.focus_name = probe_sets.first_victim(probe_set)
         return Analyzer(
             probe_set,
             baseline_s=self.settings.quiet_seconds,
@@ -191,57 +176,188 @@ class Monitor(ActionScreen):
         )
 
     def _freeze_on_stall(self) -> None:
-        if self.frozen is not None or self.analyzer is None:
+        if self.state.frozen is not None or self.analyzer is None:
             return
         threshold_ns = self.settings.freeze_above_ms * MS
         if self.trigger.armed and self.trigger.fires(self.analyzer.slowest_ns(), threshold_ns, time.monotonic()):
-            self.frozen = self.analyzer.copy()
-            self.focus_name = self.analyzer.worst or self.focus_name
-            self.frozen_why = f"FROZEN on a stall at {time.strftime('%H:%M:%S')}"
-            self.mark_changed()
+            self._freeze(self.analyzer, "FROZEN on a stall")
+            self.focus_probe(self.analyzer.worst or self.state.focus_name)
+
+    def _freeze(self, analyzer: Analyzer, why: str) -> None:
+        self.state = replace(self.state, frozen=analyzer.copy(), frozen_why=f"{why} at {time.strftime('%H:%M:%S')}")
+        self.mark_changed()
+
+    def _thaw(self) -> None:
+        self.state = replace(self.state, frozen=None)
+        self.mark_changed()
 
     # Drawing.
 
-    def draw(self) -> None:
-        """Make the view model of the live or the frozen analyzer, and draw every panel."""
-        if self.last is None or not self.is_mounted:
+    @property
+    def shown_analyzer(self) -> Analyzer | None:
+        """The analyzer of the view: the frozen one, or the present one."""
+        return self.state.frozen or self.analyzer
+
+    def _draw_frame(self, now_s: float) -> None:
+        """Draw the panels that are due, or all after a change. While the view is frozen only the header moves."""
+        observation, frozen = self.state.observation, self.state.frozen is not None
+        if observation is None or not self.is_mounted:
             return
-        self.frames.update_view()
-        self.redraw_panels()
+        if self.take_changed():
+            self._table_pace.restart(now_s)
+            self._header_pace.restart(now_s)
+            self.draw()
+            return
+        if not frozen:
+            if self._observed and self._table_pace.due(now_s):
+                self.show_panels(observation)
+            else:
+                self._show_plots()
+        if (self._frozen_header_pace if frozen else self._header_pace).due(now_s):
+            self.show_header(observation)
+
+    def draw(self) -> None:
+        """Make the view model, and draw every panel."""
+        if self.state.observation is not None and self.is_mounted:
+            self.show_panels(self.state.observation)
+            self.show_header(self.state.observation)
+
+    def show_panels(self, observation: Observation) -> None:
+        """Make the view model of the live or the frozen analyzer, and draw the panels that show it."""
+        self._observed, self._plotted_last_observation = False, True
+        analyzer, heat_map, histograms = self.shown_analyzer, self.query_one(HeatMap), self.query_one(Histograms)
+        if analyzer is not None:
+            self.monitor_view = analyzer.monitor_view(
+                self.state.focus_name,
+                columns=heat_map.columns,
+                span_s=self.settings.history_seconds,
+                strip=STRIP if self.size.width >= STRIP_FROM else 0,
+                plots=histograms.places,
+            )
+            stopped = status.STOPPED_STATES.get(observation.engine.state)
+            if stopped is not None and self.state.frozen is None:
+                self.monitor_view = self.monitor_view.with_state(stopped)
+        model = self.monitor_view
+        focus, plots = (None, ()) if model is None else (model.focus, model.plots)
+        self.query_one(ProbeTable).show(panel_views.table_view(self.state, observation, model))
+        heat_map.show(focus)
+        self.query_one(VerdictLog).show(self.log_view(observation))
+        histograms.show(focus, plots)
+
+    def log_view(self, observation: Observation) -> VerdictLogView:
+        """The view of the verdict log."""
+        return panel_views.log_view(observation, self.monitor_view, self.shown_analyzer, self.source.replayed)
+
+    def show_header(self, observation: Observation) -> None:
+        """Draw header and key bar."""
+        position = status.replay_text(self.source) if isinstance(self.source, ReplaySource) else None
+        self.query_one(Header).show(panel_views.header_view(self.state, observation, self.monitor_view, position))
+        note = self.blame.status or status.warning_text(self.recorder, self.trigger.armed)
+        self.query_one(KeyBar).show_note(note)
+
+    def _show_plots(self) -> None:
+        """Draw the focused probe's histograms as they are now."""
+        analyzer, name = self.analyzer, self.state.focus_name
+        if analyzer is None or name is None or self.monitor_view is None:
+            return
+        if self._plotted_last_observation and self.live is not None:
+            part = self.live.probe_snapshot(analyzer.probe_set, name)
+            if part is not None:
+                self.query_one(Histograms).show_later(analyzer.channels_until(part))
+        else:
+            self._plotted_last_observation = True
+            self.query_one(Histograms).show_later(analyzer.channels(name))
 
     def place_panels(self, width: int, height: int) -> None:
-        """Set the panels' sizes."""
-        self.panels.place(width, height)
+        """Set the panels' sizes and their order."""
+        table, heat_map, log = self.query_one(ProbeTable), self.query_one(HeatMap), self.query_one(VerdictLog)
+        sizes = layout(width, height, table_height(self.state.probe_set))
+        self.set_class(sizes.wide, "wide")
+        self.set_class(sizes.spacious, "spacious")
+        # A grid places its panels in their order.
+        if sizes.spacious:
+            self.move_child(log, before=heat_map)
+            rows = (2, sizes.upper, sizes.log, sizes.heat_map)
+        else:
+            self.move_child(log, after=heat_map)
+            rows = (2, sizes.upper, sizes.heat_map, sizes.log)
+        self.styles.grid_rows = " ".join(str(lines) for lines in rows if lines)
+        table.styles.height = sizes.upper if sizes.table is None else sizes.table
+        self.query_one(Histograms).styles.height = sizes.histograms
+        heat_map.styles.height = sizes.heat_map
+        heat_map.display = sizes.heat_map > 0
+        log.styles.height = sizes.log
 
     def action_open(self, name: str) -> None:
         """Open the screen called ``name``, which may show the focused probe."""
-        self.context.focus_name = self.focus_name
+        self.context.focus_name = self.state.focus_name
         super().action_open(name)
 
     # Focus and switches.
 
-    @property
-    def probe_set(self) -> ProbeSet | None:
-        """The current probe set."""
-        return self.last.probe_set if self.last is not None else None
+    def focus_probe(self, name: str | None) -> None:
+        """Show the probe called ``name``."""
+        self.state = replace(self.state, focus_name=name)
+        self.mark_changed()
+
+    def _engine_usable(self, silent: bool = True) -> bool:
+        """Whether the engine can do what a key asks for, a ``silent`` one later; if not, the screen says why."""
+        engine_state = self.state.engine_state
+        if self.live is None or engine_state is None:
+            return False
+        pick, restart = (
+            key_label(keys_of(action, self.settings.keys))
+            for action in MONITOR_ACTIONS
+            if action.name in ("pick", "restart")
+        )
+        obstacle = status.engine_obstacle(engine_state, restart, pick)
+        if obstacle:
+            self.notify(obstacle, severity="warning")
+        return not obstacle or (silent and engine_state == EngineCondition.SILENT)
 
     def action_probe(self, key: str) -> None:
         """Switch the aggressor of ``key``; focus a victim, or switch it if it is focused or off."""
-        self.switches.press(key)
+        keys = {} if self.state.probe_set is None else probe_keys(self.state.probe_set)
+        name = next((name for name, of_probe in keys.items() if of_probe == key), None)
+        probe = self.state.probe(name)
+        if probe is None:
+            return
+        # The focus stays on the victim, which shows the effect of an aggressor.
+        aggressor = self.live is not None and probe.role is Role.AGGRESSOR
+        focused = self.state.focus_name == probe.name
+        if self.live is not None and (aggressor or focused or not self.live.is_on(probe.name)):
+            self._toggle(probe.name)
+        self.focus_probe(self.state.focus_name if aggressor else probe.name)
+
+    def _toggle(self, name: str) -> None:
+        """Switch the probe ``name``; nothing in a recording."""
+        live, probe = self.live, self.state.probe(name)
+        if live is None or probe is None or self.blame.blocks_switches() or not self._engine_usable():
+            return
+        on = not live.is_on(name)
+        if on and probe.role is Role.AGGRESSOR:
+            self.if_sharing_allowed(lambda: live.switch(name, True))
+        else:
+            live.switch(name, on)
 
     def action_switch(self) -> None:
         """Switch the focused probe."""
-        if self.focus_name is not None:
-            self.switches.toggle(self.focus_name)
+        if self.state.focus_name is not None:
+            self._toggle(self.state.focus_name)
             self.mark_changed()
 
     def action_all_off(self) -> None:
         """Switch all aggressors off."""
-        self.switches.all_off()
+        if self.live is not None and self._engine_usable():
+            self.blame.stop()
+            self.live.switch_all_off()
+            self.mark_changed()
 
     def action_all_on(self) -> None:
         """Switch all aggressors on."""
-        self.switches.all_on()
+        if self.live is not None and not self.blame.blocks_switches() and self._engine_usable():
+            self.if_sharing_allowed(self.live.switch_all_on)
+            self.mark_changed()
 
     def action_focus_up(self) -> None:
         """Focus the row above."""
@@ -254,64 +370,112 @@ class Monitor(ActionScreen):
     def _focus_row(self, rows: int) -> None:
         names = () if self.monitor_view is None else self.monitor_view.names
         if names:
-            row = names.index(self.focus_name) if self.focus_name in names else 0
-            self.focus_name = names[(row + rows) % len(names)]
-            self.mark_changed()
+            row = names.index(self.state.focus_name) if self.state.focus_name in names else 0
+            self.focus_probe(names[(row + rows) % len(names)])
 
     def action_focus_worst(self) -> None:
         """Focus the victim with the worst verdict."""
-        analyzer = self.frozen or self.analyzer
-        worst = analyzer.worst if analyzer is not None else None
+        worst = None if self.shown_analyzer is None else self.shown_analyzer.worst
         if worst is None:
             self.notify("No victim has a verdict.")
         else:
-            self.focus_name = worst
-            self.mark_changed()
+            self.focus_probe(worst)
 
     def on_probe_table_row_selected(self, message: ProbeTable.RowSelected) -> None:
         """Focus the clicked row, or switch its probe."""
-        self.focus_name = message.name
+        self.focus_probe(message.name)
         if message.toggle:
-            self.switches.toggle(message.name)
-        self.mark_changed()
+            self._toggle(message.name)
 
     def on_verdict_log_entry_selected(self, message: VerdictLog.EntrySelected) -> None:
         """Focus and explain the probe of the clicked verdict."""
         name = message.entry.verdict.probe
-        if self.probe_set is not None and self.probe_set.probe(name) is not None:
-            self.focus_name = name
+        if self.state.probe(name) is not None:
+            self.focus_probe(name)
             self.action_explain()
 
     # Probe sets.
 
     def action_pick(self) -> None:
-        """Open the picker of patterns and probes."""
-        self.editor.pick()
+        """Open the picker of patterns and probes, and load what is selected."""
+        from stallscope.tui.common.picker import Picker
+
+        self.app.push_screen(Picker(), self._load_selected)
+
+    def _load_selected(self, choice: tuple[str, str] | None) -> None:
+        if choice is None:
+            return
+        first, second = choice
+        if first == "probe":
+            self._edit(lambda live: self.focus_probe(edits.add_probe(live, second)))
+        else:
+            self._edit(lambda live: self._load_variant(live, first, second))
+
+    def _edit(self, edit: Callable[[LiveSource], str | None]) -> None:
+        """Edit the probe set of the live engine, and show the sentence that this returns or raises."""
+        if self.live is None or self.state.observation is None:
+            return
+        try:
+            sentence = edit(self.live)
+        except ValueError as error:
+            self.notify(str(error), severity="warning")
+        else:
+            if sentence:
+                self.notify(sentence)
+
+    def _load_variant(self, live: LiveSource, pattern: str, variant: str) -> None:
+        new, on = edits.variant_set(live, pattern, variant)
+        if on:
+            self.if_sharing_allowed(lambda: live.load(new, on))
+        else:
+            live.load(new, on)
 
     def action_remedy(self) -> None:
         """Load the pattern's next remedy; after the last one, the stall."""
-        self.editor.load_remedy()
+        self._edit(self._load_remedy)
+
+    def _load_remedy(self, live: LiveSource) -> None:
+        probe_set = live.requested()[0]
+        remedy = probe_sets.next_remedy(probe_set)
+        if remedy is None:
+            raise ValueError("Select a pattern first (o).")
+        self._load_variant(live, probe_set.pattern, remedy)
+
+    def scale_period(self, factor: float) -> None:
+        """Multiply the time between the calls of the focused victim by ``factor``."""
+        row = self.monitor_view.row(self.state.focus_name or "") if self.monitor_view is not None else None
+        if self.live is None or row is None:
+            return
+        if row.role is Role.AGGRESSOR or row.period_ns <= 0:
+            self.notify("Only victims have a call rate.", severity="warning")
+        elif self._engine_usable():
+            self._edit(lambda live: edits.scale_period(live, self.analyzer, row, factor))
+
+    def _scale_size(self, factor: float) -> None:
+        name = self.state.focus_name
+        if name is not None:
+            self._edit(lambda live: edits.scale_size(live, name, factor))
 
     def action_faster(self) -> None:
         """Double the call rate."""
-        self.editor.scale_period(0.5)
+        self.scale_period(0.5)
 
     def action_slower(self) -> None:
         """Halve the call rate."""
-        self.editor.scale_period(2)
+        self.scale_period(2)
 
     def action_bigger(self) -> None:
         """Multiply the copy size by four."""
-        self.editor.scale_size(4)
+        self._scale_size(4)
 
     def action_smaller(self) -> None:
         """Divide the copy size by four."""
-        self.editor.scale_size(0.25)
+        self._scale_size(0.25)
 
     def action_blame(self) -> None:
         """Show the plan of a blame experiment and start it, or stop the one that runs."""
-        if self.live is not None and self.last is not None:
-            self.blame.toggle(self.live, self.last)
+        if self.live is not None and self.state.observation is not None:
+            self.blame.toggle(self.live, self.state.observation)
             self.mark_changed()
 
     def action_blame_stop(self) -> None:
@@ -324,12 +488,10 @@ class Monitor(ActionScreen):
         """Open the explanation of the focused probe."""
         from stallscope.tui.common.explain import Explain
 
-        probe = self.probe_set.probe(self.focus_name or "") if self.probe_set is not None else None
-        if self.probe_set is not None and probe is not None:
-            analyzer = self.frozen or self.analyzer
-            log = analyzer.log[::-1] if analyzer is not None else ()
-            dialog = Explain(self.probe_set, probe, log, self.live is not None, self.context)
-            self.app.push_screen(dialog, self._explained)
+        probe_set, probe = self.state.probe_set, self.state.probe(self.state.focus_name)
+        if probe_set is not None and probe is not None:
+            log = self.shown_analyzer.log[::-1] if self.shown_analyzer is not None else ()
+            self.app.push_screen(Explain(probe_set, probe, log, self.live is not None, self.context), self._explained)
 
     def _explained(self, remedy: bool | None) -> None:
         if remedy:
@@ -339,12 +501,11 @@ class Monitor(ActionScreen):
         """Pause or resume the view, or the recording."""
         if isinstance(self.source, ReplaySource):
             self.source.pause()
-        elif self.frozen is not None:
-            self.frozen = None
+            self.mark_changed()
+        elif self.state.frozen is not None:
+            self._thaw()
         elif self.analyzer is not None:
-            self.frozen = self.analyzer.copy()
-            self.frozen_why = f"PAUSED at {time.strftime('%H:%M:%S')}"
-        self.mark_changed()
+            self._freeze(self.analyzer, "PAUSED")
 
     def action_back(self) -> None:
         """Go back in the recording."""
@@ -360,21 +521,20 @@ class Monitor(ActionScreen):
 
     def action_quiet(self) -> None:
         """Measure the baseline again; it stays where no engine answers."""
-        if self.analyzer is not None and self.switches.engine_usable(silent=False):
+        if self.analyzer is not None and self._engine_usable(silent=False):
             self.analyzer.discard_baselines()
 
     def action_clear(self) -> None:
         """Clear window, history and log."""
-        self.frozen = None
         if self.analyzer is not None:
             self.analyzer.clear()
-        self.mark_changed()
+        self._thaw()
 
     def action_trap(self) -> None:
         """Arm or disarm "freeze on stall"."""
         self.trigger.toggle()
         if self.trigger.armed:
-            self.frozen = None
+            self._thaw()
         self.mark_changed()
 
     def action_gpu(self) -> None:
@@ -401,8 +561,8 @@ class Monitor(ActionScreen):
 
     def action_copy(self) -> None:
         """Copy the report to the terminal's clipboard."""
-        if self.monitor_view is not None and self.last is not None:
-            self.app.copy_to_clipboard(report_text(self.monitor_view, status.report_head(self.last)))
+        if self.monitor_view is not None and self.state.observation is not None:
+            self.app.copy_to_clipboard(report_text(self.monitor_view, status.report_head(self.state.observation)))
             self.notify("Report sent to the terminal's clipboard (OSC 52).")
 
 

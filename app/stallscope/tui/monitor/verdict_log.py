@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from textual import events
@@ -11,18 +12,29 @@ from textual.message import Message
 
 from stallprobes.live.view_model import LogEntry
 from stallscope.report.columns import wrapped
-from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
+from stallscope.tui.common.lines import Line, ViewWidget, cut, length, rule
 
 # From this height on the expected result is shown above the verdicts.
 _ROOMY = 7
 
 
-class VerdictLog(LineWidget):
-    """Draws ``entries``, or the text ``empty`` without any, and above them ``expect``, what to expect of the pattern.
+@dataclass(frozen=True)
+class VerdictLogView:
+    """The ``entries`` of the log, or the text ``empty`` without any; ``expect`` is what to expect of the pattern.
 
     ``progress`` are sentences on probes that have too few calls for a verdict, in place of ``empty``. With
     ``engine_stopped`` current verdicts are the last known ones.
     """
+
+    entries: tuple[LogEntry, ...] = ()
+    empty: str = ""
+    expect: str = ""
+    progress: tuple[str, ...] = ()
+    engine_stopped: bool = False
+
+
+class VerdictLog(ViewWidget[VerdictLogView]):
+    """Draws the verdicts below what to expect of the pattern."""
 
     class EntrySelected(Message):
         """An entry was clicked."""
@@ -32,29 +44,25 @@ class VerdictLog(LineWidget):
             self.entry = entry
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.entries: tuple[LogEntry, ...] = ()
-        self.empty = ""
-        self.expect = ""
-        self.progress: tuple[str, ...] = ()
-        self.engine_stopped = False
+        super().__init__(VerdictLogView(), id=id)
         # The entry at each drawn line.
         self._line_entries: list[LogEntry | None] = []
 
     def drawn_state(self) -> object:
-        """Entries and texts."""
-        return self.entries, self.empty, self.expect, self.progress, self.engine_stopped
+        """The view."""
+        return self.view
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many entries as fit."""
-        current = [entry for entry in self.entries if entry.ended_s is None]
-        when = "last known" if self.engine_stopped else "current"
-        note = f"{len(current)} {when}, {len(self.entries) - len(current)} past" if self.entries else ""
+        view = self.view
+        current = [entry for entry in view.entries if entry.ended_s is None]
+        when = "last known" if view.engine_stopped else "current"
+        note = f"{len(current)} {when}, {len(view.entries) - len(current)} past" if view.entries else ""
         out: list[Line] = [rule("verdicts", width, note)]
         self._line_entries = [None]
         # In a low panel verdicts are more important.
-        if self.expect and (height >= _ROOMY or not current):
-            expected = f"Expected: {self.expect}"
+        if view.expect and (height >= _ROOMY or not current):
+            expected = f"Expected: {view.expect}"
             lines = wrapped(expected, max(20, width - 2))
             if len(lines) > 2:
                 lines = [lines[0], cut(f"{lines[1]} {lines[2]}", max(20, width - 2))]
@@ -62,13 +70,13 @@ class VerdictLog(LineWidget):
                 out.append([(f" {text}", "accent")])
                 self._line_entries.append(None)
         if height >= _ROOMY or not current:
-            for text in self.progress:
+            for text in view.progress:
                 lines = wrapped(text, max(20, width - 2))
                 out += [[(f" {line}", "")] for line in lines]
                 self._line_entries += [None] * len(lines)
-        if not self.entries and not self.progress:
-            out += [[(f" {text}", "dim")] for text in wrapped(self.empty, max(20, width - 2))]
-        for entry in worst_first(self.entries):
+        if not view.entries and not view.progress:
+            out += [[(f" {text}", "dim")] for text in wrapped(view.empty, max(20, width - 2))]
+        for entry in worst_first(view.entries):
             if len(out) >= height:
                 break
             new = entry_lines(entry, width)
