@@ -101,21 +101,25 @@ def run(
     timeline cannot be switched on, EngineFailed where nothing could be measured, and ValueError for ``blame`` without
     an aggressor or a victim.
     """
-    from stallprobes.measurement import measure
-    from stallprobes.measurement.selection import selection
+    from dataclasses import replace
 
+    from stallprobes.engine.backend import Options
+    from stallprobes.measurement import measure
+    from stallprobes.measurement.plan import plan, selection
+
+    settings = options or Options()
     chosen = selection([names] if isinstance(names, str) else list(names), list(variants))
-    wanted = max((variant.needs.gpus for _, variant in chosen), default=1)
+    planned = plan(chosen, seconds=seconds, together=settings.together, blame=blame)
     return measure.run(
-        chosen,
+        planned,
         backend=backend,
-        gpu=_uuids(backend, gpu, wanted),
-        seconds=seconds,
-        options=options,
+        options=replace(
+            settings,
+            gpu=_uuids(backend, gpu, planned.gpus) or settings.gpu,
+            timeline=timeline or settings.timeline,
+        ),
         progress=progress,
         stop=stop,
-        blame=blame,
-        timeline=timeline,
         trace_s=trace_seconds,
     )
 

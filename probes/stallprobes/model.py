@@ -600,6 +600,16 @@ class Variant:
     remedy: str = ""
     needs: Needs = field(default_factory=Needs)
 
+    @property
+    def aggressors(self) -> tuple[Probe, ...]:
+        """The probes that run to disturb."""
+        return tuple(probe for probe in self.probes if probe.role is Role.AGGRESSOR)
+
+    @property
+    def victims(self) -> tuple[Probe, ...]:
+        """The probes that are measured, without the host control."""
+        return tuple(probe for probe in self.probes if probe.role is Role.VICTIM)
+
 
 class Symptom(StrEnum):
     """What a user notices of a stall. ``SYMPTOM_TITLES`` has the words."""

@@ -8,8 +8,8 @@ import pytest
 
 from stallprobes.latency.ratio import Quantile
 from stallprobes.measurement import measure
+from stallprobes.measurement.plan import Selection, plan, selection
 from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
-from stallprobes.measurement.selection import Selection, selection
 from stallprobes.model import Channel, Needs, Phase, Role
 from stallprobes.patterns import patterns
 
@@ -20,7 +20,7 @@ LOUD = ("STALLED", "STARVED")
 
 def measured(chosen: Selection, seconds: float) -> RunResult:
     """The result of a run. Raises KeyboardInterrupt where ctrl+c ended it, so that the tests end too."""
-    result = measure.run(chosen, seconds=seconds)
+    result = measure.run(plan(chosen, seconds=seconds))
     if result.interrupted:
         raise KeyboardInterrupt
     return result

@@ -7,8 +7,10 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
 from stallprobes.model import Channel, Kind, Op, Phase, Probe, Program, Role, Word
+from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
+_KINDS = {kind.look.word: kind for kind in VerdictKind} | {"failed": VerdictKind.FAILED}
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)
 
 
@@ -48,7 +50,7 @@ def probe(
         window=Window(**{**values, **changed}),  # type: ignore[arg-type]
         baselines=() if baseline is None else (baseline,),
         error=error,
-        state=state,
+        kind=_KINDS.get(state),
     )
 
 

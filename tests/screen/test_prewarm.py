@@ -11,7 +11,7 @@ from stallprobes.engine.process import SpareEngine
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.measurement import measure
-from stallprobes.measurement.selection import selection
+from stallprobes.measurement.plan import plan, selection
 from stallprobes.recording.observation import SIM, EngineCondition
 from stallscope.cli.process import prewarm
 from stallscope.tui.sources.engine_request import EngineRequest
@@ -75,7 +75,7 @@ def test_a_run_takes_a_spare_engine_over_for_its_first_variant() -> None:
     spare = SpareEngine("sim")
     assert spare._held is not None
     process = spare._held[0].process
-    measured = measure.run(selection(("launch", "d2d")), backend="sim", seconds=0.1, spare=spare)
+    measured = measure.run(plan(selection(("launch", "d2d")), seconds=0.1), backend="sim", spare=spare)
     assert [variant.status for variant in measured.variants] == ["ok"]
     assert spare._held is None
     assert process.wait(LIMIT_S) == 0

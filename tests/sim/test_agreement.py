@@ -22,8 +22,9 @@ import pytest
 from stallprobes.engine.backend import Options
 from stallprobes.latency.histogram import Histogram
 from stallprobes.measurement import document as run_document
-from stallprobes.measurement import measure, run_clock
-from stallprobes.measurement.selection import selection
+from stallprobes.measurement import measure
+from stallprobes.measurement import plan as run_plans
+from stallprobes.measurement.plan import plan, selection
 from stallprobes.patterns.naming import ALL
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
@@ -128,7 +129,7 @@ def quiet_calls(probe: str) -> tuple[float, ...]:
 def simulated(seed: int) -> dict[tuple[str, str], dict[str, Any]]:
     """The same run on the simulated GPU, as the same kind of document."""
     chosen = selection(list(dict.fromkeys(pattern for pattern, _ in recorded())))
-    result = measure.run(chosen, backend="sim", seconds=SECONDS, options=Options(seed=seed))
+    result = measure.run(plan(chosen, seconds=SECONDS), backend="sim", options=Options(seed=seed))
     return {(one["pattern"], one["variant"]): one for one in run_document.document(result)["results"]}
 
 
@@ -261,10 +262,10 @@ def test_a_variant_that_was_not_recorded_runs_too(monkeypatch: pytest.MonkeyPatc
     # No figure of these runs is compared with any other, so that short windows will do.
     for name in ("WARM_S", "SETTLE_S", "STEP_S"):
         monkeypatch.setattr(measure, name, 0.02)
-    monkeypatch.setattr(run_clock, "_SHORTEST_BASELINE_S", 0.1)
+    monkeypatch.setattr(run_plans, "_SHORTEST_BASELINE_S", 0.1)
     chosen = [(pattern, one) for pattern, one in selection([ALL]) if (pattern, one.name) not in recorded()]
     assert len(chosen) + len(recorded()) == len(selection([ALL]))
-    done = measure.run(chosen, backend="sim", seconds=0.1)
+    done = measure.run(plan(chosen, seconds=0.1), backend="sim")
     assert [one.status for one in done.variants] == ["ok"] * len(chosen)
 
 

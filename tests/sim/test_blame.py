@@ -20,9 +20,9 @@ from stallprobes.measurement import blame as experiment
 from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
 from stallprobes.measurement.blame import BlameProgress, BlameStopped
+from stallprobes.measurement.plan import plan, selection
 from stallprobes.measurement.result import RunResult
 from stallprobes.measurement.run_clock import RunProgress
-from stallprobes.measurement.selection import selection
 from stallprobes.model import Phase
 from stallprobes.verdicts.blame import Blame, Conclusion
 from stallprobes.verdicts.experiment import BUDGET_S
@@ -49,7 +49,7 @@ def progress() -> list[RunProgress]:
 def result(without_engines: None, progress: list[RunProgress]) -> RunResult:
     """A launch and a copy beside a spin, which delays the copy, and host-register, which delays the launch."""
     names = ["launch", "d2d@secondary", "spin", "host-register"]
-    return measure.run(selection(names), backend="sim", seconds=0.5, blame=True, progress=progress.append)
+    return measure.run(plan(selection(names), seconds=0.5, blame=True), backend="sim", progress=progress.append)
 
 
 def test_each_aggressor_is_named_for_the_victim_that_it_delays(result: RunResult) -> None:

@@ -15,8 +15,8 @@ from stallprobes.files import schemas
 from stallprobes.live.capture import capture
 from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
+from stallprobes.measurement.plan import plan, selection
 from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
-from stallprobes.measurement.selection import selection
 from stallprobes.model import Channel, Phase
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, ProbeSet
@@ -37,7 +37,7 @@ WAKE_UP = Options(sim_set={"wakeup_us": "400"})
 def run() -> Iterator[RunResult]:
     """All variants for 1 s each on a simulated GPU that takes 0.4 ms to wake up."""
     with virtual_sessions():
-        yield measure.run(selection([PATTERN.name]), backend="sim", seconds=1.0, options=WAKE_UP)
+        yield measure.run(plan(selection([PATTERN.name]), seconds=1.0), backend="sim", options=WAKE_UP)
 
 
 def variant(run: RunResult, name: str) -> VariantResult:
@@ -124,7 +124,7 @@ def test_the_gpus_clocks_are_in_the_document_and_in_the_text(run: RunResult) -> 
 
 def test_a_machine_that_does_not_wake_up_slowly_shows_the_hosts_part_alone() -> None:
     with virtual_sessions():
-        found = measure.run(selection([PATTERN.name], ["after-1s"]), backend="sim", seconds=0.5)
+        found = measure.run(plan(selection([PATTERN.name], ["after-1s"]), seconds=0.5), backend="sim")
     (wait,) = verdicts(found, "after-1s", Phase.WAIT)
     assert (wait.now_ns or 0) < 1_000 * COLD_US
     assert "no longer in the caches" in wait.cause

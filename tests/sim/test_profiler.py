@@ -16,7 +16,7 @@ from stallprobes.engine.sim.profile import load
 from stallprobes.engine.timeline.status import TimelineProblem
 from stallprobes.latency.window import Window
 from stallprobes.measurement import measure
-from stallprobes.measurement.selection import selection
+from stallprobes.measurement.plan import plan, selection
 from stallprobes.model import MS, Channel, Op, Phase, Process, Role
 from stallprobes.patterns import patterns
 
@@ -142,7 +142,7 @@ def test_the_samples_do_not_depend_on_how_the_time_is_cut(variant: str) -> None:
 
 def test_a_run_with_the_timeline_measures_the_variants_without_a_profiler() -> None:
     with virtual_sessions():
-        done = measure.run(selection(["profiler-on"]), backend="sim", seconds=0.5, timeline=True)
+        done = measure.run(plan(selection(["profiler-on"]), seconds=0.5), backend="sim", options=Options(timeline=True))
     assert [one.status for one in done.variants] == ["ok", *["unsupported"] * 4]
     for found in done.variants[1:]:
         assert found.reason is not None
@@ -152,7 +152,7 @@ def test_a_run_with_the_timeline_measures_the_variants_without_a_profiler() -> N
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_launches_stall_beside_short_profiles_alone(seed: int) -> None:
     with virtual_sessions():
-        done = measure.run(selection(["profiler-on"]), backend="sim", seconds=2, options=Options(seed=seed))
+        done = measure.run(plan(selection(["profiler-on"]), seconds=2), backend="sim", options=Options(seed=seed))
     for found in done.variants:
         assert found.status == "ok"
         states = {one.probe.name: one.state for one in found.probes if one.probe.role is not Role.AGGRESSOR}

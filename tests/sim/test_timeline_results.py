@@ -27,8 +27,8 @@ from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
+from stallprobes.measurement import plan as run_plans
 from stallprobes.measurement.result import ProbeResult, RunResult
-from stallprobes.measurement.selection import selection
 from stallprobes.model import Channel, Phase, Source
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.verdicts.kinds import VerdictKind
@@ -48,7 +48,9 @@ SMALL = plan(["launch", "d2d@secondary", "d2h-pageable"], ["spin"], quick=True)
 
 def run(*names: str, timeline: bool = True) -> RunResult:
     with virtual_sessions():
-        return measure.run(selection(names), backend="sim", seconds=0.5, timeline=timeline)
+        return measure.run(
+            run_plans.plan(run_plans.selection(names), seconds=0.5), backend="sim", options=Options(timeline=timeline)
+        )
 
 
 def check(timeline: bool = True) -> Matrix:

@@ -100,7 +100,7 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
     """The setup for these arguments. Raises CommandError for an unknown name or a missing GPU."""
     from stallprobes.engine.backend import Options
     from stallprobes.machine import gpus
-    from stallprobes.measurement.selection import selection
+    from stallprobes.measurement.plan import selection
     from stallprobes.recording.observation import CUDA, SIM, GpuName, ProbeSet
 
     try:

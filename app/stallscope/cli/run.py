@@ -22,7 +22,7 @@ from stallscope.cli.process.stdout import Output
 from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
-    from stallprobes.machine.gpus import Gpu, Survey
+    from stallprobes.machine.gpus import Survey
     from stallprobes.measurement.result import RunResult
 
 
@@ -163,37 +163,32 @@ def _measure(
         if spare is not None:
             closing.callback(spare.close)
         from stallprobes.measurement import measure
-        from stallprobes.measurement.selection import selection
+        from stallprobes.measurement.plan import plan, selection
 
         simulation, names = _split_profile(simulation, names)
-        session = replace(simulation.session_options(), together=together, timeline=timeline)
+        session = replace(simulation.session_options(), timeline=timeline)
         if not names:
             raise click.UsageError("NAME... is missing", click.get_current_context())
         try:
-            selected = selection(names, variants)
+            planned = plan(selection(names, variants), seconds=seconds, together=together, blame=blame)
         except UnknownName as error:
             raise CommandError(ExitCode.USAGE, str(error)) from error
-        problem = measure.blame_problem(selected) if blame else None
-        if problem is not None:
-            raise CommandError(ExitCode.USAGE, f"--{problem}")
+        except ValueError as error:
+            raise CommandError(ExitCode.USAGE, f"--{error}") from error
         options.reject_two_gpus(gpu, simulation)
         survey: Survey | None = None
-        chosen: Sequence[Gpu] = ()
         if not simulated:
-            count = max((variant.needs.gpus for _, variant in selected), default=1)
-            chosen, survey = gpu_choice.choose_gpus(gpu, count, allow_shared, ask)
+            chosen, survey = gpu_choice.choose_gpus(gpu, planned.gpus, allow_shared, ask)
+            session = replace(session, gpu=gpu_choice.uuids(chosen))
         with diagnostics.ProgressBar() as bar:
             try:
                 return measure.run(
-                    selected,
+                    planned,
                     backend="sim" if simulated else "cuda",
-                    gpu=gpu_choice.uuids(chosen),
-                    seconds=seconds,
                     options=session,
                     progress=lambda step: bar.show_time(step.done_s, step.total_s, step.text),
                     stop=interrupt.stop_requested,
                     survey=survey,
-                    blame=blame,
                     trace_s=trace_s,
                     spare=spare,
                 )
@@ -205,7 +200,7 @@ def _measure(
 def _split_profile(simulation: SimulationOptions, names: Sequence[str]) -> tuple[SimulationOptions, tuple[str, ...]]:
     """``--sim NAME`` where NAME is a pattern or probe and no profile: the default profile, and NAME as an argument."""
     from stallprobes.engine.sim import profile
-    from stallprobes.measurement.selection import selection
+    from stallprobes.measurement.plan import selection
 
     value = simulation.profile
     if value is None or value in profile.names() or value.endswith(".toml"):

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from stallprobes.measurement.result import ProbeResult, RunResult, RunSpread, VariantResult
     from stallprobes.verdicts.blame import Blame
 
-# Styles of the states of a run's document: verdict kinds, some in capitals, and "off" for an aggressor.
-_STATES = ("STALLED", "STARVED", "failed", "slower", "drift", "unsteady", "quiet")
-_MARKS = {**{state: VerdictKind(state.lower()).look.style for state in _STATES}, "off": "dim"}
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
 # The phases that a run with the timeline shows too; the early ones only where there are any.
@@ -49,7 +46,7 @@ def show_run(out: TextWriter, result: RunResult) -> None:
     for pattern, group in groupby(result.variants, key=lambda variant: variant.pattern):
         variants = list(group)
         out.line()
-        out.line(f"{pattern} · SIMULATED {result.profile}" if result.backend == "simulated" else pattern, "strong")
+        out.line(f"{pattern} · SIMULATED {result.profile}" if result.simulated else pattern, "strong")
         phases = _SHOWN_WITH_TIMELINE if result.timeline else _SHOWN
         columns = _columns(phases)
         rows = [row for variant in variants for row in _rows(variant, phases)]
@@ -74,7 +71,7 @@ def show_run(out: TextWriter, result: RunResult) -> None:
             out.paragraph(f"Remedies as code: `stallscope explain {pattern}`", style="dim")
     if result.spread is not None:
         out.line()
-        out.paragraph(_spread_text(result.spread, result.backend == "simulated"), style="dim")
+        out.paragraph(_spread_text(result.spread, result.simulated), style="dim")
     if result.timeline_summary is not None:
         out.line()
         out.paragraph(timeline_text(result.timeline_summary), style="dim")
@@ -89,7 +86,7 @@ def _spread_text(spread: RunSpread, simulated: bool) -> str:
 
 def _headline(result: RunResult) -> str:
     of = result.fingerprint
-    if result.backend == "simulated":
+    if result.simulated:
         return f"SIMULATED GPU, profile {result.profile}, seed {result.seed}"
     known = [str(of.get("gpu") or "no GPU"), f"driver {of.get('driver') or 'n/a'}", f"CUDA {of.get('cuda') or 'n/a'}"]
     return " · ".join([*known, f"{result.seconds:g} s each", result.started_at])
@@ -181,7 +178,7 @@ def _stacked(out: TextWriter, variant: VariantResult, phases: Sequence[Phase]) -
             + (f", in flight {_in_flight(result)}" if _in_flight(result) else ""),
             indent="    ",
             first="  ",
-            style=_MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim",
+            style=_style(result),
         )
         rows = []
         for phase in phases:
@@ -281,7 +278,7 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
     hosts = {result.probe.name for result in variant.probes if result.probe.role is Role.HOST}
     for verdict in variant.verdicts:
         # A quiet host control is the rule; its row says so.
-        if verdict.probe not in hosts or verdict.kind != "quiet":
+        if verdict.probe not in hosts or verdict.kind is not VerdictKind.QUIET:
             out.paragraph(verdict.sentence, indent="  ", first=first)
     if variant.blame is not None:
         _blame(out, variant, variant.blame)
@@ -339,7 +336,13 @@ def _where(result: ProbeResult) -> str:
 
 
 def _state(result: ProbeResult) -> TableCell:
-    return TableCell(result.state, _MARKS.get(result.state, "") if result.probe.role is Role.VICTIM else "dim")
+    return TableCell(result.state, _style(result))
+
+
+def _style(result: ProbeResult) -> str:
+    if result.probe.role is not Role.VICTIM:
+        return "dim"
+    return "" if result.kind is None else result.kind.look.style
 
 
 def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
@@ -351,7 +354,7 @@ def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
         channels, baseline = result.window.channels, result.baseline
         medians = (BaselineRatio.of(channels, baseline, Channel(phase), Quantile.P50) for phase in _SHOWN)
         ratios = [median.ratio for median in medians if median is not None]
-    return TableCell(times(max(ratios)) if ratios else "–", _state(result).style)
+    return TableCell(times(max(ratios)) if ratios else "–", _style(result))
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:

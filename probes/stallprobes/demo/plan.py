@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stallprobes.model import Kind, Pattern, Probe, Role, Variant
+from stallprobes.model import Kind, Pattern, Probe, Variant
 from stallprobes.recording.observation import ProbeSet
 
 
@@ -34,7 +34,7 @@ class DemoStep:
     @property
     def aggressors(self) -> tuple[Probe, ...]:
         """The aggressors of the variant."""
-        return tuple(probe for probe in self.variant.probes if probe.role is Role.AGGRESSOR)
+        return self.variant.aggressors
 
     @property
     def aggressors_on(self) -> bool:
@@ -51,7 +51,7 @@ class DemoStep:
         """First line of the caption: what runs."""
         if self.phase is not DemoPhase.QUIET or not self.aggressors:
             return f"{self.word}: {self.variant.title}"
-        victims = [probe.short_title or probe.title for probe in self.variant.probes if probe.role is Role.VICTIM]
+        victims = [probe.short_title or probe.title for probe in self.variant.victims]
         if not victims:
             return f"{self.word}: only the host control runs, which makes no CUDA call"
         return f"{self.word}: {', '.join(victims)}; aggressors off"
@@ -61,7 +61,7 @@ class DemoStep:
         """Second line of the caption: what to look at."""
         if self.phase is not DemoPhase.QUIET or not self.aggressors:
             return self.variant.expect
-        if any(probe.role is Role.VICTIM for probe in self.variant.probes):
+        if self.variant.victims:
             return "Look at p50 and p99 in the row of the victim: they become the baseline."
         return "Look at the row of the aggressor, which is what this pattern measures: it is still off."
 
@@ -117,4 +117,4 @@ def recorded_step(probe_set: ProbeSet, pattern: Pattern, aggressors_on: bool) ->
 
 
 def _has_aggressors(variant: Variant) -> bool:
-    return any(probe.role is Role.AGGRESSOR for probe in variant.probes)
+    return bool(variant.aggressors)

@@ -29,7 +29,7 @@ def document(result: RunResult) -> dict[str, Any]:
     """``result`` as JSON types."""
     return {
         "schema": RUN_SCHEMA,
-        "backend": result.backend,
+        "backend": "simulated" if result.simulated else result.backend,
         "profile": result.profile,
         "seed": result.seed,
         "started_at": result.started_at,

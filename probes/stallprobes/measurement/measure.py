@@ -14,7 +14,6 @@ from itertools import pairwise
 from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
-from stallprobes.engine.slots import longest_cycle
 from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
 from stallprobes.latency.baseline import Baseline
@@ -24,20 +23,17 @@ from stallprobes.machine import fingerprint, gpus
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
 from stallprobes.measurement.gpu_state import GpuStateRecorder, GpuStates
+from stallprobes.measurement.plan import RunPlan, VariantPlan
 from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
 from stallprobes.measurement.run_clock import SETTLE_S, STEP_S, WARM_S, RunClock, RunProgress, RunStoodStill, RunStopped
 from stallprobes.measurement.run_trace import other_processes
-from stallprobes.measurement.selection import Selection
 from stallprobes.model import Channel, Probe, Role, Variant
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.evidence import Evidence
-from stallprobes.verdicts.experiment import BlamePlan
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
-# A verdict needs three calls.
-_IDLE_CALLS = 4
 _DRAIN_S = 2.0
 _PROOF_S = 5.0
 # Records take some 10 ms. CUPTI waits behind back-to-back pageable copies, half a second on an H200.
@@ -46,84 +42,56 @@ _RECORDS_AT_MOST_S = 2.0
 _GAP_S = 1.0
 # The baseline of a short run has at least four windows in this way, two before and two after the aggressors.
 BASELINE_WINDOW_S = 0.25
-# The states of a victim as the document has them; a kind that a victim cannot have is "n/a".
-_STATES = {
-    VerdictKind.QUIET: "quiet",
-    VerdictKind.DRIFT: "drift",
-    VerdictKind.UNSTEADY: "unsteady",
-    VerdictKind.SLOWER: "slower",
-    VerdictKind.HOST: "slower",
-    VerdictKind.STALLED: "STALLED",
-    VerdictKind.STARVED: "STARVED",
-}
+# Kinds that are not the state of a probe: of what a call costs by itself, and of an error, which the evidence has.
+_NO_STATES = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.FAILED)
 
 
 def run(
-    chosen: Selection,
+    plan: RunPlan,
     *,
     backend: str = "cuda",
-    gpu: str | None = None,
-    seconds: float = 2.0,
     options: Options | None = None,
     progress: Callable[[RunProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
-    blame: bool = False,
-    timeline: bool = False,
     trace_s: float | None = None,
     spare: SpareEngine | None = None,
 ) -> RunResult:
-    """Measure each variant for ``seconds`` with its aggressors, and half as long before and after.
+    """Measure each variant of ``plan`` with its aggressors, and before and after.
 
-    Victims of different contexts run in slots, unless ``options.together``; the times are then so much longer that each
-    victim gets ``seconds`` of its own.
+    Victims of different contexts run in slots, unless ``plan.together``; the times are then so much longer that each
+    victim gets its own.
 
-    With ``blame`` an experiment of at most 10 s for up to four aggressors follows, which switches each aggressor on and
-    off and finds which of them are the cause.
+    With ``trace_s``, which includes ``options.timeline``, each variant's result has a trace: all that the timeline
+    recorded in the last ``trace_s`` seconds before the aggressors were switched off.
 
-    With ``timeline``, as with ``options.timeline``, the phases start, early and gpu are measured too; each call then
-    takes 1 to 10 µs longer.
-
-    With ``trace_s``, which includes ``timeline``, each variant's result has a trace: all that the timeline recorded in
-    the last ``trace_s`` seconds before the aggressors were switched off.
-
-    ``gpu``: UUIDs of the GPUs to use, separated by commas. ``stop`` is called every 0.1 s; once it returns True, or at
-    a KeyboardInterrupt, the variants measured so far are returned. ``survey`` avoids a second survey of the driver.
-    ``spare`` is an engine process for the first variant.
+    ``stop`` is called every 0.1 s; once it returns True, or at a KeyboardInterrupt, the variants measured so far are
+    returned. ``survey`` avoids a second survey of the driver. ``spare`` is an engine process for the first variant.
 
     Raises EngineFailed when there is no usable GPU or the options are wrong before anything was measured, NoTimeline
-    when the timeline cannot be switched on; any later failure makes its variant invalid and the run continues. Raises
-    ValueError if blame is asked for and impossible.
+    when the timeline cannot be switched on; any later failure makes its variant invalid and the run continues.
     """
-    problem = blame_problem(chosen) if blame else None
-    if problem is not None:
-        raise ValueError(problem)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    settings = options or Options()
-    if gpu is not None:
-        settings = replace(settings, gpu=gpu)
+    settings = replace(options or Options(), together=plan.together)
     traced = trace_s is not None
-    settings = replace(settings, timeline=timeline or traced or settings.timeline, rings=traced or settings.rings)
-    cycles = [longest_cycle(variant.probes, settings.together) for _, variant in chosen]
-    windows = [window_s(variant, seconds) for _, variant in chosen]
-    plans = [_blame_plan(variant, settings.together) if blame else None for _, variant in chosen]
-    others = other_processes(settings.gpu, survey) if trace_s is not None and backend == "cuda" else ()
-    clock = RunClock(cycles, windows, plans, seconds, progress, stop, trace_s, others)
+    settings = replace(settings, timeline=traced or settings.timeline, rings=traced or settings.rings)
+    others = other_processes(settings.gpu, survey) if traced and backend == "cuda" else ()
+    clock = RunClock(plan, progress, stop, trace_s, others)
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
-    for pattern, variant in chosen:
+    for variant in plan.variants:
         if clock.stopped or stop():
             clock.stopped = True
             break
-        clock.begin(f"{pattern} · {variant.name}")
+        clock.begin(variant.title)
         try:
             while True:
                 try:
-                    result, new_info = _variant(pattern, variant, backend, settings, clock, results, seconds, spare)
+                    result, new_info = _variant(variant, backend, settings, clock, results, spare)
                     break
                 except RunStoodStill:
                     # Calls that were in flight seem to have taken as long as the suspension.
-                    clock.begin(f"{pattern} · {variant.name}, measured again: the process stood still")
+                    clock.begin(f"{variant.title}, measured again: the process stood still")
         except KeyboardInterrupt:
             # While an engine starts ``stop`` is not called; the results of earlier variants are kept.
             clock.stopped = True
@@ -134,12 +102,12 @@ def run(
         clock.end()
     simulated = backend == "sim"
     return RunResult(
-        backend="simulated" if simulated else backend,
+        backend=backend,
         profile=str(info.get("profile")) if simulated and info.get("profile") else None,
         seed=settings.seed if simulated else None,
         fingerprint=_fingerprint(settings.gpu, info, simulated, survey),
         started_at=started,
-        seconds=seconds,
+        seconds=plan.seconds,
         variants=tuple(results),
         interrupted=clock.stopped,
         timeline=settings.timeline,
@@ -147,20 +115,18 @@ def run(
 
 
 def _variant(
-    pattern: str,
-    variant: Variant,
+    plan: VariantPlan,
     backend: str,
     options: Options,
     clock: RunClock,
     before: Sequence[VariantResult],
-    seconds: float,
     spare: SpareEngine | None,
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
-    def without(status: str, reason: str) -> VariantResult:
-        empty = VariantResult(pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
-        return replace(empty, slots=slots > 1, together=options.together)
+    variant = plan.variant
 
-    slots = longest_cycle(variant.probes, options.together)
+    def without(status: str, reason: str) -> VariantResult:
+        empty = VariantResult(plan.pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
+        return replace(empty, slots=plan.slots > 1, together=options.together)
 
     session = Session(variant.probes, backend=backend, options=options, spare=spare)
     try:
@@ -170,7 +136,7 @@ def _variant(
         clock.started(session)
         with GpuStateRecorder(session, any(probe.idles for probe in variant.probes)) as recorder:
             clock.sample = recorder.sample
-            measured = _measured(pattern, variant, session, clock, recorder, slots, window_s(variant, seconds))
+            measured = _measured(plan, session, clock, recorder)
         return replace(measured, together=options.together), info
     except Unsupported as error:
         return without("unsupported", error.reason), {}
@@ -187,12 +153,6 @@ def _variant(
         session.stop()
 
 
-def window_s(variant: Variant, seconds: float) -> float:
-    """The length in seconds of the window of ``variant``: ``seconds``, or enough for four calls after idle times."""
-    longest_ns = max((probe.period_ns for probe in variant.probes if probe.idles), default=0)
-    return max(seconds, _IDLE_CALLS * longest_ns / 1e9)
-
-
 def _set_periods(session: Session, variant: Variant, baseline: bool) -> None:
     """Give the probes of ``variant`` with two periods that of the baseline, or the longer one."""
     for probe in variant.probes:
@@ -200,32 +160,25 @@ def _set_periods(session: Session, variant: Variant, baseline: bool) -> None:
             session.set_period(probe.name, probe.baseline_period_ns if baseline else probe.period_ns)
 
 
-def _measured(
-    pattern: str,
-    variant: Variant,
-    session: Session,
-    clock: RunClock,
-    recorder: GpuStateRecorder,
-    slots: int,
-    seconds: float,
-) -> VariantResult:
-    """Measure one variant; its windows last ``slots`` times as long, so that each victim gets its time.
+def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: GpuStateRecorder) -> VariantResult:
+    """Measure one variant.
 
     Probes that make their calls after long idle times have their usual period in the baselines.
     """
-    aggressors = [probe.name for probe in variant.probes if probe.role is Role.AGGRESSOR]
+    variant = plan.variant
+    aggressors = [probe.name for probe in variant.aggressors]
     _set_periods(session, variant, baseline=True)
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
     clock.pass_time(session, WARM_S)
     recorder.take()
-    before = _baseline(session, clock, slots)
+    before = _baseline(plan, session, clock)
     baseline_state = recorder.take()
     _set_periods(session, variant, baseline=False)
     session.set_running(dict.fromkeys(aggressors, True))
     _await_aggressors(variant, session, clock)
     clock.pass_time(session, SETTLE_S)
     recorder.take()
-    windows = _windows(session, clock, seconds * slots)
+    windows = _windows(session, clock, plan.window_s * plan.slots)
     window_state = recorder.take()
     session.set_running(dict.fromkeys(aggressors, False))
     _set_periods(session, variant, baseline=True)
@@ -237,20 +190,20 @@ def _measured(
         usual = {one.probe.name: one.variation for one in known if one.variation is not None}
         trace, clock.tracer = clock.tracer.trace(usual), None
     if drained:
-        baselines.append(_baseline(session, clock, slots))
+        baselines.append(_baseline(plan, session, clock))
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
     verdicts = judge(evidence)
     reason = _invalid(variant, windows, errors)
     blame = None
-    if clock.blame and reason is None and _blame_plan(variant, session.options.together) is not None:
-        blame, reason = _blame(variant, session, clock)
+    if plan.blame is not None and reason is None:
+        blame, reason = _blame(plan, session, clock)
     if blame is not None:
-        verdicts = proven(verdicts, blame, _victims(variant), _aggressors(variant))
+        verdicts = proven(verdicts, blame, variant.victims, variant.aggressors)
     if session.gap_s > _GAP_S:
         raise RunStoodStill
     return VariantResult(
-        pattern=pattern,
+        pattern=plan.pattern,
         variant=variant.name,
         kind=variant.kind,
         status="ok" if reason is None else "invalid",
@@ -259,7 +212,7 @@ def _measured(
         verdicts=verdicts,
         baseline_s=sum(_length_s(each.whole) for each in baselines),
         window_s=_length_s(windows),
-        slots=slots > 1,
+        slots=plan.slots > 1,
         blame=blame,
         timeline=_timeline_summary(session),
         trace=trace,
@@ -274,13 +227,14 @@ def _timeline_summary(session: Session) -> TimelineSummary | None:
     return TimelineSummary.of(status, session.timeline_losses())
 
 
-def _blame(variant: Variant, session: Session, clock: RunClock) -> tuple[Blame | None, str | None]:
+def _blame(plan: VariantPlan, session: Session, clock: RunClock) -> tuple[Blame | None, str | None]:
     """The result of the experiment; None with a reason when it failed, None alone when it was stopped."""
     try:
         found = blame_experiment.measure(
             session,
-            _aggressors(variant),
-            _victims(variant),
+            plan.variant.aggressors,
+            plan.variant.victims,
+            plan=plan.blame,
             progress=lambda step: clock.blame_progress(step.passed_s),
             stop=clock.stop_requested,
         )
@@ -291,21 +245,6 @@ def _blame(variant: Variant, session: Session, clock: RunClock) -> tuple[Blame |
     return found, None
 
 
-def blame_problem(chosen: Selection) -> str | None:
-    """Why blame is impossible with every variant of ``chosen``; None if it is possible with one."""
-    if any(_aggressors(variant) and _victims(variant) for _, variant in chosen):
-        return None
-    if any(_aggressors(variant) for _, variant in chosen):
-        return "blame finds which aggressor delays a victim, but no victim is selected"
-    return "blame switches aggressors on and off, but no aggressor is selected"
-
-
-def _blame_plan(variant: Variant, together: bool) -> BlamePlan | None:
-    """The plan of the experiment; None without aggressors or victims."""
-    aggressors, victims = _aggressors(variant), _victims(variant)
-    return blame_experiment.plan_of(aggressors, victims, together) if aggressors and victims else None
-
-
 @dataclass(frozen=True, eq=False)
 class _BaselineWindows:
     """The windows of all probes in the time before or after the aggressors, by probe: of all of it, and its parts."""
@@ -314,13 +253,13 @@ class _BaselineWindows:
     parts: Sequence[Mapping[str, Window]]
 
 
-def _baseline(session: Session, clock: RunClock, slots: int) -> _BaselineWindows:
-    seconds = clock.baseline_s / 2
+def _baseline(plan: VariantPlan, session: Session, clock: RunClock) -> _BaselineWindows:
+    seconds = plan.baseline_s / 2
     count = max(2, round(seconds / BASELINE_WINDOW_S))
     begin = _records(session)
     snapshots = [session.snapshot()]
     for _ in range(count):
-        clock.pass_time(session, seconds / count * slots)
+        clock.pass_time(session, seconds / count * plan.slots)
         snapshots.append(session.snapshot())
     return _BaselineWindows(
         _with_records(session, snapshots[-1].minus(snapshots[0]), begin),
@@ -373,7 +312,7 @@ def _drained(variant: Variant, session: Session, clock: RunClock) -> bool:
     """
     for _ in range(int(_DRAIN_S / STEP_S)):
         now = session.snapshot()
-        if not any(now.probes[probe.name].in_flight for probe in _aggressors(variant)):
+        if not any(now.probes[probe.name].in_flight for probe in variant.aggressors):
             clock.pass_time(session, SETTLE_S)
             return True
         clock.pass_time(session, STEP_S)
@@ -384,21 +323,13 @@ def _await_aggressors(variant: Variant, session: Session, clock: RunClock) -> No
     """Wait, at most _PROOF_S, until every aggressor runs or has failed."""
     for _ in range(int(_PROOF_S / STEP_S)):
         now = session.snapshot().probes
-        if all(has_run(probe, now[probe.name]) or now[probe.name].error for probe in _aggressors(variant)):
+        if all(has_run(probe, now[probe.name]) or now[probe.name].error for probe in variant.aggressors):
             return
         clock.pass_time(session, STEP_S)
 
 
-def _aggressors(variant: Variant) -> list[Probe]:
-    return [probe for probe in variant.probes if probe.role is Role.AGGRESSOR]
-
-
-def _victims(variant: Variant) -> list[Probe]:
-    return [probe for probe in variant.probes if probe.role is Role.VICTIM]
-
-
 def _invalid(variant: Variant, windows: Mapping[str, Window], errors: Mapping[str, str]) -> str | None:
-    for probe in _aggressors(variant):
+    for probe in variant.aggressors:
         if probe.name in errors:
             return f"the aggressor failed: {errors[probe.name]}"
         if not has_run(probe, windows[probe.name]):
@@ -423,20 +354,14 @@ def _evidence(
 
 
 def _result(one: Evidence, verdicts: Sequence[Verdict]) -> ProbeResult:
-    return ProbeResult(one.probe, one.window, one.baselines, one.error, one.variation, _state(one, verdicts))
+    return ProbeResult(one.probe, one.window, one.baselines, one.error, one.variation, _kind(one, verdicts))
 
 
-def _state(one: Evidence, verdicts: Sequence[Verdict]) -> str:
+def _kind(one: Evidence, verdicts: Sequence[Verdict]) -> VerdictKind | None:
     if one.error is not None:
-        return "failed"
-    if one.probe.role is Role.AGGRESSOR:
-        return "running" if one.window.iterations or one.window.in_flight is not None else "off"
-    worst = max(
-        (verdict.kind for verdict in verdicts if verdict.probe == one.probe.name and verdict.kind in _STATES),
-        key=lambda kind: kind.severity,
-        default=None,
-    )
-    return "n/a" if worst is None else _STATES.get(worst, "n/a")
+        return VerdictKind.FAILED
+    kinds = [verdict.kind for verdict in verdicts if verdict.probe == one.probe.name and verdict.kind not in _NO_STATES]
+    return None if one.probe.role is Role.AGGRESSOR else max(kinds, key=lambda kind: kind.severity, default=None)
 
 
 def _fingerprint(

@@ -9,25 +9,37 @@ from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.latency.baseline import widest
 from stallprobes.latency.ratio import Quantile
 from stallprobes.measurement.gpu_state import GpuStates
-from stallprobes.model import JUDGED_PHASES, Channel, Kind
+from stallprobes.model import JUDGED_PHASES, Channel, Kind, Role
 from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.evidence import Evidence
+from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
+# The words of the document that are not those of the screen.
+_STATES = {VerdictKind.HOST: "slower", VerdictKind.FAILED: "failed"}
 # The phases whose variation is that of the machine; a start is near 0, and a part of the wait.
 _VARYING = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeResult(Evidence):
-    """The evidence on one probe in one variant, and its ``state``.
+    """The evidence on one probe in one variant.
 
-    The state is that of the worst verdict for a victim or the host control, "running" or "off" for an aggressor,
-    "failed" after an error, "n/a" without a verdict.
+    ``kind`` is that of the worst verdict on a victim or the host control, FAILED after an error; None for an aggressor
+    without one, and without a verdict.
     """
 
-    state: str = "n/a"
+    kind: VerdictKind | None = None
+
+    @property
+    def state(self) -> str:
+        """The word for ``kind``; without one "running" or "off" for an aggressor, "n/a" for another probe."""
+        if self.kind is not None:
+            return _STATES.get(self.kind, self.kind.look.word)
+        if self.probe.role is not Role.AGGRESSOR:
+            return "n/a"
+        return "running" if self.window.iterations or self.window.in_flight is not None else "off"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +92,7 @@ class RunSpread:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """The result of a run. ``backend`` is "cuda", "simulated" or "host"; profile and seed are the simulated GPU's.
+    """The result of a run. ``backend`` is "cuda", "sim" or "host"; profile and seed are the simulated GPU's.
 
     ``timeline``: it was on, which adds to each call.
     """
@@ -94,6 +106,11 @@ class RunResult:
     variants: tuple[VariantResult, ...]
     interrupted: bool = False
     timeline: bool = False
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the GPU was simulated."""
+        return self.backend == "sim"
 
     @property
     def timeline_summary(self) -> TimelineSummary | None:

@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stallprobes.engine.session import Session
+from stallprobes.measurement.plan import RunPlan
 from stallprobes.measurement.run_trace import RunTracer
-from stallprobes.verdicts.experiment import BlamePlan
 
 # The parts of a variant besides its windows, in seconds.
 _START_S = 1.5
 WARM_S = 0.5
 SETTLE_S = 0.3
 STEP_S = 0.1
-_SHORTEST_BASELINE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,13 @@ class RunStoodStill(Exception):
 class RunClock:
     """Progress of a run: lets time pass in steps, between which the run can be stopped.
 
-    ``cycles`` is the number of slots of each variant, by which its measurement is longer, ``windows`` the length of its
-    window in seconds; ``plans`` are its blame experiments. ``trace_s`` is the length of the traces, None for none,
-    ``others`` the other processes on the GPU; ``tracer`` reads the trace of the present variant. ``sample`` is called
-    after each step, None for nothing.
+    ``trace_s`` is the length of the traces, None for none, ``others`` the other processes on the GPU; ``tracer`` reads
+    the trace of the present variant. ``sample`` is called after each step, None for nothing.
     """
 
     def __init__(
         self,
-        cycles: Sequence[int],
-        windows: Sequence[float],
-        plans: Sequence[BlamePlan | None],
-        seconds: float,
+        plan: RunPlan,
         progress: Callable[[RunProgress], None] | None,
         stop: Callable[[], bool],
         trace_s: float | None = None,
@@ -57,13 +51,14 @@ class RunClock:
         self._trace_s, self._others = trace_s, others
         self.tracer: RunTracer | None = None
         self.sample: Callable[[], None] | None = None
-        self.blame = any(plan is not None for plan in plans)
-        self.baseline_s = max(_SHORTEST_BASELINE_S, seconds / 2)
         self.stopped = False
         rests_s = _START_S + WARM_S + 2 * SETTLE_S
         self._left = [
-            (rests_s + slots * (self.baseline_s + window_s), 0.0 if plan is None else plan.total_s)
-            for slots, window_s, plan in zip(cycles, windows, plans, strict=True)
+            (
+                rests_s + variant.slots * (variant.baseline_s + variant.window_s),
+                0.0 if variant.blame is None else variant.blame.total_s,
+            )
+            for variant in plan.variants
         ]
         self._total = sum(map(sum, self._left))
         self._base = 0.0

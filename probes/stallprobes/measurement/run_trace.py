@@ -143,7 +143,7 @@ def _about(result: RunResult) -> dict[str, object]:
     summary = result.timeline_summary
     return {
         "program": f"stallscope {version_of('stallscope') or ''}".rstrip(),
-        "backend": result.backend,
+        "backend": "simulated" if result.simulated else result.backend,
         "profile": result.profile,
         "gpu": result.fingerprint.get("gpu"),
         "driver": result.fingerprint.get("driver"),

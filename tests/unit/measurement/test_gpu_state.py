@@ -10,8 +10,7 @@ import pytest
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallprobes.measurement import gpu_state
 from stallprobes.measurement.gpu_state import GpuState, GpuStateRecorder
-from stallprobes.measurement.measure import window_s
-from stallprobes.patterns import patterns
+from stallprobes.measurement.plan import plan, selection
 
 
 def snapshot(clock: int | None, power: float | None, state: str | None) -> TelemetrySnapshot:
@@ -74,4 +73,5 @@ def test_nvml_is_read_where_it_is_wanted_and_only_while_the_variant_is_measured(
     [("after-1ms", 2.0, 2.0), ("after-100ms", 0.1, 0.4), ("after-1s", 2.0, 4.0), ("after-5s", 30.0, 30.0)],
 )
 def test_a_window_has_four_calls_after_idle_times(variant: str, seconds: float, length: float) -> None:
-    assert window_s(patterns()["idle-wakeup"].variant(variant), seconds) == length
+    (planned,) = plan(selection(["idle-wakeup"], [variant]), seconds=seconds).variants
+    assert planned.window_s == length

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from factories.virtual_session import VirtualSession, virtual_sessions
-from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EngineFailed, UnknownName
 from stallprobes.measurement import measure
+from stallprobes.measurement.plan import plan, selection
 from stallprobes.measurement.run_clock import RunProgress
-from stallprobes.measurement.selection import selection
 from stallprobes.model import SECONDARY, Role
 from stallprobes.patterns import patterns
 from stallprobes.verdicts.kinds import VerdictKind
@@ -74,7 +73,7 @@ def test_an_unknown_name_is_said_with_the_nearest(names: list[str], variants: li
 
 
 def test_a_run_on_the_host_alone_measures_quiet_and_window() -> None:
-    result = measure.run(selection(["host"]), backend="host", seconds=0.5)
+    result = measure.run(plan(selection(["host"]), seconds=0.5), backend="host")
     (variant,) = result.variants
     assert variant.status == "ok"
     (host,) = variant.probes
@@ -89,10 +88,8 @@ def test_a_run_on_the_host_alone_measures_quiet_and_window() -> None:
 def test_each_victim_of_several_contexts_is_measured_for_the_whole_time(together: bool) -> None:
     steps: list[RunProgress] = []
     (variant,) = measure.run(
-        selection(["launch", "d2d@secondary"]),
+        plan(selection(["launch", "d2d@secondary"]), seconds=0.5, together=together),
         backend="sim",
-        seconds=0.5,
-        options=Options(together=together),
         progress=steps.append,
     ).variants
     windows = {result.probe.name: result.window for result in variant.probes}
@@ -118,7 +115,7 @@ def test_a_gpu_that_is_lost_on_the_way_costs_no_result(monkeypatch: pytest.Monke
         raise EngineFailed(EXIT_NO_GPU, "no usable GPU: cuInit returned 999")
 
     monkeypatch.setattr(VirtualSession, "start", losing)
-    result = measure.run(selection(["host"]) * 3, backend="sim", seconds=0.5)
+    result = measure.run(plan(selection(["host"]) * 3, seconds=0.5), backend="sim")
     assert [variant.status for variant in result.variants] == ["ok", "invalid", "ok"]
     assert result.variants[1].reason == "no usable GPU: cuInit returned 999"
 
@@ -129,14 +126,14 @@ def test_without_a_gpu_from_the_start_there_is_no_result(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Session, "start", no_gpu)
     with pytest.raises(EngineFailed):
-        measure.run(selection(["host"]), backend="host", seconds=0.5)
+        measure.run(plan(selection(["host"]), seconds=0.5), backend="host")
 
 
 @pytest.mark.usefixtures("without_engines")
 def test_a_run_that_is_stopped_keeps_what_it_has() -> None:
     asked = iter([False] * 40 + [True] * 1000)
     chosen = selection(["host"]) * 3
-    result = measure.run(chosen, backend="sim", seconds=0.5, stop=lambda: next(asked))
+    result = measure.run(plan(chosen, seconds=0.5), backend="sim", stop=lambda: next(asked))
     assert result.interrupted
     assert len(result.variants) < 3
 
@@ -154,7 +151,7 @@ def test_a_variant_during_which_the_process_was_suspended_is_measured_again(monk
 
     monkeypatch.setattr(VirtualSession, "run_for", run_for)
     steps: list[RunProgress] = []
-    (variant,) = measure.run(selection(["host"]), backend="sim", seconds=0.5, progress=steps.append).variants
+    (variant,) = measure.run(plan(selection(["host"]), seconds=0.5), backend="sim", progress=steps.append).variants
     assert variant.status == "ok"
     assert len(sessions) == 2
     assert any("measured again" in step.text for step in steps)

@@ -17,8 +17,8 @@ from stallprobes.files import schemas
 from stallprobes.latency.histogram import Histogram
 from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
+from stallprobes.measurement.plan import plan, selection
 from stallprobes.measurement.result import RunResult
-from stallprobes.measurement.selection import selection
 
 RECORDED = Path(__file__).parents[2] / "gpu" / "recorded"
 VALIDATOR = documents.validator(run_document.RUN_SCHEMA)
@@ -58,7 +58,7 @@ def test_every_kind_of_result_keeps_to_the_schema() -> None:
 
 
 def test_what_is_really_measured_keeps_to_the_schema() -> None:
-    result = measure.run(selection(["host"]), backend="host", seconds=0.5)
+    result = measure.run(plan(selection(["host"]), seconds=0.5), backend="host")
     found = document(result)
     (variant,) = found["results"]
     assert variant["status"] == "ok"
@@ -71,7 +71,7 @@ def test_what_is_really_measured_keeps_to_the_schema() -> None:
 
 
 def test_a_run_that_is_stopped_says_so_and_keeps_what_it_has() -> None:
-    stopped = document(measure.run(selection(["host"]), backend="host", seconds=0.5, stop=lambda: True))
+    stopped = document(measure.run(plan(selection(["host"]), seconds=0.5), backend="host", stop=lambda: True))
     assert (stopped["interrupted"], stopped["results"]) == (True, [])
 
 
@@ -80,7 +80,7 @@ def test_a_keyboard_interrupt_while_an_engine_starts_keeps_what_came_before(monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session.Session, "start", start)
-    result = measure.run(selection(["host"]), backend="host", seconds=0.5)
+    result = measure.run(plan(selection(["host"]), seconds=0.5), backend="host")
     assert (result.interrupted, result.variants) == (True, ())
 
 

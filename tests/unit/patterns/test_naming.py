@@ -10,7 +10,7 @@ import pytest
 from stallprobes.catalog import CheckPlacement, entries, launching
 from stallprobes.errors import UnknownName
 from stallprobes.matrix.check.plan import plan
-from stallprobes.measurement.selection import selection
+from stallprobes.measurement.plan import selection
 from stallprobes.model import Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import MOST_THREADS, by_name, entry_name, parse_probe, parse_probes

@@ -221,9 +221,7 @@ def _add_pattern(name: str, rows: dict[str, VictimProbe], columns: dict[str, Agg
             f'use "stallscope run {name}"'
         )
     for variant in patterns()[name].variants:
-        for probe in variant.probes:
-            if probe.role is Role.VICTIM:
-                _add_victim(rows, probe)
-        aggressors = [probe for probe in variant.probes if probe.role is Role.AGGRESSOR]
-        if aggressors:
-            _add_aggressor_set(columns, [_size_limited(probe) for probe in aggressors])
+        for probe in variant.victims:
+            _add_victim(rows, probe)
+        if variant.aggressors:
+            _add_aggressor_set(columns, [_size_limited(probe) for probe in variant.aggressors])
