@@ -18,41 +18,29 @@ PASTE_S = 1.0
 _TYPED_BYTES = 16
 LONGEST_PASTE = 65_536
 _PASTE_BEGIN, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
-_X10_BYTES = 3
-# No terminal is larger; X10 reports end at 223.
+# No terminal is larger.
 _LARGEST_COORDINATE = 10_000
-_BEGINNINGS = re.compile(rb"\x1b\[(?:M|200~)")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-
-
-def _as_latin1(error: UnicodeError) -> tuple[str, int]:
-    """The invalid bytes as Latin-1, without its control characters."""
-    assert isinstance(error, UnicodeDecodeError)
-    text = error.object[error.start : error.end].decode("latin-1")
-    return _CONTROL.sub("", text), error.end
-
-
-codecs.register_error("stallscope-latin-1", _as_latin1)
 
 
 class InputDecoder:
     """Decoder of a terminal's bytes, whatever they are. It raises nothing.
 
-    Bytes that are not UTF-8 count as Latin-1, X10 mouse reports as those of SGR. A paste has at most LONGEST_PASTE
-    bytes, the rest is dropped, and it ends without its end sequence too. A sequence that means nothing is dropped.
+    Bytes that are not UTF-8 and sequences that mean nothing are dropped. A paste has at most LONGEST_PASTE bytes, the
+    rest is dropped, and it ends without its end sequence too.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._parser = XTermParser()
-        self._text = codecs.getincrementaldecoder("utf-8")("stallscope-latin-1")
-        # The last bytes that the parser has, among which a sequence may have begun; and bytes that it does not have.
+        self._text = codecs.getincrementaldecoder("utf-8")("ignore")
+        # The last bytes that the parser has, among which a paste may have begun.
         self._passed = b""
+        # The beginning of the end of a paste.
         self._held = b""
         self._paste: bytearray | None = None
         self._waits_since_s = 0.0
-        self._button = 0
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages of ``data``, which continues what was fed before."""
@@ -74,9 +62,8 @@ class InputDecoder:
             self._held = b""
             self._end_paste(found)
         if self._paste is None and waited_s >= ESCAPE_S:
-            # The first bytes of a mouse report without the others, and of a character.
-            self._held, self._passed = b"", b""
-            found += self._parse(self._text.decode(b"", final=True))
+            # The first bytes of a character without the others.
+            self._passed = b""
             self._text.reset()
         try:
             found += _accepted(self._parser.tick())
@@ -85,31 +72,19 @@ class InputDecoder:
         return found
 
     def _feed_keys(self, rest: bytes, found: list[Message]) -> bytes:
-        """Decode ``rest`` up to a paste or the first bytes of a mouse report; returns what is left."""
-        known = len(self._passed)
+        """Decode ``rest`` up to a paste; returns what is left."""
+        passed = len(self._passed)
         whole = self._passed + rest
-        match = _BEGINNINGS.search(whole)
-        if match is None or match.end() <= known:
+        begin = whole.find(_PASTE_BEGIN)
+        if begin < 0:
             self._pass_on(rest, found)
             return b""
-        # Part of the sequence may be with the parser already.
-        begin, end = max(match.start(), known), match.end()
-        if whole[match.start() : end] == _PASTE_BEGIN:
-            self._pass_on(whole[known:end], found)
-            # The parser ends its own paste, which collects without a limit.
-            self._pass_on(_PASTE_END, found)
-            self._passed, self._paste = b"", bytearray()
-            return whole[end:]
-        if len(whole) < end + _X10_BYTES:
-            # The letter M stays here, so that the parser takes nothing for a key.
-            held = max(begin, end - 1)
-            self._pass_on(whole[known:held], found)
-            self._held = whole[held:]
-            return b""
-        self._pass_on(whole[known : end - 1], found)
-        self._pass_on(self._sgr(whole[end : end + _X10_BYTES]), found)
-        self._passed = b""
-        return whole[end + _X10_BYTES :]
+        end = begin + len(_PASTE_BEGIN)
+        self._pass_on(whole[passed:end], found)
+        # The parser ends its own paste, which collects without a limit.
+        self._pass_on(_PASTE_END, found)
+        self._passed, self._paste = b"", bytearray()
+        return whole[end:]
 
     def _feed_paste(self, rest: bytes, found: list[Message]) -> bytes:
         """Collect ``rest`` up to the end of the paste; returns what is left."""
@@ -127,7 +102,7 @@ class InputDecoder:
 
     def _end_paste(self, found: list[Message]) -> None:
         pasted, self._paste = bytes(self._paste or b""), None
-        text = pasted.decode("utf-8", "stallscope-latin-1").replace("\r\n", "\n").replace("\r", "\n")
+        text = pasted.decode("utf-8", "ignore").replace("\r\n", "\n").replace("\r", "\n")
         text = _CONTROL.sub("", text)
         if text:
             found.append(events.Paste(text))
@@ -147,19 +122,6 @@ class InputDecoder:
             except Exception:
                 self._parser = XTermParser()
         return found
-
-    def _sgr(self, report: bytes) -> bytes:
-        """The rest of an SGR mouse report after ``ESC [`` for the three bytes of one of X10."""
-        code, x, y = (byte - 32 for byte in report)
-        if code < 0 or x < 1 or y < 1:
-            # An SGR report without a position has no effect.
-            return b"<0;0;0m"
-        moves, wheel, released = code & 32, code & 64, code & 3 == 3
-        if released and not moves and not wheel:
-            return b"<%d;%d;%dm" % (self._button, x, y)
-        if not moves and not wheel:
-            self._button = code & 3
-        return b"<%d;%d;%dM" % (code, x, y)
 
 
 def _accepted(messages: Iterable[Message]) -> list[Message]:
