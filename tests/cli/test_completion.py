@@ -18,7 +18,7 @@ from stallprobes.engine.sim import profile
 from stallprobes.matrix import references
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
-from stallscope.cli import options
+from stallprobes.verdicts.kinds import FAILURES
 from stallscope.cli.completion.completers import FILE_TYPE
 from stallscope.cli.completion.shell import BashAnswers, FishAnswers, ZshAnswers
 from stallscope.cli.main import COMPLETION_VARIABLE, SECTIONS, cli
@@ -82,7 +82,7 @@ def answered(line: str) -> list[object]:
         ("stallscope check --sim-set machine.gp", ["machine.gpus="]),
         ("stallscope list --sim h", ["h200", FILES]),
         ("stallscope check --reference ", [*references.names(), "none", FILES]),
-        ("stallscope check --fail-on ", [*options.FAIL_ON, "none"]),
+        ("stallscope check --fail-on ", [*FAILURES, "none"]),
         ("stallscope check --fail-on slower,s", ["slower,starved"]),
         ("stallscope check --save ", [FILES]),
         ("stallscope check --save=", [FILES]),

@@ -95,5 +95,6 @@ def test_the_help_of_a_command_loads_that_command_alone(name: str) -> None:
     ours = {entry.name: f"stallscope.cli.{entry.module or entry.name}" for one in SECTIONS.values() for entry in one}
     assert [listed for listed, module in ours.items() if module in loaded] == [name]
     instrument = {module for module in loaded if module.partition(".")[0] == "stallprobes"}
-    assert instrument <= {"stallprobes", "stallprobes.errors", "stallprobes.foreign_text"}
+    words = {f"stallprobes{module}" for module in ("", ".errors", ".foreign_text", ".verdicts", ".verdicts.kinds")}
+    assert instrument <= words
     assert not {module.partition(".")[0] for module in loaded} & {"numpy", "textual", "rich"}

@@ -85,7 +85,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @click.option(
     "--hostname", callback=_checked_hostname, metavar="NAME", help="Host name in the check, for use in containers."
 )
-@options.fail_on
+@check_results.fail_on
 @options.force("; compare checks of different kinds of GPU")
 def command(
     victims: tuple[str, ...],

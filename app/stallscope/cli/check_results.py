@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from stallprobes.errors import CheckFileError, NotComparable, TimelinesDiffer
-from stallscope.cli import options
+from stallprobes.verdicts.kinds import FAIL_ON, FAILURES
+from stallscope.cli.completion import completers
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.stdout import Output
@@ -19,8 +22,32 @@ if TYPE_CHECKING:
     from stallprobes.matrix.outliers import Outlier
     from stallprobes.matrix.reference import Reference, ReferenceComparison
 
-
 _COLLECTION_THRESHOLD = 50_000
+
+
+def _checked_fail_on(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
+    names = [name.strip().lower() for name in value.split(",") if name.strip()]
+    if names == [completers.NONE]:
+        return ()
+    for name in names:
+        if name == completers.NONE:
+            raise click.BadParameter(f"{completers.NONE} cannot be combined with other values")
+        if name not in FAILURES:
+            raise click.BadParameter(f'"{name}" is not one of {", ".join(FAILURES)} or {completers.NONE}')
+    if not names:
+        raise click.BadParameter(f"use one or more of {', '.join(FAILURES)}, or {completers.NONE}")
+    return tuple(dict.fromkeys(names))
+
+
+fail_on = click.option(
+    "--fail-on",
+    default=",".join(FAIL_ON),
+    show_default=True,
+    callback=_checked_fail_on,
+    shell_complete=completers.changes,
+    metavar="CHANGES",
+    help=f"Changes for which a comparison exits 1, separated by commas: {', '.join(FAILURES)}; or {completers.NONE}.",
+)
 
 
 def collect_rarely() -> None:
@@ -61,7 +88,7 @@ def load_reference(name: str | None) -> Reference | None:
 
     Raises CommandError (exit code 2) for an unknown name, and for a file that is no reference.
     """
-    if name is None or name == options.NO_REFERENCE:
+    if name is None or name == completers.NONE:
         return None
     from stallprobes.matrix import reference_choice
 
@@ -80,7 +107,7 @@ def against_reference(matrix: Matrix, name: str | None, chosen: Reference | None
     from stallprobes.matrix import reference_choice
 
     if chosen is None:
-        return None if name == options.NO_REFERENCE else reference_choice.unusual(matrix)
+        return None if name == completers.NONE else reference_choice.unusual(matrix)
     try:
         return chosen.unusual(matrix)
     except NotComparable as error:

@@ -16,7 +16,7 @@ from stallscope.cli.process.stdout import Output
 @click.argument("new", type=options.INPUT_FILE)
 @options.json("stallscope.compare/2")
 @options.html
-@options.fail_on
+@check_results.fail_on
 @options.force("; compare checks of different kinds of GPU")
 def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tuple[str, ...], force: bool) -> None:
     """Compare the saved checks OLD and NEW cell by cell: SAME, SLOWER, FASTER or UNSURE, at p50 and p99.

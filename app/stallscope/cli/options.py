@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,54 +25,34 @@ MAX_SEED = 2**63 - 1
 
 # "Starved" means fewer than 3 calls in half a second or more, so a shorter window cannot show it.
 MIN_SECONDS = 0.5
-MAX_SECONDS = 3600.0
+MAX_SECONDS = 3600
 
 DEFAULT_TRACE_SECONDS = 10.0
 MIN_TRACE_SECONDS = 0.01
-MAX_TRACE_SECONDS = 60.0
-
-FAIL_ON = ("slower", "starved", "faster", "unsure")
-FAIL_ON_NONE = "none"
-DEFAULT_FAIL_ON = "slower,starved"
-
-NO_REFERENCE = "none"
+MAX_TRACE_SECONDS = 60
+_SECONDS = "a number of seconds"
 
 GPU_NAMES = "index as in nvidia-smi, UUID or PCI address"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Number = TypeVar("_Number", int, float)
 
 # Conversions of values. For a ValueError click names the option before the message.
 
 
-def _seconds(value: str | float) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not MIN_SECONDS <= number <= MAX_SECONDS:
-        raise ValueError(f'"{value}" is not a number of seconds from {MIN_SECONDS:g} to {MAX_SECONDS:g}')
-    return number
+def number(kind: Callable[[Any], _Number], least: int | float, most: int, what: str) -> Callable[[Any], _Number]:
+    """A conversion to a number from ``least`` to ``most``; ``what`` names such numbers.
 
+    click.FloatRange accepts NaN, and names no range for a word that is no number.
+    """
 
-def _trace_seconds(value: str | float) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not MIN_TRACE_SECONDS <= number <= MAX_TRACE_SECONDS:
-        wanted = f"a number of seconds from {MIN_TRACE_SECONDS:g} to {MAX_TRACE_SECONDS:g}"
-        raise ValueError(f'"{value}" is not {wanted}')
-    return number
+    def convert(value: Any) -> _Number:
+        with suppress(ValueError):
+            if least <= (converted := kind(value)) <= most:
+                return converted
+        raise ValueError(f'"{value}" is not {what} from {least} to {most}')
 
-
-def _seed(value: str | int) -> int:
-    try:
-        number = int(value)
-    except ValueError:
-        number = -1
-    if not 0 <= number <= MAX_SEED:
-        raise ValueError(f'"{value}" is not a whole number from 0 to {MAX_SEED}')
-    return number
+    return convert
 
 
 def _output_file(value: str | Path) -> Path:
@@ -141,7 +121,14 @@ def profile(help_: str) -> Callable[[_Command], _Command]:
 
 def seed(name: str, help_: str, default: int | None = None) -> Callable[[_Command], _Command]:
     """An option for a seed from 0 to MAX_SEED."""
-    return click.option(name, type=_seed, default=default, show_default=True, metavar="N", help=help_)
+    return click.option(
+        name,
+        type=number(int, 0, MAX_SEED, "a whole number"),
+        default=default,
+        show_default=True,
+        metavar="N",
+        help=help_,
+    )
 
 
 def simulation(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -198,7 +185,7 @@ trace = click.option(
 )
 trace_seconds = click.option(
     "--trace-seconds",
-    type=_trace_seconds,
+    type=number(float, MIN_TRACE_SECONDS, MAX_TRACE_SECONDS, _SECONDS),
     metavar="S",
     help="With --trace: how much of each variant to write, counted back from when its aggressors are switched off.  "
     f"[default: {DEFAULT_TRACE_SECONDS:g}]",
@@ -208,7 +195,14 @@ ascii_only = click.option("--ascii", "ascii_only", is_flag=True, help="Draw the 
 
 def seconds(default: float, help_: str) -> Callable[[_Command], _Command]:
     """The option --seconds, from MIN_SECONDS to MAX_SECONDS."""
-    return click.option("--seconds", type=_seconds, default=default, show_default=True, metavar="S", help=help_)
+    return click.option(
+        "--seconds",
+        type=number(float, MIN_SECONDS, MAX_SECONDS, _SECONDS),
+        default=default,
+        show_default=True,
+        metavar="S",
+        help=help_,
+    )
 
 
 def json(schema: str) -> Callable[[_Command], _Command]:
@@ -259,31 +253,6 @@ reference = click.option(
 def force(more: str = "") -> Callable[[_Command], _Command]:
     """The option --force, which replaces existing files; ``more`` is what else it does."""
     return click.option("--force", is_flag=True, help=f"Replace existing files{more}.")
-
-
-def _checked_fail_on(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
-    names = [name.strip().lower() for name in value.split(",") if name.strip()]
-    if names == [FAIL_ON_NONE]:
-        return ()
-    for name in names:
-        if name == FAIL_ON_NONE:
-            raise click.BadParameter(f"{FAIL_ON_NONE} cannot be combined with other values")
-        if name not in FAIL_ON:
-            raise click.BadParameter(f'"{name}" is not one of {", ".join(FAIL_ON)} or {FAIL_ON_NONE}')
-    if not names:
-        raise click.BadParameter(f"use one or more of {', '.join(FAIL_ON)}, or {FAIL_ON_NONE}")
-    return tuple(dict.fromkeys(names))
-
-
-fail_on = click.option(
-    "--fail-on",
-    default=DEFAULT_FAIL_ON,
-    show_default=True,
-    callback=_checked_fail_on,
-    shell_complete=completers.changes,
-    metavar="CHANGES",
-    help=f"Changes for which a comparison exits 1, separated by commas: {', '.join(FAIL_ON)}; or {FAIL_ON_NONE}.",
-)
 
 
 def reject_two_gpus(gpu: str | None, simulation: SimulationOptions) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,17 +22,7 @@ JSON, RECORD, TRACE, MATRIX = "--json", "--record", "--trace", "--matrix"
 # Options of a program that watch starts itself.
 _FOR_PROGRAMS = ("--headless", "--output")
 DEFAULT_SLOW_US = 1000.0
-MAX_SLOW_US = 3.6e9
-
-
-def _slow(value: str | float) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 1 <= number <= MAX_SLOW_US:
-        raise ValueError(f'"{value}" is not a number of microseconds from 1 to {MAX_SLOW_US:.0f}')
-    return number
+MAX_SLOW_US = 3_600_000_000
 
 
 class WatchCommand(CliCommand):
@@ -77,7 +66,7 @@ class WatchCommand(CliCommand):
 @click.option(
     "--slow",
     "slow_us",
-    type=_slow,
+    type=options.number(float, 1, MAX_SLOW_US, "a number of microseconds"),
     metavar="US",
     help=f"Explain each call of at least US microseconds.  [default: {DEFAULT_SLOW_US:g}]",
 )

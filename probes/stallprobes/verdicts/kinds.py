@@ -10,6 +10,9 @@ STARVED_CALLS = 3
 STARVED_WINDOW_NS = 500_000_000
 # A call in flight counts from this age on.
 IN_FLIGHT_NS = 100_000_000
+# Results of a comparison that a caller may count as failures, and those that are by default.
+FAILURES = ("slower", "starved", "faster", "unsure")
+FAIL_ON = ("slower", "starved")
 
 
 class VerdictKind(StrEnum):

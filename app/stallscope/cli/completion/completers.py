@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The shell completes file names itself.
 FILE_TYPE = "file"
+# The value of an option for nothing of what it chooses from.
+NONE = "none"
 
 
 def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -30,12 +32,12 @@ def files(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 def patterns(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Patterns."""
-    return _items(incomplete, _pattern_titles())
+    return items(incomplete, _pattern_titles())
 
 
 def patterns_and_probes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Patterns and probes, without a place."""
-    return _items(incomplete, {**_pattern_titles(), **_probe_titles()})
+    return items(incomplete, {**_pattern_titles(), **_probe_titles()})
 
 
 def run_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -43,7 +45,7 @@ def run_names(_context: click.Context, _parameter: click.Parameter, incomplete: 
     from stallprobes.patterns import naming
 
     words = {**_pattern_titles(), naming.ALL: "every pattern", **_probe_titles(), **_placements(incomplete)}
-    return _items(incomplete, words)
+    return items(incomplete, words)
 
 
 def victims(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -67,7 +69,7 @@ def variants(context: click.Context, _parameter: click.Parameter, incomplete: st
     # Arguments before an option that still needs its value are not yet those of a parameter.
     given = [context.params.get("pattern"), *(context.params.get("names") or ()), *context.args]
     chosen = [known()[name] for name in given if name in known()] or known().values()
-    return _items(incomplete, {variant.name: variant.title for pattern in chosen for variant in pattern.variants})
+    return items(incomplete, {variant.name: variant.title for pattern in chosen for variant in pattern.variants})
 
 
 def profiles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -86,7 +88,7 @@ def profiles(context: click.Context, parameter: click.Parameter, incomplete: str
         if isinstance(argument, click.Argument) and argument.nargs < 0:
             others += argument.shell_complete(context, incomplete)
     return [
-        *_items(incomplete, {name: profile.load(name).title for name in profile.names()}),
+        *items(incomplete, {name: profile.load(name).title for name in profile.names()}),
         *(CompletionItem(item.value, item.type, item.help, argument=True) for item in others),
         *files(context, parameter, incomplete),
     ]
@@ -104,24 +106,23 @@ def simulation_settings(context: click.Context, _parameter: click.Parameter, inc
         last = setting.key.partition(".")[2]
         key = last if "." not in incomplete and short[last] == 1 else setting.key
         words[f"{key}="] = f"{setting.what}: {setting.value}"
-    return _items(incomplete, words)
+    return items(incomplete, words)
 
 
 def references(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """References in the package, ``none``, and files."""
     from stallprobes.matrix import references
-    from stallscope.cli import options
 
-    words = {**dict.fromkeys(references.names(), ""), options.NO_REFERENCE: "no reference"}
-    return [*_items(incomplete, words), *files(context, parameter, incomplete)]
+    words = {**dict.fromkeys(references.names(), ""), NONE: "no reference"}
+    return [*items(incomplete, words), *files(context, parameter, incomplete)]
 
 
 def changes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Changes of a comparison, in a list that is separated with commas."""
-    from stallscope.cli import options
+    from stallprobes.verdicts.kinds import FAILURES
 
     begun, _, last = incomplete.rpartition(",")
-    words = options.FAIL_ON if begun else (*options.FAIL_ON, options.FAIL_ON_NONE)
+    words = FAILURES if begun else (*FAILURES, NONE)
     return _list_items(begun, last, dict.fromkeys(words, ""))
 
 
@@ -129,14 +130,7 @@ def languages(_context: click.Context, _parameter: click.Parameter, incomplete: 
     """Languages of remedies as code."""
     from stallprobes.patterns.remedy_code import CodeLanguage
 
-    return _items(incomplete, {language: language.label for language in CodeLanguage})
-
-
-def job_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What ``fleet`` prints."""
-    from stallscope.cli import fleet
-
-    return _items(incomplete, dict.fromkeys(fleet.FILES, ""))
+    return items(incomplete, {language: language.label for language in CodeLanguage})
 
 
 def _probe_list(incomplete: str, role: Role) -> list[CompletionItem]:
@@ -153,7 +147,7 @@ def _list_items(begun: str, last: str, words: Mapping[str, str]) -> list[Complet
     there = begun.split(",") if begun else []
     prefix = f"{begun}," if begun else ""
     left = {prefix + word: title for word, title in words.items() if word not in there}
-    return _items(prefix + last, left)
+    return items(prefix + last, left)
 
 
 def _placements(incomplete: str) -> dict[str, str]:
@@ -182,7 +176,7 @@ def _probe_titles() -> dict[str, str]:
     return {entry.name: entry.title for entry in entries().values()}
 
 
-def _items(incomplete: str, words: Mapping[str, str]) -> list[CompletionItem]:
+def items(incomplete: str, words: Mapping[str, str]) -> list[CompletionItem]:
     """The words that begin with ``incomplete``, with their titles."""
     from click.shell_completion import CompletionItem
 

@@ -23,7 +23,9 @@ FILES = {
 
 
 @click.command("fleet", cls=CliCommand)
-@click.argument("kind", shell_complete=completers.job_files)
+@click.argument(
+    "kind", shell_complete=lambda _context, _parameter, begun: completers.items(begun, dict.fromkeys(FILES, ""))
+)
 def command(kind: str) -> None:
     """Print a file of KIND: a job that runs the check on many machines and merges the results (slurm, kubernetes,
     ansible), or the image for it (container). Its first lines explain its use.

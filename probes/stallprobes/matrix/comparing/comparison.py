@@ -11,15 +11,13 @@ from stallprobes.matrix.comparing.differences import Difference
 from stallprobes.matrix.comparing.sensitivity import Sensitivity
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.model import Channel
-from stallprobes.verdicts.kinds import Look
+from stallprobes.verdicts.kinds import FAIL_ON, FAILURES, Look
 
 # Probability that a comparison of two checks of an unchanged machine reports any cell as slower or faster, if calls are
 # independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
 # consecutive checks on one H200, one cell each, 1 of 200 comparisons of checks drawn from those of a noisy H200
 # (bench_detectable.py).
 FALSE_ALARMS = 0.01
-FAIL_ON = frozenset({"slower", "starved"})
-FAILURES = ("slower", "starved", "faster", "unsure")
 
 
 class Change(StrEnum):
