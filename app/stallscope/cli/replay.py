@@ -56,7 +56,7 @@ def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_on
         (replay.write_json if watched else _write_json)(file)
     if as_json or trace is not None:
         return
-    diagnostics.exit_process((screen.run_watch_replay if watched else screen.run_replay)(file, ascii_only))
+    diagnostics.exit_process(screen.run_replay(file, ascii_only, watched=watched))
 
 
 def _write_json(file: Path) -> None:

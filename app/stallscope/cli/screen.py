@@ -76,40 +76,30 @@ def run_live(
     return code if recorder is None else _report_recording(recorder, code)
 
 
-def run_replay(file: Path, ascii_only: bool) -> int:
-    """Run the monitor with a recording and return the exit code. Raises CommandError."""
+def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
+    """Run the monitor, or the screen of a ``watched`` program, with a recording and return the exit code.
+
+    Raises CommandError.
+    """
     known = load_settings(ascii_only)
     from stallprobes.errors import RecordingError
-    from stallprobes.recording.recording import Recording
-    from stallscope.tui.sources.replay import ReplaySource
 
+    recording: Recording | WatchRecording
+    source: ReplaySource | WatchReplaySource
     try:
-        recording = Recording(file)
+        if watched:
+            from stallprobes.watch.live.recording import WatchRecording
+            from stallscope.tui.sources.watch_replay import WatchReplaySource
+
+            source = WatchReplaySource(recording := WatchRecording(file))
+        else:
+            from stallprobes.recording.recording import Recording
+            from stallscope.tui.sources.replay import ReplaySource
+
+            source = ReplaySource(recording := Recording(file))
     except RecordingError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
-    source = ReplaySource(recording)
-    code = run_app(lambda: source, known)
-    if recording.cut_off:
-        diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was shown")
-    if source.problem is not None:
-        diagnostics.print_message(source.problem)
-        code = code or ExitCode.USAGE
-    return code
-
-
-def run_watch_replay(file: Path, ascii_only: bool) -> int:
-    """Run the screen of a watched program with a recording and return the exit code. Raises CommandError."""
-    known = load_settings(ascii_only)
-    from stallprobes.errors import RecordingError
-    from stallprobes.watch.live.recording import WatchRecording
-    from stallscope.tui.sources.watch_replay import WatchReplaySource
-
-    try:
-        recording = WatchRecording(file)
-    except RecordingError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
-    source = WatchReplaySource(recording)
-    code = run_app(lambda: source, known, first="watch")
+    code = run_app(lambda: source, known, first="watch" if watched else "monitor")
     if recording.cut_off:
         diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was shown")
     if source.problem is not None:
