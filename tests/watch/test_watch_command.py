@@ -468,6 +468,41 @@ def test_a_watched_program_is_a_job_of_the_shell(
     assert shell.text().count("got 2") == 2
 
 
+def test_a_program_that_reads_the_terminal_has_it_and_a_suspension_keeps_that(
+    terminal: OpenTerminal, settings: dict[str, str]
+) -> None:
+    script = "trap 'echo g''ot 2' INT; for n in 1 2 3; do read line && echo read=$line; done; exit 6"
+    shell = terminal(shell=True, **settings)
+    shell.wait_for("$ ")
+    since = shell.press(f"{sys.executable} -m stallscope watch --headless bash -c {shlex.quote(script)}\n")
+    shell.wait_for("watching", since=since)
+    since = shell.press("a\n")
+    shell.wait_for("read=a", since=since)
+    since = shell.press("\x1a")
+    shell.wait_for("Stopped", since=since)
+    since = shell.press("fg; echo code=$?\n")
+    shell.wait_for("--headless", since=since)
+    since = shell.press("b\n")
+    shell.wait_for("read=b", since=since)
+    since = shell.press("\x03")
+    shell.wait_for("got 2", since=since)
+    since = shell.press("c\n")
+    shell.wait_for("code=6", since=since)
+    # The shell has the terminal again.
+    since = shell.press("echo sh''ell\n")
+    shell.wait_for("shell", since=since)
+
+
+def test_another_process_of_the_job_reads_the_terminal(terminal: OpenTerminal, settings: dict[str, str]) -> None:
+    shell = terminal(shell=True, **settings)
+    shell.wait_for("$ ")
+    program = f"{sys.executable} -m stallscope watch --headless yes from-program"
+    since = shell.press(f"{program} | sh -c 'read x; read y < /dev/tty; echo $x and $y'\n")
+    shell.wait_for("watching", since=since)
+    since = shell.press("key\n")
+    shell.wait_for("from-program and key", since=since)
+
+
 def cmdline(pid: int) -> bytes:
     """The words of a process's command."""
     return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -52,7 +52,7 @@ def test_no_signal_stays_pending_behind_another() -> None:
     assert done.returncode == 0, done.stderr
 
 
-# A signal comes each millisecond, and to find out that the group did not get it takes longer.
+# A signal comes each millisecond.
 STORM = """\
 import os, signal, sys
 from stallscope.cli.process.foreground import ForegroundProgram, held_signals, ignore_signals

@@ -1,8 +1,9 @@
-"""A program in the foreground: it has this process's streams, group and terminal, and gets its signals.
+"""A program in the foreground: it has this process's streams and terminal, and gets its signals.
 
-The program is in the same process group, so it gets what the terminal generates (ctrl+c, ctrl+z) and what others send
-to the group. What is sent to this process alone is forwarded. When the program stops, this process stops too, so that
-the shell sees a stopped job, and ``fg`` and ``bg`` work.
+The program has a process group of its own, so that it gets each signal once: this process forwards what it gets,
+whether that was sent to it alone, to its group, or by the terminal. A program that needs the terminal stops, and
+becomes the terminal's foreground group: until then the other processes of the job, a pager for example, have the
+terminal too. When the program stops otherwise, the job stops too, so that ``fg`` and ``bg`` of the shell work.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from pathlib import Path
 
 from stallscope.cli.process.diagnostics import CommandError
-from stallscope.cli.process.group_witness import GroupWitness
 
 
 class WatchExit(IntEnum):
@@ -32,7 +31,18 @@ class WatchExit(IntEnum):
 
 _SIGNAL_BASE = 128
 REPORT_SIGNAL = signal.SIGUSR1
-_FORWARDED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2})
+# Those of the terminal too: it sends them to its foreground group, which is this process's at first.
+_FORWARDED = frozenset(
+    {
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGTSTP,
+        signal.SIGUSR2,
+        signal.SIGWINCH,
+    }
+)
 _STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 _HELD = _FORWARDED | _STOPS | {REPORT_SIGNAL, signal.SIGCHLD, signal.SIGCONT}
 # Python ignores these from its start; a program expects the default.
@@ -86,64 +96,80 @@ class ForegroundProgram:
         Calls ``poll`` every ``every_s`` seconds, less often where that takes long; ``report`` at each REPORT_SIGNAL.
         """
         due = time.monotonic() + every_s
-        with GroupWitness() as witness:
-            while True:
-                pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
-                if pid and os.WIFSTOPPED(status):
-                    self._stop_too(os.WSTOPSIG(status))
-                elif pid:
-                    return os.waitstatus_to_exitcode(status)
-                received = _take(_HELD, max(due - time.monotonic(), 0))
-                if asked := received & _FORWARDED:
-                    for number in sorted(asked - witness.saw(asked)):
-                        self._send(number)
-                if signal.SIGCONT in received:
-                    self._continue()
-                if REPORT_SIGNAL in received:
-                    report()
-                # Also while signals keep coming.
-                if (begun := time.monotonic()) >= due:
-                    poll()
-                    witness.review()
-                    # The program may need the CPU.
-                    due = time.monotonic() + max(every_s, _REST * (time.monotonic() - begun))
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            if pid and os.WIFSTOPPED(status):
+                self._stopped(os.WSTOPSIG(status))
+            elif pid:
+                _hand_over(self.pid, os.getpgrp())
+                return os.waitstatus_to_exitcode(status)
+            received = _take(_HELD, max(due - time.monotonic(), 0))
+            for number in sorted(received & _FORWARDED):
+                self._send(number)
+            if signal.SIGCONT in received:
+                self._send(signal.SIGCONT)
+            if REPORT_SIGNAL in received:
+                report()
+            # Also while signals keep coming.
+            if (begun := time.monotonic()) >= due:
+                poll()
+                # The program may need the CPU.
+                due = time.monotonic() + max(every_s, _REST * (time.monotonic() - begun))
 
-    def _stop_too(self, number: int) -> None:
-        """Stop this process by signal ``number``, as the program was; after that let the program continue."""
+    def _stopped(self, number: int) -> None:
+        """Continue the program, which signal ``number`` stopped, in the foreground if it can, else stop the job too."""
         if number not in _STOPS:
             # Of a debugger, or of somebody who continues it in the same way.
             return
-        _take({number})
-        os.kill(os.getpid(), number)
+        if number != signal.SIGTSTP and _hand_over(os.getpgrp(), self.pid):
+            self._send(signal.SIGCONT)
+            return
+        was_foreground = _hand_over(self.pid, os.getpgrp())
+        _take(_STOPS)
+        os.killpg(0, number)
         # This process stops here. SIGCONT, which stays blocked, continues it all the same.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-        self._continue()
-
-    def _continue(self) -> None:
-        """Continue the program unless the shell, which continues the whole group, has done so."""
-        with contextlib.suppress(OSError, IndexError):
-            # The name, in parentheses, may contain anything.
-            state = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-            if state == b"T":
-                self._send(signal.SIGCONT)
+        _take({signal.SIGCONT})
+        if was_foreground:
+            _hand_over(os.getpgrp(), self.pid)
+        self._send(signal.SIGCONT)
 
     def _send(self, number: int) -> None:
         # Until it is waited for, its number is no other process's.
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, number)
+            os.killpg(self.pid, number)
+
+
+def _hand_over(group: int, other: int) -> bool:
+    """Make ``other`` the foreground group of the terminal if ``group`` is that. Returns whether it was."""
+    with contextlib.suppress(OSError):
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if os.tcgetpgrp(terminal) == group:
+                os.tcsetpgrp(terminal, other)
+                return True
+        finally:
+            os.close(terminal)
+    return False
 
 
 def _start(arguments: Sequence[str], environment: Mapping[str, str], blocked: set[signal.Signals]) -> int:
-    defaults = _IGNORED_BY_PYTHON
     try:
-        return os.posix_spawnp(arguments[0], list(arguments), environment, setsigmask=blocked, setsigdef=defaults)
+        return os.posix_spawnp(
+            arguments[0],
+            list(arguments),
+            environment,
+            setpgroup=0,
+            setsigmask=blocked,
+            setsigdef=_IGNORED_BY_PYTHON,
+        )
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
     # A script without a first line that names its interpreter, which shells run themselves.
     words = [_SHELL, shutil.which(arguments[0]) or arguments[0], *arguments[1:]]
-    return os.posix_spawn(_SHELL, words, environment, setsigmask=blocked, setsigdef=defaults)
+    return os.posix_spawn(_SHELL, words, environment, setpgroup=0, setsigmask=blocked, setsigdef=_IGNORED_BY_PYTHON)
 
 
 def not_started(name: str, error: OSError | ValueError) -> CommandError:
