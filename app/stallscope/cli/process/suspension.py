@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from types import FrameType
+from typing import Self
 
 # The kernel may deliver a signal to another thread, a moment after the call that sent it.
 _STOP_S = 0.05
@@ -19,65 +19,47 @@ class Suspension:
     of a session, which no shell could continue.
     """
 
-    def __enter__(self) -> Suspension:
-        self._installed = _is_job()
+    def __enter__(self) -> Self:
+        self._installed = signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL and os.getsid(0) != os.getpid()
         if self._installed:
-            signal.signal(signal.SIGTSTP, self._suspend)
+            signal.signal(signal.SIGTSTP, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._installed:
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
-    def _suspend(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
         from stallprobes.engine.process import signal_engines
 
         signal_engines(signal.SIGSTOP)
         try:
-            _stop_process(self._suspend)
+            self._stop_process()
         finally:
             signal_engines(signal.SIGCONT)
 
+    def _stop_process(self) -> None:
+        try:
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTSTP)
+            time.sleep(_STOP_S)
+        finally:
+            signal.signal(signal.SIGTSTP, self._handle)
 
-class RequestedSuspension:
+
+class RequestedSuspension(Suspension):
     """Context manager in which SIGTSTP requests a suspension; ``suspend`` makes it.
 
     A recording switches its aggressors off first, and its engine continues: a call in flight while the engine is
-    stopped would be a stall. SIGTSTP is ignored where ``Suspension`` ignores it.
+    stopped would be a stall.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
-
-    def __enter__(self) -> RequestedSuspension:
-        self._installed = _is_job()
-        if self._installed:
-            signal.signal(signal.SIGTSTP, self._request)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._installed:
-            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    requested = False
 
     def suspend(self) -> None:
         """Stop the process and return once it continues."""
         self.requested = False
-        _stop_process(self._request)
+        self._stop_process()
 
-    def _request(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self.requested = True
-
-
-def _is_job() -> bool:
-    """Whether a shell can suspend and continue this process."""
-    return signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL and os.getsid(0) != os.getpid()
-
-
-def _stop_process(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Stop the process by SIGTSTP; ``handler`` handles the next one."""
-    try:
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTSTP)
-        time.sleep(_STOP_S)
-    finally:
-        signal.signal(signal.SIGTSTP, handler)
