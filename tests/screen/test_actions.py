@@ -285,7 +285,7 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
             await pilot.press(key)
             assert isinstance(pilot.app.screen, Monitor)
         await pilot.press("p")
-        assert source.paused
+        assert source.state_text == "REPLAY, PAUSED"
         await pilot.press("right")
         assert source.at_s > 4.9
         await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("d2d")) and row.state == "STALLED")  # type: ignore[union-attr]

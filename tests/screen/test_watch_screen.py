@@ -319,7 +319,7 @@ async def test_it_freezes_on_a_stall_and_keeps_the_trace(tmp_path: Path, monkeyp
         # The slowest since the trigger was armed: a copy of the loader.
         assert screen.selected is not None
         assert screen.selected.thread == 101
-        trace = source.trace(source.traces[0])
+        trace = source.kept_traces.trace(source.kept_traces.traces[0])
         assert trace is not None
         assert trace.trigger is not None
         assert trace.trigger.returned_ns - trace.trigger.began_ns == 40_000_000

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from stallscope.tui.common.screen import Closeable
     from stallscope.tui.demo.tour import DemoTour
     from stallscope.tui.sources.live import LiveSource
-    from stallscope.tui.sources.replay import ReplaySource
-    from stallscope.tui.sources.watch_replay import WatchReplaySource
-    from stallscope.tui.sources.watched import WatchSource
+    from stallscope.tui.sources.source import Source
 
 
 def run_live(
@@ -158,7 +156,7 @@ def _save_crash(traceback: str) -> Path | None:
 
 
 def run_app(
-    create_source: Callable[[], LiveSource | ReplaySource | WatchSource | WatchReplaySource],
+    create_source: Callable[[], Source],
     known: settings.Settings,
     recorder: Recorder | None = None,
     first: str = "monitor",

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -36,11 +37,10 @@ if TYPE_CHECKING:
 
     from stallprobes.recording.recorder import Recorder
     from stallscope.tui.common.screen import ActionScreen, Closeable, ScreenContext
-    from stallscope.tui.sources.live import LiveSource
-    from stallscope.tui.sources.replay import ReplaySource
-    from stallscope.tui.sources.watch_replay import WatchReplaySource
-    from stallscope.tui.sources.watched import WatchSource
+    from stallscope.tui.sources.source import Source
 
+# After a signal, the report on a watched program is made within this time of its end.
+_REPORT_S = 10.0
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
 
 
@@ -72,7 +72,7 @@ class StallscopeApp(App[None]):
 
     def __init__(
         self,
-        create_source: Callable[[], LiveSource | ReplaySource | WatchSource | WatchReplaySource],
+        create_source: Callable[[], Source],
         settings: Settings,
         recorder: Recorder | None = None,
         first: str = "monitor",
@@ -80,7 +80,7 @@ class StallscopeApp(App[None]):
     ) -> None:
         super().__init__(driver_class=TerminalDriver)
         self._controllers = tuple(controllers)
-        self.source: LiveSource | ReplaySource | WatchSource | WatchReplaySource | None = None
+        self.source: Source | None = None
         self._first = first
         self.context: ScreenContext | None = None
         self.settings = settings
@@ -137,8 +137,8 @@ class StallscopeApp(App[None]):
         """The reason why the program ended by itself, None where it did not."""
         if self.crash:
             return f"the screen failed ({self.crash.splitlines()[-1]}); this is a defect of stallscope"
-        fatal = getattr(self.source, "fatal", None)
-        return fatal[1] if fatal is not None else None
+        engine = None if self.source is None else self.source.engine
+        return None if engine is None or engine.fatal is None else engine.fatal[1]
 
     async def _open_first(self) -> None:
         # The source first: the engine starts while the screen's modules are loaded.
@@ -147,7 +147,7 @@ class StallscopeApp(App[None]):
         self.context = context_class(self.source, self.settings)
         self.context.controllers.update({type(one): one for one in self._controllers})
         recorder = () if self._recorder is None else (self._recorder,)
-        await self.push_screen(screen_class(self.context, *recorder))
+        await self.push_screen(screen_class(self.context, self.source, *recorder))
 
     async def action_quit(self) -> None:
         """Quit as the key of the first screen does: it may ask before it ends what runs."""
@@ -251,20 +251,20 @@ class StallscopeApp(App[None]):
         """End the program in order; whatever input waits is dropped."""
         if isinstance(self._driver, TerminalDriver):
             self._driver.input.close()
-        signalled = getattr(self.source, "signalled", None)
-        if signalled is not None:
-            signalled(number)
+        if self.source is not None and self.source.program is not None:
+            self.source.program.end_by_signal(number)
         self.exit(return_code=exit_code(number))
 
     def _last_resort(self, number: int) -> None:
         """End what must not remain when the process is killed: the engine, and the terminal's modes.
 
-        Waits for a watched program, which got the same signal, to end.
+        Waits for a watched program, which got the same signal, to end, and for its report.
         """
-        outlast = getattr(self.source, "outlast", None)
-        if outlast is not None:
-            outlast()
-        pid = getattr(self.source, "engine_pid", None)
+        source = self.source
+        if source is not None and source.program is not None:
+            source.program.wait()
+            time.sleep(_REPORT_S)
+        pid = None if source is None or source.engine is None else source.engine.engine_pid
         if pid is not None:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -22,7 +22,6 @@ from stallprobes.recording import line_reader
 from stallprobes.recording.observation import Observation
 from stallprobes.recording.reader import _LISTS, _TEXTS
 from stallprobes.recording.recording import Recording
-from stallscope.tui.monitor import status
 from stallscope.tui.sources.replay import ReplaySource
 
 # Lines of the base: probe set, observation without a snapshot, one with NVML's values, baselines, two observations;
@@ -206,8 +205,7 @@ def test_a_replay_stops_before_a_damaged_observation_and_seeking_goes_past_it(li
     assert source.damaged_here
     assert source.problem is not None
     assert "observation 3: f.s.state is not an integer" in source.problem
-    assert source.paused
-    assert status.replay_text(source) == "REPLAY, DAMAGED HERE 0:00/0:02"
+    assert source.position_text == "REPLAY, DAMAGED HERE 0:00/0:02"
     assert play_to(11.0) == []
     source.seek(2.0)
     assert not source.damaged_here

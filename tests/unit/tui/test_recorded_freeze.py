@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -19,7 +18,8 @@ from stallprobes.traces.trigger import CallTrigger, SlowCall, slowest_call
 from stallscope.tui.common.screen import ScreenContext
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.sources.engine_request import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState
 
@@ -39,7 +39,7 @@ def frozen() -> tuple[Trace, SlowCall]:
 
 @pytest.fixture
 def context() -> ScreenContext:
-    return ScreenContext(cast(ReplaySource, None), Settings())
+    return ScreenContext(LiveSource(EngineRequest(sim="h200")), Settings())
 
 
 def test_the_part_around_the_slow_call_is_recorded(frozen: tuple[Trace, SlowCall], context: ScreenContext) -> None:
@@ -69,7 +69,7 @@ def test_the_recorder_of_the_screen_gets_it(
     frozen: tuple[Trace, SlowCall], context: ScreenContext, tmp_path: Path
 ) -> None:
     recorder = Recorder(tmp_path / "a.rec")
-    Monitor(context, recorder)
+    Monitor(context, LiveSource(EngineRequest(sim="h200")), recorder)
     assert context.record_trace is not None
     source = Recording(STALL)
     recorder.put_blocking(next(source.play()), {})
@@ -78,5 +78,5 @@ def test_the_recorder_of_the_screen_gets_it(
     recorder.close(10.0)
     found = Recording(tmp_path / "a.rec")
     assert found.trace(0).trigger == frozen[0].trigger
-    Monitor(context)
+    Monitor(context, LiveSource(EngineRequest(sim="h200")))
     assert context.record_trace is None

@@ -46,7 +46,7 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: S
             source.close()
         if crashed and program.running:
             diagnostics.print_message(f"{words[0]} (pid {program.pid}) continues without the screen")
-        code = _outlast(program, watch, source.ended_by_signal or crashed)
+        code = _outlast(program, watch, program.ended_by_signal or crashed)
         program.drain()
         _print_last_output(program, code)
         return watch.end(code, source.output_lines)

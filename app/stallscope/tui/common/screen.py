@@ -25,9 +25,7 @@ from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import SMALLEST, LineWidget
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
-from stallscope.tui.sources.replay import ReplaySource
-from stallscope.tui.sources.watch_replay import WatchReplaySource
-from stallscope.tui.sources.watched import WatchSource
+from stallscope.tui.sources.source import Source
 
 
 class Closeable(Protocol):
@@ -49,7 +47,7 @@ class ScreenContext:
     chosen for remedies as code, "" for that of the settings.
     """
 
-    source: LiveSource | ReplaySource | WatchSource | WatchReplaySource
+    source: Source
     settings: Settings
     observation: Observation | None = None
     analyzer: Analyzer | None = None
@@ -101,12 +99,12 @@ class ActionScreen(TopScreen, Screen[bool]):
     @property
     def live(self) -> LiveSource | None:
         """The source of a live engine, None in a replay."""
-        return self.context.source if isinstance(self.context.source, LiveSource) else None
+        return self.context.source.engine
 
     @property
     def replayed(self) -> bool:
         """Whether what is shown was recorded: then actions that need something live are not available."""
-        return self.context.source.replayed
+        return self.context.source.playback is not None
 
     @property
     def actions(self) -> tuple[Action, ...]:

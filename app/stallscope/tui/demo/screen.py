@@ -30,6 +30,7 @@ from stallscope.tui.monitor import help_text as monitor_help_text
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLogView
+from stallscope.tui.sources.source import ProbeSource
 
 SECONDS = 8.0
 # Columns beside the table at the end: its scroll bar and a margin.
@@ -49,8 +50,8 @@ class DemoScreen(Monitor, inherit_bindings=False):
         Binding(key, f"probe('{key}')", show=False) for key in (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
     ]
 
-    def __init__(self, context: ScreenContext, recorder: Recorder | None = None) -> None:
-        super().__init__(context, recorder)
+    def __init__(self, context: ScreenContext, source: ProbeSource, recorder: Recorder | None = None) -> None:
+        super().__init__(context, source, recorder)
         self.tour = context.controller(DemoTour, lambda: DemoTour(plan.plans(patterns().values()), SECONDS))
         self.tour.use(self)
         # The step whose worst victim has got the focus.

@@ -31,9 +31,7 @@ from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable, pr
 from stallscope.tui.monitor.state import MonitorState
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 from stallscope.tui.sources.live import LiveSource
-from stallscope.tui.sources.replay import ReplaySource
-from stallscope.tui.sources.watch_replay import WatchReplaySource
-from stallscope.tui.sources.watched import WatchSource
+from stallscope.tui.sources.source import ProbeSource
 
 SEEK_S = 5.0
 # Observations for the analyzer and for a recording; fewer while nobody reads them, or histograms alone are drawn.
@@ -53,11 +51,8 @@ class Monitor(ActionScreen):
         Binding(key, f"probe('{key}')", show=False) for key in (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
     ]
 
-    def __init__(self, context: ScreenContext, recorder: Recorder | None = None) -> None:
+    def __init__(self, context: ScreenContext, source: ProbeSource, recorder: Recorder | None = None) -> None:
         super().__init__(context)
-        source = context.source
-        if isinstance(source, WatchSource | WatchReplaySource):
-            raise TypeError("the monitor shows probes, not a watched program")
         self.source = source
         self.recorder = recorder
         context.record_trace = None if recorder is None else recorder.put_trace
@@ -107,7 +102,7 @@ class Monitor(ActionScreen):
     def more_keys(self) -> tuple[tuple[str, str], ...]:
         """The keys of probes."""
         aggressors, victims = "Switch an aggressor on or off.", "Focus a victim; again, or if it is off: switch it."
-        if self.source.replayed:
+        if self.replayed:
             aggressors, victims = "Focus an aggressor.", "Focus a victim."
         return (
             (f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[-1]}", aggressors),
@@ -146,15 +141,15 @@ class Monitor(ActionScreen):
         return self.state.frozen is None and self.can_draw
 
     def _feed(self, observation: Observation) -> None:
-        source = self.source
-        if isinstance(source, ReplaySource) and source.restarted:
-            source.restarted, self.analyzer = False, None
+        replay = self.source.playback
+        if replay is not None and replay.restarted:
+            replay.restarted, self.analyzer = False, None
         engine_state, self.state = self.state.engine_state, self.state.observed(observation)
         if self.analyzer is None or observation.probe_set is not self.analyzer.probe_set:
             self.analyzer = self._new_analyzer(observation)
         self.analyzer.feed(observation)
-        if isinstance(source, ReplaySource):
-            self.analyzer.follow_recorded(source.baselines(observation))
+        if replay is not None:
+            self.analyzer.follow_recorded(replay.baselines(observation))
         if engine_state != observation.engine.state:
             self.mark_changed()
         self.context.observation, self.context.analyzer = observation, self.analyzer
@@ -163,7 +158,7 @@ class Monitor(ActionScreen):
 
     def _new_analyzer(self, observation: Observation) -> Analyzer:
         """An analyzer for the observation's probe set; live it continues the log of the one before."""
-        probe_set, previous = observation.probe_set, self.analyzer
+        probe_set, previous, replay = observation.probe_set, self.analyzer, self.source.playback
         self.mark_changed()
         self.rearrange()
         return Analyzer(
@@ -171,7 +166,7 @@ class Monitor(ActionScreen):
             baseline_s=self.settings.quiet_seconds,
             keep_s=2 * self.settings.history_seconds,
             # After a seek, a replay starts from what the recording knew there.
-            baselines=self.source.baselines(observation) if isinstance(self.source, ReplaySource) else None,
+            baselines=None if replay is None else replay.baselines(observation),
             log=() if previous is None or self.live is None else previous.ended_log(observation.wall_s),
         )
 
@@ -246,11 +241,11 @@ class Monitor(ActionScreen):
 
     def log_view(self, observation: Observation) -> VerdictLogView:
         """The view of the verdict log."""
-        return panel_views.log_view(observation, self.monitor_view, self.shown_analyzer, self.source.replayed)
+        return panel_views.log_view(observation, self.monitor_view, self.shown_analyzer, self.replayed)
 
     def show_header(self, observation: Observation) -> None:
         """Draw header and key bar."""
-        position = status.replay_text(self.source) if isinstance(self.source, ReplaySource) else None
+        position = None if self.source.playback is None else self.source.playback.position_text
         self.query_one(Header).show(panel_views.header_view(self.state, observation, self.monitor_view, position))
         note = self.blame.status or status.warning_text(self.recorder, self.trigger.armed)
         self.query_one(KeyBar).show_note(note)
@@ -499,8 +494,8 @@ class Monitor(ActionScreen):
 
     def action_pause(self) -> None:
         """Pause or resume the view, or the recording."""
-        if isinstance(self.source, ReplaySource):
-            self.source.pause()
+        if self.source.playback is not None:
+            self.source.playback.pause()
             self.mark_changed()
         elif self.state.frozen is not None:
             self._thaw()
@@ -509,14 +504,16 @@ class Monitor(ActionScreen):
 
     def action_back(self) -> None:
         """Go back in the recording."""
-        if isinstance(self.source, ReplaySource):
-            self.source.seek(self.source.at_s - SEEK_S)
-            self.mark_changed()
+        self._seek(-SEEK_S)
 
     def action_forward(self) -> None:
         """Go forward in the recording."""
-        if isinstance(self.source, ReplaySource):
-            self.source.seek(self.source.at_s + SEEK_S)
+        self._seek(SEEK_S)
+
+    def _seek(self, by_s: float) -> None:
+        replay = self.source.playback
+        if replay is not None:
+            replay.seek(replay.at_s + by_s)
             self.mark_changed()
 
     def action_quiet(self) -> None:

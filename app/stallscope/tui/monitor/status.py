@@ -8,7 +8,6 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.recording.observation import CUDA, EngineCondition, Observation
 from stallprobes.recording.recorder import Recorder
 from stallscope.tui.probe_sets import gpu_label
-from stallscope.tui.sources.replay import ReplaySource
 
 # States of the engine in which values are the last known ones, as the probe table shows them.
 STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "silent"}
@@ -24,14 +23,6 @@ def engine_obstacle(state: EngineCondition, restart_key: str, pick_key: str) -> 
     if state == EngineCondition.SILENT:
         return "The engine does not answer, so this key has no effect yet."
     return ""
-
-
-def replay_text(source: ReplaySource) -> str:
-    """Position of a replay: ``REPLAY 0:05/0:07``."""
-    state = "REPLAY, PAUSED" if source.paused else "REPLAY"
-    if source.damaged_here:
-        state = "REPLAY, DAMAGED HERE"
-    return f"{state} {_minutes(source.at_s)}/{_minutes(source.recording.seconds)}"
 
 
 def frozen_text(reason: str, engine_state: EngineCondition) -> str:
@@ -67,8 +58,3 @@ def report_head(observation: Observation) -> list[str]:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(observation.wall_s))
     machine = " · ".join(part for part in (gpu_label(probe_set), *probe_set.details) if part)
     return [f"stallscope · {simulated}{machine} · {when}", f"probes: {probe_set.title}"]
-
-
-def _minutes(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}"

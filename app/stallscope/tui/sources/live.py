@@ -43,7 +43,7 @@ class LiveSource:
     beside other processes on the GPU. ``timeline`` is that of the engine, to be read; ``switch_timeline`` switches it.
     """
 
-    replayed = False
+    program = playback = recorded_traces = None
 
     def __init__(
         self,
@@ -81,6 +81,11 @@ class LiveSource:
         self._worker = threading.Thread(target=self._run_jobs, name="live source", daemon=True)
 
     # Called by the screen; never blocks.
+
+    @property
+    def engine(self) -> LiveSource:
+        """The source itself."""
+        return self
 
     def start(self) -> None:
         """Select a GPU and start an engine with the default probes. A second call does nothing."""

@@ -30,7 +30,10 @@ _DRAIN_S = 1.0
 
 
 class PaneProgram:
-    """A started program. ``output`` has the lines that it wrote, unless they go to ``file``."""
+    """A started program. ``output`` has the lines that it wrote, unless they go to ``file``.
+
+    ``ended_by_signal``: a signal that ended the screen was passed on to it.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class PaneProgram:
         """
         self.arguments, self.file = tuple(arguments), file
         self.output = ProgramOutput()
+        self.ended_by_signal = False
         self._lock = threading.Lock()
         self._code: int | None = None
         self._master = -1
@@ -77,6 +81,13 @@ class PaneProgram:
         with self._lock, contextlib.suppress(ProcessLookupError, PermissionError):
             if self._code is None:
                 os.killpg(self.pid, number)
+
+    def end_by_signal(self, number: int) -> None:
+        """Pass a signal on that ends the screen."""
+        self.ended_by_signal = True
+        self.send(number)
+        # A program that is stopped gets it only when it continues.
+        self.send(signal.SIGCONT)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait for its end and return the exit code; None if it still runs after ``timeout_s``."""

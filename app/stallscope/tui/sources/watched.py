@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
 import time
@@ -10,12 +9,10 @@ from dataclasses import replace
 
 from stallprobes.errors import WatchError
 from stallprobes.machine.telemetry import TelemetrySnapshot
-from stallprobes.recording.index import RecordedTrace
-from stallprobes.traces.trace import Trace
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
-from stallprobes.watch.live.trace_history import TriggeringCall
+from stallscope.tui.sources.kept_traces import KeptTraces
 from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.program_gpu import ProgramGpu
 
@@ -25,9 +22,6 @@ READ_S = 0.1
 _REST = 9
 # An ended program writes nothing more, but processes that it left may.
 _ENDED_READ_S = 1.0
-_MOST_TRACES = 64
-# After a signal, the report is made within this time of the program's end.
-_REPORT_S = 10.0
 
 
 class WatchSource:
@@ -37,7 +31,7 @@ class WatchSource:
     has not.
     """
 
-    replayed = False
+    engine = playback = None
 
     def __init__(
         self,
@@ -48,13 +42,9 @@ class WatchSource:
     ) -> None:
         self.live, self.program, self.gpu = live, program, gpu or ProgramGpu()
         self.failure = ""
-        self.problem: str | None = None
-        self.ended_by_signal = False
+        self.kept_traces = KeptTraces(live)
         self._recorder = recorder
         self._end_recorded = False
-        self._kept: list[Trace] = []
-        # The number of the kept trace that a frozen view shows.
-        self._shown: int | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
@@ -69,6 +59,11 @@ class WatchSource:
         if self._thread.ident:
             self._thread.join()
         self.gpu.close()
+
+    @property
+    def recorded_traces(self) -> KeptTraces:
+        """The traces for the timeline."""
+        return self.kept_traces
 
     @property
     def moment(self) -> WatchMoment | None:
@@ -116,21 +111,6 @@ class WatchSource:
         """The GPU's name, or why it has no values."""
         return self.gpu.name if self.gpu.snapshot() is not None else self.gpu.why
 
-    @property
-    def position_text(self) -> str:
-        """The position in a recording: none."""
-        return ""
-
-    def pause(self) -> None:
-        """Pause a recording: there is none."""
-
-    def seek(self, by_s: float) -> None:
-        """Move in a recording: there is none."""
-
-    def resize_output(self, columns: int, lines: int) -> None:
-        """Set the size of the pane."""
-        self.program.resize(columns, lines)
-
     def _run(self) -> None:
         rest_s = 0.0
         while not self._stop.wait(rest_s):
@@ -160,20 +140,6 @@ class WatchSource:
         ended = all(process.ended for process in moment.findings.processes)
         self._end_recorded = ended and moment.program.exit_code is not None
 
-    # The program.
-
-    def signalled(self, number: int) -> None:
-        """Pass a signal on that ends the screen."""
-        self.ended_by_signal = True
-        self.program.send(number)
-        # A program that is stopped gets it only when it continues.
-        self.program.send(signal.SIGCONT)
-
-    def outlast(self) -> None:
-        """Wait for the end of the program, and 10 s for its report."""
-        self.program.wait()
-        time.sleep(_REPORT_S)
-
     def suspend(self) -> None:
         """Stop the program while the screen is suspended."""
         self.program.send(signal.SIGSTOP)
@@ -181,42 +147,3 @@ class WatchSource:
     def resume(self) -> None:
         """Let the program continue."""
         self.program.send(signal.SIGCONT)
-
-    # Traces.
-
-    def keep_trace(self, call: TriggeringCall | None) -> None:
-        """Keep the trace of a slow call, or the present one, also after the view is no longer frozen."""
-        with contextlib.suppress(ValueError):
-            self._kept.append(self.live.present_trace() if call is None else self.live.trace_of(call))
-            del self._kept[:-_MOST_TRACES]
-            self._shown = len(self._kept) - 1
-
-    def show_present(self) -> None:
-        """Let the timeline show the present trace."""
-        self._shown = None
-
-    @property
-    def at_s(self) -> float:
-        """The position: the present."""
-        return 0.0 if self.moment is None else self.moment.seconds
-
-    @property
-    def traces(self) -> tuple[RecordedTrace, ...]:
-        """The kept traces and the present one."""
-        kept = [self._entry(number, trace.wall_s(trace.end_ns)) for number, trace in enumerate(self._kept)]
-        wall_s = time.time() if self.moment is None else self.moment.wall_s
-        return (*kept, self._entry(len(kept), wall_s))
-
-    def _entry(self, number: int, wall_s: float) -> RecordedTrace:
-        return RecordedTrace(number, wall_s, self.at_s)
-
-    def nearest_trace(self, at_s: float) -> RecordedTrace | None:
-        """The trace of the frozen view, else the present one."""
-        traces = self.traces
-        return traces[-1 if self._shown is None or self._shown >= len(traces) else self._shown]
-
-    def trace(self, recorded: RecordedTrace) -> Trace | None:
-        """A trace; the present one is cut anew."""
-        if recorded.number < len(self._kept):
-            return self._kept[recorded.number]
-        return self.live.present_trace()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from stallscope.tui.sources.replay import ReplaySource
-from stallscope.tui.sources.watch_replay import WatchReplaySource
-from stallscope.tui.sources.watched import WatchSource
+from stallscope.tui.sources.source import TraceSource
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.trace_capture import TraceCapture
 
@@ -15,9 +13,7 @@ class RecordedTraces:
     ``number`` is that of the trace that is shown, None without one; ``problem`` says why it cannot be, "" if it can.
     """
 
-    def __init__(
-        self, source: ReplaySource | WatchSource | WatchReplaySource, capture: TraceCapture, cursor: TraceCursor
-    ) -> None:
+    def __init__(self, source: TraceSource, capture: TraceCapture, cursor: TraceCursor) -> None:
         self.number: int | None = None
         self.problem = ""
         self._source, self._capture, self._cursor = source, capture, cursor
@@ -25,7 +21,7 @@ class RecordedTraces:
     @property
     def slow_only(self) -> bool:
         """Whether calls that were not slow are missing, as in traces of a watched program."""
-        return isinstance(self._source, WatchSource | WatchReplaySource)
+        return self._source.slow_calls_only
 
     @property
     def title(self) -> str:

@@ -14,7 +14,6 @@ from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.probe_sets import gpu_label
-from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.timeline import help_text, status
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import TraceDetails
@@ -52,8 +51,8 @@ class TimelineScreen(ActionScreen):
         self.cursor = TraceCursor()
         self.live_trace = LiveTrace(context, self.capture, self.cursor)
         self.recorded: RecordedTraces | None = None
-        if not isinstance(context.source, LiveSource):
-            self.recorded = RecordedTraces(context.source, self.capture, self.cursor)
+        if context.source.recorded_traces is not None:
+            self.recorded = RecordedTraces(context.source.recorded_traces, self.capture, self.cursor)
         self._read_pace = Pace(READS_PER_S, context.settings.frames_per_second)
         self._next_draw_s = self._last_draw_s = 0.0
 

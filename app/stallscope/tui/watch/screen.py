@@ -21,8 +21,7 @@ from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.stall_trigger import StallTrigger
-from stallscope.tui.sources.live import LiveSource
-from stallscope.tui.sources.replay import ReplaySource
+from stallscope.tui.sources.source import ProgramSource
 from stallscope.tui.watch import help_text
 from stallscope.tui.watch.call_table import WatchTable, thread_label
 from stallscope.tui.watch.explain_call import ExplainCall
@@ -46,11 +45,8 @@ class WatchScreen(ActionScreen):
     NAME = "watch"
     HELP_SECTIONS = help_text.SECTIONS
 
-    def __init__(self, context: ScreenContext) -> None:
+    def __init__(self, context: ScreenContext, source: ProgramSource) -> None:
         super().__init__(context)
-        source = context.source
-        if isinstance(source, LiveSource | ReplaySource):
-            raise TypeError("this screen shows a watched program, not probes")
         self.source = source
         self.frozen: WatchMoment | None = None
         self.frozen_why = ""
@@ -152,14 +148,16 @@ class WatchScreen(ActionScreen):
     def _freeze(self, why: str, slowest: tuple[TriggeringCall, WatchRowKey] | None = None) -> None:
         self.frozen, self.frozen_why = self.source.moment, why
         self._frozen_gpu = self.source.telemetry, self.source.gpu_text
-        self.source.keep_trace(None if slowest is None else slowest[0])
+        if self.source.kept_traces is not None:
+            self.source.kept_traces.keep(None if slowest is None else slowest[0])
         if slowest is not None:
             self.selected, self._chosen = slowest[1], True
         self.mark_changed()
 
     def _thaw(self) -> None:
         self.frozen = None
-        self.source.show_present()
+        if self.source.kept_traces is not None:
+            self.source.kept_traces.show_present()
         self.mark_changed()
 
     # Drawing.
@@ -240,6 +238,7 @@ class WatchScreen(ActionScreen):
 
     def _update_header(self) -> None:
         moment, source = self.moment, self.source
+        position = "" if source.playback is None else source.playback.position_text
         telemetry, gpu = (source.telemetry, source.gpu_text) if self.frozen is None else self._frozen_gpu
         # A recording that stands still has no new values.
         if telemetry is not None and self.frozen is None and telemetry is not self._last_telemetry:
@@ -249,7 +248,7 @@ class WatchScreen(ActionScreen):
         self.query_one(WatchHeader).view = WatchHeadView(
             program=source.program_state,
             seconds=0.0 if moment is None else moment.seconds,
-            view=self.frozen_why if self.frozen is not None else source.position_text,
+            view=self.frozen_why if self.frozen is not None else position,
             failure=source.failure,
             telemetry=telemetry,
             gpu=gpu,
@@ -273,14 +272,16 @@ class WatchScreen(ActionScreen):
             panel.styles.height = lines
             panel.display = lines > 0
         # It is the terminal size of the program.
-        self.source.resize_output(width if not sizes.wide else width * 17 // 40 - 2, max(sizes.output - 1, 1))
+        if self.source.program is not None:
+            columns = width if not sizes.wide else width * 17 // 40 - 2
+            self.source.program.resize(columns, max(sizes.output - 1, 1))
 
     # Actions.
 
     def action_watch_pause(self) -> None:
         """Pause or resume the view, or the recording."""
-        if self.source.replayed:
-            self.source.pause()
+        if self.source.playback is not None:
+            self.source.playback.pause()
             self.mark_changed()
         elif self.frozen is not None:
             self._thaw()
@@ -296,7 +297,8 @@ class WatchScreen(ActionScreen):
         self._seek(SEEK_S)
 
     def _seek(self, by_s: float) -> None:
-        self.source.seek(by_s)
+        if self.source.playback is not None:
+            self.source.playback.seek(self.source.playback.at_s + by_s)
         # The values before are those of another time.
         self._utilization = ()
         self.mark_changed()

@@ -1,0 +1,103 @@
+"""Protocols of sources: of probes and of a watched program, each live or replayed."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.recording.index import RecordedTrace
+from stallprobes.recording.observation import Observation
+from stallprobes.traces.trace import Trace
+from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
+from stallscope.tui.sources.kept_traces import KeptTraces
+from stallscope.tui.sources.live import LiveSource
+from stallscope.tui.sources.pane_program import PaneProgram
+from stallscope.tui.sources.playback import Playback
+from stallscope.tui.sources.replay import ReplaySource
+
+
+class TraceSource(Protocol):
+    """Traces for the timeline, recorded or kept. With ``slow_calls_only`` calls that were not slow are missing.
+
+    ``at_s`` is the position in seconds; ``problem`` is a sentence once a trace could not be read.
+    """
+
+    slow_calls_only: bool
+    problem: str | None
+
+    @property
+    def at_s(self) -> float: ...
+    @property
+    def traces(self) -> tuple[RecordedTrace, ...]: ...
+    def nearest_trace(self, at_s: float) -> RecordedTrace | None: ...
+    def trace(self, recorded: RecordedTrace) -> Trace | None: ...
+
+
+class Source(Protocol):
+    """What all screens of a session show. Each of these is None where the source has none:
+
+    ``engine``, the live engine; ``program``, the watched program that runs; ``playback``, a recording that is played;
+    ``recorded_traces``, traces that the timeline shows in place of those of the engine.
+    """
+
+    @property
+    def engine(self) -> LiveSource | None: ...
+    @property
+    def program(self) -> PaneProgram | None: ...
+    @property
+    def playback(self) -> Playback[Any] | None: ...
+    @property
+    def recorded_traces(self) -> TraceSource | None: ...
+
+    def start(self) -> None:
+        """Start to read or to play; a second call does nothing in a live source."""
+
+    def close(self) -> None:
+        """End what the source started."""
+
+
+class ProbeSource(Source, Protocol):
+    """Source of the observations of probes."""
+
+    @property
+    def playback(self) -> ReplaySource | None: ...
+
+    def observations(self) -> list[Observation]:
+        """The observations that are due."""
+
+
+class ProgramSource(Source, Protocol):
+    """Source of the moments of a watched program.
+
+    ``kept_traces`` takes the traces of frozen views, None in a recording. ``moment`` is the present one; ``output`` has
+    the last lines that the program wrote, or ``output_elsewhere`` says where they go. ``running_text`` is the program
+    in words while it runs. ``gpu_text`` is the GPU's name, or why ``telemetry`` is None. ``note`` says what is wrong
+    with a recording, ``failure`` why reading ended early. All texts are "" for nothing.
+    """
+
+    @property
+    def kept_traces(self) -> KeptTraces | None: ...
+    @property
+    def moment(self) -> WatchMoment | None: ...
+    @property
+    def output(self) -> list[str]: ...
+    @property
+    def output_elsewhere(self) -> str: ...
+    @property
+    def running_text(self) -> str: ...
+    @property
+    def program_state(self) -> WatchedProgram: ...
+    @property
+    def telemetry(self) -> TelemetrySnapshot | None: ...
+    @property
+    def gpu_text(self) -> str: ...
+    @property
+    def note(self) -> str: ...
+    @property
+    def failure(self) -> str: ...
+
+    def suspend(self) -> None:
+        """Stop while the screen is suspended."""
+
+    def resume(self) -> None:
+        """Continue."""
