@@ -75,7 +75,7 @@ def test_an_edit_begins_with_the_last_request(monkeypatch: pytest.MonkeyPatch) -
 def test_probes_with_two_periods_idle_once_the_baseline_is_complete() -> None:
     what = patterns()["idle-wakeup"].variant("after-1s")
     set_to: dict[str, int] = {}
-    session = SimpleNamespace(set_period=set_to.__setitem__, set_running=lambda _: None)
+    session = SimpleNamespace(set_period=set_to.__setitem__, set_running=lambda _: None, running=dict)
     source = LiveSource(EngineRequest(sim="h200"))
     source._current = (ProbeSet("idle", what.probes, SIM), session)  # type: ignore[assignment]
     source._periods = IdlePeriods(what.probes)

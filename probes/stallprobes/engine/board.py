@@ -165,6 +165,11 @@ class Board:
         """Switch a probe on or off. Raises KeyError for an unknown name."""
         self._by_name[name].words.run = int(on)
 
+    @property
+    def running(self) -> dict[str, bool]:
+        """Whether each probe is switched on, by name."""
+        return {name: probe.words.run != 0 for name, probe in self._by_name.items()}
+
     def set_period(self, name: str, period_ns: int) -> None:
         """Set the time in ns between the due times of a probe's iterations.
 

@@ -151,6 +151,11 @@ class Session:
                 for name, on in wanted.items():
                     self._board.switch(name, on)
 
+    def running(self) -> dict[str, bool]:
+        """Whether each probe is switched on, by name; empty after ``stop``."""
+        with self._lock:
+            return {} if self._board is None else self._board.running
+
     def set_period(self, name: str, period_ns: int) -> None:
         """Set the time in ns between the due times of a probe's iterations; 0 for back to back.
 

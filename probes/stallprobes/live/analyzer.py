@@ -69,7 +69,8 @@ class Analyzer:
         self._last: Snapshot | None = None
         self._last_wall_s = 0.0
         self._heat_map = HeatMapHistory(probe_set.probes, round(keep_s * 1e9) // SLOT_NS)
-        self._on_before: dict[str, bool] = {}
+        # The snapshot whose switches have their marks.
+        self._marked: Snapshot | None = None
         self._judged_ns = 0
         self._verdicts: tuple[Verdict, ...] = ()
         self._judged_calls: dict[str, int] = {}
@@ -357,14 +358,15 @@ class Analyzer:
 
     def _add_switch_marks(self, now: Snapshot) -> None:
         for probe in self.probe_set.probes:
+            if probe.role is not Role.AGGRESSOR:
+                continue
             on = now.probes[probe.name].on
-            before = self._on_before.get(probe.name)
-            if before is not None and before != on and probe.role is Role.AGGRESSOR:
+            if self._marked is not None and self._marked.probes[probe.name].on != on:
                 self._heat_map.mark(now.at_ns, f"{probe.entry} {'on' if on else 'off'}")
                 self._tracker.switched(Switch(probe.name, probe.title, on, now.at_ns))
-            self._on_before[probe.name] = on
-            if probe.role is Role.AGGRESSOR and may_run(now.probes[probe.name]):
+            if may_run(now.probes[probe.name]):
                 self._ran_ns[probe.name] = now.at_ns
+        self._marked = now
 
     def _update_window(self, now: Snapshot) -> None:
         if len(self._recent) > 1 and now.at_ns - self._recent[-2].at_ns < _CLOSEST_NS:

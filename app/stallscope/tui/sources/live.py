@@ -65,14 +65,12 @@ class LiveSource:
         self._telemetry: Telemetry | None = None
         self._selected: tuple[gpus.Gpu, ...] = ()
         self._status = (EngineCondition.STARTING, time.monotonic(), "asking the driver for GPUs")
-        # Probes that were switched, by name; and the states that the engine has.
+        # Probes that were switched, by name. The board has the states that the engine got.
         self._switches: dict[str, bool] = {}
-        self._applied: dict[str, bool] = {}
         self._periods = IdlePeriods(())
         self._own_processes = OwnProcesses()
-        self._waiting: frozenset[str] = frozenset()
-        # Aggressors stay off while the program is suspended.
-        self._suspended = False
+        # Aggressors stay off while the program is suspended, and while a baseline is missing.
+        self._suspended = self._held = False
         # The last request for an engine.
         self._wanted: tuple[ProbeSet, dict[str, bool]] | None = None
         # The session in which a blame experiment switches the aggressors.
@@ -118,7 +116,7 @@ class LiveSource:
             snapshot=snapshot,
             telemetry=self._telemetry_snapshot(probe_set, session),
             probe_failures=() if session is None else session.probe_failures(),
-            waiting=self._waiting,
+            waiting=frozenset(name for name in probe_sets.aggressors(probe_set) if self._held and self.is_on(name)),
             other_processes=self._other_processes(session),
             experiment=session is not None and session is self._experiment,
             timeline=self.timeline.is_on,
@@ -150,7 +148,7 @@ class LiveSource:
     def is_on(self, name: str) -> bool:
         """Whether a probe is switched on; an aggressor may still be waiting for the baseline."""
         probe = self._current[0].probe(name)
-        return self._switches.get(name, probe is not None and probe.role is not Role.AGGRESSOR)
+        return probe is not None and self._switched_on(probe)
 
     def switch_timeline(self, on: bool) -> None:
         """Switch the timeline on or off, for this engine and those that follow."""
@@ -176,19 +174,14 @@ class LiveSource:
         probe_set, session = self._current
         if session is None or self._status[0] != EngineCondition.READY or session is self._experiment:
             return
-        states, waiting = {}, set()
-        for probe in probe_set.probes:
-            on = self._switched_on(probe)
-            if on and probe.role is Role.AGGRESSOR and (baseline_missing or self._suspended):
-                waiting.add(probe.name)
-                on = False
-            states[probe.name] = on
-        self._waiting = frozenset(waiting)
-        changed = {name: on for name, on in states.items() if self._applied.get(name) != on}
+        self._held, running = baseline_missing or self._suspended, session.running()
+        wanted = {
+            probe.name: self._switched_on(probe) and not (self._held and probe.role is Role.AGGRESSOR)
+            for probe in probe_set.probes
+        }
+        changed = {name: on for name, on in wanted.items() if running.get(name) is not on}
         if changed:
-            with contextlib.suppress(KeyError):
-                session.set_running(changed)
-                self._applied.update(changed)
+            session.set_running(changed)
         self._periods.switch(session, not baseline_missing)
 
     def suspend(self) -> None:
@@ -196,10 +189,7 @@ class LiveSource:
         self._suspended = True
         probe_set, session = self._current
         if session is not None:
-            off = dict.fromkeys(probe_sets.aggressors(probe_set), False)
-            with contextlib.suppress(KeyError):
-                session.set_running(off)
-                self._applied.update(off)
+            session.set_running(dict.fromkeys(probe_sets.aggressors(probe_set), False))
 
     def resume(self) -> None:
         """Switch the aggressors on again with the next ``update_engine``."""
@@ -364,8 +354,8 @@ class LiveSource:
         self.timeline.attach(None)
         if previous is not None:
             previous.stop()
-        self._current, self._waiting = (probe_set, None), frozenset()
-        self._switches, self._applied = switches, {}
+        self._current, self._held = (probe_set, None), False
+        self._switches = switches
         self._periods = IdlePeriods(probe_set.probes)
         self._set_status(EngineCondition.STARTING, "creating contexts, streams and buffers")
         if probe_set.backend == CUDA and self._survey is not None:
@@ -392,11 +382,9 @@ class LiveSource:
         else:
             self._own_processes.add(session.process_ids)
             # Victims start here and not at the screen's next update.
-            self._applied = {
-                probe.name: self._switched_on(probe) and probe.role is not Role.AGGRESSOR for probe in probe_set.probes
-            }
             self._periods.apply(session)
-            session.set_running(self._applied)
+            victims = (probe for probe in probe_set.probes if probe.role is not Role.AGGRESSOR)
+            session.set_running(probe.name for probe in victims if self._switched_on(probe))
             self._current = (_with_simulated_details(probe_set, info), session)
             self._set_status(EngineCondition.READY)
             self.timeline.attach(session)
@@ -411,8 +399,8 @@ class LiveSource:
         self.timeline.attach(None)
         if session is not None:
             session.stop()
-        self._current, self._waiting = (probe_set, None), frozenset()
-        self._switches, self._applied = {}, {}
+        self._current, self._held = (probe_set, None), False
+        self._switches = {}
         options, survey = replace(self._options(probe_set), paced=False), None
         if probe_set.backend == CUDA:
             released = (*self._selected, *self._idle_gpus(count - len(self._selected)))
