@@ -23,14 +23,13 @@ from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoGpu, Uns
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
-from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.model import Probe, Role
-from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallscope.tui import probe_sets
 from stallscope.tui.sources.engine_request import EngineRequest, EngineTarget
 from stallscope.tui.sources.idle_periods import IdlePeriods
 from stallscope.tui.sources.live_timeline import LiveTimeline
-from stallscope.tui.sources.own_processes import OwnProcesses
+from stallscope.tui.sources.selected_gpus import SelectedGpus
 
 SILENT_AFTER_S = 0.5
 _CLOSE_S = 0.5
@@ -57,18 +56,14 @@ class LiveSource:
         self.sharing_allowed = request.allow_shared
         self.fatal: tuple[int, str] | None = None
         self.timeline = LiveTimeline()
-        self._make_survey = survey or gpus.survey
+        self._gpus = SelectedGpus(survey or gpus.survey)
         self._spare = spare
-        self._survey: gpus.Survey | None = None
         # One tuple, so that no reader combines the board of one probe set with the names of another.
         self._current: tuple[ProbeSet, Session | None] = (ProbeSet("starting", (), SIM if request.sim else CUDA), None)
-        self._telemetry: Telemetry | None = None
-        self._selected: tuple[gpus.Gpu, ...] = ()
         self._status = (EngineCondition.STARTING, time.monotonic(), "asking the driver for GPUs")
         # Probes that were switched, by name. The board has the states that the engine got.
         self._switches: dict[str, bool] = {}
         self._periods = IdlePeriods(())
-        self._own_processes = OwnProcesses()
         # Aggressors stay off while the program is suspended, and while a baseline is missing.
         self._suspended = self._held = False
         # The last request for an engine.
@@ -109,23 +104,21 @@ class LiveSource:
             elif silent_s > SILENT_AFTER_S:
                 state, age = EngineCondition.SILENT, silent_s
                 sentence = "the engine does not answer: it is stopped, or the machine is overloaded"
+        telemetry = self._gpus.telemetry
+        if probe_set.backend == SIM:
+            telemetry = None if session is None else SimulatedTelemetry(session.sensors).snapshot()
         return Observation(
             wall_s=time.time(),
             probe_set=probe_set,
             engine=EngineStatus(state, age, sentence),
             snapshot=snapshot,
-            telemetry=self._telemetry_snapshot(probe_set, session),
+            telemetry=telemetry,
             probe_failures=() if session is None else session.probe_failures(),
             waiting=frozenset(name for name in probe_sets.aggressors(probe_set) if self._held and self.is_on(name)),
-            other_processes=self._other_processes(session),
+            other_processes=self._gpus.other_processes(() if session is None else session.process_ids),
             experiment=session is not None and session is self._experiment,
             timeline=self.timeline.is_on,
         )
-
-    def _telemetry_snapshot(self, probe_set: ProbeSet, session: Session | None) -> TelemetrySnapshot | None:
-        if probe_set.backend == SIM:
-            return None if session is None else SimulatedTelemetry(session.sensors).snapshot()
-        return None if self._telemetry is None else self._telemetry.snapshot()
 
     def probe_snapshot(self, probe_set: ProbeSet, name: str) -> ProbeSnapshot | None:
         """The statistics of one probe of ``probe_set`` now; None unless that is the current set and its engine runs."""
@@ -280,13 +273,12 @@ class LiveSource:
         probe_set, session = self._current
         if self.sharing_allowed or probe_set.backend != CUDA:
             return ()
-        return self._other_processes(session)
+        return self._gpus.other_processes(() if session is None else session.process_ids)
 
     @property
-    def gpus(self) -> tuple[gpus.Gpu, ...]:
+    def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that CUDA sees; empty before the survey."""
-        found = () if self._survey is None else self._survey.gpus
-        return tuple(gpu for gpu in found if gpu.cuda_index is not None)
+        return self._gpus.visible
 
     @property
     def engine_pid(self) -> int | None:
@@ -297,8 +289,7 @@ class LiveSource:
     def close(self) -> None:
         """End the engine. Waits at most half a second, and not at all for a silent engine, which is killed."""
         patience_s = _CLOSE_S if self.observation().engine.state != EngineCondition.SILENT else 0.0
-        if self._telemetry is not None:
-            self._telemetry.stop()
+        self._gpus.stop()
         self._jobs.put(None)
         if self._worker.ident is not None:
             self._worker.join(patience_s)
@@ -328,22 +319,14 @@ class LiveSource:
             self._start_engine(_simulated(base, None), {})
             return
         self._set_status(EngineCondition.STARTING, "asking the driver for GPUs")
-        self._survey = self._make_survey()
         try:
-            self._selected = gpus.choose(gpu, self._survey, probe_sets.gpus_needed(base))
+            details = self._gpus.select(gpu, probe_sets.gpus_needed(base))
         except NoGpu as error:
             if gpu is not None:
                 self.fatal = (EXIT_NO_GPU, str(error))
                 return
             self._start_engine(_simulated(base, str(error)), {})
             return
-        selected = self._selected[0]
-        details = (f"driver {self._survey.driver_version or 'n/a'}", f"CUDA {self._survey.driver.cuda_version_text}")
-        if self._telemetry is None or self._telemetry.uuid != selected.uuid:
-            if self._telemetry is not None:
-                self._telemetry.stop()
-            self._telemetry = Telemetry(selected.uuid)
-            self._telemetry.start()
         self._start_engine(replace(base, backend=CUDA, details=details, why_simulated=None), {})
 
     def _start_engine(self, probe_set: ProbeSet, switches: dict[str, bool]) -> None:
@@ -358,14 +341,13 @@ class LiveSource:
         self._switches = switches
         self._periods = IdlePeriods(probe_set.probes)
         self._set_status(EngineCondition.STARTING, "creating contexts, streams and buffers")
-        if probe_set.backend == CUDA and self._survey is not None:
-            needed = probe_sets.gpus_needed(probe_set)
+        if probe_set.backend == CUDA and self._gpus.survey is not None:
             try:
-                self._selected = gpus.choose(",".join(one.uuid for one in self._selected) or None, self._survey, needed)
+                names = self._gpus.select_more(self._gpus.survey, probe_sets.gpus_needed(probe_set))
             except NoGpu as error:
                 self._set_status(EngineCondition.REFUSED, str(error))
                 return
-            probe_set = replace(probe_set, gpus=tuple(GpuName.of_label(one.label) for one in self._selected[:needed]))
+            probe_set = replace(probe_set, gpus=names)
             self._current = (probe_set, None)
         session = Session(
             probe_set.probes, backend=probe_set.backend, options=self._options(probe_set), spare=self._spare
@@ -380,7 +362,7 @@ class LiveSource:
                 # A name on the command line is wrong (a profile), which no key can repair.
                 self.fatal = (error.exit_code, error.sentence)
         else:
-            self._own_processes.add(session.process_ids)
+            self._gpus.add_own_processes(session.process_ids)
             # Victims start here and not at the screen's next update.
             self._periods.apply(session)
             victims = (probe for probe in probe_set.probes if probe.role is not Role.AGGRESSOR)
@@ -403,28 +385,17 @@ class LiveSource:
         self._switches = {}
         options, survey = replace(self._options(probe_set), paced=False), None
         if probe_set.backend == CUDA:
-            released = (*self._selected, *self._idle_gpus(count - len(self._selected)))
-            options = replace(options, gpu=",".join(one.cuda_uuid or one.uuid for one in released))
-            survey = self._survey
+            options = replace(options, gpu=self._gpus.cuda_uuids(count, self.sharing_allowed))
+            survey = self._gpus.survey
         label = probe_set.gpus[0].label if probe_set.gpus else ""
         target.set_result(EngineTarget(probe_set.backend, options.gpu, options, survey, label, probe_set.details))
-
-    def _idle_gpus(self, count: int) -> tuple[Gpu, ...]:
-        """Up to ``count`` more GPUs on which no other process computes."""
-        if count <= 0:
-            return ()
-        self._survey = self._make_survey()
-        selected = {gpu.uuid for gpu in self._selected}
-        found = [gpu for gpu in self.gpus if gpu.uuid not in selected and gpu.processes is not None]
-        return tuple(gpu for gpu in found if self.sharing_allowed or not gpu.processes)[:count]
 
     def _options(self, probe_set: ProbeSet) -> Options:
         if probe_set.backend == SIM:
             request = self.request
             simulated = Options(profile=request.sim, seed=request.seed, sim_set=request.sim_set, paced=True)
             return replace(simulated, together=request.together)
-        gpu = ",".join(one.cuda_uuid or one.uuid for one in self._selected) or None
-        return Options(gpu=gpu, together=self.request.together)
+        return Options(gpu=self._gpus.cuda_uuids(), together=self.request.together)
 
     def _report_lost(self, session: Session) -> None:
         self._set_status(EngineCondition.LOST, "the engine ended")
@@ -437,13 +408,6 @@ class LiveSource:
         session.stop()
         if session is self._current[1] and failure is not None:
             self._set_status(EngineCondition.LOST, failure.sentence)
-
-    def _other_processes(self, session: Session | None) -> tuple[str, ...]:
-        if self._telemetry is None:
-            return ()
-        return self._own_processes.others(
-            self._telemetry.snapshot().processes, () if session is None else session.process_ids
-        )
 
 
 def _with_simulated_details(probe_set: ProbeSet, info: Mapping[str, object]) -> ProbeSet:
