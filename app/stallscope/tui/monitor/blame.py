@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -29,7 +29,6 @@ from stallscope.tui.common.printable_text import (
     PrintableText,
     click_text,
 )
-from stallscope.tui.common.screen import ActionScreen
 from stallscope.tui.sources.live import LiveSource
 
 # Order of the results in the dialog.
@@ -101,10 +100,10 @@ class BlameRun:
 
 
 class BlameControl:
-    """Starts experiments for ``screen``, and shows their results."""
+    """Starts experiments; ``warn`` shows a sentence, and ``show`` a dialog, as ``push_screen`` does."""
 
-    def __init__(self, screen: ActionScreen) -> None:
-        self._screen = screen
+    def __init__(self, warn: Callable[[str], None], show: Callable[..., object]) -> None:
+        self._warn, self._show = warn, show
         self._run: BlameRun | None = None
 
     @property
@@ -131,7 +130,7 @@ class BlameControl:
             self._warn("The aggressors wait for the baseline: blame can start when they run.")
         else:
             plan = experiment.plan_of(aggressors, victims, live.request.together)
-            self._screen.app.push_screen(
+            self._show(
                 BlamePlanDialog(plan, aggressors),
                 lambda start: self._start(live, last.probe_set, aggressors, victims) if start else None,
             )
@@ -172,10 +171,7 @@ class BlameControl:
             self._warn(run.problem or "Blame was stopped. The aggressors are as they were.")
             return
         analyzer.add_blame(run.result, last.wall_s)
-        self._screen.app.push_screen(BlameResult(run.result, last.probe_set.probes))
-
-    def _warn(self, sentence: str) -> None:
-        self._screen.notify(sentence, severity="warning")
+        self._show(BlameResult(run.result, last.probe_set.probes))
 
 
 class BlamePlanDialog(Dialog[bool]):

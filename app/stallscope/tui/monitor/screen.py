@@ -61,7 +61,7 @@ class Monitor(ActionScreen):
         self.monitor_view: MonitorView | None = None
         self.trigger = StallTrigger()
         self.clock: Callable[[], float] = time.monotonic
-        self.blame = BlameControl(self)
+        self.blame = BlameControl(self._warn, lambda *dialog: self.app.push_screen(*dialog))
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
         self._unwatched_pace = Pace(UNWATCHED_PER_S, frames)
@@ -97,6 +97,9 @@ class Monitor(ActionScreen):
         if self.live is not None:
             self.live.resume()
         self.mark_changed()
+
+    def _warn(self, sentence: str) -> None:
+        self.notify(sentence, severity="warning")
 
     @property
     def more_keys(self) -> tuple[tuple[str, str], ...]:
@@ -307,7 +310,7 @@ class Monitor(ActionScreen):
         )
         obstacle = status.engine_obstacle(engine_state, restart, pick)
         if obstacle:
-            self.notify(obstacle, severity="warning")
+            self._warn(obstacle)
         return not obstacle or (silent and engine_state == EngineCondition.SILENT)
 
     def action_probe(self, key: str) -> None:
@@ -413,7 +416,7 @@ class Monitor(ActionScreen):
         try:
             sentence = edit(self.live)
         except ValueError as error:
-            self.notify(str(error), severity="warning")
+            self._warn(str(error))
         else:
             if sentence:
                 self.notify(sentence)
@@ -442,7 +445,7 @@ class Monitor(ActionScreen):
         if self.live is None or row is None:
             return
         if row.role is Role.AGGRESSOR or row.period_ns <= 0:
-            self.notify("Only victims have a call rate.", severity="warning")
+            self._warn("Only victims have a call rate.")
         elif self._engine_usable():
             self._edit(lambda live: edits.scale_period(live, self.analyzer, row, factor))
 
@@ -540,7 +543,7 @@ class Monitor(ActionScreen):
         if live is None:
             return
         if not live.gpus:
-            self.notify("CUDA sees no GPU.", severity="warning")
+            self._warn("CUDA sees no GPU.")
             return
         from stallscope.tui.common.dialog import Choose
 
