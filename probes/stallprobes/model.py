@@ -22,7 +22,7 @@ MS = 1_000_000
 
 
 class Phase(StrEnum):
-    """The part of an operation that a latency measures. The values are those of the JSON documents, version 2.
+    """The part of an operation that a latency measures. The values are those of the JSON documents.
 
     ``CALL``: time inside the driver call. ``WAIT``: from its return until the host sees the work complete. ``START``:
     from its return until the GPU starts the work. ``EARLY``: from the GPU's start of the work until the call's return,
@@ -40,24 +40,10 @@ class Phase(StrEnum):
     # That of an enum is Python code.
     __hash__ = str.__hash__
 
-    @classmethod
-    def named(cls, name: str) -> Phase:
-        """The phase by its name in version 1 or 2 of the documents. Raises ValueError."""
-        return cls(PHASE_NAMES_1.get(name, name))
-
-    @property
-    def name_1(self) -> str:
-        """The name in version 1 of the documents, which recordings use."""
-        return next((name for name, phase in PHASE_NAMES_1.items() if phase is self), str(self))
-
     @property
     def traits(self) -> PhaseTraits:
         """How the phase is measured, judged and shown."""
         return PHASE_TRAITS[self]
-
-
-# Names in version 1 of the documents, where they differ.
-PHASE_NAMES_1 = {"intended": Phase.DUE}
 
 
 class Source(StrEnum):

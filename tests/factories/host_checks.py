@@ -78,10 +78,7 @@ def every_status(seed: int = 1, name: str | None = "node-a", **changes: Any) -> 
 
 
 def merged_small() -> Matrix:
-    """A merged check of two hosts with few calls: cells of several statuses, and verdicts on drift and on due times.
-
-    ``tests/data/check-1.json.gz`` holds it as version 1 of the document.
-    """
+    """A merged check of two hosts with few calls: cells of several statuses, and verdicts on drift and on due times."""
     checks = []
     for seed, name in ((1, "node-a"), (2, "node-b")):
         small = host(seed, name, rows=matrices.ROWS[:2], columns=matrices.COLUMNS[:3], calls=20, repeats=1)

@@ -66,7 +66,7 @@ def recording_of(content: Any, known: Mapping[int, bytes] = MappingProxyType({})
 def sealed(lines: Iterable[bytes]) -> bytes:
     """A recording of encoded ``lines`` with right checksums."""
     text = b"".join(b"%08x %s\n" % (zlib.crc32(line), line) for line in lines)
-    return b'{"format": "stallscope.recording", "version": 1}\n' + zlib.compress(text, 1)
+    return b'{"format": "stallscope.recording", "version": 2}\n' + zlib.compress(text, 1)
 
 
 def record_every_kind(path: Path) -> None:

@@ -562,7 +562,7 @@ async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes
         None: "cannot be read",
         "": "is empty",
         "{}": "is not a check",
-        '{"schema": "stallscope.check/1': "cut off",
+        '{"schema": "stallscope.check/2': "cut off",
     }
     async with looking(ON_THE_TABLE, (200, 40)) as pilot:
         for content, words in told.items():

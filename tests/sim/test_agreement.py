@@ -82,17 +82,13 @@ def noise(of: Mapping[str, Any]) -> float:
 
 
 def results(name: str) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """The measured variants of a recorded run, with the names of version 2 of the document."""
+    """The measured variants of a recorded run."""
     content = (RECORDED / name).read_bytes()
     document = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)
     assert document["backend"] == "cuda"
     for one in document["results"]:
-        if one["status"] != "ok":
-            continue
-        for probe in one["probes"]:
-            if document["schema"] == "stallscope.run/1":
-                probe["baseline"], probe["gpu_starts"] = probe.pop("quiet"), probe.pop("proof")
-        yield (one["pattern"], one["variant"]), one
+        if one["status"] == "ok":
+            yield (one["pattern"], one["variant"]), one
 
 
 @cache
@@ -248,9 +244,7 @@ def _state(probe: Mapping[str, Any]) -> str:
 
 
 def _raw_kinds(of: Mapping[str, Any], probe: str) -> set[str]:
-    # The first recorded runs are version 1 of the document, which calls drift "unsure".
-    kinds = {verdict["kind"] for verdict in of["verdicts"] if verdict["probe"] == probe}
-    return {"drift" if kind == "unsure" else kind for kind in kinds}
+    return {verdict["kind"] for verdict in of["verdicts"] if verdict["probe"] == probe}
 
 
 def _kinds(of: Mapping[str, Any], probe: str) -> set[str]:

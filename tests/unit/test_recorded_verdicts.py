@@ -91,13 +91,13 @@ def run_verdicts(result: Mapping[str, Json]) -> Json:
     evidence = []
     for told in result["probes"]:
         probe = probes[told["name"]]
-        channels = {Channel(Phase.named(key)): histogram(figures) for key, figures in told["phases"].items()}
-        baseline = {Channel(Phase.named(key)): histogram(figures) for key, figures in told["quiet"].items()}
+        channels = {Channel(Phase(key)): histogram(figures) for key, figures in told["phases"].items()}
+        baseline = {Channel(Phase(key)): histogram(figures) for key, figures in told["baseline"].items()}
         for op in told["ops"]:
-            channel = Channel(Phase.named(op["phase"]), op["op"])
+            channel = Channel(Phase(op["phase"]), op["op"])
             channels[channel] = histogram(op)
-            if op["quiet"]:
-                baseline[channel] = histogram(op["quiet"])
+            if op["baseline"]:
+                baseline[channel] = histogram(op["baseline"])
         flight = None if told["in_flight_us"] is None else InFlight(0, 0, round(told["in_flight_us"] * 1000), 0)
         window = Window(channels, told["calls"], round(told["window_s"] * 1e9), flight, period_ns=probe.period_ns)
         baselines = () if probe.role is Role.AGGRESSOR else (baseline,)

@@ -20,7 +20,7 @@ _PACKAGES = {
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema called ``name``, such as ``stallscope.run/1``. Raises KeyError for an unknown name."""
+    """The JSON Schema called ``name``, such as ``stallscope.run/2``. Raises KeyError for an unknown name."""
     document, _, version = name.removeprefix("stallscope.").partition("/")
     path = resources.files(_PACKAGES[document]) / f"{document}-{version}.json"
     if not path.is_file():

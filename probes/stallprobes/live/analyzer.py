@@ -210,8 +210,7 @@ class Analyzer:
     def follow_recorded(self, baselines: Mapping[str, Baseline]) -> None:
         """Adopt the baselines of a recording for the probes that have none, and discard those that it discarded.
 
-        The analyzer learns the others from the recording itself: earlier recordings hold one histogram of two seconds,
-        which does not know the spread of the machine.
+        The analyzer learns the others from the recording itself.
         """
         self.discard_baselines(name for name in self._recorded if name not in baselines)
         self._recorded = frozenset(baselines)

@@ -1,12 +1,10 @@
-"""Reader of a check's document, versions 1 and 2: its cells, or MalformedJson with the place of the first error."""
+"""Reader of a check's document: its cells, or MalformedJson with the place of the first error."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stallprobes.errors import MalformedJson
@@ -31,52 +29,6 @@ BACKENDS = ("cuda", "simulated", "host")
 _SECONDS = 1e9
 _MICROSECONDS = 1e13
 _RATIO = 1e18
-# Version 1: a clause of a merged cell's reason: status, hosts, and the reason where there is one.
-_CLAUSE = re.compile(rf"({'|'.join(status for status in Status)}) on ([^:;]+)(?:: (.*))?", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class _Version:
-    """Keys and values that differ between the versions of the document; those in a tuple are only in one of them.
-
-    A document of the version may have those in ``optional``.
-    """
-
-    phases: Mapping[str, Phase]
-    kinds: Mapping[str, VerdictKind]
-    channels: str
-    baseline_us: str
-    remedy: str
-    of_check: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    of_cell: tuple[str, ...] = ()
-    of_verdict: tuple[str, ...] = ()
-
-
-_VERSIONS = {
-    1: _Version(
-        phases={phase.name_1: phase for phase in Phase},
-        kinds={
-            "unsure": VerdictKind.DRIFT,
-            **{str(kind): kind for kind in VerdictKind if kind not in (VerdictKind.DRIFT, VerdictKind.UNSTEADY)},
-        },
-        channels="lanes",
-        baseline_us="quiet_us",
-        remedy="helps",
-    ),
-    2: _Version(
-        phases={str(phase): phase for phase in Phase},
-        kinds={str(kind): kind for kind in VerdictKind},
-        channels="channels",
-        baseline_us="baseline_us",
-        remedy="remedy",
-        of_check=("timeline", "detectable", "spread", "reference"),
-        optional=("timeline_status",),
-        of_cell=("hosts",),
-        of_verdict=("range_us", "detectable", "proof", "host", "head"),
-    ),
-}
-VERSIONS = tuple(_VERSIONS)
 
 
 class CheckSize:
@@ -107,14 +59,14 @@ DERIVED = ("detectable", "spread", "reference")
 # More members than these are another kind of document.
 MOST_MEMBERS = 64
 _SPARSE = {SparseHistogram}
+_PHASES = {str(phase): phase for phase in Phase}
 
 
 class CheckReader:
-    """Reader of one version of the document."""
+    """Reader of the document."""
 
-    def __init__(self, version: int, root: Node, size: CheckSize) -> None:
+    def __init__(self, root: Node, size: CheckSize) -> None:
         """Raises MalformedJson unless ``root`` has valid rows, columns and hosts."""
-        self._version = _VERSIONS[version]
         self._size = size
         self._cells: dict[tuple[str, str], Cell] = {}
         self._histograms = self._verdicts = 0
@@ -146,9 +98,8 @@ class CheckReader:
     def matrix(self, node: Node) -> Matrix:
         """The matrix of the document ``node`` and of the cells added before."""
         fields = self._fields(node)
-        if "timeline" in fields:
-            for key in DERIVED:
-                fields[key].free_or_none()
+        for key in DERIVED:
+            fields[key].free_or_none()
         fields["cells"].items()
         return Matrix(
             backend=fields["backend"].one_of(BACKENDS),
@@ -163,7 +114,7 @@ class CheckReader:
             pace_us=fields["pace_us"].number(_MICROSECONDS),
             quick=fields["quick"].flag(),
             interrupted=fields["interrupted"].flag(),
-            timeline="timeline" in fields and fields["timeline"].flag(),
+            timeline=fields["timeline"].flag(),
             timeline_summary=_timeline(fields["timeline_status"]) if "timeline_status" in fields else None,
             profile=fields["profile"].text_or_none(),
             sim_seed=None if fields["sim_seed"].value is None else fields["sim_seed"].whole(-MOST, MOST),
@@ -174,9 +125,8 @@ class CheckReader:
     def _fields(self, node: Node) -> dict[str, Node]:
         return node.fields(
             "schema", "program", "backend", "profile", "sim_seed", "seed", "quick", "interrupted", "started_at",
-            "seconds", "repeats", "pace_us", "fingerprint", "hosts", "rows", "columns", "cells",
-            *self._version.of_check,
-            *(key for key in self._version.optional if key in node.value),
+            "seconds", "repeats", "pace_us", "fingerprint", "hosts", "rows", "columns", "cells", "timeline", *DERIVED,
+            *(["timeline_status"] if "timeline_status" in node.value else []),
         )  # fmt: skip
 
     def add_cell(self, node: Node) -> None:
@@ -189,7 +139,7 @@ class CheckReader:
     def _cell(self, node: Node) -> Cell:
         fields = node.fields(
             "row", "column", "status", "reason", "in_flight_us", "in_flight_op", "figures", "verdicts", "repeats",
-            *self._version.of_cell,
+            "hosts",
         )  # fmt: skip
         for key, names in zip(("row", "column"), self._known, strict=True):
             if fields[key].text() not in names:
@@ -197,10 +147,6 @@ class CheckReader:
         fields["figures"].members()
         repeats: Sequence[Repeat] = self._repeats(node, fields["repeats"])
         status, reason = fields["status"].choice(Status), fields["reason"].text_or_none(self._size.reason)
-        if "hosts" in fields:
-            statuses = [_host_status(one, self._names) for one in fields["hosts"].items()]
-        else:
-            statuses = list(_statuses_of_reason(reason or "")) if self._hosts else []
         verdicts = fields["verdicts"].items()
         self._verdicts += len(verdicts)
         if self._verdicts > CheckSize.VERDICTS:
@@ -212,10 +158,10 @@ class CheckReader:
             status=status,
             reason=reason,
             repeats=repeats,
-            verdicts=tuple(self._verdict(one, self._hosts) for one in verdicts),
+            verdicts=tuple(_verdict(one, self._hosts) for one in verdicts),
             in_flight_ns=None if in_flight_ns is None else round(in_flight_ns),
             in_flight_op=fields["in_flight_op"].text_or_none(),
-            hosts=tuple(statuses),
+            hosts=tuple(_host_status(one, self._names) for one in fields["hosts"].items()),
         )
 
     def _repeats(self, cell: Node, node: Node) -> Sequence[Repeat]:
@@ -246,7 +192,7 @@ class CheckReader:
         """
         try:
             host, calls, seconds = value["host"], value["calls"], value["window_s"]
-            maps = value[self._version.channels], value["before"], value["after"]
+            maps = value["channels"], value["before"], value["after"]
         except (KeyError, TypeError):
             return None
         if (
@@ -263,10 +209,10 @@ class CheckReader:
         return Repeat(Window(channels, calls, round(seconds * 1e9)), before, after, host)
 
     def _repeat(self, node: Node, hosts: set[str]) -> Repeat:
-        fields = node.fields("host", "calls", "window_s", self._version.channels, "before", "after")
+        fields = node.fields("host", "calls", "window_s", "channels", "before", "after")
         return Repeat(
             window=Window(
-                channels=self._channels(fields[self._version.channels]),
+                channels=self._channels(fields["channels"]),
                 iterations=fields["calls"].whole(0, MOST),
                 duration_ns=round(fields["window_s"].number(_SECONDS) * 1e9),
             ),
@@ -304,46 +250,36 @@ class CheckReader:
         phase, colon, label = key.partition(":")
         if colon and not label:
             raise node.wrong("has an empty label")
-        found = self._version.phases.get(phase)
+        found = _PHASES.get(phase)
         if found is None:
-            raise MalformedJson(f"the phase in {node.where} is not one of {', '.join(self._version.phases)}")
+            raise MalformedJson(f"the phase in {node.where} is not one of {', '.join(_PHASES)}")
         if len(self._channel_of) < MOST_MEMBERS:
             self._channel_of[key] = Channel(found, label)
         return Channel(found, label)
 
-    def _verdict(self, node: Node, hosts: Collection[str]) -> Verdict:
-        version = self._version
-        fields = node.fields(
-            "probe", "phase", "quantile", version.baseline_us, "now_us", "ratio", "kind", "cause", "sentence",
-            version.remedy, *version.of_verdict,
-        )  # fmt: skip
-        kind = version.kinds.get(fields["kind"].text())
-        if kind is None:
-            raise fields["kind"].wrong("is not a verdict kind")
-        cause, sentence = fields["cause"].text(), fields["sentence"].text()
-        if "head" in fields:
-            host, head = _one_of_hosts(fields["host"], {"", *hosts}), fields["head"].text()
-        else:
-            host, head = _split_sentence(sentence, cause, hosts)
-        return Verdict(
-            probe=fields["probe"].text(),
-            phase=None if fields["phase"].value is None else self._phase(fields["phase"]),
-            quantile=Quantile(fields["quantile"].one_of(tuple(Quantile))),
-            baseline_ns=_ns(fields[version.baseline_us].number_or_none(_MICROSECONDS)),
-            now_ns=_ns(fields["now_us"].number_or_none(_MICROSECONDS)),
-            ratio=fields["ratio"].number_or_none(_RATIO),
-            kind=kind,
-            head=head,
-            cause=cause,
-            remedy=fields[version.remedy].text(),
-            proof=fields["proof"].choice(Proof) if "proof" in fields else Proof.NONE,
-            host=host,
-            range_ns=_range_ns(fields["range_us"]) if "range_us" in fields else None,
-            detectable=fields["detectable"].number_or_none(_RATIO) if "detectable" in fields else None,
-        )
 
-    def _phase(self, node: Node) -> Phase:
-        return self._version.phases[node.one_of(self._version.phases)]
+def _verdict(node: Node, hosts: Collection[str]) -> Verdict:
+    fields = node.fields(
+        "probe", "phase", "quantile", "baseline_us", "now_us", "ratio", "kind", "cause", "sentence", "remedy",
+        "range_us", "detectable", "proof", "host", "head",
+    )  # fmt: skip
+    fields["sentence"].text()
+    return Verdict(
+        probe=fields["probe"].text(),
+        phase=None if fields["phase"].value is None else fields["phase"].choice(Phase),
+        quantile=fields["quantile"].choice(Quantile),
+        baseline_ns=_ns(fields["baseline_us"].number_or_none(_MICROSECONDS)),
+        now_ns=_ns(fields["now_us"].number_or_none(_MICROSECONDS)),
+        ratio=fields["ratio"].number_or_none(_RATIO),
+        kind=fields["kind"].choice(VerdictKind),
+        head=fields["head"].text(),
+        cause=fields["cause"].text(),
+        remedy=fields["remedy"].text(),
+        proof=fields["proof"].choice(Proof),
+        host=_one_of_hosts(fields["host"], {"", *hosts}),
+        range_ns=_range_ns(fields["range_us"]),
+        detectable=fields["detectable"].number_or_none(_RATIO),
+    )
 
 
 def _histogram(node: Node) -> SparseHistogram:
@@ -422,28 +358,6 @@ def _range_ns(node: Node) -> tuple[float, float] | None:
         raise node.wrong("is not a list of two numbers")
     low, high = (one.number(_MICROSECONDS) * 1000 for one in bounds)
     return low, high
-
-
-def _statuses_of_reason(reason: str) -> Iterator[HostStatus]:
-    """The hosts in the reason of a merged cell, as ``host_reasons`` writes it.
-
-    Version 1 of the document has no other field for the status and reason of each host.
-    """
-    for clause in reason.split("; "):
-        match = _CLAUSE.fullmatch(clause)
-        if match is not None:
-            for host in match[2].split(", "):
-                yield HostStatus(host, Status(match[1]), match[3] or "")
-
-
-def _split_sentence(sentence: str, cause: str, hosts: Collection[str]) -> tuple[str, str]:
-    """The host and the head of a verdict's sentence, as ``Verdict.sentence`` composes it.
-
-    Version 1 of the document has no other fields for them.
-    """
-    host = next((one for one in hosts if sentence.startswith(f"On {one}: ")), "")
-    head = sentence.removeprefix(f"On {host}: ") if host else sentence
-    return host, head.removesuffix(cause).rstrip() if cause else head
 
 
 def _ns(us: float | None) -> float | None:

@@ -13,18 +13,18 @@ from stallprobes.matrix.check_reader import DERIVED, MOST_MEMBERS, CheckReader, 
 from stallprobes.matrix.matrix import Matrix
 
 
-def read(stream: JsonStream, content: LimitedSize, version_of: Callable[[object], int]) -> Matrix:
+def read(stream: JsonStream, content: LimitedSize, check_schema: Callable[[object], None]) -> Matrix:
     """The matrix in the document ``stream``, which converts its histograms with ``histogram_text``.
 
-    ``content`` gets the limit for the number of hosts. ``version_of`` gives the version for the value of ``schema``,
-    None without one, or raises. Raises MalformedJson.
+    ``content`` gets the limit for the number of hosts. ``check_schema`` raises unless the value of ``schema``,
+    None without one, is that of a check. Raises MalformedJson.
     """
     if stream.peek() != "{":
         stream.value()
         stream.end()
-        version_of(None)
+        check_schema(None)
         raise MalformedJson("the document is not an object")
-    return _Document(stream, content, version_of).matrix()
+    return _Document(stream, content, check_schema).matrix()
 
 
 class LimitedSize(Protocol):
@@ -40,8 +40,8 @@ class _Document:
     the cells wait for what they refer to.
     """
 
-    def __init__(self, stream: JsonStream, content: LimitedSize, version_of: Callable[[object], int]) -> None:
-        self._stream, self._content, self._version_of = stream, content, version_of
+    def __init__(self, stream: JsonStream, content: LimitedSize, check_schema: Callable[[object], None]) -> None:
+        self._stream, self._content, self._check_schema = stream, content, check_schema
         self._root = Node({}, "")
         self._size = CheckSize(0)
         self._repeats = 0
@@ -65,8 +65,8 @@ class _Document:
     def _known(self) -> CheckReader:
         """The reader of cells, once what they refer to is known."""
         if self._reader is None:
-            version = self._version_of(self._root.value.get("schema"))
-            self._reader = CheckReader(version, self._root, self._size)
+            self._check_schema(self._root.value.get("schema"))
+            self._reader = CheckReader(self._root, self._size)
         return self._reader
 
     def _member(self, key: str) -> Any:

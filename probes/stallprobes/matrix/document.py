@@ -1,7 +1,7 @@
 """JSON document of a check, published schema ``stallscope.check/2``: atomic writing and validated reading.
 
 ``load`` ignores the figures in the document and computes them from the histograms. A loaded matrix equals the saved
-one exactly, and saving it again gives the same document. Documents of version 1 are read too.
+one exactly, and saving it again gives the same document.
 
 A file may be compressed with gzip, to a fifth of its size: ``save`` compresses if the name ends in ``.gz``, and
 ``load`` recognizes gzip by the first bytes.
@@ -125,7 +125,7 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
         head = stream.next_text(_HEAD)
         if not head and content.complete:
             raise CheckFileError(f"{path} is empty: save the check again")
-        matrix = check_stream.read(stream, content, lambda name: _version(path, name))
+        matrix = check_stream.read(stream, content, lambda name: _check_schema(path, name))
         if content.ended_early:
             raise TruncatedJson
         return matrix
@@ -170,19 +170,19 @@ def _largest(hosts: int) -> int:
     return check_reader.CheckSize(hosts).bytes >> 20
 
 
-def _version(path: Path | str, name: object) -> int:
-    """The version of the check's schema called ``name``. Raises CheckFileError."""
-    for version in check_reader.VERSIONS:
-        if name == f"{_NAME}/{version}":
-            return version
-    tool, _, version_text = name.partition("/") if isinstance(name, str) else ("", "", "")
-    kind, newest = tool.removeprefix("stallscope."), max(check_reader.VERSIONS)
-    number = version_text.isascii() and version_text.isdigit()
-    if tool == _NAME and number and (len(version_text) > 4 or int(version_text) > newest):
+def _check_schema(path: Path | str, name: object) -> None:
+    """Raise CheckFileError unless ``name`` is that of the check's schema."""
+    if name == CHECK_SCHEMA:
+        return
+    tool, _, version = name.partition("/") if isinstance(name, str) else ("", "", "")
+    newest = CHECK_SCHEMA.partition("/")[2]
+    if tool == _NAME and version.isascii() and version.isdigit() and version.strip("0"):
+        newer = len(version) > 4 or int(version) > int(newest)
         raise CheckFileError(
-            f"{path} is a check of schema version {version_text[:20]}, but this stallscope reads up to {newest}: "
-            "upgrade it"
+            f"{path} is a check of schema version {version[:20]}, but this stallscope reads version {newest}: "
+            + ("upgrade it" if newer else "save the check again")
         )
+    kind = tool.removeprefix("stallscope.")
     what = f"what `stallscope {kind} --json` writes, not a check" if tool in _OTHERS else "not a check of stallscope"
     raise CheckFileError(f"{path} is {what}: name a file that `stallscope check --save` wrote")
 
@@ -338,7 +338,7 @@ class _Sources:
         if key not in self._known:
             from stallprobes.catalog import entries
 
-            # A victim that this version does not know had no pairs of events in any version.
+            # A victim that is not in the catalogue has no pairs of events.
             entry = entries().get(key[0])
             self._known[key] = Source.TIMELINE if entry is None else entry.probe().program.source(phase)
         return self._known[key]

@@ -6,11 +6,10 @@ indexes channels, operations and probes without checks.
 
 from __future__ import annotations
 
-import re
 from types import MappingProxyType
 from typing import Any
 
-from stallprobes.catalog import SECOND_PROCESS, entries
+from stallprobes.catalog import SECOND_PROCESS
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import MalformedJson
@@ -23,7 +22,6 @@ from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, STATES, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import (
     Channel,
-    Context,
     Op,
     Probe,
     Process,
@@ -44,7 +42,7 @@ from stallprobes.recording.observation import (
     Observation,
     ProbeSet,
 )
-from stallprobes.recording.recording_format import BASELINES, MOST_ITEMS, OBSERVATION, PROBE_SET, TRACE
+from stallprobes.recording.recording_format import BASELINES, LONGEST_TEXT, MOST_ITEMS, OBSERVATION, PROBE_SET, TRACE
 from stallprobes.traces import codec
 from stallprobes.traces.trace import Trace
 
@@ -55,7 +53,6 @@ _WORD = 2**63 - 1
 # A screen has at most 16 probes.
 _MOST_PROBES = 64
 
-_CONTEXT = re.compile(r"(?P<name>.*?)(?: of GPU (?P<number>[0-9]{1,3}))?", re.DOTALL)
 _TEXTS = ("performance_state",)
 _LISTS = ("clock_reasons",)
 
@@ -72,37 +69,31 @@ def decoded(line: bytes) -> Node:
 
 def read_probe_set(node: Node) -> ProbeSet:
     """The probe set of a line. Raises MalformedJson."""
-    # A later version may have more keys. The first recordings lack some of these.
     known = values.member(node, PROBE_SET).some(
-        "title",
-        "probes",
-        "backend",
-        optional=("gpu", "more_gpus", "facts", "pattern", "variant", "watch", "why_simulated"),
+        *("title", "probes", "backend", "gpu", "more_gpus", "facts", "pattern", "variant", "watch", "why_simulated")
     )
-    labels = [values.text(one) for one in (*values.optional(known, "gpu"), *values.optional_items(known, "more_gpus"))]
+    labels = [values.text(one) for one in (known["gpu"], *values.items(known["more_gpus"], MOST_ITEMS))]
     probes = tuple(_probe(one) for one in values.items(known["probes"], _MOST_PROBES))
     if len({probe.name for probe in probes}) < len(probes):
         raise known["probes"].wrong("has a duplicate name")
     if sum(len(probe.program.channels()) for probe in probes) > recorded_snapshot.MOST_CHANNELS:
         raise known["probes"].wrong(f"has more than {recorded_snapshot.MOST_CHANNELS} channels")
-    why = known.get("why_simulated")
     return ProbeSet(
         title=values.text(known["title"]),
         probes=probes,
         backend=known["backend"].one_of((CUDA, SIM, HOST)),
         gpus=tuple(GpuName.of_label(label) for label in labels if label),
-        details=tuple(values.text(one) for one in values.optional_items(known, "facts")),
-        pattern=values.text_of(known, "pattern"),
-        variant=values.text_of(known, "variant"),
-        expect=values.text_of(known, "watch"),
-        why_simulated=None if why is None or why.value is None else values.foreign(why),
+        details=tuple(values.text(one) for one in values.items(known["facts"], MOST_ITEMS)),
+        pattern=values.text(known["pattern"]),
+        variant=values.text(known["variant"]),
+        expect=values.text(known["watch"]),
+        why_simulated=known["why_simulated"].text_or_none(LONGEST_TEXT),
     )
 
 
 def read_baselines(node: Node, probe_set: ProbeSet) -> dict[str, Baseline]:
-    """The baselines of a line by probe; one of an earlier version is a single window. Raises MalformedJson."""
-    line, found = node.some(BASELINES, optional=("windows", "traced")), {}
-    windows = line["windows"].members() if "windows" in line else {}
+    """The baselines of a line by probe. Raises MalformedJson."""
+    line, found = node.some(BASELINES, "windows", optional=("traced",)), {}
     traced = line["traced"].members() if "traced" in line else {}
     for name, node_of in line[BASELINES].members().items():
         probe = probe_set.probe(name)
@@ -110,10 +101,7 @@ def read_baselines(node: Node, probe_set: ProbeSet) -> dict[str, Baseline]:
             raise node_of.wrong("is not of a probe of the set")
         one = values.record(node_of, ("at", "channels"))
         at_ns, whole = one["at"].whole(0, values.LONGEST_NS), recorded_snapshot.read_histograms(one["channels"])
-        if name not in windows:
-            found[name] = Baseline.of([whole], at_ns=at_ns)
-            continue
-        held = windows[name].some("ns", "shared", *map(str, PERCENTILES))
+        held = values.member(line["windows"], name).some("ns", "shared", *map(str, PERCENTILES))
         percentiles: dict[Quantile, dict[Channel, Histogram]] = {
             quantile: recorded_snapshot.read_histograms(held[str(quantile)]) for quantile in PERCENTILES
         }
@@ -134,7 +122,7 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
     optional = ("s", "nvml", "troubles", "held", "others", "blame", "timeline")
     known = values.member(node, OBSERVATION).some("w", "e", optional=optional)
     engine = values.record(known["e"], ("state", "age_s", "sentence"))
-    state, sentence = engine["state"].choice(EngineCondition), values.foreign(engine["sentence"])
+    state, sentence = engine["state"].choice(EngineCondition), values.text(engine["sentence"])
     return Observation(
         wall_s=known["w"].number(LATEST_S),
         probe_set=probe_set,
@@ -143,7 +131,7 @@ def read_observation(node: Node, probe_set: ProbeSet, before: Snapshot | None) -
         telemetry=read_telemetry(known["nvml"]) if "nvml" in known else None,
         probe_failures=tuple(_failure(one) for one in values.optional_items(known, "troubles")),
         waiting=frozenset(values.text(one) for one in values.optional_items(known, "held")),
-        other_processes=tuple(values.foreign(one) for one in values.optional_items(known, "others")),
+        other_processes=tuple(values.text(one) for one in values.optional_items(known, "others")),
         experiment="blame" in known and known["blame"].flag(),
         timeline=_timeline(known["timeline"]) if "timeline" in known else False,
     )
@@ -169,11 +157,10 @@ def wall_s(value: object, kind: str = OBSERVATION) -> float:
 
 def _probe(node: Node) -> Probe:
     """The probe without the arguments of its calls, which a view does not need."""
-    keys = ("name", "title", "role", "entry", "context", "stream", "period_ns", "proof", "ops")
-    known = node.some(*keys, optional=("slot_group", "baseline_period_ns"))
+    keys = ("name", "title", "role", "entry", "context", "stream", "period_ns", "slot_group", "proof", "ops")
+    known = node.some(*keys, optional=("baseline_period_ns",))
     ops = tuple(_op(one) for one in values.items(known["ops"], recorded_snapshot.MOST_OPS))
     title, stream, context = (values.text(known[key]) for key in ("title", "stream", "context"))
-    entry = values.text(known["entry"])
     second = context.partition(" of GPU ")[0].endswith(SECOND_PROCESS)
     return Probe(
         name=known["name"].name(),
@@ -189,12 +176,12 @@ def _probe(node: Node) -> Probe:
         baseline_period_ns=known["baseline_period_ns"].whole(0, values.LONGEST_NS)
         if "baseline_period_ns" in known
         else None,
-        entry=entry,
+        entry=values.text(known["entry"]),
         context=context,
         stream=stream,
         # The format has no short title: it follows from the title, as the catalogue composes it.
         short_title=_short_title(title, stream),
-        slot_group=_slot_group(known["slot_group"]) if "slot_group" in known else _catalog_group(entry, context),
+        slot_group=_slot_group(known["slot_group"]),
     )
 
 
@@ -211,14 +198,6 @@ def _slot_group(node: Node) -> SlotGroup | None:
     return one["gpu"].whole(0, MOST_ITEMS), values.text(one["group"])
 
 
-def _catalog_group(entry: str, context: str) -> SlotGroup | None:
-    """The slot group of a probe in a recording that is older than slots."""
-    found = _CONTEXT.fullmatch(context)
-    if found is None or entry not in entries() or context == "none":
-        return None
-    return entries()[entry].slot_group(Context(found["name"], int(found["number"] or 1) - 1))
-
-
 def _short_title(title: str, stream: str) -> str:
     """``title`` without the stream if the probe has its own, else without the word "stream"."""
     suffix = f" · {stream} stream"
@@ -228,15 +207,13 @@ def _short_title(title: str, stream: str) -> str:
 
 
 def _failure(node: Node) -> ProbeFailure:
-    keys = ("probe", "op", "code", "text", "fatal")
-    # The first recordings lack the last one.
-    one = values.record(node, keys if len(node.items()) == len(keys) else keys[:-1])
+    one = values.record(node, ("probe", "op", "code", "text", "fatal"))
     return ProbeFailure(
         values.text(one["probe"]),
         values.text(one["op"]),
         one["code"].whole(-_WORD - 1, _WORD),
-        values.foreign(one["text"]),
-        "fatal" in one and one["fatal"].flag(),
+        values.text(one["text"]),
+        one["fatal"].flag(),
     )
 
 
@@ -252,7 +229,7 @@ def read_telemetry(node: Node) -> TelemetrySnapshot:
         uuid=values.text(known["uuid"]),
         at_ns=known["at"].whole(0, values.LONGEST_NS),
         state=known["state"].one_of(STATES),
-        why=values.foreign_or_none(known["why"]),
+        why=known["why"].text_or_none(LONGEST_TEXT),
         readings=MappingProxyType(readings),
     )
 
@@ -270,12 +247,12 @@ def _reading(name: str, node: Node) -> TelemetryReading:
         else:
             one["value"].number(MOST)
             value = one["value"].value
-    return TelemetryReading(value, one["at_ns"].whole(0, values.LONGEST_NS), values.foreign_or_none(one["why"]))
+    return TelemetryReading(value, one["at_ns"].whole(0, values.LONGEST_NS), one["why"].text_or_none(LONGEST_TEXT))
 
 
 def _process(node: Node) -> GpuProcess:
     one = values.record(node, ("pid", "name", "memory_bytes"))
     memory = one["memory_bytes"]
     return GpuProcess(
-        one["pid"].whole(0, MOST), values.foreign(one["name"]), None if memory.value is None else memory.whole(0, MOST)
+        one["pid"].whole(0, MOST), values.text(one["name"]), None if memory.value is None else memory.whole(0, MOST)
     )

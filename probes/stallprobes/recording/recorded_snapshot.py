@@ -183,12 +183,7 @@ def _channels(
         raise node.wrong(f"has {len(items)} channels, and the program of {probe.name} {len(own)}")
     for one, channel in zip(items, own, strict=True):
         record = one.value
-        if (
-            type(record) is not list
-            or len(record) != 4
-            or record[0] != channel.phase.name_1
-            or record[1] != channel.label
-        ):
+        if type(record) is not list or len(record) != 4 or record[0] != channel.phase or record[1] != channel.label:
             raise one.wrong(f"is not the channel {channel.phase} {channel.label}".rstrip())
         earlier = Histogram.empty() if before is None else before.channels[channel]
         found[channel] = _histogram(one, record[2], record[3], earlier)

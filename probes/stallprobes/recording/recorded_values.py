@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stallprobes.files.json_reader import Node, clean
-from stallprobes.model import PHASE_NAMES_1, Phase
+from stallprobes.files.json_reader import Node
+from stallprobes.model import Phase
 from stallprobes.recording.recording_format import LONGEST_TEXT, MOST_ITEMS
 
 # 146 years.
 LONGEST_NS = 2**62
-_PHASES = {name: Phase.named(name) for name in (*map(str, Phase), *PHASE_NAMES_1)}
 
 
 def member(node: Node, key: str) -> Node:
     """The member ``key`` of an object."""
     return node.some(key)[key]
-
-
-def optional(members: Mapping[str, Node], key: str) -> Sequence[Node]:
-    """The member ``key``, if there is one."""
-    return (members[key],) if key in members else ()
 
 
 def optional_items(members: Mapping[str, Node], key: str) -> Sequence[Node]:
@@ -60,27 +54,10 @@ def integers(node: Node, limits: Mapping[str, tuple[int, int]]) -> tuple[int, ..
 
 
 def phase(node: Node) -> Phase:
-    """A phase by its name in either version of the documents."""
-    return _PHASES[node.one_of(_PHASES)]
+    """A phase by its name."""
+    return node.choice(Phase)
 
 
 def text(node: Node) -> str:
     """A string without control characters."""
     return node.text(LONGEST_TEXT)
-
-
-def text_of(members: Mapping[str, Node], key: str) -> str:
-    """The string that the member ``key`` is, "" without it."""
-    return text(members[key]) if key in members else ""
-
-
-def foreign(node: Node) -> str:
-    """A string that comes from a driver or another program, cleaned: earlier versions recorded it as it was."""
-    if type(node.value) is not str:
-        raise node.wrong("is not a string")
-    return text(Node(clean(node.value), node.where))
-
-
-def foreign_or_none(node: Node) -> str | None:
-    """A string as ``foreign`` returns it, or null."""
-    return None if node.value is None else foreign(node)

@@ -198,7 +198,6 @@ class _Writer:
 
 def _baselines_out(baselines: Mapping[str, Baseline], probe_set: ProbeSet) -> dict[str, Any]:
     own = {probe.name: frozenset(probe.program.channels()) for probe in probe_set.probes}
-    # Earlier versions read the first key alone.
     out: dict[str, Any] = {BASELINES: {}, "windows": {}}
     traced = {}
     for name, one in baselines.items():
@@ -248,7 +247,7 @@ def _probe_set_out(probe_set: ProbeSet) -> dict[str, Any]:
                 **({} if probe.baseline_period_ns is None else {"baseline_period_ns": probe.baseline_period_ns}),
                 "slot_group": probe.slot_group,
                 "proof": probe.program.proof is not None,
-                "ops": [[op.fn, op.phase and op.phase.name_1, op.label] for op in probe.program.ops],
+                "ops": [[op.fn, op.phase, op.label] for op in probe.program.ops],
             }
             for probe in probe_set.probes
         ],
@@ -263,7 +262,7 @@ def _channels_out(channels: ChannelMap, before: ChannelMap | None) -> list[Any]:
         counts = hist.counts if earlier is None else hist.counts - earlier.counts
         used = np.flatnonzero(counts)
         pairs = np.stack((used, counts[used].astype(np.int64)), axis=1).ravel().tolist()
-        out.append([channel.phase.name_1, channel.label, hist.max_ns, pairs])
+        out.append([channel.phase, channel.label, hist.max_ns, pairs])
     return out
 
 

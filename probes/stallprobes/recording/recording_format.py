@@ -8,7 +8,7 @@ from pathlib import Path
 from stallprobes.errors import RecordingError
 
 FORMAT = "stallscope.recording"
-VERSION = 1
+VERSION = 2
 
 # Keys of the kinds of lines.
 PROBE_SET, BASELINES, OBSERVATION, TRACE = "bench", "quiet", "f", "trace"
@@ -30,7 +30,8 @@ def check_head(path: Path, head: bytes) -> None:
         version = None
     if type(version) is not int or version < 1:
         raise RecordingError(f"{path} is not a recording of stallscope")
-    if version > VERSION:
+    if version != VERSION:
+        remedy = "upgrade it" if version > VERSION else "record again"
         raise RecordingError(
-            f"{path} has version {str(version)[:20]} of the format; this stallscope reads up to {VERSION}: upgrade it"
+            f"{path} has version {str(version)[:20]} of the format; this stallscope reads version {VERSION}: {remedy}"
         )

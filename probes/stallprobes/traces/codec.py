@@ -2,8 +2,7 @@
 
 Times are differences: the start of a row to that of the row before it, the first one to the beginning of the span; an
 end to its start. A column whose values are all equal holds one. What ``read_trace`` returns is consistent: rows are in
-the order of their starts, and numbers of probes and operations are within the trace's own tables. Work that an earlier
-version stored without a call has that of the other work with its correlation id.
+the order of their starts, and numbers of probes and operations are within the trace's own tables.
 """
 
 from __future__ import annotations
@@ -60,7 +59,6 @@ from stallprobes.traces.trace import (
     TracedProbe,
     TraceNames,
     TraceTrigger,
-    with_owners,
 )
 
 # Rows of a trace that is stored: calls, work, tenures and overheads together.
@@ -255,8 +253,8 @@ def read_trace(node: Node) -> Trace:
     """The trace that ``trace_out`` made. Raises MalformedJson, which names the place."""
     known = node.some(
         *("begin", "end", "collected", "offset", "simulated", "switches", "losses", "probes", "contexts", "streams"),
-        *("others", "open", "trigger", *_COLUMNS),
-        optional=("engine_since", "open_work", "kernels"),
+        *("others", "open", "trigger", "engine_since", *_COLUMNS),
+        optional=("open_work", "kernels"),
     )
     begin_ns = known["begin"].whole(0, _LATEST_NS)
     end_ns = known["end"].whole(begin_ns, min(begin_ns + _LONGEST_NS, _LATEST_NS))
@@ -282,7 +280,7 @@ def read_trace(node: Node) -> Trace:
         probes=probes,
         names=_names(known["contexts"], known["streams"]),
         calls=calls,
-        work=with_owners(work),
+        work=work,
         tenures=tables["tenures"],
         overheads=tables["overheads"],
         context_switches=known["switches"].flag(),
@@ -292,7 +290,7 @@ def read_trace(node: Node) -> Trace:
         others=tuple(one.text(_LONGEST_TEXT) for one in _items(known["others"], _MOST_NAMES)),
         trigger=_trigger(known["trigger"], probes),
         simulated=known["simulated"].flag(),
-        engine_since_ns=known["engine_since"].whole(0, _LATEST_NS) if "engine_since" in known else 0,
+        engine_since_ns=known["engine_since"].whole(0, _LATEST_NS),
         open_work=_open_work(known["open_work"], probes) if "open_work" in known else (),
         kernels=_kernels(known["kernels"]) if "kernels" in known else {},
     )

@@ -24,7 +24,6 @@ CALL_COLUMNS = 6
 ) = range(16)  # fmt: skip
 WORK_COLUMNS = 16
 # Those of the call that submitted the work.
-_OWNER = [WORK_PROBE, WORK_OP, WORK_ITERATION, WORK_BEGAN, WORK_RETURNED]
 # Columns of ``Trace.tenures``. TENURE_END is OPEN while the context still has the engine.
 TENURE_CONTEXT, TENURE_START, TENURE_END = range(3)
 TENURE_COLUMNS = 3
@@ -251,30 +250,6 @@ def callers_of(trace: Trace) -> Int64s:
             same = calls[own[places], CALL_BEGAN] == work[rows, WORK_BEGAN]
             found[rows[same]] = own[places[same]]
     return found
-
-
-def with_owners(work: Int64s) -> Int64s:
-    """``work``, the rows of a trace, where work of no known call has that of the earlier row with its correlation id.
-
-    All work of one call has its id, as the halves of a staged copy to another GPU have: the driver runs the second one
-    on a stream of its own. Where the known rows of an id are of several calls, nothing is assigned.
-    """
-    lost = np.flatnonzero((work[:, WORK_PROBE] < 0) & (work[:, WORK_CORRELATION] != 0))
-    known = np.flatnonzero((work[:, WORK_PROBE] >= 0) & (work[:, WORK_CORRELATION] != 0))
-    if not len(lost) or not len(known):
-        return work
-    ids, first, places = np.unique(work[known, WORK_CORRELATION], return_index=True, return_inverse=True)
-    owners = known[first]
-    alike = (work[known][:, _OWNER] == work[owners[places]][:, _OWNER]).all(axis=1)
-    single = np.ones(len(ids), dtype=np.bool_)
-    single[places[~alike]] = False
-    at = np.minimum(np.searchsorted(ids, work[lost, WORK_CORRELATION]), len(ids) - 1)
-    found = single[at] & (ids[at] == work[lost, WORK_CORRELATION]) & (owners[at] < lost)
-    if not found.any():
-        return work
-    linked: Int64s = work.copy()
-    linked[np.ix_(lost[found], _OWNER)] = work[np.ix_(owners[at[found]], _OWNER)]
-    return linked
 
 
 def overlapping(rows: Int64s, start: int, end: int, begin_ns: int, end_ns: int) -> Int64s:

@@ -236,7 +236,7 @@ def test_a_file_that_is_no_reference_is_refused_in_a_sentence(
     assert str(caught.value).startswith(f"{path} is not a reference: ")
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"schema": 1}', b"\xff", b'{"schema": "stallscope.check/1"}'])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"schema": 1}', b"\xff", b'{"schema": "stallscope.check/2"}'])
 def test_any_other_content_is_refused_in_a_sentence(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "reference.json"
     path.write_bytes(content)

@@ -31,7 +31,7 @@ def document(result: RunResult) -> dict[str, Any]:
     return found
 
 
-SHIPPED = [f"stallscope.{name}/{version}" for name in ("run", "check", "compare") for version in (1, 2)]
+SHIPPED = [f"stallscope.{name}/2" for name in ("run", "check", "compare")]
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, doctor.DOCTOR_SCHEMA])
@@ -47,9 +47,9 @@ def test_a_schema_that_is_not_shipped_is_a_key_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["h200.json", "h200x2.json"])
-def test_recorded_runs_keep_to_version_1(name: str) -> None:
+def test_recorded_runs_keep_to_the_schema(name: str) -> None:
     recorded = json.loads((RECORDED / name).read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator(schemas.schema("stallscope.run/1")).validate(recorded)
+    VALIDATOR.validate(recorded)
 
 
 def test_every_kind_of_result_keeps_to_the_schema() -> None:

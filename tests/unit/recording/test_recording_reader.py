@@ -97,7 +97,7 @@ CASES: list[tuple[str, object, str]] = [
     # Baselines.
     (f"{BASELINES}.quiet.launch", [1], "the baselines of observation 3: quiet[“launch”] is not a list of 2"),
     (f"{BASELINES}.quiet.nobody", [1, []], "quiet[“nobody”] is not of a probe of the set"),
-    (f"{BASELINES}.windows.launch.ns", "long", "windows[“launch”].ns is not an integer from 0 to"),
+    (f"{BASELINES}.windows.launch.ns", "long", "windows.launch.ns is not an integer from 0 to"),
     # The timeline.
     (f"{TRACED}.f.timeline", 1, "f.timeline is neither true nor false"),
     (f"{TRACED}.f.s.traced.launch", [[]], "traced[“launch”] is not a list of 2: channels, first_ns"),

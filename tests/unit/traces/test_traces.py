@@ -41,7 +41,6 @@ from stallprobes.traces.trace import (
     TracedProbe,
     TraceNames,
     TraceTrigger,
-    with_owners,
 )
 from stallscope.report.trace_text import trace_text
 
@@ -165,33 +164,6 @@ def test_what_was_submitted_at_the_same_time_or_to_another_stream_is_not_in_fron
     for began, stream in ((95, 17), (100, 17), (200, 17), (0, 18)):
         trace = halves((1, began, 5_000, stream), (2, 100, 5_060, 17))
         assert DelayCause.ORDER not in {cause for cause, _, _ in parts_of(trace, 1)}
-
-
-def without_call(trace: Trace, *numbers: int) -> Int64s:
-    work = trace.work.copy()
-    lost = np.isin(work[:, WORK_NUMBER], numbers)
-    for column in (WORK_PROBE, WORK_OP, WORK_ITERATION):
-        work[lost, column] = -1
-    for column in (WORK_BEGAN, WORK_RETURNED):
-        work[lost, column] = 0
-    return work
-
-
-def test_work_of_no_known_call_has_that_of_its_correlation_id() -> None:
-    trace = halves((1, 0, 5_000, 3), (1, 0, 5_030, 17), (2, 100, 111, 4), (2, 100, 5_060, 17))
-    assert (with_owners(without_call(trace, 1, 3)) == trace.work).all()
-    # Without a row of the call before it, it stays as it is.
-    for lost in ((0, 1), (0,), (1, 2, 3)):
-        work = with_owners(without_call(trace, *lost))
-        assert set(work[work[:, WORK_PROBE] < 0, WORK_NUMBER].tolist()) == set(lost) - ({1} if lost[0] == 1 else set())
-
-
-def test_an_id_of_several_calls_or_of_none_leads_to_no_call() -> None:
-    trace = halves((1, 0, 20, 3), (2, 100, 111, 3), (2, 100, 150, 17))
-    assert with_owners(without_call(trace, 2))[2, WORK_ITERATION] == 2
-    for number in (2, 0):
-        trace.work[:, WORK_CORRELATION] = number
-        assert with_owners(without_call(trace, 2))[2, WORK_PROBE] == -1
 
 
 def test_a_call_leads_to_its_work(report_1: Trace) -> None:
