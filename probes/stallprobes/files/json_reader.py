@@ -171,9 +171,17 @@ class Node:
                 raise self.wrong("has a key with control characters")
         return {key: self._at(value, (key,)) for key, value in found.items()}
 
-    def items(self) -> list[Node]:
-        """The items of a list."""
-        return [self._at(value, i) for i, value in enumerate(self.listed())]
+    def items(self, most: int | None = None) -> list[Node]:
+        """The items of a list of at most ``most``."""
+        if len(self.listed()) > (len(self.value) if most is None else most):
+            raise self.wrong(f"has more than {most} items")
+        return [self._at(value, i) for i, value in enumerate(self.value)]
+
+    def record(self, length: int) -> list[Node]:
+        """The items of a list of ``length``."""
+        if len(self.listed()) != length:
+            raise self.wrong(f"is not a list of {length}")
+        return self.items()
 
     def listed(self) -> list[Any]:
         """The values of the items of a list."""

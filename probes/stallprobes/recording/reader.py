@@ -23,6 +23,7 @@ from stallprobes.machine.telemetry import FIELDS, STATES, TelemetryReading, Tele
 from stallprobes.model import (
     Channel,
     Op,
+    Phase,
     Probe,
     Process,
     Program,
@@ -72,8 +73,8 @@ def read_probe_set(node: Node) -> ProbeSet:
     known = values.member(node, PROBE_SET).some(
         *("title", "probes", "backend", "gpu", "more_gpus", "facts", "pattern", "variant", "watch", "why_simulated")
     )
-    labels = [values.text(one) for one in (known["gpu"], *values.items(known["more_gpus"], MOST_ITEMS))]
-    probes = tuple(_probe(one) for one in values.items(known["probes"], _MOST_PROBES))
+    labels = [values.text(one) for one in (known["gpu"], *known["more_gpus"].items(MOST_ITEMS))]
+    probes = tuple(_probe(one) for one in known["probes"].items(_MOST_PROBES))
     if len({probe.name for probe in probes}) < len(probes):
         raise known["probes"].wrong("has a duplicate name")
     if sum(len(probe.program.channels()) for probe in probes) > recorded_snapshot.MOST_CHANNELS:
@@ -83,7 +84,7 @@ def read_probe_set(node: Node) -> ProbeSet:
         probes=probes,
         backend=known["backend"].one_of((CUDA, SIM, HOST)),
         gpus=tuple(GpuName.of_label(label) for label in labels if label),
-        details=tuple(values.text(one) for one in values.items(known["facts"], MOST_ITEMS)),
+        details=tuple(values.text(one) for one in known["facts"].items(MOST_ITEMS)),
         pattern=values.text(known["pattern"]),
         variant=values.text(known["variant"]),
         expect=values.text(known["watch"]),
@@ -159,7 +160,7 @@ def _probe(node: Node) -> Probe:
     """The probe without the arguments of its calls, which a view does not need."""
     keys = ("name", "title", "role", "entry", "context", "stream", "period_ns", "slot_group", "proof", "ops")
     known = node.some(*keys, optional=("baseline_period_ns",))
-    ops = tuple(_op(one) for one in values.items(known["ops"], recorded_snapshot.MOST_OPS))
+    ops = tuple(_op(one) for one in known["ops"].items(recorded_snapshot.MOST_OPS))
     title, stream, context = (values.text(known[key]) for key in ("title", "stream", "context"))
     second = context.partition(" of GPU ")[0].endswith(SECOND_PROCESS)
     return Probe(
@@ -187,7 +188,7 @@ def _probe(node: Node) -> Probe:
 
 def _op(node: Node) -> Op:
     one = values.record(node, ("fn", "phase", "label"))
-    phase = None if one["phase"].value is None else values.phase(one["phase"])
+    phase = None if one["phase"].value is None else one["phase"].choice(Phase)
     return Op(one["fn"].name(), phase=phase, label=values.text(one["label"]))
 
 
@@ -239,9 +240,9 @@ def _reading(name: str, node: Node) -> TelemetryReading:
     value: Any = None
     if one["value"].value is not None:
         if name == "processes":
-            value = tuple(_process(process) for process in values.items(one["value"], MOST_ITEMS))
+            value = tuple(_process(process) for process in one["value"].items(MOST_ITEMS))
         elif name in _LISTS:
-            value = tuple(values.text(item) for item in values.items(one["value"], MOST_ITEMS))
+            value = tuple(values.text(item) for item in one["value"].items(MOST_ITEMS))
         elif name in _TEXTS:
             value = values.text(one["value"])
         else:

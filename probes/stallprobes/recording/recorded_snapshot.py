@@ -11,7 +11,7 @@ from stallprobes.files.json_reader import Node
 from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
 from stallprobes.latency.sparse import MOST
 from stallprobes.latency.window import NO_SAMPLES, InFlight
-from stallprobes.model import TIMELINE_PHASES, Channel, Probe
+from stallprobes.model import TIMELINE_PHASES, Channel, Phase, Probe
 from stallprobes.native.layouts.board import EngineState, ProbeState
 from stallprobes.recording import recorded_values as values
 from stallprobes.recording.observation import ProbeSet
@@ -42,9 +42,9 @@ _POLL = {"polled_ns": _TIME, "pauses": _TIME}
 def read_histograms(node: Node) -> dict[Channel, Histogram]:
     """Whole histograms by channel. Raises MalformedJson."""
     found: dict[Channel, Histogram] = {}
-    for one in values.items(node, MOST_CHANNELS):
+    for one in node.items(MOST_CHANNELS):
         record = values.record(one, ("phase", "label", "max_ns", "counts"))
-        channel = Channel(values.phase(record["phase"]), values.text(record["label"]))
+        channel = Channel(record["phase"].choice(Phase), values.text(record["label"]))
         if channel in found:
             raise one.wrong("is a second histogram of its channel")
         found[channel] = _histogram(one, record["max_ns"].value, record["counts"].value, Histogram.empty())
@@ -54,7 +54,7 @@ def read_histograms(node: Node) -> dict[Channel, Histogram]:
 def add_traced_histograms(histograms: dict[Channel, Histogram], node: Node, probe: Probe) -> None:
     """Add the whole histograms of channels of ``probe`` that the timeline fills. Raises MalformedJson."""
     labels = timeline_labels(probe)
-    for one in values.items(node, len(TIMELINE_PHASES) * len(labels)):
+    for one in node.items(len(TIMELINE_PHASES) * len(labels)):
         record = values.record(one, ("phase", "label", "max_ns", "counts"))
         channel = _traced_channel(one, record, probe, labels, histograms)
         histograms[channel] = _histogram(one, record["max_ns"].value, record["counts"].value, Histogram.empty())
@@ -69,7 +69,7 @@ def _traced_channel(
     node: Node, record: Mapping[str, Node], probe: Probe, labels: Collection[str], known: Collection[Channel]
 ) -> Channel:
     """The channel of a record: one that the timeline fills, and none of ``known``."""
-    channel = Channel(values.phase(record["phase"]), values.text(record["label"]))
+    channel = Channel(record["phase"].choice(Phase), values.text(record["label"]))
     if channel.phase not in TIMELINE_PHASES or channel.label not in labels:
         raise node.wrong(f"is no channel of {probe.name} that the timeline fills")
     if channel in known:
@@ -199,7 +199,7 @@ def _traced_channels(
     if node is not None:
         labels = timeline_labels(probe)
         known = values.record(node, ("channels", "first_ns"))
-        for one in values.items(known["channels"], len(TIMELINE_PHASES) * len(labels)):
+        for one in known["channels"].items(len(TIMELINE_PHASES) * len(labels)):
             record = values.record(one, ("phase", "label", "max_ns", "counts"))
             channel = _traced_channel(one, record, probe, labels, {*own, *found})
             start = earlier.get(channel, Histogram.empty())

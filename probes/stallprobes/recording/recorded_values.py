@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stallprobes.files.json_reader import Node
-from stallprobes.model import Phase
 from stallprobes.recording.recording_format import LONGEST_TEXT, MOST_ITEMS
 
 # 146 years.
@@ -19,15 +18,7 @@ def member(node: Node, key: str) -> Node:
 
 def optional_items(members: Mapping[str, Node], key: str) -> Sequence[Node]:
     """The items of the list that the member ``key`` is; none without it."""
-    return items(members[key], MOST_ITEMS) if key in members else ()
-
-
-def items(node: Node, most: int) -> list[Node]:
-    """The items of a list of at most ``most``."""
-    found = node.items()
-    if len(found) > most:
-        raise node.wrong(f"has more than {most} items")
-    return found
+    return members[key].items(MOST_ITEMS) if key in members else ()
 
 
 def record(node: Node, names: Sequence[str]) -> dict[str, Node]:
@@ -51,11 +42,6 @@ def integers(node: Node, limits: Mapping[str, tuple[int, int]]) -> tuple[int, ..
     # Finds what is wrong, and says where: a node for each item takes longer than the checks.
     one = record(node, tuple(limits))
     return tuple(each.whole(*limit) for each, limit in zip(one.values(), limits.values(), strict=True))
-
-
-def phase(node: Node) -> Phase:
-    """A phase by its name."""
-    return node.choice(Phase)
 
 
 def text(node: Node) -> str:

@@ -76,7 +76,6 @@ _WORD = 1 << 53
 _DURATION = (0, _LONGEST_NS)
 _ANY = (-_WORD, _WORD)
 _KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
-_PHASES = {str(phase): phase for phase in Phase}
 
 # Columns that are stored as they are, with their limits, by the key of their table.
 _PLAIN: Mapping[str, Mapping[int, tuple[int, int]]] = {
@@ -258,7 +257,7 @@ def read_trace(node: Node) -> Trace:
     )
     begin_ns = known["begin"].whole(0, _LATEST_NS)
     end_ns = known["end"].whole(begin_ns, min(begin_ns + _LONGEST_NS, _LATEST_NS))
-    probes = tuple(_probe(one) for one in _items(known["probes"], _MOST_PROBES))
+    probes = tuple(_probe(one) for one in known["probes"].items(_MOST_PROBES))
     ops = np.array([len(probe.ops) for probe in probes], dtype=np.int64)
     left = MOST_ROWS
     tables = {}
@@ -286,8 +285,8 @@ def read_trace(node: Node) -> Trace:
         context_switches=known["switches"].flag(),
         losses=TimelineLosses(*_wholes(known["losses"], [(0, _WORD)] * len(fields(TimelineLosses)))),
         wall_offset_s=known["offset"].number(_LATEST_S),
-        open_calls=tuple(_open_call(one, probes) for one in _items(known["open"], _MOST_PROBES)),
-        others=tuple(one.text(_LONGEST_TEXT) for one in _items(known["others"], _MOST_NAMES)),
+        open_calls=tuple(_open_call(one, probes) for one in known["open"].items(_MOST_PROBES)),
+        others=tuple(one.text(_LONGEST_TEXT) for one in known["others"].items(_MOST_NAMES)),
         trigger=_trigger(known["trigger"], probes),
         simulated=known["simulated"].flag(),
         engine_since_ns=known["engine_since"].whole(0, _LATEST_NS),
@@ -297,8 +296,8 @@ def read_trace(node: Node) -> Trace:
 
 
 def _probe(node: Node) -> TracedProbe:
-    name, title, role, context, stream, ops = _record(node, 6)
-    pairs = [_record(one, 2) for one in _items(ops, _MOST_OPS)]
+    name, title, role, context, stream, ops = node.record(6)
+    pairs = [one.record(2) for one in ops.items(_MOST_OPS)]
     return TracedProbe(
         name.name(),
         title.text(_LONGEST_TEXT),
@@ -306,28 +305,28 @@ def _probe(node: Node) -> TracedProbe:
         context.text(_LONGEST_TEXT),
         stream.text(_LONGEST_TEXT),
         role.choice(Role),
-        tuple(None if phase.value is None else _PHASES[phase.one_of(_PHASES)] for _, phase in pairs),
+        tuple(None if phase.value is None else phase.choice(Phase) for _, phase in pairs),
     )
 
 
 def _names(contexts: Node, streams: Node) -> TraceNames:
     named: dict[int, str] = {}
-    for one in _items(contexts, _MOST_NAMES):
-        number, name = _record(one, 2)
+    for one in contexts.items(_MOST_NAMES):
+        number, name = one.record(2)
         named[number.whole(*_ANY)] = name.text(_LONGEST_TEXT)
     of_streams: dict[tuple[int, int], str] = {}
-    for one in _items(streams, _MOST_NAMES):
-        context, stream, name = _record(one, 3)
+    for one in streams.items(_MOST_NAMES):
+        context, stream, name = one.record(3)
         of_streams[context.whole(*_ANY), stream.whole(*_ANY)] = name.text(_LONGEST_TEXT)
     return TraceNames(named, of_streams)
 
 
 def _kernels(node: Node) -> dict[int, str]:
     found: dict[int, str] = {}
-    for one in _items(node, _MOST_NAMES):
-        name, numbers = _record(one, 2)
+    for one in node.items(_MOST_NAMES):
+        name, numbers = one.record(2)
         text = name.text(_LONGEST_TEXT)
-        for number in _items(numbers, MOST_ROWS):
+        for number in numbers.items(MOST_ROWS):
             found[number.whole(*_ANY)] = text
     return found
 
@@ -341,7 +340,7 @@ def _open_call(node: Node, probes: Sequence[TracedProbe]) -> OpenCall:
 
 def _open_work(node: Node, probes: Sequence[TracedProbe]) -> tuple[OpenWork, ...]:
     found = []
-    for one in _items(node, _MOST_NAMES):
+    for one in node.items(_MOST_NAMES):
         limits = [(0, len(probes) - 1), (0, _MOST_OPS), _ANY, _ANY, _ANY, (0, _LATEST_NS), (1, _WORD)]
         work = OpenWork(*_wholes(one, limits))
         if work.op >= len(probes[work.probe].ops):
@@ -364,7 +363,7 @@ def _table(node: Node, key: str, begin_ns: int, end_ns: int, most: int) -> Int64
     columns, start, end = _COLUMNS[key]
     counted, plain = _COUNTED[key], _PLAIN[key]
     more = 2 if key == "work" else 0
-    count, starts, ends, *rest = _record(node, 3 + len(counted) + len(plain) + more)
+    count, starts, ends, *rest = node.record(3 + len(counted) + len(plain) + more)
     length = count.whole(0, most)
     found: Int64s = np.zeros((length, columns), dtype=np.int64)
     steps = _column(starts, length, (-_LONGEST_NS, _LONGEST_NS))
@@ -409,19 +408,5 @@ def _check_numbers(node: Node, probe: Int64s, op: Int64s, ops: Int64s) -> None:
         raise node.wrong("has a number of a probe or operation that the trace does not have")
 
 
-def _items(node: Node, most: int) -> list[Node]:
-    found = node.items()
-    if len(found) > most:
-        raise node.wrong(f"has more than {most} items")
-    return found
-
-
-def _record(node: Node, length: int) -> list[Node]:
-    found = node.items()
-    if len(found) != length:
-        raise node.wrong(f"is not a list of {length}")
-    return found
-
-
 def _wholes(node: Node, limits: list[tuple[int, int]]) -> list[int]:
-    return [one.whole(*limit) for one, limit in zip(_record(node, len(limits)), limits, strict=True)]
+    return [one.whole(*limit) for one, limit in zip(node.record(len(limits)), limits, strict=True)]

@@ -194,6 +194,6 @@ def _decoded(text: bytes) -> _Line:
         known["at"].whole(0, _LATEST_NS),
         value_codec.decoded(known["program"], WatchedProgram),
         value_codec.decoded(known["findings"], WatchFindings),
-        [values.text(one) for one in values.items(known["output"], MOST_OUTPUT_IN_LINE)] if "output" in known else [],
+        [values.text(one) for one in known["output"].items(MOST_OUTPUT_IN_LINE)] if "output" in known else [],
         reader.read_telemetry(known["nvml"]) if "nvml" in known else None,
     )

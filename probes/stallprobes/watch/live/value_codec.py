@@ -76,9 +76,7 @@ def _read(node: Node, kind: Any, name: str) -> Any:
         return _tuple(node, arguments, name)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         key, item = arguments
-        pairs = [one.items() for one in _items(node)]
-        if any(len(pair) != 2 for pair in pairs):
-            raise node.wrong("is not a list of pairs")
+        pairs = [one.record(2) for one in node.items(MOST_ITEMS)]
         return {_read(pair[0], key, name): _read(pair[1], item, name) for pair in pairs}
     if kind is Histogram:
         return _histogram(node)
@@ -89,19 +87,10 @@ def _read(node: Node, kind: Any, name: str) -> Any:
     return _plain(node, kind, name)
 
 
-def _items(node: Node) -> list[Node]:
-    found = node.items()
-    if len(found) > MOST_ITEMS:
-        raise node.wrong(f"has more than {MOST_ITEMS} items")
-    return found
-
-
 def _tuple(node: Node, arguments: tuple[Any, ...], name: str) -> tuple[Any, ...]:
-    items = _items(node)
     if len(arguments) == 2 and arguments[1] is ...:
-        return tuple(_read(item, arguments[0], name) for item in items)
-    if len(items) != len(arguments):
-        raise node.wrong(f"is not a list of {len(arguments)}")
+        return tuple(_read(item, arguments[0], name) for item in node.items(MOST_ITEMS))
+    items = node.record(len(arguments))
     return tuple(_read(item, kind, name) for item, kind in zip(items, arguments, strict=True))
 
 
@@ -127,9 +116,7 @@ def _member(node: Node, kind: type[Enum]) -> Enum:
 
 
 def _histogram(node: Node) -> Histogram:
-    items = node.items()
-    if len(items) != 2:
-        raise node.wrong("is not a histogram")
+    items = node.record(2)
     try:
         return SparseHistogram.read(items[1].value, items[0].value).dense()
     except ValueError as error:
