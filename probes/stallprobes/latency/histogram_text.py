@@ -1,19 +1,16 @@
-"""Histograms in a JSON document, ``{"max_ns": 65, "histogram": [[64, 1], [65, 3]]}``: many are converted at once.
+"""Histograms in a JSON document, ``{"max_ns":65,"histogram":[[64,1],[65,3]]}``: many are converted at once.
 
 They are most of a check. JSON's decoder takes ten times as long as one search for them in the text and a conversion of
-all their numbers by numpy. In a document without spaces, as stallscope writes it, all histograms of one object are
-found together.
+all their numbers by numpy. Only those in a document without spaces, as ``save`` writes it, are converted this way.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -46,45 +43,6 @@ class NamedHistograms:
         return {name: self.block.histogram(self.first + place) for place, name in enumerate(self.names)}
 
 
-def _extracted(
-    objects: Sequence[bytes | None],
-    before: Sequence[bytes | None],
-    pairs: Sequence[bytes | None],
-    after: Sequence[bytes | None],
-) -> Sequence[NamedHistograms | SparseHistogram | None]:
-    """The value of each match: of an object of histograms, or of one with the list ``pairs``.
-
-    Its ``max_ns`` comes before or after; without one, the value is None.
-    """
-    if None not in objects:
-        return read_objects([one for one in objects if one is not None])
-    both = zip(before, after, strict=True)
-    maxima = [(one or b"") if other is None else b"" if one else other for one, other in both]
-    single = [place for place, one in enumerate(objects) if one is None]
-    found: list[NamedHistograms | SparseHistogram | None] = [None] * len(objects)
-    for place, one in zip(
-        single, read_many([maxima[place] for place in single], [pairs[place] or b"" for place in single]), strict=True
-    ):
-        found[place] = one
-    several = [(place, one) for place, one in enumerate(objects) if one is not None]
-    for (place, _), named in zip(several, read_objects([one for _, one in several]), strict=True):
-        found[place] = named
-    return found
-
-
-_S = r"[ \t\n\r]*"
-_NUMBER = r"(?:0|[1-9][0-9]{0,15})"
-_WHOLE = rf'"max_ns"{_S}:{_S}({_NUMBER})'
-_PAIRS = rf'"histogram"{_S}:{_S}(\[[0-9,\[\] \t\n\r]*\])'
-_ONE = rf"\{{{_S}(?:{_WHOLE}{_S},{_S})?{_PAIRS}{_S}(?:,{_S}{_WHOLE}{_S})?\}}"
-# A name without escapes.
-_NAMED = rf'"[ !#-\[\]-~]*":\{{"max_ns":{_NUMBER},"histogram":\[[0-9,\[\]]*\]\}}'
-# The histograms of a check, which are most of it.
-HISTOGRAMS = Extraction(
-    re.compile(rf":(?:\{{({_NAMED}(?:,{_NAMED})*+)\}}|{_S}{_ONE})".encode()), _extracted, (b"}}", b"}")
-)
-
-
 def read_objects(objects: Sequence[bytes]) -> list[NamedHistograms | None]:
     """The histograms in the texts of ``objects``, without their braces, which the pattern has matched.
 
@@ -92,14 +50,14 @@ def read_objects(objects: Sequence[bytes]) -> list[NamedHistograms | None]:
     """
     try:
         return _named(objects)
-    except (ValueError, TypeError, OverflowError, RecursionError):
+    except ValueError:
         return [_valid_object(one) for one in objects]
 
 
 def _valid_object(text: bytes) -> NamedHistograms | None:
     try:
         return _named([text])[0]
-    except (ValueError, TypeError, OverflowError, RecursionError):
+    except ValueError:
         return None
 
 
@@ -130,27 +88,8 @@ def _names(names: tuple[bytes, ...]) -> tuple[str, ...]:
     return tuple([name.decode("ascii") for name in names])
 
 
-def read_many(maxima: Sequence[bytes], pairs: Sequence[bytes]) -> list[SparseHistogram | None]:
-    """The histograms with the numbers ``maxima`` and the lists ``pairs``, both as JSON text, as ``read`` returns them.
-
-    None for one that is not valid. One by one takes five times as long.
-    """
-    try:
-        block = _converted([int(one) for one in maxima], pairs)
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return [_valid(*one) for one in zip(maxima, pairs, strict=True)]
-    return [block.histogram(number) for number in range(len(pairs))]
-
-
-def _valid(max_ns: bytes, pairs: bytes) -> SparseHistogram | None:
-    try:
-        return SparseHistogram.read(json.loads(pairs), int(max_ns))
-    except (ValueError, RecursionError):
-        return None
-
-
 def _converted(maxima: list[int], pairs: Sequence[bytes]) -> HistogramBlock:
-    """The histograms. Raises ValueError, TypeError, OverflowError or RecursionError if one is not valid."""
+    """The histograms. Raises ValueError if one is not valid."""
     flat, sizes, digits = _flat(pairs)
     used = flat.reshape(-1, 2).T.copy()
     bounds, counts = used
@@ -170,7 +109,7 @@ def _converted(maxima: list[int], pairs: Sequence[bytes]) -> HistogramBlock:
         or (counts > MOST).any()
         or (np.array(maxima)[filled] < bounds[ends[filled] - 1]).any()
         or counts.sum(dtype=np.float64) > MOST / 2
-        or (digits is not None and _DIGITS[places].sum() + _digits(counts) != digits)
+        or _DIGITS[places].sum() + _digits(counts) != digits
     ):
         raise ValueError
     used[0] = places
@@ -178,21 +117,18 @@ def _converted(maxima: list[int], pairs: Sequence[bytes]) -> HistogramBlock:
     return HistogramBlock(used, [0, *ends.tolist()], maxima, (sums[ends] - sums[starts]).tolist())
 
 
-def _flat(pairs: Sequence[bytes]) -> tuple[NDArray[np.int64], list[int], int | None]:
-    """All numbers of several lists of pairs such as ``[[64,1],[65,3]]``, and the length of each list.
+def _flat(pairs: Sequence[bytes]) -> tuple[NDArray[np.int64], list[int], int]:
+    """All numbers of several lists of pairs such as ``[[64,1],[65,3]]``, the length of each list, and the digits.
 
-    The third value is the number of digits if they have to be counted: a number may have none, or begin with a zero.
-    Raises ValueError, TypeError, OverflowError or RecursionError for other text.
+    The number of digits tells a number without any, or one that begins with a zero. Raises ValueError for other text.
     """
     text = b",".join([one[1:-1] for one in pairs if one != b"[]"])
-    if b" " in text:
-        text = text.replace(b", ", b",")
     between = text.translate(None, b"0123456789")
     count = (len(between) + 1) // 4
     # No digit is outside of the pairs.
     apart = not count or (text[:1] == b"[" and text[-1:] == b"]" and text.count(b"],[") + 1 == count)
     if not apart or between != (b"[,]," * count)[:-1]:
-        return *_flat_lists([json.loads(one) for one in pairs]), None
+        raise ValueError
     flat = np.fromstring(text.translate(None, b"[]"), np.int64, sep=",") if count else np.zeros(0, np.int64)
     return flat, [one.count(b"[") - 1 for one in pairs], len(text) - len(between)
 
@@ -210,9 +146,8 @@ def _digits(numbers: NDArray[np.int64]) -> int:
     return found
 
 
-def _flat_lists(pairs: list[Any]) -> tuple[NDArray[np.int64], list[int]]:
-    every = list(chain.from_iterable(pairs))
-    flat = list(chain.from_iterable(every))
-    if not set(map(type, every)) <= {list} or not set(map(len, every)) <= {2} or not set(map(type, flat)) <= {int}:
-        raise ValueError
-    return np.array(flat, dtype=np.int64), [len(one) for one in pairs]
+_NUMBER = r"(?:0|[1-9][0-9]{0,15})"
+# A name without escapes.
+_NAMED = rf'"[ !#-\[\]-~]*":\{{"max_ns":{_NUMBER},"histogram":\[[0-9,\[\]]*\]\}}'
+# The histograms of a check, which are most of it.
+HISTOGRAMS = Extraction(re.compile(rf":\{{({_NAMED}(?:,{_NAMED})*+)\}}".encode()), read_objects, (b"}}", b"}"))
