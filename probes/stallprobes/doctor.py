@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from stallprobes.engine.timeline.library import (
+from stallprobes.machine import fingerprint, gpus, nvml
+from stallprobes.machine.libcuda_survey import DriverReport
+from stallprobes.native.library import REMEDY
+from stallprobes.native.library import problem as native_problem
+from stallprobes.native.sources import LIBRARIES
+from stallprobes.records.libcupti import (
     LibraryFile,
     ask_version,
     found_libraries,
@@ -21,12 +26,7 @@ from stallprobes.engine.timeline.library import (
     version_text,
     without_context_switches,
 )
-from stallprobes.engine.timeline.status import TimelineUnavailable
-from stallprobes.machine import fingerprint, gpus, nvml
-from stallprobes.machine.libcuda_survey import DriverReport
-from stallprobes.native.library import REMEDY
-from stallprobes.native.library import problem as native_problem
-from stallprobes.native.sources import LIBRARIES
+from stallprobes.records.timeline import TimelineUnavailable
 
 OLDEST_CUDA = 12000
 PACKAGES = ("cuda-bindings", "numpy", "nvidia-ml-py", "simpy", "textual", "click")

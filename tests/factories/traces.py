@@ -8,9 +8,9 @@ import numpy as np
 
 from factories.simulated_machine import SimulatedMachine, machine
 from stallprobes.engine.timeline.reader import read_rows
-from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.model import MS, US, Probe
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
+from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.trace import (
     OPEN,

@@ -17,11 +17,11 @@ from stallprobes.engine.main import VIRTUAL_STEP_NS
 from stallprobes.engine.resident import CallStopped
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.backend import SimBackend
-from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.errors import BackendError, EngineFailed
 from stallprobes.live import capture
 from stallprobes.matrix.check import cell_runner
 from stallprobes.measurement import measure
+from stallprobes.records.timeline import TimelineStatus
 
 
 class VirtualSession(Session):

@@ -11,18 +11,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from factories.timeline_values import snapshot_of
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.gpu_work import submissions
 from stallprobes.engine.session import Session
-from stallprobes.engine.timeline.library import without_context_switches
-from stallprobes.engine.timeline.status import TimelineProblem
 from stallprobes.errors import EngineFailed, Unsupported
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import Window
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe, Role
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.patterns import patterns
+from stallprobes.records.libcupti import without_context_switches
+from stallprobes.records.timeline import TimelineProblem
 from stallprobes.traces.delay import DelayCause, delay_of
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.trace import WORK_PROBE, WORK_RETURNED, WORK_START, Trace
@@ -176,7 +177,7 @@ def test_the_work_of_every_probe_has_its_records(first: int) -> None:
             made.run_for(0.3)
             made.set_running([])
             made.run_for(0.1)
-            seen = made.timeline_snapshot(position)
+            seen = snapshot_of(made.timeline_rows(position), tuple(each.name for each in probes))
             ops = {work.op for work in submissions(one.program)}
             calls = {(call.iteration, call.op) for call in seen.calls if call.probe == one.name and call.op in ops}
             found = {(work.iteration, work.op) for work in seen.intervals if work.probe == one.name}

@@ -30,10 +30,10 @@ from factories.screen import (
     until,
 )
 from factories.timeline_traces import SECONDARY, recorded, report_1, trace_of
-from stallprobes.engine.timeline.status import TimelineProblem, TimelineStatus
 from stallprobes.model import MS
 from stallprobes.recording.observation import EngineCondition
 from stallprobes.recording.recording import Recording
+from stallprobes.records.timeline import TimelineProblem, TimelineStatus
 from stallprobes.traces.rows import RowKey, RowKind
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Choose

@@ -13,12 +13,12 @@ from stallprobes.catalog import Placement, entries
 from stallprobes.catalog.profiling import KINDS, SESSIONS
 from stallprobes.engine.backend import Options
 from stallprobes.engine.sim.profile import load
-from stallprobes.engine.timeline.status import TimelineProblem
 from stallprobes.latency.window import Window
 from stallprobes.measurement import measure
 from stallprobes.measurement.plan import plan, selection
 from stallprobes.model import MS, Channel, Op, Phase, Process, Role
 from stallprobes.patterns import patterns
+from stallprobes.records.timeline import TimelineProblem
 
 NS = 800 * MS
 PATTERN = patterns()["profiler-on"]

@@ -8,16 +8,16 @@ from itertools import pairwise
 import pytest
 
 from factories.simulated_machine import SimulatedMachine, machine
+from factories.timeline_values import ContextTenure, GpuInterval, HostCall, TimelineSnapshot, snapshot_of
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.batch import IterationBatch
-from stallprobes.engine.timeline.reader import read_rows, snapshot_of
-from stallprobes.engine.timeline.status import TimelineProblem
-from stallprobes.engine.timeline.trace import BEGINNING, ContextTenure, GpuInterval, HostCall, TimelineSnapshot
+from stallprobes.engine.timeline.reader import read_rows
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
+from stallprobes.records.timeline import BEGINNING, TimelineProblem
 
 
 def probe(name: str, placement: Placement | None = None, period_ns: int | None = None) -> Probe:
@@ -264,19 +264,19 @@ def test_the_timeline_of_an_engine_is_switched_and_read_by_its_session() -> None
         assert status.on
         session.set_running(["launch"])
         session.run_for(0.02)
-        first = session.timeline_snapshot()
+        first = snapshot_of(session.timeline_rows(), ("launch",))
         assert len(first.intervals) > 10
         off = session.switch_timeline(False, timeout=30)
         assert off is not None
         assert not off.on
-        before = session.timeline_snapshot().position
+        before = session.timeline_rows().position
         session.run_for(0.02)
-        assert not session.timeline_snapshot(before).intervals
+        assert not snapshot_of(session.timeline_rows(before), ("launch",)).intervals
         on = session.switch_timeline(True, timeout=30)
         assert on is not None
         assert on.on
         session.run_for(0.02)
-        assert {each.probe for each in session.timeline_snapshot(before).intervals} == {"launch"}
+        assert {each.probe for each in snapshot_of(session.timeline_rows(before), ("launch",)).intervals} == {"launch"}
 
 
 def test_a_session_without_a_gpu_says_that_there_is_none() -> None:

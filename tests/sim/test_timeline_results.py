@@ -15,8 +15,6 @@ from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
 from stallprobes.engine.session import Session
-from stallprobes.engine.timeline.summary import TimelineSummary
-from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
@@ -31,6 +29,8 @@ from stallprobes.measurement import plan as run_plans
 from stallprobes.measurement.result import ProbeResult, RunResult
 from stallprobes.model import Channel, Phase, Source
 from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.records.timeline import TimelineLosses
+from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.cli.main import cli
 from stallscope.cli.process.diagnostics import CommandError

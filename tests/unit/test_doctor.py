@@ -10,12 +10,12 @@ import pytest
 
 from stallprobes import doctor
 from stallprobes.doctor import Finding, Level
-from stallprobes.engine.timeline.library import LibraryFile, ask_version
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.files import schemas
 from stallprobes.machine import fingerprint, nvml
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
+from stallprobes.records.libcupti import LibraryFile, ask_version
 
 GPU = Gpu(
     "GPU-aaaa1111-0000-0000-0000-000000000001",

@@ -12,12 +12,12 @@ from stallprobes import doctor
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
-from stallprobes.engine.timeline import library
 from stallprobes.engine.timeline.interfaces import CuptiCalls
-from stallprobes.engine.timeline.library import LibraryFile, matching, refusal
-from stallprobes.engine.timeline.status import OFF, UNAVAILABLE, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallprobes.errors import EXIT_ENGINE, NoTimeline
 from stallprobes.machine.libcuda_survey import DriverReport
+from stallprobes.records import libcupti as library
+from stallprobes.records.libcupti import LibraryFile, matching, refusal
+from stallprobes.records.timeline import OFF, UNAVAILABLE, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallscope.cli.main import cli
 from stallscope.cli.process.diagnostics import CommandError
 

@@ -11,9 +11,9 @@ import pytest
 
 from factories.stand_in import COMPILER, StandIn
 from factories.watch_files import write_watch_file
-from stallprobes.engine.timeline.library import LibraryFile
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.watch_file import FILE_BYTES
+from stallprobes.records.libcupti import LibraryFile
 from stallprobes.watch import environment, folder_analysis
 from stallprobes.watch.environment import cupti_of_this_machine
 from stallprobes.watch.folder_analysis import FolderAnalysis

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Phase
+from stallprobes.records.timeline import TimelineStatus
 
 if TYPE_CHECKING:
     # The board imports NumPy; importing the options must stay cheap.

@@ -9,10 +9,10 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.host_memory import HostMemory
 from stallprobes.engine.host_resolver import HostResolver, error_text
 from stallprobes.engine.op_table import compile_program
-from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import Unsupported
 from stallprobes.model import Probe
+from stallprobes.records.timeline import OFF, TimelineProblem, TimelineStatus
 
 
 class HostBackend:

@@ -19,8 +19,8 @@ from stallprobes.engine.protocol import (
     ResidentReturned,
     TimelineChanged,
 )
-from stallprobes.engine.timeline.status import OFF
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, Unsupported
+from stallprobes.records.timeline import OFF
 
 
 class Inbox:

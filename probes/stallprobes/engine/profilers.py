@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stallprobes.engine.backend import Options
-from stallprobes.engine.timeline.status import TimelineProblem, TimelineStatus
 from stallprobes.errors import Unsupported
 from stallprobes.model import Op, Probe, Process
+from stallprobes.records.timeline import TimelineProblem, TimelineStatus
 
 CUPTI = "cupti:"
 _FINALIZE = f"{CUPTI}cuptiFinalize"

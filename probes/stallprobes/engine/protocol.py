@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.resident import ResidentFactory
-from stallprobes.engine.timeline.status import TimelineStatus
 from stallprobes.model import Probe, Process
+from stallprobes.records.timeline import TimelineStatus
 
 
 @dataclass(frozen=True)

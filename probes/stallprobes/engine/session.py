@@ -29,13 +29,12 @@ from stallprobes.engine.protocol import (
 )
 from stallprobes.engine.resident import CallStopped, ResidentFactory
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
-from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows, snapshot_of
-from stallprobes.engine.timeline.status import UNAVAILABLE, TimelineStatus
-from stallprobes.engine.timeline.trace import BEGINNING, TimelineLosses, TimelinePosition, TimelineSnapshot
+from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, NoTimeline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
+from stallprobes.records.timeline import BEGINNING, UNAVAILABLE, TimelineLosses, TimelinePosition, TimelineStatus
 
 _STOP_S = 1.0
 _START_S = 30.0
@@ -268,15 +267,11 @@ class Session:
                 raise RuntimeError("the session is stopped")
             return read_losses(self._board)
 
-    def timeline_snapshot(self, since: TimelinePosition = BEGINNING) -> TimelineSnapshot:
-        """What the timeline recorded since ``since``, the position of an earlier snapshot.
+    def timeline_rows(self, since: TimelinePosition = BEGINNING) -> TimelineRows:
+        """The rows that the timeline recorded since ``since``, the position of earlier ones.
 
         Records that were overwritten in between are counted. Raises RuntimeError after ``stop``.
         """
-        return snapshot_of(self.timeline_rows(since), self._layout.names)
-
-    def timeline_rows(self, since: TimelinePosition = BEGINNING) -> TimelineRows:
-        """As ``timeline_snapshot``, as arrays: for a reader that keeps many records."""
         with self._lock:
             if self._board is None:
                 raise RuntimeError("the session is stopped")

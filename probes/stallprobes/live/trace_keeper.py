@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.trace import TimelinePosition
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import MS, Phase, Probe, Role
 from stallprobes.recording.observation import Observation
+from stallprobes.records.timeline import TimelinePosition
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.ranking import ranked_calls
 from stallprobes.traces.trace import CALL_BEGAN, CALL_RETURNED, Trace, TraceTrigger

@@ -20,8 +20,8 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 
 if TYPE_CHECKING:
-    from stallprobes.engine.timeline.summary import TimelineSummary
     from stallprobes.matrix.repeat_spool import RepeatSpool
+    from stallprobes.records.timeline_summary import TimelineSummary
 
 BACKENDS = ("cuda", "simulated", "host")
 
@@ -294,9 +294,9 @@ def _histogram(node: Node) -> SparseHistogram:
 
 def _timeline(node: Node) -> TimelineSummary:
     # Few checks have a timeline, and these modules take as long to load as a third of a check.
-    from stallprobes.engine.timeline.summary import TimelineSummary
-    from stallprobes.engine.timeline.trace import TimelineLosses
     from stallprobes.native.layouts.cupti import RecordKind
+    from stallprobes.records.timeline import TimelineLosses
+    from stallprobes.records.timeline_summary import TimelineSummary
 
     record_kinds = {kind.word: kind for kind in RecordKind}
     fields = node.fields("library", "kinds", "context_switches", "note", "losses")

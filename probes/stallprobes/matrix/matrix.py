@@ -20,7 +20,7 @@ from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
 if TYPE_CHECKING:
-    from stallprobes.engine.timeline.summary import TimelineSummary
+    from stallprobes.records.timeline_summary import TimelineSummary
 
 # The column in which a victim runs with no aggressor: the cost of the driver itself.
 QUIET = "quiet"

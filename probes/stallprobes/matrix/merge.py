@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import PurePath
 
-from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.errors import CannotMerge
 from stallprobes.latency.histogram_block import merged_sparse
 from stallprobes.latency.sparse import MOST, sparse, value_count
@@ -34,6 +33,7 @@ from stallprobes.matrix.matrix import (
 )
 from stallprobes.matrix.outliers import Outlier
 from stallprobes.matrix.repeat_spool import RepeatSpool
+from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.verdict import Verdict
 
 # A measured status counts before all others; of the rest the most informative one comes first.

@@ -14,7 +14,6 @@ from itertools import pairwise
 from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
-from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
@@ -28,6 +27,7 @@ from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
 from stallprobes.measurement.run_clock import SETTLE_S, STEP_S, WARM_S, RunClock, RunProgress, RunStoodStill, RunStopped
 from stallprobes.measurement.run_trace import other_processes
 from stallprobes.model import Channel, Probe, Role, Variant
+from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.latency.baseline import widest
 from stallprobes.latency.ratio import Quantile
 from stallprobes.measurement.gpu_state import GpuStates
 from stallprobes.model import JUDGED_PHASES, Channel, Kind, Role
+from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.evidence import Evidence

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.files.json_reader import Node, clean
 from stallprobes.model import Phase, Role
 from stallprobes.native.layouts.cupti import GPU_WORK
+from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_COLUMNS,

@@ -11,12 +11,11 @@ import numpy as np
 
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.status import OFF, TimelineStatus
-from stallprobes.engine.timeline.trace import TimelineLosses, TimelinePosition
 from stallprobes.engine.timeline_section import GpuRecords, HostCalls
 from stallprobes.model import Probe
 from stallprobes.native.layouts.board import CALL_MEASURED, CALL_OP_MASK
 from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind, SwitchOperation
+from stallprobes.records.timeline import OFF, TimelineLosses, TimelinePosition, TimelineStatus
 from stallprobes.traces.open_work import UnrecordedCalls
 from stallprobes.traces.trace import (
     CALL_BEGAN,

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.trace import GpuInterval, HostCall, Overhead, TimelineLosses
 from stallprobes.model import Phase, Probe, Role, op_name
-from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.records.timeline import TimelineLosses
 
 Int64s = NDArray[np.int64]
 
@@ -172,38 +171,6 @@ class Trace:
     def triggered(self, trigger: TraceTrigger | None) -> Trace:
         """The trace with another trigger."""
         return replace(self, trigger=trigger)
-
-    def call(self, number: int) -> HostCall:
-        """Row ``number`` of ``calls`` as a value."""
-        probe, op, iteration, began, returned, measured = self.calls[number].tolist()
-        return HostCall(self.probes[probe].name, op, iteration, began, returned, bool(measured))
-
-    def interval(self, number: int) -> GpuInterval:
-        """Row ``number`` of ``work`` as a value."""
-        row = self.work[number].tolist()
-        known = row[WORK_PROBE] >= 0
-        return GpuInterval(
-            number=row[WORK_NUMBER],
-            kind=RecordKind(row[WORK_KIND]),
-            start_ns=row[WORK_START],
-            end_ns=row[WORK_END],
-            device=row[WORK_DEVICE],
-            context=row[WORK_CONTEXT],
-            stream=row[WORK_STREAM],
-            probe=self.probes[row[WORK_PROBE]].name if known else None,
-            op=row[WORK_OP] if known else None,
-            iteration=row[WORK_ITERATION] if known else None,
-            began_ns=row[WORK_BEGAN] if known else None,
-            returned_ns=row[WORK_RETURNED] if known else None,
-            nbytes=row[WORK_BYTES],
-            copy=row[WORK_COPY],
-            memory=(row[WORK_MEMORY] & 255, row[WORK_MEMORY] >> 8),
-            correlation=row[WORK_CORRELATION],
-        )
-
-    def overhead(self, number: int) -> Overhead:
-        """Row ``number`` of ``overheads`` as a value."""
-        return Overhead(*self.overheads[number].tolist())
 
     def work_of(self, call: int) -> Int64s:
         """The work that the call in row ``call`` submitted, in the order of its starts."""

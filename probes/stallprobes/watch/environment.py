@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallprobes.engine.timeline.library import found_libraries, matching
-from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.errors import NativeLibraryError, WatchError
 from stallprobes.machine.libcuda_survey import LIBRARY
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.library import injected_library
+from stallprobes.records.libcupti import found_libraries, matching
+from stallprobes.records.timeline import TimelineUnavailable
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"

@@ -11,9 +11,9 @@ from stallprobes.model import TIMELINE_PHASES, Phase, Probe
 from stallprobes.units import format_count
 
 if TYPE_CHECKING:
-    from stallprobes.engine.timeline.summary import TimelineSummary
-    from stallprobes.engine.timeline.trace import TimelineLosses
     from stallprobes.matrix.matrix import Cell
+    from stallprobes.records.timeline import TimelineLosses
+    from stallprobes.records.timeline_summary import TimelineSummary
     from stallprobes.verdicts.verdict import Verdict
 
 SIMULATED = "simulated"

@@ -20,14 +20,14 @@ from stallprobes.engine.cuda.devices import CudaDevice
 from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.profilers import check_profilers, timeline_refusal
 from stallprobes.engine.sim.backend import SimBackend
-from stallprobes.engine.timeline.library import matching
-from stallprobes.engine.timeline.status import OFF, UNAVAILABLE, TimelineProblem
 from stallprobes.errors import Unsupported
 from stallprobes.model import Probe, Process
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.native.layouts.cupti import BufferState, RecordKind
 from stallprobes.native.library import core
 from stallprobes.patterns import patterns
+from stallprobes.records.libcupti import matching
+from stallprobes.records.timeline import OFF, UNAVAILABLE, TimelineProblem
 
 NAMES = ["profiler", "profiler-sessions", "profiler-ended", "profiler-detached"]
 SECOND = Placement(process=Process.SECOND)

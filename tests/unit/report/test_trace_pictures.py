@@ -13,8 +13,8 @@ import pytest
 from factories.hostile_text import HOSTILE, forbidden, poisoned
 from factories.traces import simulated_trace
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.model import MS, SECONDARY, US
+from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.ranking import most_unusual_call
 from stallprobes.traces.trace import (
     CALL_BEGAN,

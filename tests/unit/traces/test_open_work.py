@@ -11,12 +11,11 @@ from factories.chrome_traces import ReadTrace, read_chrome_trace
 from factories.traces import advance, history_of, traced_machine
 from stallprobes.catalog import entries
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.status import OFF
-from stallprobes.engine.timeline.trace import BEGINNING, TimelineCost, TimelineLosses
 from stallprobes.files.json_reader import Node
 from stallprobes.model import MS, US
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import GpuRecord, HostCall
+from stallprobes.records.timeline import BEGINNING, OFF, TimelineCost, TimelineLosses
 from stallprobes.traces.chrome import TitledTrace, chunks
 from stallprobes.traces.codec import read_trace, trace_out
 from stallprobes.traces.open_work import UnrecordedCalls

@@ -11,13 +11,12 @@ import pytest
 from factories.traces import WALL_S
 from stallprobes.catalog import entries
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.status import TimelineStatus
-from stallprobes.engine.timeline.trace import TimelineCost, TimelineLosses, TimelinePosition
 from stallprobes.engine.timeline_section import GpuRecords
 from stallprobes.model import MS, US
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import CALL_MEASURED, GpuRecord, HostCall
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind, SwitchOperation
+from stallprobes.records.timeline import TimelineCost, TimelineLosses, TimelinePosition, TimelineStatus
 from stallprobes.traces import history as history_module
 from stallprobes.traces.engine_gaps import EngineGaps, foreign_gaps
 from stallprobes.traces.history import AddedRows, HistoryPosition, TraceHistory

@@ -10,13 +10,12 @@ import pytest
 from factories.traces import WALL_S
 from stallprobes.catalog import entries
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline.status import TimelineStatus
-from stallprobes.engine.timeline.trace import TimelineCost, TimelineLosses, TimelinePosition
 from stallprobes.engine.timeline_section import GpuRecords, HostCalls
 from stallprobes.model import MS, US
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import CALL_MEASURED, GpuRecord, HostCall
 from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.records.timeline import TimelineCost, TimelineLosses, TimelinePosition, TimelineStatus
 from stallprobes.traces.history import KEEP_S, MOST_ROWS, TraceHistory
 from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, WORK_START, Trace

@@ -11,13 +11,12 @@ from factories.simulated_machine import SimulatedMachine
 from factories.traces import advance, history_of, traced_machine
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import read_rows
-from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus
-from stallprobes.engine.timeline.trace import BEGINNING, TimelinePosition
 from stallprobes.errors import EngineFailed
 from stallprobes.latency.baseline import Baseline
 from stallprobes.model import MS, Phase
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM
+from stallprobes.records.timeline import BEGINNING, OFF, TimelinePosition, TimelineProblem, TimelineStatus
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.trace import CALL_BEGAN
 from stallscope.tui.sources.live_timeline import LiveTimeline, TimelineCondition

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from stallprobes.engine.session import Session
-from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.errors import EngineFailed
 from stallprobes.recording.observation import SIM
+from stallprobes.records.timeline import OFF, TimelineStatus
 from stallprobes.traces.history import TraceHistory
 
 

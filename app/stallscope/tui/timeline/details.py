@@ -10,6 +10,8 @@ from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, 
 from stallprobes.traces.labels import copy_label, memory_labels, overhead_label, work_kind_label
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind
 from stallprobes.traces.trace import (
+    CALL_ITERATION,
+    CALL_OP,
     OVERHEAD_REASON,
     WORK_BYTES,
     WORK_CONTEXT,
@@ -114,10 +116,9 @@ def _what(trace: Trace, selection: Selection, number: int, start: int, end: int)
             flight = next(one for one in trace.open_calls if one.since_ns == start)
             return f"{op_label(trace.probes, flight.probe, flight.op)} · in flight for {took}, has not returned"
         case RowKind.CALLS:
-            call = trace.call(number)
-            what = "wait" if trace.probes[selection.row.number].waits(call.op) else "call"
-            name = op_label(trace.probes, selection.row.number, call.op)
-            return f"{name} · iteration {call.iteration} · {what} {took}"
+            op, iteration = trace.calls[number, [CALL_OP, CALL_ITERATION]].tolist()
+            what = "wait" if trace.probes[selection.row.number].waits(op) else "call"
+            return f"{op_label(trace.probes, selection.row.number, op)} · iteration {iteration} · {what} {took}"
         case RowKind.WORK if number == NO_NUMBER:
             return "; ".join(_open_texts(trace, selection.row))
         case RowKind.WORK:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stallprobes.engine.timeline.trace import TimelineLosses
+from stallprobes.records.timeline import TimelineLosses
 from stallprobes.units import plural
 from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, cut, fit, length, spread, too_small_lines
 

@@ -17,11 +17,11 @@ from stallprobes.engine.op_table import compile_program
 from stallprobes.engine.profilers import CUPTI, check_profilers, timeline_refusal
 from stallprobes.engine.timeline.collector import Collector
 from stallprobes.engine.timeline.interfaces import StreamUse
-from stallprobes.engine.timeline.library import load as load_cupti
-from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Context, Op, Probe
+from stallprobes.records.libcupti import load as load_cupti
+from stallprobes.records.timeline import OFF, TimelineStatus
 
 _COLLECTOR_STOP_S = 0.2
 

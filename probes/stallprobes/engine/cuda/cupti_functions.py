@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stallprobes.engine.timeline.interfaces import CuptiCalls
-from stallprobes.engine.timeline.library import load
-from stallprobes.engine.timeline.status import TimelineUnavailable
 from stallprobes.errors import Unsupported
+from stallprobes.records.libcupti import load
+from stallprobes.records.timeline import TimelineUnavailable
 
 
 class CuptiFunctions:

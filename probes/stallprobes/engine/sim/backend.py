@@ -17,11 +17,11 @@ from stallprobes.engine.sim.profile import ProfileError, load
 from stallprobes.engine.sim.sensors import GpuSensors
 from stallprobes.engine.sim.timeline import SimTimeline
 from stallprobes.engine.slots import STEP_NS, SlotWriter
-from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.errors import EXIT_USAGE, BackendError
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe, op_name
 from stallprobes.native.layouts.board import ProbeState
+from stallprobes.records.timeline import OFF, TimelineStatus
 
 _STEP_NS = 5_000_000
 

@@ -18,12 +18,12 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.sim.device import GpuContext, SimGpu, SimStream
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.jobs import ContextQueue, Job
-from stallprobes.engine.timeline.status import OFF, TimelineStatus
 from stallprobes.engine.timeline_section import HostCalls
 from stallprobes.model import TIMELINE_PHASES, Channel, Probe, StreamKind
 from stallprobes.native.layouts.board import CALL_FIRST, CALL_MEASURED, HOST_CALLS, GpuRecord
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind, SwitchOperation
 from stallprobes.native.layouts.program import NONE
+from stallprobes.records.timeline import OFF, TimelineStatus
 
 Int64s = NDArray[np.int64]
 

@@ -1,5 +1,5 @@
 """The timeline: what the GPU did and when, on the board's clock, from CUPTI or filled by the simulated GPU.
 
-Belongs here: finding CUPTI, its records, the collector, and the ring of GPU records on the board. It may import model,
-latency, native, and from the engine the board.
+Belongs here: the collector, and the ring of GPU records on the board. It may import model, latency, native, records,
+and from the engine the board.
 """

@@ -15,14 +15,14 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.gpu_work import crosses_gpus
 from stallprobes.engine.hold import ProbeHold
 from stallprobes.engine.timeline.interfaces import CuptiCalls, GpuClockReader, IdleWaiter, Loader, StreamUse
-from stallprobes.engine.timeline.library import FLUSH_FORCED, refusal, without_context_switches
-from stallprobes.engine.timeline.status import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallprobes.engine.timeline.tables import CollectorTables
 from stallprobes.model import Context, Probe
 from stallprobes.native.layouts.cupti import RecordKind, kinds_of
 from stallprobes.native.layouts.timeline import NOT_FINALIZED, PERIOD_NS, USUAL_PATIENCE
 from stallprobes.native.layouts.timeline import Collector as CollectorWords
 from stallprobes.native.library import core
+from stallprobes.records.libcupti import FLUSH_FORCED, refusal, without_context_switches
+from stallprobes.records.timeline import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 
 # The kinds in the order in which they are switched on. Without the first ones there is no timeline.
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)

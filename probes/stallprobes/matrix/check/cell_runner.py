@@ -16,12 +16,12 @@ from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import Options
 from stallprobes.engine.resident import CallStopped
 from stallprobes.engine.session import Session
-from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.machine import nvml
 from stallprobes.machine.telemetry import FIELDS, Telemetry
 from stallprobes.matrix.check.plan import AggressorSet, VictimProbe, contexts_of
 from stallprobes.matrix.check.window_measurer import Lengths, MeasuredProbes, VictimWindow, WindowMeasurer
 from stallprobes.model import GREEN
+from stallprobes.records.timeline_summary import TimelineSummary
 
 PACE_NS = 50_000
 

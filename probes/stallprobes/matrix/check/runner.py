@@ -21,7 +21,6 @@ from dataclasses import replace
 
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import MS, Options
-from stallprobes.engine.timeline.summary import TimelineSummary
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.matrix.check import schedule
@@ -33,6 +32,7 @@ from stallprobes.matrix.check.progress import CheckProgress, ProgressReporter
 from stallprobes.matrix.check.schedule import Block, TimeBudget
 from stallprobes.matrix.check.window_measurer import Lengths, VictimWindow
 from stallprobes.matrix.matrix import Matrix, Status
+from stallprobes.records.timeline_summary import TimelineSummary
 
 # Number of engines that divide the columns of a simulated check. Each uses one CPU core.
 _ENGINES = 2

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.model import Phase
 from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind
+from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.trace import (
     CALL_BEGAN,
     CALL_COLUMNS,

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from factories.fake_cupti import NEWEST, FakeCupti, record, request
+from factories.timeline_values import TimelineSnapshot, snapshot_of
 from factories.waiting import wait_until
 from stallprobes import catalog
 from stallprobes.catalog import Placement, on_shared_stream
@@ -17,9 +18,7 @@ from stallprobes.engine.gpu_work import submissions, timeline_channels
 from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.timeline.collector import SUBMITTING_CALLS, Collector
 from stallprobes.engine.timeline.interfaces import StreamUse
-from stallprobes.engine.timeline.reader import read_rows, snapshot_of
-from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
-from stallprobes.engine.timeline.trace import BEGINNING, TimelineSnapshot
+from stallprobes.engine.timeline.reader import read_rows
 from stallprobes.model import (
     PRIMARY,
     SECONDARY,
@@ -39,6 +38,7 @@ from stallprobes.native.layouts.board import CALL_FIRST, CALL_MEASURED, HOST_CAL
 from stallprobes.native.layouts.cupti import BufferState, RecordKind
 from stallprobes.native.layouts.timeline import CLOCK_SAMPLES, IDS, SWITCH_TO_WORK_NS
 from stallprobes.native.library import core
+from stallprobes.records.timeline import BEGINNING, TimelineProblem, TimelineUnavailable
 
 US = 1_000
 CONTEXT_NUMBERS = {"primary": 1, "secondary": 2}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stallprobes.engine.timeline.library import Cupti, LibraryFile, found_libraries, matching
-from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
+from stallprobes.records.libcupti import Cupti, LibraryFile, found_libraries, matching
+from stallprobes.records.timeline import TimelineProblem, TimelineUnavailable
 
 
 def touch(path: Path) -> str:

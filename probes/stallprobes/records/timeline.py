@@ -1,9 +1,12 @@
-"""Whether the timeline works here, and if not, why and what to do. Standard library only."""
+"""State of a timeline: whether it works here, and if not, why and what to do; what it lost; how far it was read.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 # How every message about a missing timeline begins, the doctor's too.
@@ -68,3 +71,50 @@ class TimelineUnavailable(Exception):
     def __init__(self, problem: TimelineProblem, found: str, do: str = "", library: str = "", version: int = 0) -> None:
         super().__init__(found)
         self.status = TimelineStatus(False, problem, found, do, library=library, version=version)
+
+
+@dataclass(frozen=True)
+class TimelineLosses:
+    """What the timeline does not show.
+
+    ``dropped`` counts records that CUPTI dropped, ``exhausted`` how often it found no buffer, ``unmatched`` pieces of
+    work that belong to no known call, ``unanswered`` calls whose work has no record, ``overwritten`` records that left
+    the ring before this snapshot read them, and ``unknown`` records of kinds that have no layout.
+    """
+
+    dropped: int = 0
+    exhausted: int = 0
+    unmatched: int = 0
+    unanswered: int = 0
+    overwritten: int = 0
+    unknown: int = 0
+
+    @property
+    def lost(self) -> int:
+        """The number of records that were collected by nobody."""
+        return self.dropped + self.overwritten + self.unknown
+
+    def plus(self, other: TimelineLosses) -> TimelineLosses:
+        """The losses of both."""
+        return TimelineLosses(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
+
+
+@dataclass(frozen=True)
+class TimelineCost:
+    """Work of the collector since the timeline was switched on first: records, rounds, and time in ns."""
+
+    records: int = 0
+    rounds: int = 0
+    flush_ns: int = 0
+    decode_ns: int = 0
+
+
+@dataclass(frozen=True)
+class TimelinePosition:
+    """How far a reader has read: the number of the next GPU record, and of each probe's next host call."""
+
+    record: int = 0
+    calls: Mapping[str, int] = field(default_factory=dict)
+
+
+BEGINNING = TimelinePosition()

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 
-from stallprobes.engine.timeline.library import version_text
-from stallprobes.engine.timeline.status import TimelineStatus
-from stallprobes.engine.timeline.trace import TimelineLosses
 from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.records.libcupti import version_text
+from stallprobes.records.timeline import TimelineLosses, TimelineStatus
 
 SIMULATED = "simulated"
 

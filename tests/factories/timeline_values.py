@@ -1,12 +1,15 @@
-"""The timeline as the rest of the program reads it: host calls, GPU work and context switches, in ns of the board."""
+"""Values of a timeline's rows, for tests that compare single calls and pieces of work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 
-from stallprobes.engine.timeline.status import OFF, TimelineStatus
-from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.engine.timeline.reader import TimelineRows
+from stallprobes.engine.timeline_section import HostCalls
+from stallprobes.native.layouts.board import CALL_MEASURED, CALL_OP_MASK
+from stallprobes.native.layouts.cupti import RecordKind, SwitchOperation
+from stallprobes.records.timeline import OFF, TimelineCost, TimelineLosses, TimelinePosition, TimelineStatus
 
 
 @dataclass(frozen=True)
@@ -87,53 +90,6 @@ class ContextTenure:
 
 
 @dataclass(frozen=True)
-class TimelineLosses:
-    """What the timeline does not show.
-
-    ``dropped`` counts records that CUPTI dropped, ``exhausted`` how often it found no buffer, ``unmatched`` pieces of
-    work that belong to no known call, ``unanswered`` calls whose work has no record, ``overwritten`` records that left
-    the ring before this snapshot read them, and ``unknown`` records of kinds that have no layout.
-    """
-
-    dropped: int = 0
-    exhausted: int = 0
-    unmatched: int = 0
-    unanswered: int = 0
-    overwritten: int = 0
-    unknown: int = 0
-
-    @property
-    def lost(self) -> int:
-        """The number of records that were collected by nobody."""
-        return self.dropped + self.overwritten + self.unknown
-
-    def plus(self, other: TimelineLosses) -> TimelineLosses:
-        """The losses of both."""
-        return TimelineLosses(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
-
-
-@dataclass(frozen=True)
-class TimelineCost:
-    """Work of the collector since the timeline was switched on first: records, rounds, and time in ns."""
-
-    records: int = 0
-    rounds: int = 0
-    flush_ns: int = 0
-    decode_ns: int = 0
-
-
-@dataclass(frozen=True)
-class TimelinePosition:
-    """How far a reader has read: the number of the next GPU record, and of each probe's next host call."""
-
-    record: int = 0
-    calls: Mapping[str, int] = field(default_factory=dict)
-
-
-BEGINNING = TimelinePosition()
-
-
-@dataclass(frozen=True)
 class TimelineSnapshot:
     """What the timeline recorded since a position. ``collected_ns`` is the time up to which records have arrived."""
 
@@ -164,3 +120,63 @@ def tenures(switches: tuple[ContextSwitch, ...]) -> Iterator[ContextTenure]:
             found.append(ContextTenure(switch.context, held.pop(switch.context), switch.at_ns))
     found += [ContextTenure(context, since, None) for context, since in held.items()]
     yield from sorted(found, key=lambda each: each.start_ns)
+
+
+def snapshot_of(rows: TimelineRows, names: tuple[str, ...]) -> TimelineSnapshot:
+    """The values that ``rows`` hold; ``names`` are those of the board's probes, in its order."""
+    intervals, switches, overheads = [], [], []
+    fields = rows.records.dtype.names or ()
+    for values in rows.records.tolist():
+        record = dict(zip(fields, values, strict=True))
+        number = record["sequence"] - 1
+        match RecordKind(record["kind"]):
+            case RecordKind.CONTEXT_SWITCH:
+                starts = record["subkind"] == SwitchOperation.START
+                switches.append(ContextSwitch(number, record["start_ns"], record["context"], starts))
+            case RecordKind.OVERHEAD:
+                overheads.append(Overhead(number, record["subkind"], record["start_ns"], record["end_ns"]))
+            case kind:
+                intervals.append(_interval(record, kind, names))
+    calls = [call for name, table in rows.calls.items() for call in _calls(name, table)]
+    calls.sort(key=lambda call: call.began_ns)
+    return TimelineSnapshot(
+        at_ns=rows.at_ns,
+        collected_ns=rows.collected_ns,
+        intervals=tuple(intervals),
+        switches=tuple(switches),
+        overheads=tuple(overheads),
+        calls=tuple(calls),
+        losses=rows.losses,
+        cost=rows.cost,
+        position=rows.position,
+        status=rows.status,
+    )
+
+
+def _interval(record: Mapping[str, int], kind: RecordKind, names: tuple[str, ...]) -> GpuInterval:
+    known = record["probe"] >= 0
+    return GpuInterval(
+        number=record["sequence"] - 1,
+        kind=kind,
+        start_ns=record["start_ns"],
+        end_ns=record["end_ns"],
+        device=record["device"],
+        context=record["context"],
+        stream=record["stream"],
+        probe=names[record["probe"]] if known else None,
+        op=record["op"] if known else None,
+        iteration=record["iteration"] if known else None,
+        began_ns=record["began_ns"] if known else None,
+        returned_ns=record["returned_ns"] if known else None,
+        nbytes=record["bytes"],
+        copy=record["subkind"],
+        memory=(record["memory"] & 255, record["memory"] >> 8),
+        correlation=record["correlation"],
+    )
+
+
+def _calls(name: str, rows: HostCalls) -> list[HostCall]:
+    return [
+        HostCall(name, op & CALL_OP_MASK, iteration, began_ns, returned_ns, bool(op & CALL_MEASURED))
+        for began_ns, returned_ns, op, iteration in rows[["began_ns", "returned_ns", "op", "iteration"]].tolist()
+    ]

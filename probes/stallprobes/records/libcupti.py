@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stallprobes.engine.timeline.status import TimelineProblem, TimelineUnavailable
+from stallprobes.records.timeline import TimelineProblem, TimelineUnavailable
 
 _SONAME = re.compile(r"libcupti\.so(?:\.(\d+)(?:\.(\d+))*)?$")
 _OLDEST_VERSION = 18
