@@ -97,13 +97,11 @@ class Analyzer:
         self._errors = {failure.probe: failure.sentence for failure in observation.probe_failures}
         now = observation.snapshot
         if now is None or observation.engine.state != EngineCondition.READY:
-            self._recent.clear()
-            self._collector.interrupt()
+            self._interrupt()
             self._last = None
             return
         if self._last is not None and now.at_ns < self._last.at_ns:
-            self._recent.clear()
-            self._collector.interrupt()
+            self._interrupt()
             self._last = None
             self._judged_ns = 0
         elif self._last is not None and now.at_ns - self._last.at_ns > WINDOW_NS:
@@ -118,14 +116,16 @@ class Analyzer:
         self._heat_map.feed(now, self._last)
         if observation.experiment:
             # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
-            self._begin_experiment(now)
+            if not self._experiment:
+                self._heat_map.mark(now.at_ns, "blame")
+            self._experiment = True
+            self._interrupt()
             self._last, self._last_wall_s = now, observation.wall_s
             return
         self._experiment = False
         if observation.timeline is None:
             # Calls that meanwhile take long wait for CUPTI, not for an aggressor.
-            self._recent.clear()
-            self._collector.interrupt()
+            self._interrupt()
             self._last, self._last_wall_s = now, observation.wall_s
             return
         self._add_switch_marks(now)
@@ -176,10 +176,8 @@ class Analyzer:
     def _of_role(self, role: Role) -> list[Probe]:
         return [probe for probe in self.probe_set.probes if probe.role is role]
 
-    def _begin_experiment(self, now: Snapshot) -> None:
-        if not self._experiment:
-            self._heat_map.mark(now.at_ns, "blame")
-        self._experiment = True
+    def _interrupt(self) -> None:
+        """Let no window and no baseline contain calls of before and after this moment."""
         self._recent.clear()
         self._collector.interrupt()
 

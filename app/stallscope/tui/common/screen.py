@@ -208,10 +208,13 @@ class ActionScreen(TopScreen, Screen[bool]):
             key = key_label(keys_of(action, self.settings.keys))
             yield SystemCommand(f"{action.title} ({key})", action.description, partial(self.run_action, action.call))
 
-    def if_sharing_allowed(self, then: Callable[[], None], otherwise: Callable[[], None] = lambda: None) -> None:
-        """Call ``then``, after a confirmation where other processes compute on the GPU; ``otherwise`` without it."""
+    def if_sharing_allowed(
+        self, then: Callable[[], None], otherwise: Callable[[], None] = lambda: None, disturbs: bool = True
+    ) -> None:
+        """Call ``then``; if it ``disturbs`` other processes on the GPU, after a confirmation, or without it
+        ``otherwise``."""
         live = self.live
-        others = () if live is None else live.disturbed_processes()
+        others = () if live is None or not disturbs else live.disturbed_processes()
         if live is None or not others:
             then()
             return

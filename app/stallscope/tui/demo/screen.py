@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -141,26 +140,13 @@ class DemoScreen(Monitor, inherit_bindings=False):
             return
         new = probe_sets.for_variant(base, step.pattern, step.variant)
         on = dict.fromkeys(probe_sets.aggressors(new), True) if step.aggressors_on else {}
-        self._if_allowed(bool(on), lambda: live.load(new, on))
+        self.if_sharing_allowed(lambda: live.load(new, on), self.tour.end, disturbs=bool(on))
 
     def switch(self, on: bool) -> None:
         """Switch the aggressors of the present engine on or off."""
-        live, probe_set = self.live, self.state.probe_set
-        if live is None or probe_set is None:
-            return
-
-        def switch_all() -> None:
-            for name in probe_sets.aggressors(probe_set):
-                live.switch(name, on)
-
-        self._if_allowed(on, switch_all)
-
-    def _if_allowed(self, disturbs: bool, then: Callable[[], None]) -> None:
-        """Call ``then``; if it ``disturbs`` other processes on the GPU, after a question that may end the demo."""
-        if disturbs:
-            self.if_sharing_allowed(then, otherwise=self.tour.end)
-        else:
-            then()
+        live = self.live
+        if live is not None:
+            self.if_sharing_allowed(lambda: live.switch_aggressors(on), self.tour.end, disturbs=on)
 
     # Actions.
 

@@ -333,10 +333,7 @@ class Monitor(ActionScreen):
         if live is None or probe is None or self.blame.blocks_switches() or not self._engine_usable():
             return
         on = not live.is_on(name)
-        if on and probe.role is Role.AGGRESSOR:
-            self.if_sharing_allowed(lambda: live.switch(name, True))
-        else:
-            live.switch(name, on)
+        self.if_sharing_allowed(lambda: live.switch(name, on), disturbs=on and probe.role is Role.AGGRESSOR)
 
     def action_switch(self) -> None:
         """Switch the focused probe."""
@@ -348,13 +345,14 @@ class Monitor(ActionScreen):
         """Switch all aggressors off."""
         if self.live is not None and self._engine_usable():
             self.blame.stop()
-            self.live.switch_all_off()
+            self.live.switch_aggressors(False)
             self.mark_changed()
 
     def action_all_on(self) -> None:
         """Switch all aggressors on."""
-        if self.live is not None and not self.blame.blocks_switches() and self._engine_usable():
-            self.if_sharing_allowed(self.live.switch_all_on)
+        live = self.live
+        if live is not None and not self.blame.blocks_switches() and self._engine_usable():
+            self.if_sharing_allowed(lambda: live.switch_aggressors(True))
             self.mark_changed()
 
     def action_focus_up(self) -> None:
@@ -423,10 +421,7 @@ class Monitor(ActionScreen):
 
     def _load_variant(self, live: LiveSource, pattern: str, variant: str) -> None:
         new, on = edits.variant_set(live, pattern, variant)
-        if on:
-            self.if_sharing_allowed(lambda: live.load(new, on))
-        else:
-            live.load(new, on)
+        self.if_sharing_allowed(lambda: live.load(new, on), disturbs=bool(on))
 
     def action_remedy(self) -> None:
         """Load the pattern's next remedy; after the last one, the stall."""

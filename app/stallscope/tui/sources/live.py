@@ -148,15 +148,8 @@ class LiveSource:
         self.timeline.want(on)
         self._jobs.put(self.timeline.apply)
 
-    def switch_all_off(self) -> None:
-        """Switch all aggressors off."""
-        self._switch_aggressors(False)
-
-    def switch_all_on(self) -> None:
-        """Switch all aggressors on. They start when the baseline is complete."""
-        self._switch_aggressors(True)
-
-    def _switch_aggressors(self, on: bool) -> None:
+    def switch_aggressors(self, on: bool) -> None:
+        """Switch all aggressors on or off. They start when the baseline is complete."""
         self._switches.update(dict.fromkeys(probe_sets.aggressors(self._current[0]), on))
 
     def update_engine(self, baseline_missing: bool) -> None:

@@ -70,7 +70,7 @@ class Playback(Generic[Played]):
         """Start playing."""
         self._since = self._clock()
 
-    def stop(self) -> None:
+    def suspend(self) -> None:
         """Stand still."""
         self._at_s, self._since = self.at_s, None
 

@@ -30,10 +30,6 @@ class WatchReplaySource(Playback[WatchRecording]):
         """The source itself."""
         return self
 
-    def suspend(self) -> None:
-        """Pause while the screen is suspended."""
-        self.stop()
-
     def resume(self) -> None:
         """Continue."""
         self.start()
@@ -47,7 +43,7 @@ class WatchReplaySource(Playback[WatchRecording]):
                 self._shown, self._number = self.recording.at(number), number
             except RecordingError as error:
                 self.problem = self.failure = str(error)
-                self.stop()
+                self.suspend()
         return self._shown.moment
 
     @property
