@@ -25,7 +25,7 @@ from textual.strip import Strip
 
 from factories.waiting import LIMIT_S
 from stallprobes.engine.session import Session
-from stallprobes.live import analyzer, baselines
+from stallprobes.live import baselines, judgement
 from stallprobes.model import MS, Role
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.monitor.screen import Monitor
@@ -95,7 +95,7 @@ async def live_monitor(settings: Settings = QUICK, wait: bool = True) -> AsyncIt
 def short_settling() -> Iterator[None]:
     """Within it, a baseline begins soon after the last aggressor stopped: no call of a simulated GPU is slower then."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (analyzer, baselines):
+        for module in (baselines, judgement):
             patch.setattr(module, "SETTLE_NS", _SETTLE_NS)
         yield
 

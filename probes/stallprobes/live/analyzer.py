@@ -16,21 +16,16 @@ from dataclasses import replace
 
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import Baseline
-from stallprobes.latency.window import ChannelMap, Window
-from stallprobes.live.baselines import SETTLE_NS, BaselineCollector, may_run
+from stallprobes.latency.window import ChannelMap
+from stallprobes.live.baselines import BaselineCollector
 from stallprobes.live.heat_map import HeatMapHistory
 from stallprobes.live.history import SLOT_NS
 from stallprobes.live.judged_window import JudgedWindow
-from stallprobes.live.onset import onset
-from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
+from stallprobes.live.judgement import Judgement
 from stallprobes.live.view_model import FocusView, LogEntry, MonitorView, ProbeRow
-from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, extended_ns, long_enough, thinned
-from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe, Process, Role
+from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough, thinned
+from stallprobes.model import JUDGED_PHASES, MS, Channel, Process, Role
 from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
-from stallprobes.verdicts.blame import Blame, proven
-from stallprobes.verdicts.evidence import Evidence
-from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
 _LOG = 200
@@ -61,7 +56,7 @@ class Analyzer:
         self._timeline: bool | None = None
         # The timeline was switched while aggressors ran, which continue although no baseline of this state is known.
         self._unjudged = False
-        self._tracker = VerdictTracker(log, log_limit)
+        self.judgement = Judgement(probe_set, log, log_limit)
         # Probes with a baseline in the recording that is replayed.
         self._recorded = frozenset(baselines or ())
         self._recent: deque[Snapshot] = deque()
@@ -71,15 +66,9 @@ class Analyzer:
         self._heat_map = HeatMapHistory(probe_set.probes, round(keep_s * 1e9) // SLOT_NS)
         # The snapshot whose switches have their marks.
         self._marked: Snapshot | None = None
-        self._judged_ns = 0
-        self._verdicts: tuple[Verdict, ...] = ()
-        self._judged_calls: dict[str, int] = {}
-        # The board's time at which each aggressor was last found running.
-        self._ran_ns: dict[str, int] = {}
         self._waiting: frozenset[str] = frozenset()
         self._errors: dict[str, str] = {}
-        # The last blame experiment, and whether one runs now.
-        self._blame: Blame | None = None
+        # Whether a blame experiment runs.
         self._experiment = False
 
     def copy(self) -> Analyzer:
@@ -87,7 +76,7 @@ class Analyzer:
         other = copy(self)
         other._heat_map = self._heat_map.copy()
         other._collector, other._other_collector = self._collector.copy(), self._other_collector.copy()
-        other._tracker = self._tracker.copy()
+        other.judgement = self.judgement.copy()
         return other
 
     def feed(self, observation: Observation) -> None:
@@ -103,14 +92,14 @@ class Analyzer:
         if self._last is not None and now.at_ns < self._last.at_ns:
             self._interrupt()
             self._last = None
-            self._judged_ns = 0
+            self.judgement.restart()
         elif self._last is not None and now.at_ns - self._last.at_ns > WINDOW_NS:
             # An aggressor may have run in the meantime.
             self._collector.interrupt()
             if now.at_ns - self._last.at_ns > LONGEST_WINDOW_NS:
                 # As after the program was suspended: no window spans that time, and no verdict held in it.
                 self._recent.clear()
-                self._tracker.cut_off(self._last_wall_s, "the observations were interrupted")
+                self.judgement.tracker.cut_off(self._last_wall_s, "the observations were interrupted")
         if observation.timeline not in (None, self._timeline):
             self._change_timeline(bool(observation.timeline), now.at_ns)
         self._heat_map.feed(now, self._last)
@@ -128,17 +117,18 @@ class Analyzer:
             self._interrupt()
             self._last, self._last_wall_s = now, observation.wall_s
             return
-        self._add_switch_marks(now)
+        entries = {probe.name: probe.entry for probe in self.probe_set.probes}
+        for switch in self.judgement.note_switches(now, self._marked):
+            self._heat_map.mark(now.at_ns, f"{entries[switch.name]} {'on' if switch.on else 'off'}")
+        self._marked = now
         if self._last is not None and self._idle_changed(now, self._last):
             # No window contains calls of both periods.
             self._recent.clear()
-            self._judged_calls = {}
+            self.judgement.calls = {}
             self._collector.interrupt()
         self._update_window(now)
-        others, disturbed = _other_processes(observation), None
-        if now.at_ns - self._judged_ns >= JUDGE_NS:
-            self._judged_ns = now.at_ns
-            disturbed = self._judge(now, observation.wall_s, others)
+        others = _other_processes(observation)
+        disturbed = self.judgement.feed(self._windows, now, observation.wall_s, others, self._errors, self.baselines)
         self._collector.feed(now, disturbed, bool(others))
         self._last, self._last_wall_s = now, observation.wall_s
 
@@ -160,21 +150,8 @@ class Analyzer:
         self._collector, self._other_collector = self._other_collector, self._collector
         self._collector.restart()
         self._recent.clear()
-        self._windows, self._verdicts, self._judged_calls = None, (), {}
-        self._tracker.cut_off(self._last_wall_s, f"the timeline was switched {'on' if on else 'off'}")
-
-    def add_blame(self, found: Blame, wall_s: float) -> None:
-        """Add the result of a blame experiment to the log. Its causes hold while the same aggressors run."""
-        self._blame = found
-        aggressors, victims = self._of_role(Role.AGGRESSOR), self._of_role(Role.VICTIM)
-        self._tracker.add_blame(
-            lambda verdict: proven([verdict], found, victims, aggressors)[0],
-            found.verdicts(victims, aggressors),
-            wall_s,
-        )
-
-    def _of_role(self, role: Role) -> list[Probe]:
-        return [probe for probe in self.probe_set.probes if probe.role is role]
+        self._windows, self.judgement.verdicts, self.judgement.calls = None, (), {}
+        self.judgement.tracker.cut_off(self._last_wall_s, f"the timeline was switched {'on' if on else 'off'}")
 
     def _interrupt(self) -> None:
         """Let no window and no baseline contain calls of before and after this moment."""
@@ -218,7 +195,7 @@ class Analyzer:
         """Empty the window, the history and the log; the baselines stay."""
         self._recent.clear()
         self._heat_map.clear()
-        self._tracker.clear()
+        self.judgement.tracker.clear()
 
     @property
     def without_baseline(self) -> tuple[str, ...]:
@@ -238,29 +215,17 @@ class Analyzer:
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """The verdicts on the present window."""
-        return self._verdicts
+        return self.judgement.verdicts
 
     @property
     def log(self) -> tuple[LogEntry, ...]:
         """The log, oldest first."""
-        return self._tracker.entries
-
-    @property
-    def log_dropped(self) -> int:
-        """Number of entries that the limit of the log removed."""
-        return self._tracker.dropped
-
-    def ended_log(self, wall_s: float) -> tuple[LogEntry, ...]:
-        """The log, oldest first, with every entry ended at ``wall_s``: for the analyzer of the next probe set."""
-        cut_off = "other probes were loaded"
-        return tuple(replace(e, ended_s=wall_s, cut_off=cut_off) if e.ended_s is None else e for e in self.log)
+        return self.judgement.tracker.entries
 
     @property
     def worst(self) -> str | None:
         """The victim with the worst present verdict, None if all are quiet."""
-        logged = [one for one in self._verdicts if one.kind.is_slowdown and self._role(one.probe) is Role.VICTIM]
-        worst = max(logged, key=lambda one: one.weight, default=None)
-        return None if worst is None else worst.probe
+        return self.judgement.worst
 
     def slowest_ns(self) -> int:
         """The longest call of a victim in the window, or its age in flight (ns).
@@ -325,12 +290,12 @@ class Analyzer:
             self._windows,
             self._last,
             self.baselines,
-            self._verdicts,
+            self.verdicts,
             self._errors,
             self._waiting,
             self.timeline,
             self._collector.progress(self._last),
-            self._judged_calls,
+            self.judgement.calls,
         )
 
     def _plots(
@@ -349,22 +314,6 @@ class Analyzer:
             if row.name in kept or row.name == focus.row.name
         )
 
-    def _role(self, name: str) -> Role | None:
-        probe = self.probe_set.probe(name)
-        return None if probe is None else probe.role
-
-    def _add_switch_marks(self, now: Snapshot) -> None:
-        for probe in self.probe_set.probes:
-            if probe.role is not Role.AGGRESSOR:
-                continue
-            on = now.probes[probe.name].on
-            if self._marked is not None and self._marked.probes[probe.name].on != on:
-                self._heat_map.mark(now.at_ns, f"{probe.entry} {'on' if on else 'off'}")
-                self._tracker.switched(Switch(probe.name, probe.title, on, now.at_ns))
-            if may_run(now.probes[probe.name]):
-                self._ran_ns[probe.name] = now.at_ns
-        self._marked = now
-
     def _update_window(self, now: Snapshot) -> None:
         if len(self._recent) > 1 and now.at_ns - self._recent[-2].at_ns < _CLOSEST_NS:
             self._recent.pop()
@@ -375,65 +324,6 @@ class Analyzer:
             self._recent.popleft()
         thinned(self._recent)
         self._windows = LazyWindows(tuple(self._recent)) if len(self._recent) > 1 else None
-
-    def _judge(self, now: Snapshot, wall_s: float, others: tuple[str, ...] | None) -> set[str] | None:
-        """Judge the present windows. Returns the names of probes whose window does not belong in a baseline; None if
-        there is no window."""
-        if self._windows is None:
-            return None
-        longest_ns = max(WINDOW_NS, self._windows.longest_ns)
-        since_ns = now.at_ns - longest_ns - SETTLE_NS
-        ran_ns = max(self._ran_ns.values(), default=-1)
-        # One judgement more names the aggressors than their effect can last: it shows what is as slow after them.
-        judged = [
-            probe
-            for probe in self.probe_set.probes
-            if now.probes[probe.name].on or self._ran_ns.get(probe.name, -1) >= since_ns - 2 * JUDGE_NS
-        ]
-        self._judged_calls = {probe.name: self._windows[probe.name].iterations for probe in judged}
-        found = judge([self._evidence(probe, self._windows[probe.name], now) for probe in judged], others)
-        self._verdicts = self._with_blame(tuple(one for one in found if now.probes[one.probe].on), now)
-        alone = not any(probe.role is Role.AGGRESSOR for probe in judged)
-        # Noise of the host matters where it could be mistaken for an effect.
-        matter = [
-            one
-            for one in self._verdicts
-            if not (alone and one.kind is VerdictKind.HOST and self._role(one.probe) is Role.HOST)
-        ]
-        self._tracker.feed(
-            matter,
-            now.at_ns,
-            wall_s,
-            after=not alone and ran_ns < since_ns,
-            onset=lambda one: onset(one, now, self.probe_set.probes, self.baselines.get(one.probe)),
-            alone=alone,
-            extended_ns=lambda name: extended_ns(now.probes[name].period_ns),
-        )
-        # The change-over of contexts without slots is steady, and part of what is measured there.
-        disturbed = (VerdictKind.OVERHEAD, VerdictKind.GPU_TIME)
-        return {one.probe for one in self._verdicts if one.kind.is_slowdown and one.kind not in disturbed}
-
-    def _with_blame(self, verdicts: tuple[Verdict, ...], now: Snapshot) -> tuple[Verdict, ...]:
-        """``verdicts`` with the causes of the last blame experiment, if the same aggressors run."""
-        aggressors = self._of_role(Role.AGGRESSOR)
-        on = {probe.name for probe in aggressors if now.probes[probe.name].on}
-        if self._blame is None or on != set(self._blame.aggressors):
-            return verdicts
-        return proven(verdicts, self._blame, self._of_role(Role.VICTIM), aggressors)
-
-    def _evidence(self, probe: Probe, window: Window, now: Snapshot) -> Evidence:
-        baseline, on_since_ns = self.baselines.get(probe.name), now.probes[probe.name].on_since_ns
-        if not window.in_slots:
-            # A probe that was switched on during the window ran only in the rest of it; slots count that themselves.
-            run_ns = max(now.at_ns - on_since_ns, 0) if on_since_ns else 0
-            window = replace(window, duration_ns=min(window.duration_ns, run_ns))
-        return Evidence(
-            probe,
-            window,
-            () if baseline is None else (baseline.channels,),
-            self._errors.get(probe.name),
-            baseline,
-        )
 
 
 def _other_processes(observation: Observation) -> tuple[str, ...] | None:

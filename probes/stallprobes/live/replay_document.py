@@ -76,7 +76,7 @@ def document(path: Path) -> dict[str, Any]:
         if part is None or observation.probe_set is not part.analyzer.probe_set:
             if part is not None:
                 _finish(part, begun_s, probe_sets, entries)
-                dropped += part.analyzer.log_dropped
+                dropped += part.analyzer.judgement.tracker.dropped
             part = _SetPart(
                 0 if part is None else part.number + 1,
                 _analyzer(observation, part),
@@ -89,7 +89,7 @@ def document(path: Path) -> dict[str, Any]:
     if part is None or begun_s is None:
         raise RecordingError(f"{path} contains no observation")
     _finish(part, begun_s, probe_sets, entries)
-    dropped += part.analyzer.log_dropped
+    dropped += part.analyzer.judgement.tracker.dropped
     return {
         "schema": REPLAY_SCHEMA,
         "began_at": _utc(begun_s),
@@ -106,7 +106,7 @@ def document(path: Path) -> dict[str, Any]:
 
 def _analyzer(observation: Observation, previous: _SetPart | None) -> Analyzer:
     """An analyzer for the observation's probe set; its entries are numbered after those of the previous one."""
-    log = () if previous is None else previous.analyzer.ended_log(observation.wall_s)
+    log = () if previous is None else previous.analyzer.judgement.tracker.ended(observation.wall_s)
     return Analyzer(observation.probe_set, log=log[-1:], log_limit=MOST_ENTRIES)
 
 

@@ -92,6 +92,14 @@ class VerdictTracker:
         """All entries, the oldest first."""
         return tuple(self._log)
 
+    def ended(self, wall_s: float) -> tuple[LogEntry, ...]:
+        """The entries, oldest first, each ended at ``wall_s`` (s since 1970): for the next probe set."""
+        cut_off = "other probes were loaded"
+        return tuple(
+            replace(entry, ended_s=wall_s, cut_off=cut_off) if entry.ended_s is None else entry
+            for entry in self.entries
+        )
+
     def clear(self) -> None:
         """Remove all entries. A verdict that still holds is logged again."""
         self._log.clear()

@@ -201,7 +201,7 @@ def test_blame_proves_the_cause_of_present_and_later_verdicts(stall: Recording) 
         analyzer.feed(observation)
         current = [entry for entry in analyzer.log if entry.verdict.phase is Phase.WAIT and entry.ended_s is None]
         if current and not added:
-            analyzer.add_blame(found, observation.wall_s)
+            analyzer.judgement.add_blame(found, observation.wall_s)
             added = True
     assert added
     proven = [entry.verdict for entry in analyzer.log if entry.verdict.phase is Phase.WAIT]
@@ -209,7 +209,7 @@ def test_blame_proves_the_cause_of_present_and_later_verdicts(stall: Recording) 
     assert spin.title in proven[0].cause
     # A figure without a current entry gets one that has ended.
     analyzer = Analyzer(probe_set)
-    analyzer.add_blame(found, 7.0)
+    analyzer.judgement.add_blame(found, 7.0)
     (entry,) = analyzer.log
     assert (entry.began_s, entry.ended_s, entry.verdict.proof) == (7.0, 7.0, Proof.BLAME)
 

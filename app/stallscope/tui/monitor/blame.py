@@ -170,7 +170,7 @@ class BlameControl:
         if run.result is None or analyzer is None or last is None:
             self._warn(run.problem or "Blame was stopped. The aggressors are as they were.")
             return
-        analyzer.add_blame(run.result, last.wall_s)
+        analyzer.judgement.add_blame(run.result, last.wall_s)
         self._show(BlameResult(run.result, last.probe_set.probes))
 
 

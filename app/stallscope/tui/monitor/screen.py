@@ -170,7 +170,7 @@ class Monitor(ActionScreen):
             keep_s=2 * self.settings.history_seconds,
             # After a seek, a replay starts from what the recording knew there.
             baselines=None if replay is None else replay.baselines(observation),
-            log=() if previous is None or self.live is None else previous.ended_log(observation.wall_s),
+            log=() if previous is None or self.live is None else previous.judgement.tracker.ended(observation.wall_s),
         )
 
     def _freeze_on_stall(self) -> None:
