@@ -41,10 +41,10 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 class Extraction:
     """Values that are taken from the text before it is decoded, many at a time.
 
-    ``pattern`` matches a colon and the object after it, in UTF-8. ``convert`` gets a list for each group of the
-    pattern, with an item for each match, None for a group that is not in it. It returns the value of each match, or
-    None for one that the decoder has to read. ``ends`` are ends of matches: a piece of the text ends with the last of
-    the first one that it has, so that it seldom ends within a match.
+    ``pattern`` matches a colon and the object after it, in UTF-8 and without newlines. ``convert`` gets a list for each
+    group of the pattern, with an item for each match, None for a group that is not in it. It returns the value of each
+    match, or None for one that the decoder has to read. ``ends`` are ends of matches: a piece of the text ends with the
+    last of the first one that it has, so that it seldom ends within a match.
     """
 
     pattern: re.Pattern[bytes]
@@ -235,12 +235,11 @@ class JsonStream:
         if len(parts) == 1:
             return text
         values = self._extraction.convert(*(parts[group::step] for group in range(1, step)))
-        reduced = _PLACEHOLDER.join(parts[::step])
-        if None in values or reduced.count(b"\n") < text.count(b"\n"):
-            each = iter(values)
-            reduced = pattern.sub(lambda match: _replacement(match[0], next(each)), text)
         self._values += [value for value in values if value is not None]
-        return reduced
+        if None not in values:
+            return _PLACEHOLDER.join(parts[::step])
+        each = iter(values)
+        return pattern.sub(lambda match: match[0] if next(each) is None else _PLACEHOLDER, text)
 
     def _constant(self, constant: str) -> Any:
         place = self._taken + self._used
@@ -262,8 +261,3 @@ class JsonStream:
         if position >= len(text) or text[-1] not in "}]":
             return TruncatedJson("its end is missing")
         return self._invalid(position)
-
-
-def _replacement(text: bytes, value: Any) -> bytes:
-    """A placeholder with as many lines as ``text``; ``text`` itself without a ``value``."""
-    return text if value is None else _PLACEHOLDER + b"\n" * text.count(b"\n")

@@ -337,14 +337,13 @@ def _snapshot_out(snapshot: Snapshot, before: Snapshot | None, probe_set: ProbeS
         "beat": snapshot.engine_heartbeat_ns,
         "p": probes,
     }
-    # Apart from the probes' words, which have a fixed number for older readers.
+    # Of few probes, or none: a line without them is shorter.
     slots = {
         name: [part.allowed_ns, part.not_alone_ns, part.in_flight.allowed_ns if part.in_flight is not None else 0]
         for name, part in snapshot.probes.items()
         if part.in_slots
     }
     polls = {name: [part.polled_ns, part.pauses] for name, part in snapshot.probes.items() if part.polled_ns}
-    # Apart from the program's channels, of which older readers expect exactly those.
     optional = {"slots": slots, "polls": polls, "traced": traced}
     return out | {key: value for key, value in optional.items() if value}
 

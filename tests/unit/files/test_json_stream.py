@@ -45,8 +45,8 @@ def convert(pairs: list[bytes], others: list[bytes | None]) -> list[Extracted | 
     return found
 
 
-SPACE = r"[ \t\n\r]*"
-MEMBERS = rf'"pairs"{SPACE}:{SPACE}(\[[0-9,\[\] \t\n\r]*\])({SPACE},{SPACE}"x":1)?'
+SPACE = "[ ]*"
+MEMBERS = rf'"pairs"{SPACE}:{SPACE}(\[[0-9,\[\] ]*\])({SPACE},{SPACE}"x":1)?'
 EXTRACTION = Extraction(re.compile(rf":{SPACE}\{{{SPACE}{MEMBERS}{SPACE}\}}".encode()), convert)
 
 

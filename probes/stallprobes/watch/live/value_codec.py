@@ -1,7 +1,7 @@
 """Codec of findings for recordings: frozen dataclasses as JSON by the types of their fields, and back with checks.
 
-A field that has its default is left out, so that later versions may have more. Enums are their values, histograms
-sparse. What ``decoded`` returns has the declared types, bounded numbers, and text without control characters.
+A field that has its default is left out. Enums are their values, histograms sparse. What ``decoded`` returns has the
+declared types, bounded numbers, and text without control characters.
 """
 
 from __future__ import annotations
