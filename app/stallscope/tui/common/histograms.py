@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -35,28 +36,62 @@ _LETTERS = np.array(list(BLOCKS))
 _PLACE_COLUMNS, _PLACE_LINES = 64, 14
 
 
+@dataclass(frozen=True)
+class HistogramsView:
+    """The histograms of one object under its title.
+
+    ``name`` tells it from others. ``state`` and ``ratio`` are shown beside the title in the style ``mark``.
+    ``in_flight_ns`` is the age of a call that has not returned. ``now`` describes the live histograms in the legend,
+    ``behind`` those behind them.
+    """
+
+    name: str
+    title: str
+    channels: tuple[ChannelView, ...]
+    state: str = ""
+    mark: str = ""
+    ratio: float | None = None
+    in_flight_ns: float | None = None
+    now: str = "last second"
+    behind: tuple[str, str] = BASELINE
+
+
+def probe_histograms(view: FocusView) -> HistogramsView:
+    """The histograms of a probe."""
+    row, length_ns = view.row, extended_ns(view.row.period_ns)
+    return HistogramsView(
+        row.name,
+        row.title,
+        view.channels,
+        row.state,
+        row.mark,
+        row.ratio,
+        None if row.in_flight_us is None else row.in_flight_us * 1000,
+        # The window of a probe with a long period is longer.
+        f"last {length_ns / 1e9:.0f} s" if length_ns else "last second",
+    )
+
+
 class Histograms(LineWidget):
     """Draws ``view``, or ``plots`` side by side, of which it is one.
 
-    ``now`` describes the live histograms in the legend, ``behind`` those behind them.
     ``live`` are later histograms of the same probe, None for those of ``view``: the plots move with every frame, the
     figures beside them change with ``view``, so that they can be read.
     """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.view: FocusView | None = None
-        self.plots: tuple[FocusView, ...] = ()
+        self.view: HistogramsView | None = None
+        self.plots: tuple[HistogramsView, ...] = ()
         self.live: ChannelMap | None = None
-        self.now, self.behind = "last second", BASELINE
         # The panel of each of ``plots`` as it was last made: only one of them moves with every frame.
-        self._panels: dict[str, tuple[FocusView, ChannelMap | None, object, list[Line]]] = {}
+        self._panels: dict[str, tuple[HistogramsView, ChannelMap | None, object, list[Line]]] = {}
 
     def drawn_state(self) -> object:
-        """The views, which equal only themselves, the later histograms, and the legend."""
-        return self.view, self.plots, self.live, self.now
+        """The views, and the later histograms."""
+        return self.view, self.plots, self.live
 
-    def show(self, view: FocusView | None, plots: tuple[FocusView, ...] = ()) -> None:
+    def show(self, view: HistogramsView | None, plots: tuple[HistogramsView, ...] = ()) -> None:
         """Draw ``view``, or ``plots``, with their own histograms."""
         self.view, self.plots = view, plots
         self.show_later(None)
@@ -78,7 +113,7 @@ class Histograms(LineWidget):
         if self.view is None:
             return []
         if len(self.plots) < 2:
-            return histogram_lines(self.view, width, height, self.now, self.live, behind=self.behind)
+            return histogram_lines(self.view, width, height, self.live)
         return self._side_by_side(width, height)
 
     def _side_by_side(self, width: int, height: int) -> list[Line]:
@@ -95,15 +130,15 @@ class Histograms(LineWidget):
                 out.append([run for panel in panels for run in _padded(panel, number, each)])
         return out
 
-    def _panel(self, view: FocusView, width: int, height: int) -> list[Line]:
+    def _panel(self, view: HistogramsView, width: int, height: int) -> list[Line]:
         """The panel of one of ``plots``."""
-        focused = view is self.view
+        focused = self.view is not None and view.name == self.view.name
         live = self.live if focused else None
-        known = self._panels.get(view.row.name)
-        if known is not None and known[0] is view and known[1] is live and known[2] == (width, height, focused):
-            return known[3]
-        made = histogram_lines(view, width, height, self.now, live, focused, self.behind)
-        self._panels[view.row.name] = view, live, (width, height, focused), made
+        drawn = self._panels.get(view.name)
+        if drawn is not None and drawn[0] == view and drawn[1] is live and drawn[2] == (width, height, focused):
+            return drawn[3]
+        made = histogram_lines(view, width, height, live, focused)
+        self._panels[view.name] = view, live, (width, height, focused), made
         return made
 
 
@@ -113,28 +148,17 @@ def _padded(panel: list[Line], number: int, width: int) -> Line:
 
 
 def histogram_lines(
-    view: FocusView,
-    width: int,
-    height: int,
-    now: str = "last second",
-    live: ChannelMap | None = None,
-    focused: bool = False,
-    behind: tuple[str, str] = BASELINE,
+    view: HistogramsView, width: int, height: int, live: ChannelMap | None = None, focused: bool = False
 ) -> list[Line]:
-    """The panel of one probe; ``now`` describes the live histograms in the legend, ``live`` replaces those plotted.
-
-    ``focused`` marks it among several. ``behind`` names what is plotted behind the live histograms.
-    """
-    row = view.row
-    now = _window_text(row.period_ns) or now
-    state = f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
+    """The panel of ``view``; ``live`` replaces the live histograms, ``focused`` marks it among several."""
+    state = f"{view.state} ×{short_ratio(view.ratio)}" if view.ratio and view.mark in ("bad", "warn") else view.state
     out: list[Line] = [
         spread(
             [
                 ("▸" if focused else " ", "accent"),
-                (cut(row.title, width - display_width(state) - 3), "strong"),
+                (cut(view.title, width - display_width(state) - 3), "strong"),
             ],
-            [(f"{state} ", row.mark)],
+            [(f"{state} ", view.mark)],
             width,
         )
     ]
@@ -154,19 +178,13 @@ def histogram_lines(
     plot = max(10, width - label - 1 - figures - 1)
     for channel in phases:
         plotted = channel.live if live is None else live.get(Channel(channel.phase), channel.live)
-        in_flight_us = row.in_flight_us if channel.phase is Phase.CALL else None
-        out += _channel(channel, plotted, in_flight_us, label, plot, each, figures, behind[0])
+        in_flight_ns = view.in_flight_ns if channel.phase is Phase.CALL else None
+        out += _channel(channel, plotted, in_flight_ns, label, plot, each, figures, view.behind[0])
     out.append([(" " * (label + 1), ""), (axis_labels(plot), "dim")])
     out += table
     if legend:
-        out.append([(" " * (label + 1), ""), *_legend(phases, now, behind[1])])
+        out.append([(" " * (label + 1), ""), *_legend(phases, view.now, view.behind[1])])
     return out
-
-
-def _window_text(period_ns: int) -> str:
-    """The length of the window of a probe with a long period: ``last 20 s``; "" for any other."""
-    length_ns = extended_ns(period_ns)
-    return f"last {length_ns / 1e9:.0f} s" if length_ns else ""
 
 
 def _legend(channels: list[ChannelView], now: str, behind: str) -> Line:
@@ -199,7 +217,7 @@ def axis_labels(columns: int) -> str:
 def _channel(
     channel: ChannelView,
     plotted: Histogram,
-    in_flight_us: float | None,
+    in_flight_ns: float | None,
     label: int,
     plot: int,
     rows: int,
@@ -216,8 +234,8 @@ def _channel(
     baseline_only = (now == 0) & (before > 0)
     letters = np.where(baseline_only, "░", _LETTERS[now])
     styles = np.where(now == 0, baseline_only, np.where(before > now, 3, 2))
-    if in_flight_us is not None:
-        at = position(in_flight_us * 1000, plot)
+    if in_flight_ns is not None:
+        at = position(in_flight_ns, plot)
         letters[-1, at], styles[-1, at] = "◆", 4
     drawn = runs_of_rows(letters, styles, _STYLES)
     texts = _texts(channel, rows, behind) if figures else []

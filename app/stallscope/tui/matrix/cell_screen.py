@@ -52,7 +52,6 @@ class CellScreen(Dialog[None]):
     def on_mount(self) -> None:
         """Set the style and start the timer."""
         self.add_class("wide")
-        self.query_one(Histograms).now = "with aggressor"
         self.query_one("#scroll").focus()
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.query_one(Histograms).repaint())
         self.set_interval(0.25, self.tick)

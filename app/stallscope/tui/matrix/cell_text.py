@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import PERCENTILES
-from stallprobes.live.view_model import ChannelView, FocusView
-from stallprobes.live.view_model import ProbeRow as Line
+from stallprobes.live.view_model import ChannelView
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
-from stallprobes.model import TIMELINE_PHASES, Channel, Role
+from stallprobes.model import TIMELINE_PHASES, Channel
 from stallprobes.units import duration_ns, times
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
+from stallscope.tui.common.histograms import HistogramsView
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
 
 if TYPE_CHECKING:
@@ -112,30 +112,26 @@ def _change_sentences(change: CellChange) -> str:
     return " ".join(words)
 
 
-def histograms(matrix_view: MatrixView, key: Key) -> FocusView | None:
+def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
     """Call and wait of a cell, and what the timeline measured, with their baselines; None if nothing was measured."""
     cell = matrix_view.matrix.cells.get(key)
     if cell is None or not cell.repeats:
         return None
-    known = matrix_view.figures[key]
-    worst = cell.worst
+    kind, worst = matrix_view.figures[key].kind, cell.worst
     shown = (*PHASES, *TIMELINE_PHASES) if matrix_view.matrix.timeline else PHASES
     # Most calls have no start before their return.
     channels = [
         one for one in map(Channel, shown) if one in cell.channels and (one.phase in PHASES or cell.channels[one].count)
     ]
-    return FocusView(
-        Line(
-            name=cell.row,
-            title=_cell_title(matrix_view, key),
-            role=Role.VICTIM,
-            on=True,
-            state=known.kind.look.word,
-            mark=known.kind.look.style,
-            ratio=None if worst is None else worst.ratio,
-            in_flight_us=cell.in_flight_ns / 1000 if cell.in_flight_ns and check_wording.in_flight(cell) else None,
-        ),
+    return HistogramsView(
+        cell.row,
+        _cell_title(matrix_view, key),
         tuple(
             ChannelView(channel.phase, "", cell.channels[channel], cell.baseline.get(channel)) for channel in channels
         ),
+        kind.look.word,
+        kind.look.style,
+        None if worst is None else worst.ratio,
+        cell.in_flight_ns if cell.in_flight_ns and check_wording.in_flight(cell) else None,
+        now="with aggressor",
     )

@@ -76,10 +76,9 @@ class MatrixScreen(ActionScreen):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Label the histograms, and suspend a check with the program."""
+        """Suspend a check with the program."""
         self.app.app_suspend_signal.subscribe(self, lambda _: self.controller.suspend(), immediate=True)
         self.app.app_resume_signal.subscribe(self, lambda _: self.controller.resume(), immediate=True)
-        self.query_one(Histograms).now = "with aggressor"
 
     # Drawing.
 

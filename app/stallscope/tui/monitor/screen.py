@@ -17,7 +17,7 @@ from stallprobes.recording.observation import EngineCondition, Observation
 from stallprobes.recording.recorder import Recorder
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
-from stallscope.tui.common.histograms import Histograms
+from stallscope.tui.common.histograms import Histograms, probe_histograms
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
@@ -240,7 +240,7 @@ class Monitor(ActionScreen):
         self.query_one(ProbeTable).show(panel_views.table_view(self.state, observation, model))
         heat_map.show(focus)
         self.query_one(VerdictLog).show(self.log_view(observation))
-        histograms.show(focus, plots)
+        histograms.show(None if focus is None else probe_histograms(focus), tuple(map(probe_histograms, plots)))
 
     def log_view(self, observation: Observation) -> VerdictLogView:
         """The view of the verdict log."""

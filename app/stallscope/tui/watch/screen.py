@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
-from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow
+from stallprobes.live.view_model import ChannelView
 from stallprobes.machine.telemetry import TelemetrySnapshot
-from stallprobes.model import MS, Channel, Phase, Role
+from stallprobes.model import MS, Channel, Phase
 from stallprobes.watch.live.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.common.dialog import Ask
-from stallscope.tui.common.histograms import Histograms
+from stallscope.tui.common.histograms import Histograms, HistogramsView
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
@@ -70,9 +70,7 @@ class WatchScreen(ActionScreen):
         yield WatchHeader(id="watch-header")
         yield LostTime(id="lost")
         yield WatchTable(id="calls")
-        histograms = Histograms(id="histograms")
-        histograms.behind = BEHIND
-        yield histograms
+        yield Histograms(id="histograms")
         yield SlowCallLog(id="slow")
         yield OutputPane(id="output")
         yield KeyBar(id="keys")
@@ -203,10 +201,7 @@ class WatchScreen(ActionScreen):
         histograms = self.query_one(Histograms)
         histograms.live = None
         row = self._row(rows)
-        histograms.view = None if row is None else self._focus(row)
-        histograms.now = (
-            f"last {row.window_ns / 1e9:.0f} s" if row is not None and row.window_ns >= 1.5e9 else "last second"
-        )
+        histograms.view = None if row is None else self._histograms(row)
         if (wanted := (len(rows), lost.height_wanted(self.size.width))) != self._placed:
             self._placed = wanted
             self.rearrange()
@@ -214,23 +209,23 @@ class WatchScreen(ActionScreen):
     def _row(self, rows: Sequence[WatchRow]) -> WatchRow | None:
         return next((row for row in rows if row.key == self.selected), None)
 
-    def _focus(self, row: WatchRow) -> FocusView:
-        """The selected row as the panel of histograms takes it."""
+    def _histograms(self, row: WatchRow) -> HistogramsView:
+        """The histogram of the selected row."""
         age_ns = row.age_ns(self._now_ns)
         state, mark = (f"{row.slow} slow", "warn") if row.slow else ("", "")
         if age_ns is not None and age_ns >= row.slow_limit_ns:
             state, mark = "in flight", "bad"
         several = len({one.key.pid for one in self.query_one(WatchTable).rows}) > 1
-        shown = ProbeRow(
-            name=repr(row.key),
-            title=f"{row.key.function} · {thread_label(row, several)}",
-            role=Role.VICTIM,
-            on=True,
-            state=state,
-            mark=mark,
-            in_flight_us=None if age_ns is None else age_ns / 1000,
+        return HistogramsView(
+            repr(row.key),
+            f"{row.key.function} · {thread_label(row, several)}",
+            (ChannelView(Phase.CALL, "", row.recent, row.total),),
+            state,
+            mark,
+            in_flight_ns=age_ns,
+            now=f"last {row.window_ns / 1e9:.0f} s" if row.window_ns >= 1.5e9 else "last second",
+            behind=BEHIND,
         )
-        return FocusView(shown, (ChannelView(Phase.CALL, "", row.recent, row.total),))
 
     def _update_output(self) -> None:
         pane = self.query_one(OutputPane)
