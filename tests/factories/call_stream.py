@@ -125,7 +125,7 @@ class CallStream:
             fields["records"][1], bool(self.process.kinds), len(self._functions), len(self._threads), len(self.events),
             len(rows), len(names),
         )  # fmt: skip
-        main = self.process.pid, self.process.program
+        main = self.process.pid, self.process.name
         names_of = [main if one is None else (one.id, one.name) for one in self._threads]
         threads = np.array([(number, 0, name.encode()[:15]) for number, name in names_of], THREAD)
         parts = (header, self._functions, threads, self._event_rows(), rows)

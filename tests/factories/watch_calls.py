@@ -187,8 +187,8 @@ def process(
 ) -> WatchedProcess:
     """A process with ``threads``, read at ``now``."""
     return WatchedProcess(
-        pid=100, parent_pid=1, image=0, start_ticks=5, program="train", command="python train.py",
-        state=WatchState.RECORDING, code=0, function="", cupti_path="/lib/libcupti.so.13", cupti_version=130_100,
+        pid=100, parent_pid=1, image=0, start_ticks=5, name="train", command="python train.py",
+        state=WatchState.RECORDING, code=0, failed_function="", cupti_path="/lib/libcupti.so.13", cupti_version=130_100,
         calls_only=calls_only, yields=False, forked=False, kinds=frozenset(kinds), refused_kind=None, slow_ns=SLOW_NS,
         started=ClockPair(BASE_NS, 0), clocks=ClockPair(at_ns(now), 0), yielded_ns=None,
         ended_ns=None if ended is None else at_ns(ended), threads=threads,

@@ -228,7 +228,7 @@ def test_without_cupti_the_program_runs_and_the_file_says_why(
     environment = stand_in.environment(folder) | settings
     assert stand_in.wait(environment, "output") == (0, "only this\n", "")
     (process,) = read_folder(folder).processes
-    assert (process.state, process.function, process.code, process.calls) == (state, function, code, 0)
+    assert (process.state, process.failed_function, process.code, process.calls) == (state, function, code, 0)
 
 
 def test_the_libcupti_that_the_program_has_loaded_is_used(stand_in: StandIn, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from stallprobes.watch.reading.folder import check_folder, create_folder, read_f
 from stallprobes.watch.reading.map_reader import MOST, MOST_IN_RECORD, IncompleteFile, MapFile
 from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
+from stallprobes.wording.watch_wording import state_problem
 
 PID = 4321
 # Numbers that a careless reader takes for others.
@@ -88,7 +89,7 @@ def texts(value: Any) -> Iterator[str]:
 def test_a_file_is_read_as_typed_values(path: Path) -> None:
     process, batch = read(path)
     assert (process.pid, process.image, process.state) == (PID, 0, WatchState.RECORDING)
-    assert (process.program, process.command, process.problem) == ("train", "python train.py", "")
+    assert (process.name, process.command, state_problem(process)) == ("train", "python train.py", None)
     assert (process.kinds, process.calls, process.lost_calls) == (frozenset({1, 10}), 5, 0)
     (thread,) = process.threads
     assert (thread.id, thread.name) == (PID, "MainThread")
@@ -171,9 +172,11 @@ def test_only_a_library_that_records_knows_of_calls_in_flight(path: Path, state:
     process, _ = read(path)
     assert process.threads[0].in_flight == ()
     assert process.calls == 5
-    assert process.problem
+    assert (state_problem(process) is None) == (state is WatchState.STARTING)
     if state is WatchState.CUPTI_FAILED:
-        assert process.problem == "cuptiSubscribe of libcupti returned 15"
+        assert state_problem(process) == (
+            "train (pid 4321): CUPTI cannot be used in it, so nothing was recorded (cuptiSubscribe returned 15)"
+        )
 
 
 def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) -> None:
@@ -355,7 +358,7 @@ def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
 def test_what_a_program_calls_itself_cannot_reach_the_terminal(path: Path) -> None:
     write_watch_file(path, program=b"\x1b[2J", command="python \u202e.py".encode(), losses=range(1, 10))
     process, _ = read(path)
-    assert (process.program, process.command) == ("\ufffd[2J", "python \ufffd.py")
+    assert (process.name, process.command) == ("\ufffd[2J", "python \ufffd.py")
     assert process.losses[LossKind.BEFORE_FILE] == 4
     assert (process.lost_calls, process.lost_records) == (10, 13)
     assert process.started.monotonic_ns == SECOND

@@ -58,7 +58,7 @@ def answering(folder: Path, *threads: dict[str, object]) -> Path:
 
 def python_process(*threads: WatchedThread) -> WatchedProcess:
     """A process with an interpreter that cannot write its frames itself."""
-    return replace(process(*threads), python="3.13.1", program="python")
+    return replace(process(*threads), python="3.13.1", name="python")
 
 
 def waiting_thread(begin_us: float = 0) -> WatchedThread:

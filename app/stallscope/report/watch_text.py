@@ -12,12 +12,12 @@ from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import (
-    CallInFlight,
     CallRow,
     ProcessFindings,
     ThreadFindings,
     WatchFindings,
 )
+from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text, site_text
 from stallprobes.wording.watch_wording import not_recorded, process_prefix, process_words
 from stallscope.report.columns import cut_columns, display_width
@@ -68,8 +68,8 @@ def show_watch(out: TextWriter, findings: WatchFindings, title: str, notes: Sequ
     _headline(out, findings, title, places)
     _causes(out, findings.processes)
     _sites(out, findings.processes, several)
-    _slow_calls(out, findings.processes, several)
-    _in_flight(out, places, several)
+    _slow_calls(out, findings, several)
+    _in_flight(out, findings, several)
     _tables(out, places, several)
     missing = [*notes, *findings.problems, *(text for process in findings.processes for text in not_recorded(process))]
     if missing:
@@ -94,7 +94,7 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequ
         out.paragraph(_where(place.process, several) + headline(place.thread), indent="  ", first="")
     if len(waiting) > len(shown):
         out.paragraph(f"{plural(len(waiting) - len(shown), 'more thread')} lost time to slow calls.", style="dim")
-    if not waiting and calls and not _old_in_flight(places):
+    if not waiting and calls and not calls_in_flight(findings):
         limits = {process.slow_limit_ns for process in findings.processes}
         out.paragraph(f"No stall: no finished call took {duration_ns(min(limits))} or longer.", style="good")
 
@@ -157,11 +157,10 @@ def _main_cause(cause: WaitCause) -> str:
     return "most of it without a known cause" if cause is WaitCause.UNATTRIBUTED else f"most of it to {cause.word}"
 
 
-def _slow_calls(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:
-    found = [(call, process) for process in processes for call in process.slow_calls if not call.nested]
+def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None:
+    found = sorted(slow_calls(findings), key=lambda item: (-item[0].duration_ns, item[0].begin_ns - item[1].began_ns))
     if not found:
         return
-    found.sort(key=lambda item: (-item[0].duration_ns, item[0].begin_ns - item[1].began_ns))
     out.line()
     left = f" (the slowest {_MOST_SLOW_CALLS} of {format_count(len(found))})" if len(found) > _MOST_SLOW_CALLS else ""
     out.line(f"Slow calls{left}", "strong")
@@ -170,26 +169,15 @@ def _slow_calls(out: TextWriter, processes: Sequence[ProcessFindings], several: 
         out.paragraph(_where(process, several) + at + call_text(call), indent="    ", first="  ")
 
 
-def _old_in_flight(places: Sequence[_Place]) -> list[tuple[CallInFlight, _Place]]:
-    """The calls that have been in flight for at least the limit of slow calls, the oldest first."""
-    found = [
-        (call, place)
-        for place in places
-        for call in place.thread.in_flight
-        if call.age_ns >= place.process.slow_limit_ns and not call.depth
-    ]
-    return sorted(found, key=lambda item: -item[0].age_ns)
-
-
-def _in_flight(out: TextWriter, places: Sequence[_Place], several: bool) -> None:
-    found = _old_in_flight(places)
+def _in_flight(out: TextWriter, findings: WatchFindings, several: bool) -> None:
+    found = sorted(calls_in_flight(findings), key=lambda item: -item[0].age_ns)
     if not found:
         return
     out.line()
     out.line("Calls in flight", "strong")
-    for call, place in found[:_MOST_IN_FLIGHT]:
-        ended = " It had not when the process ended." if place.process.ended else ""
-        text = _where(place.process, several) + in_flight_text(call) + ended
+    for call, process in found[:_MOST_IN_FLIGHT]:
+        ended = " It had not when the process ended." if process.ended else ""
+        text = _where(process, several) + in_flight_text(call) + ended
         out.paragraph(text, indent="    ", first="  ")
     if len(found) > _MOST_IN_FLIGHT:
         out.paragraph(f"{len(found) - _MOST_IN_FLIGHT} more.", indent="  ", style="dim")

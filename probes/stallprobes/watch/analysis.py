@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import InFlight
 from stallprobes.watch.attribution.attribution import Recorded, attribute
 from stallprobes.watch.attribution.calls_in_flight import NOTHING_READ, OutsideReading, calls_in_flight
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
@@ -29,7 +28,6 @@ from stallprobes.watch.gaps import gaps
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import (
     CallFigures,
-    DriverCall,
     RecordBatch,
     SlowDriverCall,
     WatchedProcess,
@@ -159,11 +157,8 @@ class ProcessAnalysis:
             del self._read[key]
         self._settle()
 
-    def findings(self, since: WatchedProcess | None = None) -> ProcessFindings:
-        """The findings by all readings so far; windows begin at the reading ``since``, or at the start.
-
-        Raises ValueError before the first reading.
-        """
+    def findings(self) -> ProcessFindings:
+        """The findings by all readings so far. Raises ValueError before the first one."""
         process = self._process
         if process is None:
             raise ValueError("there is no reading of the process")
@@ -173,18 +168,18 @@ class ProcessAnalysis:
         for slot, call in recent:
             sums.add(slot, call)
         end_ns = process.ended_ns or self._now_ns
-        threads = [self._thread(process, thread, sums, since, end_ns) for thread in process.threads]
+        threads = [self._thread(process, thread, sums, end_ns) for thread in process.threads]
         lost = _united(one for thread in threads for one in thread.lost)
         calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
         return ProcessFindings(
             pid=process.pid,
             parent_pid=process.parent_pid,
             image=process.image,
-            name=process.program,
+            name=process.name,
             command=process.command,
             state=process.state,
             code=process.code,
-            failed_function=process.function,
+            failed_function=process.failed_function,
             cupti_path=process.cupti_path,
             cupti_version=process.cupti_version,
             calls_only=process.calls_only,
@@ -267,24 +262,16 @@ class ProcessAnalysis:
         found = attribute(slow, excess, recorded, self._known)
         return tuple(_with_stack(call, held.stack) for call, held in zip(found, self._held, strict=True))
 
-    def _thread(
-        self, process: WatchedProcess, thread: WatchedThread, sums: _Sums, since: WatchedProcess | None, end_ns: int
-    ) -> ThreadFindings:
-        earlier = _earlier(since, thread)
+    def _thread(self, process: WatchedProcess, thread: WatchedThread, sums: _Sums, end_ns: int) -> ThreadFindings:
         # Of the first owner nobody knows when it began.
         began_ns = thread.started_ns if thread.owners < 2 else process.started.monotonic_ns
-        window_ns = max(end_ns - (since.clocks.monotonic_ns if since else began_ns), 0)
         last_ns = thread.ended_ns or end_ns
-        flights = {call.function: _flight(call, end_ns) for call in thread.in_flight}
-        functions = dict(thread.figures) | {name: _NO_FIGURES for name in flights if name not in thread.figures}
+        functions = dict.fromkeys((*thread.figures, *(call.function for call in thread.in_flight)))
         kept = sums.kept.get(thread.slot, {})
         rows = [
-            row_of(
-                thread.id, name, figures, earlier.get(name), window_ns, process.slow_ns, kept.get(name, KeptCalls()),
-                flights.get(name),
-            )
-            for name, figures in functions.items()
-        ]  # fmt: skip
+            row_of(thread.id, name, thread.figures.get(name, _NO_FIGURES), process.slow_ns, kept.get(name, KeptCalls()))
+            for name in functions
+        ]
         _add_unkept(sums, thread.slot, rows)
         return ThreadFindings(
             id=thread.id,
@@ -323,17 +310,6 @@ def _unkept(threads: Iterable[ThreadFindings]) -> Mapping[str, int]:
     for thread in threads:
         found.update({row.function: row.unkept for row in thread.rows if row.unkept})
     return found
-
-
-def _flight(call: DriverCall, now_ns: int) -> InFlight:
-    age_ns = max(now_ns - call.start_ns, 0)
-    return InFlight(0, call.start_ns, age_ns, call.start_ns, age_ns)
-
-
-def _earlier(since: WatchedProcess | None, thread: WatchedThread) -> Mapping[str, CallFigures]:
-    if since is None:
-        return {}
-    return next((each.figures for each in since.threads if each.slot == thread.slot), {})
 
 
 def _add_unkept(sums: _Sums, slot: int, rows: Iterable[CallRow]) -> None:

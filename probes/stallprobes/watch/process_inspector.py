@@ -64,7 +64,7 @@ class ProcessInspector:
     def keep_names(self, process: WatchedProcess) -> None:
         """Keep the names of the threads of ``process`` that are not the system's, until py-spy finds better ones."""
         for thread in process.threads:
-            if thread.name != process.program:
+            if thread.name != process.name:
                 self.names.setdefault(thread.id, thread.name)
 
     def reading(self, process: WatchedProcess) -> OutsideReading:
@@ -83,7 +83,7 @@ class ProcessInspector:
     def _begin(self, process: WatchedProcess, old: Mapping[WaitKey, DriverCall], now_ns: int) -> None:
         """Start py-spy if there is something new for it."""
         # Those that have no name of the system's own.
-        threads = {one.id for one in process.threads if one.ended_ns is None and one.name == process.program}
+        threads = {one.id for one in process.threads if one.ended_ns is None and one.name == process.name}
         new_threads = threads - self._named - {process.pid}
         new_calls = old.keys() - self._looked_at
         if not process.python or not (new_calls or new_threads):

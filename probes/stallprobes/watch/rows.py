@@ -1,4 +1,4 @@
-"""Rows of calls: the figures of one function in one thread, with the call in flight and the time lost."""
+"""Rows of calls: the figures of one function in one thread, with the time lost."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallprobes.latency.histogram import MIDDLE, Histogram, index
-from stallprobes.latency.window import InFlight, Window
 from stallprobes.native.layouts.driver_calls import family_of
 from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
-from stallprobes.watch.attribution.findings import CALL, CallRow, ExplainedCall
+from stallprobes.watch.attribution.findings import CallRow, ExplainedCall
 from stallprobes.watch.reading.process import CallFigures
 
 
@@ -55,23 +54,9 @@ class KeptCalls:
         self.lost_ns += 0 if call.nested else call.excess_ns
 
 
-def row_of(
-    thread: int,
-    function: str,
-    figures: CallFigures,
-    earlier: CallFigures | None,
-    window_ns: int,
-    slow_ns: int,
-    kept: KeptCalls,
-    in_flight: InFlight | None = None,
-) -> CallRow:
-    """The row of ``function`` in ``thread``. ``earlier`` are the figures at the window's begin, None for the start."""
+def row_of(thread: int, function: str, figures: CallFigures, slow_ns: int, kept: KeptCalls) -> CallRow:
+    """The row of ``function`` in ``thread``."""
     total = figures.histogram
-    try:
-        recent = total if earlier is None else total.minus(earlier.histogram)
-    except ValueError:
-        # Another program in the place of the process.
-        recent = total
     median_ns = usual_ns(total, slow_ns)
     unkept = max(figures.slow - kept.calls, 0)
     rest_ns = unkept_ns(total, slow_ns, median_ns, unkept, kept.excess_ns)
@@ -79,7 +64,6 @@ def row_of(
         thread=thread,
         function=function,
         family=family_of(function),
-        window=Window({CALL: recent}, recent.count, window_ns, in_flight),
         total=total,
         total_ns=figures.total_ns,
         slow=figures.slow,

@@ -24,25 +24,21 @@ _STATES = {
 _WITH_RECORDS = (WatchState.RECORDING, WatchState.YIELDED)
 
 
-def start_problem(process: WatchedProcess) -> str | None:
-    """Why nothing is recorded of a process, as a sentence; None while that is not known or if all is well."""
+def state_problem(process: WatchedProcess | ProcessFindings) -> str | None:
+    """Why nothing is recorded of a process, as a sentence without its end.
+
+    None while that is not known, or if all is well.
+    """
     if process.state in (WatchState.STARTING, WatchState.RECORDING):
         return None
-    return f"{process_words(process.program, process.pid)}: {_state(process.state, process.function, process.code)}"
-
-
-def state_problem(process: ProcessFindings) -> str | None:
-    """Why nothing is recorded of a process, as a sentence without its end; None if all is well."""
-    if process.state in (WatchState.STARTING, WatchState.RECORDING):
-        return None
-    return f"{process_words(process.name, process.pid)}: {_state(process.state, process.failed_function, process.code)}"
+    return f"{process_words(process.name, process.pid)}: {_state(process)}"
 
 
 def not_recorded(process: ProcessFindings) -> Iterator[str]:
     """What was not recorded of a process, a sentence each."""
     who = process_words(process.name, process.pid)
     if process.state in _STATES:
-        yield f"{who}: {_state(process.state, process.failed_function, process.code)}."
+        yield f"{who}: {_state(process)}."
     if process.state in _WITH_RECORDS:
         for gap in process.gaps:
             yield f"{who}: {gap}"
@@ -65,5 +61,6 @@ def process_prefix(name: str, pid: int, several: bool) -> str:
     return f"{process_words(name, pid)}: " if several else ""
 
 
-def _state(state: WatchState, function: str, code: int) -> str:
-    return _STATES[state] + (f" ({function} returned {code})" if code else "")
+def _state(process: WatchedProcess | ProcessFindings) -> str:
+    failed = f" ({process.failed_function} returned {process.code})" if process.code else ""
+    return _STATES[process.state] + failed

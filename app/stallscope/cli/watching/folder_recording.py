@@ -76,5 +76,5 @@ class FolderRecording:
 
 def _names(processes: tuple[WatchedProcess, ...]) -> str:
     """The processes in words: the first one's name, and how many more."""
-    first = f"{printable(processes[0].program)} (pid {processes[0].pid})"
+    first = f"{printable(processes[0].name)} (pid {processes[0].pid})"
     return f"{first} and {len(processes) - 1} more" if len(processes) > 1 else first

@@ -25,7 +25,7 @@ from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.reading.folder import create_folder
 from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
 from stallprobes.watch.reading.process import WatchedProcess
-from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, start_problem, still_running
+from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, state_problem, still_running
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.foreground import ForegroundProgram, WatchExit, shell_exit_code
@@ -257,7 +257,7 @@ class ProgramWatch:
         self._announce_signal(code)
         ended, code = code, shell_exit_code(code)
         self.poll()
-        self._problems += [still_running(one.program, one.pid) for one in self.live.running]
+        self._problems += [still_running(one.name, one.pid) for one in self.live.running]
         with self._failures_kept():
             found = self.live.findings()
             self._print(found)
@@ -292,7 +292,7 @@ class ProgramWatch:
 
     def _announce_problem(self, process: WatchedProcess) -> None:
         key = process.pid, process.image
-        problem = None if key in self._announced else start_problem(process)
+        problem = None if key in self._announced else state_problem(process)
         if problem is not None:
             self._announced.add(key)
             diagnostics.print_message(problem)

@@ -28,7 +28,7 @@ _MOVES = ("up", "down", "pageup", "pagedown")
 
 
 @dataclass(frozen=True)
-class _Line:
+class _PickerLine:
     """A line of the list: what it returns, its heading, its text with a word behind it, and what a search looks at."""
 
     id: str
@@ -132,7 +132,7 @@ class Picker(Dialog[tuple[str, str]]):
             self.dismiss((first, second))
 
 
-def _options(lines: Sequence[_Line], words: list[str]) -> list[PrintableOption]:
+def _options(lines: Sequence[_PickerLine], words: list[str]) -> list[PrintableOption]:
     """Those of ``lines`` with all ``words``, below their headings; one that says so where there are none."""
     found: list[PrintableOption] = []
     heading = ""
@@ -146,14 +146,14 @@ def _options(lines: Sequence[_Line], words: list[str]) -> list[PrintableOption]:
     return found or [PrintableOption("no pattern and no probe has these words")]
 
 
-def _lines() -> tuple[_Line, ...]:
+def _lines() -> tuple[_PickerLine, ...]:
     found = []
     for pattern in patterns().values():
         for variant in pattern.variants:
             word, style = _KINDS[variant.kind], "reverse" if variant.kind is Kind.STALL else "italic"
             searched = f"{pattern.name} {pattern.title} {variant.name} {variant.title} {word}"
             line = f"{pattern.name}/{variant.name}"
-            found.append(_Line(line, pattern.name, variant.name, word, style, searched.casefold()))
+            found.append(_PickerLine(line, pattern.name, variant.name, word, style, searched.casefold()))
     for entry in entries().values():
         if entry.role is Role.HOST:
             continue
@@ -161,7 +161,7 @@ def _lines() -> tuple[_Line, ...]:
             text, word = f"{entry.title} · {place}" if place else entry.title, _ROLES[entry.role]
             searched = f"{entry.name} {text} {word}".casefold()
             line = f"probe/{entry.name}@{place or PRIMARY.name}"
-            found.append(_Line(line, "Add a probe to the current ones", text, word, "italic", searched))
+            found.append(_PickerLine(line, "Add a probe to the current ones", text, word, "italic", searched))
     return tuple(found)
 
 

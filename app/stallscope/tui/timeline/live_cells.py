@@ -29,7 +29,7 @@ from stallprobes.traces.trace import (
     TracedProbe,
 )
 from stallprobes.traces.trigger import TriggerLimits
-from stallscope.tui.timeline.raster import Bools, CellGrid, CellSums, Placement, Raster, moved
+from stallscope.tui.timeline.raster import Bools, CellGrid, CellSpans, CellSums, Raster, moved
 from stallscope.tui.timeline.time_axis import Viewport
 
 # Columns of intervals: the row's number, the times, whether it waits, and the number of its operation, _NO_OP for none.
@@ -82,7 +82,7 @@ class _Longest:
         """Empty the cells before ``cell``."""
         self._values[..., : max(cell, 0)] = 0
 
-    def add(self, ops: Int64s, ns: Int64s, at: Placement) -> None:
+    def add(self, ops: Int64s, ns: Int64s, at: CellSpans) -> None:
         """Add calls that take ``ns``."""
         width = self._values.shape[2]
         count = at.last - at.first + 1
@@ -221,7 +221,7 @@ class LiveCells:
         self._add(self._sums, self._longest, grid, settled)
 
     def _add(self, sums: CellSums, longest: _Longest, grid: CellGrid, found: Int64s) -> None:
-        at = Placement.of(grid, self._first, found[:, _START], found[:, _END])
+        at = CellSpans.of(grid, self._first, found[:, _START], found[:, _END])
         shown = found[at.kept]
         sums.add(shown[:, _ROW], at, shown[:, _HOLLOW] != 0)
         calls = np.flatnonzero(shown[:, _OP] != _NO_OP)

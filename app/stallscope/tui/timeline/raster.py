@@ -83,7 +83,7 @@ class CellGrid:
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class CellSpans:
     """Those of given intervals that are in the visible cells, which are numbered from 0 on.
 
     ``kept`` are their indices. ``first`` and ``last`` are the cells that they touch, ``begin`` and ``end`` the units
@@ -98,7 +98,7 @@ class Placement:
     within: Bools
 
     @classmethod
-    def of(cls, grid: CellGrid, first_cell: int, starts: Int64s, ends: Int64s) -> Placement:
+    def of(cls, grid: CellGrid, first_cell: int, starts: Int64s, ends: Int64s) -> CellSpans:
         """The placement on ``grid.width`` cells from ``first_cell`` on."""
         cell, room = grid.span_ns, grid.width * grid.span_ns
         # Times far outside stay outside, and cannot overflow.
@@ -114,9 +114,9 @@ class Placement:
         last = np.maximum((finishes + cell - 1) // cell - 1, first)
         return cls(kept, first, last, begins - first * cell, finishes - last * cell, within)
 
-    def only(self, which: Int64s) -> Placement:
+    def only(self, which: Int64s) -> CellSpans:
         """Some of them, by their indices in ``kept``."""
-        return Placement(
+        return CellSpans(
             self.kept[which],
             self.first[which],
             self.last[which],
@@ -162,13 +162,13 @@ class CellSums:
         """Empty the cells before ``cell``."""
         self._values[..., : max(cell, 0)] = 0
 
-    def add(self, rows: Int64s, at: Placement, hollow: Bools) -> None:
+    def add(self, rows: Int64s, at: CellSpans, hollow: Bools) -> None:
         """Add intervals: ``rows`` are their rows, ``hollow`` those that wait."""
         for kind, which in ((_SOLID, ~hollow), (_HOLLOW, hollow)):
             if which.any():
                 self._add(self._values[kind], rows[which] * self._grid.width, at, which)
 
-    def _add(self, sums: Floats, offsets: Int64s, at: Placement, which: Bools) -> None:
+    def _add(self, sums: Floats, offsets: Int64s, at: CellSpans, which: Bools) -> None:
         shape = sums.shape[1:]
         first, last, size = offsets + at.first[which], offsets + at.last[which], shape[0] * shape[1]
         touching, ending = touches(first, last, size), np.bincount(last, minlength=size)
@@ -204,7 +204,7 @@ def raster(rows: Sequence[Intervals], view: Viewport, width: int) -> Raster:
 def raster_on(rows: Sequence[Intervals], grid: CellGrid, first_cell: int) -> Raster:
     """The cells of ``rows`` from ``first_cell`` of a grid on."""
     # All rows are one line of many columns, so that the number of rows costs nothing.
-    at = Placement.of(grid, first_cell, _joined([part.starts for part in rows]), _joined([part.ends for part in rows]))
+    at = CellSpans.of(grid, first_cell, _joined([part.starts for part in rows]), _joined([part.ends for part in rows]))
     numbers = np.repeat(np.arange(len(rows)), [len(part.starts) for part in rows])[at.kept]
     hollow = _joined([part.hollow for part in rows]).astype(np.bool_)[at.kept]
     slow = _joined([part.slow for part in rows]).astype(np.bool_)[at.kept]

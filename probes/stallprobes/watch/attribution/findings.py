@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import Window
-from stallprobes.model import Channel, Phase
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind, WatchState
@@ -19,8 +17,6 @@ from stallprobes.watch.reading.call_stack import CallStack
 
 # Calls during less time have no rate.
 LEAST_RATE_NS = 1_000_000_000
-# The channel of a row's window.
-CALL = Channel(Phase.CALL)
 
 
 @dataclass(frozen=True)
@@ -218,17 +214,15 @@ class CallSite:
 class CallRow:
     """All calls of one function in one thread.
 
-    ``thread`` is its id. ``window`` has the calls since an earlier reading, or since the start, with
-    the call in flight; ``total`` those since the start. ``slow`` calls took at least the limit, ``failed`` gave an
-    error. ``median_ns`` is that of ``total``; where it is not below the limit, that of the calls below the limit, 0
-    without any. ``lost_ns`` is the excess of the slow calls. ``unkept`` slow calls were overwritten before they were
-    read; ``unkept_ns`` is their excess by the histogram.
+    ``thread`` is its id. ``slow`` of the calls in ``total`` took at least the limit, ``failed`` gave an error.
+    ``median_ns`` is that of ``total``; where it is not below the limit, that of the calls below the limit, 0 without
+    any. ``lost_ns`` is the excess of the slow calls. ``unkept`` slow calls were overwritten before they were read;
+    ``unkept_ns`` is their excess by the histogram.
     """
 
     thread: int
     function: str
     family: CallFamily | None
-    window: Window
     total: Histogram
     total_ns: int
     slow: int
@@ -237,11 +231,6 @@ class CallRow:
     lost_ns: int
     unkept: int
     unkept_ns: int
-
-    @property
-    def histogram(self) -> Histogram:
-        """The window's calls."""
-        return self.window.channels[CALL]
 
 
 @dataclass(frozen=True)

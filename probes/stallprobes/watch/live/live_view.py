@@ -180,7 +180,7 @@ class LiveRows:
         recent = Histogram.empty() if earlier is None else _difference(total, earlier.histogram)
         return WatchRow(
             key=key,
-            process=process.program,
+            process=process.name,
             thread_name=thread.name,
             total=total,
             recent=recent,

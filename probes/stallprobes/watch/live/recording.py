@@ -50,7 +50,7 @@ class RecordedWatch:
 
 
 @dataclass(frozen=True, eq=False)
-class _Line:
+class _MomentLine:
     """What a line of a moment has; ``output`` is new."""
 
     wall_s: float
@@ -69,7 +69,7 @@ class _State:
         self._output: list[str] = []
         self._before: WatchFindings | None = None
 
-    def add(self, line: _Line) -> None:
+    def add(self, line: _MomentLine) -> None:
         """Add a line."""
         found = line.findings
         for process in found.processes:
@@ -165,7 +165,7 @@ class WatchRecording:
         """Trace ``number``, decoded. Raises IndexError for an unknown one."""
         return self._traces.decoded(number, self._lines.line(self._traces.position(number)))
 
-    def _read(self, first: int, last: int) -> Iterator[_Line]:
+    def _read(self, first: int, last: int) -> Iterator[_MomentLine]:
         lines = self._lines.read(self._moments.position(first))
         for number in range(first, last + 1):
             at = self._moments.position(number)
@@ -184,12 +184,12 @@ class WatchRecording:
                     index.add(line)
 
 
-def _decoded(text: bytes) -> _Line:
+def _decoded(text: bytes) -> _MomentLine:
     """The line of a moment. Raises MalformedJson."""
     known = values.member(reader.decoded(text), WATCH).some(
         "w", "at", "program", "findings", optional=("output", "nvml")
     )
-    return _Line(
+    return _MomentLine(
         known["w"].number(reader.LATEST_S),
         known["at"].whole(0, _LATEST_NS),
         value_codec.decoded(known["program"], WatchedProgram),

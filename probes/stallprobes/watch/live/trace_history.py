@@ -259,7 +259,7 @@ class _ProcessPart:
 
     def _label(self, thread: int) -> str:
         name = self._names.get(thread, "") or f"thread {thread}"
-        return f"{self.process.program} {self.process.pid} {name}".lstrip() if self._several else name
+        return f"{self.process.name} {self.process.pid} {name}".lstrip() if self._several else name
 
     def calls(self, book: _ThreadBook) -> Iterator[tuple[int, ...]]:
         """The slow calls as rows of a trace."""
@@ -337,7 +337,7 @@ class _ProcessPart:
         if not self._several:
             return {}
         numbers = np.unique(self._rows["context"]).tolist()
-        who = f"{self.process.program} {self.process.pid}".lstrip()
+        who = f"{self.process.name} {self.process.pid}".lstrip()
         return {number + self._offset: f"context {number} of {who}" for number in numbers}
 
 

@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 from stallprobes.files.json_reader import Node, clean
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.sparse import SparseHistogram
-from stallprobes.latency.window import Window
 from stallprobes.watch.attribution.causes import OTHER_THREAD
-from stallprobes.watch.attribution.findings import CALL, CallRow, ExplainedCall
+from stallprobes.watch.attribution.findings import ExplainedCall
 
 LONGEST_TEXT = 4000
 MOST_ITEMS = 20_000
@@ -50,7 +49,7 @@ def encoded(value: Any) -> Any:
     out = {}
     for one in fields(value):
         item = getattr(value, one.name)
-        if not isinstance(item, Window) and not _is_default(one, item):
+        if not _is_default(one, item):
             out[one.name] = encoded(item)
     return out
 
@@ -129,13 +128,10 @@ def _types(kind: type) -> dict[str, Any]:
 
 
 def _dataclass(node: Node, kind: Any) -> Any:
-    known = {one.name: one for one in fields(kind) if _types(kind)[one.name] is not Window}
+    known = {one.name: one for one in fields(kind)}
     needed = [name for name, one in known.items() if one.default is MISSING and one.default_factory is MISSING]
     members = node.some(*needed, optional=[name for name in known if name not in needed])
     values = {name: _read(member, _types(kind)[name], name) for name, member in members.items()}
-    if kind is CallRow:
-        total: Histogram = values["total"]
-        values["window"] = Window({CALL: total}, total.count, 0)
     made = kind(**values)
     if isinstance(made, ExplainedCall) and made.cause in OTHER_THREAD and not made.evidence.calls:
         raise node.wrong("has a cause in another thread, and no call of it")

@@ -127,37 +127,27 @@ class ClockPair:
     realtime_ns: int
 
 
-_PROBLEMS = {
-    WatchState.STARTING: "the library has not finished its start",
-    WatchState.RECORDING: "",
-    WatchState.NO_CUPTI: "libcupti was not found",
-    WatchState.CUPTI_TOO_OLD: "libcupti is older than CUDA 12.0",
-    WatchState.CUPTI_TAKEN: "another profiler uses CUPTI in this process",
-    WatchState.YIELDED: "the program's own profiler has taken CUPTI over",
-}
-
-
 @dataclass(frozen=True)
 class WatchedProcess:
     """A process and what was recorded of it.
 
-    ``image`` counts the programs that the process has executed with CUDA, from 0; ``start_ticks`` is when it began, as
-    in /proc. ``code`` and ``function`` are of the call of CUPTI that failed, "" if none did; ``refused_kinds`` says
-    which kind of record was refused, with the code. ``ended_ns`` is None unless the program ended by exit. ``python``
-    is the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
-    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record; it took ``stacks`` of
-    them in ``stacks_ns`` of the threads' time.
+    ``name`` is the program's. ``image`` counts the programs that the process has executed with CUDA, from 0;
+    ``start_ticks`` is when it began, as in /proc. ``code`` and ``failed_function`` are of the call of CUPTI that
+    failed, 0 and "" if none did; ``refused_kind`` says which kind of record was refused, with the code. ``ended_ns`` is
+    None unless the program ended by exit. ``python`` is the version of the interpreter in the process, "" without one;
+    ``no_stacks``: the user wants no call stacks; ``native_stacks`` and ``python_stacks`` say which frames of a stack
+    the library can record; it took ``stacks`` of them in ``stacks_ns`` of the threads' time.
     """
 
     pid: int
     parent_pid: int
     image: int
     start_ticks: int
-    program: str
+    name: str
     command: str
     state: WatchState
     code: int
-    function: str
+    failed_function: str
     cupti_path: str
     cupti_version: int
     calls_only: bool
@@ -180,13 +170,6 @@ class WatchedProcess:
     python_stacks: bool = False
     stacks: int = 0
     stacks_ns: int = 0
-
-    @property
-    def problem(self) -> str:
-        """Why nothing is recorded, as a clause; "" if calls are."""
-        if self.state is WatchState.CUPTI_FAILED:
-            return f"{self.function} of libcupti returned {self.code}"
-        return _PROBLEMS[self.state]
 
     @property
     def calls(self) -> int:

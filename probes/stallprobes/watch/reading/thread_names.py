@@ -30,7 +30,7 @@ def _named(
 ) -> WatchedThread:
     name = names.get(thread.id, "")
     # A thread inherits the system's name from the one that made it, in the end from the process.
-    if not name and thread.name == process.program:
+    if not name and thread.name == process.name:
         name = MAIN_THREAD if thread.id == process.pid else _function_of(thread, stacks)
     return replace(thread, name=name) if name and name != thread.name else thread
 
