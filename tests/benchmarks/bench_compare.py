@@ -22,11 +22,12 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.matrices import CALL, COLUMNS, WAIT, made_up, window
-from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
+from stallprobes.latency.histogram import LOWER, Histogram
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import CellChange, Change
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.model import Channel
+from stallprobes.native.layouts.histogram import BUCKETS
 
 ROWS = tuple(MatrixRow(f"victim-{i}", f"victim {i}", "launch", "primary", "own") for i in range(12))
 ALL = (COLUMNS[0], *(MatrixColumn(f"aggressor-{i}", f"aggressor {i}", (f"a{i}",)) for i in range(25)))
@@ -66,7 +67,7 @@ def histograms(values_ns: NDArray[np.float64]) -> list[Histogram]:
     places += np.arange(len(values_ns))[:, None] * BUCKETS
     counts = np.bincount(places.ravel(), minlength=len(values_ns) * BUCKETS).reshape(-1, BUCKETS).astype(np.uint64)
     counts.flags.writeable = False
-    return [Histogram(line, int(most)) for line, most in zip(counts, values_ns.max(axis=1), strict=True)]
+    return [Histogram.of_counts(line, int(most)) for line, most in zip(counts, values_ns.max(axis=1), strict=True)]
 
 
 def drawn(

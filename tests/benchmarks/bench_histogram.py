@@ -25,10 +25,10 @@ from factories.core_program import counting_library
 from stallprobes.engine.board import Board
 from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.loop import ProbeLoop, op_rows
-from stallprobes.latency.histogram import BUCKETS
 from stallprobes.model import Op, Probe, Program, Role
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import BoardHeader, ChannelStats
+from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.program import NONE
 from stallprobes.native.layouts.structure import offset_of
 from stallprobes.native.library import core

@@ -48,9 +48,10 @@ from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.op_table import OpTable
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import BackendError, Unsupported
-from stallprobes.latency.histogram import BUCKETS, Histogram, indices
+from stallprobes.latency.histogram import Histogram, indices
 from stallprobes.model import US, Channel, Phase, Probe, Program, Role
 from stallprobes.native.layouts.board import ProbeState
+from stallprobes.native.layouts.histogram import BUCKETS
 
 CALL = Channel(Phase.CALL)
 PERIOD_NS = 20 * US
@@ -163,7 +164,7 @@ class CThreads:
         if status:
             raise SystemExit(f"the C threads failed: CUDA returned {status}")
         counts = np.bincount(indices(samples), minlength=BUCKETS).astype(np.uint64)
-        return Histogram(counts, int(samples.max()))
+        return Histogram.of_counts(counts, int(samples.max()))
 
 
 class _Tables(ProbeThreads):

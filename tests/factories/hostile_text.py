@@ -9,7 +9,6 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.sparse import SparseChannels
 from stallprobes.model import Channel
 
 # Escape sequences of C0 and C1, a bell, BS, CR, a forged line; direction, zero width, separators, tags, a lone
@@ -44,8 +43,6 @@ def poisoned(value: _Value, keep: Iterable[str] = (), hostile: str = HOSTILE) ->
             return one
         if isinstance(one, str):
             return one if not one or one in kept else f"{hostile[:6]}{one}{hostile}"
-        if isinstance(one, SparseChannels):
-            return SparseChannels({of(channel): one.sparse(channel) for channel in one})
         if isinstance(one, Mapping):
             return type(one)({of(key): of(item) for key, item in one.items()})  # type: ignore[call-arg]
         if isinstance(one, Channel):

@@ -139,7 +139,7 @@ def steady(phase: Mapping[str, Any] | None) -> bool:
     """Whether a phase has a middle: where half of its calls are of another kind, the median lies anywhere between."""
     if phase is None or phase["count"] < FEWEST:
         return True
-    histogram = Histogram.from_sparse(phase["histogram"], round(1000 * phase["max_us"]))
+    histogram = Histogram.read(phase["histogram"], round(1000 * phase["max_us"]))
     below, above = histogram.percentile(45), histogram.percentile(55)
     return below is not None and above is not None and above <= 1.5 * below
 

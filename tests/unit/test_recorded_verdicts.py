@@ -80,7 +80,7 @@ def verdict_figures(verdict: Verdict | None) -> Json:
 
 
 def histogram(figures: Mapping[str, Json]) -> Histogram:
-    return Histogram.from_sparse(figures["histogram"], round((figures["max_us"] or 0) * 1000))
+    return Histogram.read(figures["histogram"], round((figures["max_us"] or 0) * 1000))
 
 
 def run_verdicts(result: Mapping[str, Json]) -> Json:

@@ -168,7 +168,7 @@ def _histograms(data: PageData, cell: Cell) -> Iterator[str]:
 
 
 def _ratio(cell: Cell, channel: Channel, quantile: Quantile) -> str:
-    found = BaselineRatio.of(cell.channel_sums, cell.baseline_sums, channel, quantile)
+    found = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
     return "–" if found is None else times(found.ratio)
 
 
@@ -176,8 +176,8 @@ def baseline_figures(cell: Cell) -> str:
     """Medians of call and wait with no aggressor running."""
     medians = []
     for phase in PHASES:
-        channel = next((channel for channel in cell.channel_sums if channel.phase is phase and not channel.label), None)
-        ns = None if channel is None else cell.channel_sums[channel].percentile(50)
+        channel = next((channel for channel in cell.channels if channel.phase is phase and not channel.label), None)
+        ns = None if channel is None else cell.channels[channel].percentile(50)
         if ns is not None:
             medians.append(duration(ns / 1000))
     return "<br>".join(medians) or "–"

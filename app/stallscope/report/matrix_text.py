@@ -260,8 +260,8 @@ def _baseline(cell: Cell | None) -> str:
         return f"{kind.look.letter or kind.look.word}  "
     medians = []
     for phase in PHASES:
-        channel = next((channel for channel in cell.channel_sums if channel.phase is phase and not channel.label), None)
-        ns = None if channel is None else cell.channel_sums[channel].percentile(50)
+        channel = next((channel for channel in cell.channels if channel.phase is phase and not channel.label), None)
+        ns = None if channel is None else cell.channels[channel].percentile(50)
         medians.append("–" if ns is None else short(ns / 1000))
     return "/".join(medians) + "  "
 

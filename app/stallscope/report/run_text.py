@@ -152,7 +152,7 @@ def _channels(alike: Sequence[ProbeResult]) -> Mapping[Channel, Histogram]:
     if len(alike) == 1:
         return alike[0].window.channels
     # It loads NumPy, which what only explains does not need.
-    from stallprobes.latency.sparse import merged
+    from stallprobes.latency.channels import merged
 
     return merged([one.window.channels for one in alike])
 

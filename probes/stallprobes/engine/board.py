@@ -12,7 +12,7 @@ import fcntl
 import mmap
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from stallprobes.engine.layout import BoardLayout, SectionLayout
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline_section import HostCalls, TimelineSection
-from stallprobes.latency.dense import DenseChannels
-from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.histogram import Histogram, HistogramBlock
 from stallprobes.latency.window import NO_SAMPLES, InFlight, Samples
 from stallprobes.model import Channel, Phase
 from stallprobes.native.dtypes import dtype_of
@@ -211,13 +210,7 @@ class Board:
         """The histograms of one probe that the timeline fills. Raises KeyError for an unknown name."""
         part = self._by_name[name]
         first = len(part.channels)
-        counts = part.hist[first:].copy()
-        counts.flags.writeable = False
-        maxima = part.stats["max_ns"][first:].tolist()
-        return {
-            channel: Histogram(row, most)
-            for channel, row, most in zip(part.timeline_channels, counts, maxima, strict=True)
-        }
+        return _histograms(part, part.timeline_channels, slice(first, None))
 
     def snapshot(self, now_ns: int | None = None) -> Snapshot:
         """The statistics of all probes. ``now_ns`` is the time of the snapshot, by default ``now()``."""
@@ -257,18 +250,13 @@ def _read(
     now_ns = now()
     allowed_ns = counter_ns(words.slot, now_ns)
     iterations = words.iterations
-    # Counts before maxima: a maximum may be ahead of its count, never behind it.
     channels: Mapping[Channel, Histogram] = {}
     first_ns: dict[Channel, int | None] = {}
     if with_channels:
         # Channels of the timeline appear once it has been on.
         shown = (*part.channels, *part.timeline_channels) if traced else part.channels
-        counts = part.hist[: len(shown)].copy()
-        # A histogram copies an array that is writeable.
-        counts.flags.writeable = False
-        stats = part.stats[: len(shown)]
-        channels = DenseChannels(shown, counts, stats["max_ns"].tolist())
-        for channel, first in zip(shown, stats["first_ns"].tolist(), strict=True):
+        channels = _histograms(part, shown, slice(len(shown)))
+        for channel, first in zip(shown, part.stats["first_ns"][: len(shown)].tolist(), strict=True):
             first_ns[channel] = first if iterations and first >= 0 else None
     samples, head = _samples(part) if with_samples else (NO_SAMPLES, 0)
     error = None
@@ -304,6 +292,13 @@ def _read(
         polled_ns=words.polled_ns,
         pauses=words.pauses,
     )
+
+
+def _histograms(part: ProbeSection, channels: Sequence[Channel], rows: slice) -> dict[Channel, Histogram]:
+    # Counts before maxima: a maximum may be ahead of its count, never behind it. A copy: the loop counts meanwhile.
+    counts = part.hist[rows].copy()
+    block = HistogramBlock.of_counts(counts, part.stats["max_ns"][rows].tolist())
+    return dict(zip(channels, block.histograms(), strict=True))
 
 
 def _flight_at(flight: InFlight, at_ns: int, in_slots: bool) -> InFlight:

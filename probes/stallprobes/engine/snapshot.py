@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from stallprobes.latency.dense import DenseChannels
+from stallprobes.latency.channels import difference
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import ChannelMap, InFlight, Samples, Window
+from stallprobes.latency.window import InFlight, Samples, Window
 from stallprobes.model import Channel, Phase
 from stallprobes.native.layouts.board import EngineState, ProbeState
 
@@ -63,7 +63,10 @@ class ProbeSnapshot:
         waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
         not of this probe.
         """
-        channels = self._added(earlier)
+        try:
+            channels = difference(self.channels, earlier.channels)
+        except ValueError as error:
+            raise ValueError(f"the earlier state is not of the probe {self.name}: {error}") from None
         flight = self.in_flight
         allowed_ns = max(self.allowed_ns - earlier.allowed_ns, 0)
         # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
@@ -88,16 +91,6 @@ class ProbeSnapshot:
             polled_ns=self.polled_ns - earlier.polled_ns,
             pauses=self.pauses - earlier.pauses,
         )
-
-    def _added(self, earlier: ProbeSnapshot) -> ChannelMap:
-        """The values of each channel since ``earlier``. Raises ValueError as ``minus`` does."""
-        now, before = self.channels, earlier.channels
-        if isinstance(now, DenseChannels) and isinstance(before, DenseChannels) and now.channels == before.channels:
-            return now.minus(before)
-        if not set(before) <= set(now):
-            raise ValueError(f"the earlier state is not of the probe {self.name}")
-        # The timeline may have been switched on in between.
-        return {channel: hist.minus(before[channel]) if channel in before else hist for channel, hist in now.items()}
 
     def at(self, at_ns: int) -> ProbeSnapshot:
         """The same figures as those of the time ``at_ns``."""

@@ -1,4 +1,4 @@
-"""Numbers: histograms, their sparse form, windows and statistics.
+"""Numbers: histograms, windows, baselines and statistics.
 
 Imports only the model.
 """

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stallprobes.latency.channels import merged
 from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.latency.sparse import merged
 from stallprobes.latency.start_delay import judged_histogram
 from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel
@@ -136,10 +136,9 @@ class Baseline:
         if found is None or not found.count:
             middle = max(self.percentile_ns(channel, quantile) or 0.0, 1.0)
             return _Fitted(math.log(middle), _PRIOR_DEVIATION * math.sqrt(2), _PRIOR_WINDOWS)
-        used = np.flatnonzero(found.counts)
-        counts = found.counts[used].astype(np.float64)
-        windows = float(counts.sum())
-        logs = np.log(np.maximum(MIDDLE[used], 1.0))
+        buckets, counts = found.used
+        windows = found.count
+        logs = np.log(np.maximum(MIDDLE[buckets], 1.0))
         mean = float(counts @ logs) / windows
         freedom = windows - 1 + _PRIOR_WINDOWS
         variance = (float(counts @ (logs - mean) ** 2) + prior) / freedom

@@ -1,32 +1,37 @@
 """Log-linear histograms of nanoseconds: 64 buckets per octave, a relative width of at most 1/64.
 
-Values below 128 ns are exact; the last bucket contains all values from about 2180 s on. The module needs numpy only, so
-that reading results does not load a compiler.
+Values below 128 ns are exact; the last bucket contains all values from about 2180 s on. A histogram stores only its
+buckets in use: with all of them it would take 18 KiB, and the checks of a hundred hosts have 250 000 histograms with a
+few dozen buckets each. Several are rows of one block, whose percentiles and sums numpy computes at once. The module
+needs numpy only, so that reading results does not load a compiler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-SUB_BITS = 6
-SUB = 1 << SUB_BITS
-BUCKETS = 2304
+from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
+
+# The largest integer that every JSON parser represents exactly.
+MOST = 2**53
 
 Counts = NDArray[np.uint64]
+Int64s = NDArray[np.int64]
 
 
 def index(value: int) -> int:
     """The bucket of ``value`` ns. Negative values belong to the first bucket, too large ones to the last.
 
     The bucket formula: with an exponent of the value's bit length less SUB_BITS + 1, exponent * SUB + (value >>
-    exponent). The compiled loop and the simulated thread have copies of it that tests compare with this one.
+    exponent). The compiled loop has a copy of it that a test compares with this one.
     """
     if value < SUB:
         return max(value, 0)
@@ -34,7 +39,7 @@ def index(value: int) -> int:
     return min(exponent * SUB + (value >> exponent), BUCKETS - 1)
 
 
-def indices(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def indices(values: Int64s) -> Int64s:
     """The buckets of ``values`` ns: ``index`` of each, for values below 2**53."""
     exponents = np.maximum(np.frexp(values)[1] - SUB_BITS - 1, 0)
     return np.asarray(np.clip(exponents * SUB + (values >> exponents), 0, BUCKETS - 1))
@@ -46,19 +51,15 @@ def lower(bucket: int) -> int:
     return (bucket - exponent * SUB) << exponent
 
 
-def upper(bucket: int) -> int:
-    """The smallest value (ns) above ``bucket``; the last bucket has the width of its octave."""
-    exponent = max(bucket // SUB - 1, 0)
-    return (bucket - exponent * SUB + 1) << exponent
-
-
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     array.flags.writeable = False
     return array
 
 
-LOWER: NDArray[np.int64] = _frozen(np.array([lower(i) for i in range(BUCKETS)], dtype=np.int64))
-UPPER: NDArray[np.int64] = _frozen(np.array([upper(i) for i in range(BUCKETS)], dtype=np.int64))
+_BOUNDS = _frozen(np.array([lower(i) for i in range(BUCKETS + 1)], dtype=np.int64))
+# The last bucket has the width of its octave.
+LOWER: Int64s = _BOUNDS[:-1]
+UPPER: Int64s = _BOUNDS[1:]
 MIDDLE: NDArray[np.float64] = _frozen((LOWER + UPPER - 1) / 2)
 
 
@@ -69,23 +70,17 @@ def _share(q: float) -> tuple[int, int]:
     return (Fraction(repr(float(q))) / 100).as_integer_ratio()
 
 
-def rank(q: float, count: int) -> int:
-    """The nearest rank of percentile ``q`` (0 to 100) among ``count`` values, from 1. Raises ValueError outside it."""
+def ranks(q: float, counts: Int64s) -> Int64s:
+    """The nearest rank, from 1, of percentile ``q`` (0 to 100) among each of ``counts`` values, rounded up.
+
+    Raises ValueError when ``q`` is not within 0 to 100.
+    """
     if not 0 <= q <= 100:
         raise ValueError(f"a percentile lies between 0 and 100, not at {q}")
     numerator, denominator = _share(q)
-    # Rounded up.
-    return max(1, -(-numerator * count // denominator))
-
-
-def ranks(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``rank`` of each of ``counts``. Raises ValueError outside it."""
-    most = int(counts.max(initial=0))
-    # A product that exceeds 64 bits.
-    if rank(q, most) and _share(q)[0] * most >= 1 << 63:
-        return np.array([rank(q, count) for count in counts.tolist()], dtype=np.int64)
-    numerator, denominator = _share(q)
-    return np.asarray(np.maximum(-(-numerator * counts // denominator), 1))
+    # Python's integers for a product that exceeds 64 bits.
+    whole = counts.astype(object) if numerator * int(counts.max(initial=0)) >= 1 << 63 else counts
+    return np.asarray(np.maximum(-(-numerator * whole // denominator), 1), dtype=np.int64)
 
 
 def waiting(age_ns: int, period_ns: int) -> Counts:
@@ -106,26 +101,162 @@ def waiting(age_ns: int, period_ns: int) -> Counts:
     return counts
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
+class HistogramBlock:
+    """Histograms one after the other: the rows that ``Histogram`` refers to.
+
+    The buckets in use of row i, ascending, and their counts, all above 0, are ``used`` (int64[2, n]) from
+    ``borders[i]`` to ``borders[i + 1]``. ``maxima[i]`` is its exact maximum in ns (0 when empty) and ``totals[i]`` the
+    number of its values. ``known`` holds the percentiles that were computed, by percent.
+    """
+
+    used: Int64s
+    borders: list[int]
+    maxima: list[int]
+    totals: list[int]
+    known: dict[float, list[float | None]] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[type[HistogramBlock], tuple[Int64s, list[int], list[int], list[int]]]:
+        return HistogramBlock, (self.used, self.borders, self.maxima, self.totals)
+
+    @classmethod
+    def of(cls, histograms: Sequence[Histogram]) -> HistogramBlock:
+        """The block whose rows are ``histograms``: the one they are in, else one with copies of them."""
+        if histograms:
+            block = histograms[0].block
+            if len(block.totals) == len(histograms) and all(
+                one.block is block and one.number == number for number, one in enumerate(histograms)
+            ):
+                return block
+        used = [one.used for one in histograms]
+        return cls(
+            used=np.concatenate(used, axis=1) if used else np.zeros((2, 0), dtype=np.int64),
+            borders=[0, *accumulate([one.shape[1] for one in used])],
+            maxima=[one.max_ns for one in histograms],
+            totals=[one.count for one in histograms],
+        )
+
+    @classmethod
+    def of_counts(cls, counts: Counts, maxima: list[int]) -> HistogramBlock:
+        """The block of ``counts`` (uint64[rows, BUCKETS])."""
+        # One dimension takes a fifth of the time of two.
+        flat = counts.reshape(-1)
+        keys = np.flatnonzero(flat)
+        return cls._of_keys(keys, flat[keys].astype(np.int64), maxima)
+
+    @classmethod
+    def _of_keys(cls, keys: Int64s, counts: Int64s, maxima: list[int]) -> HistogramBlock:
+        """The block with ``counts`` of ``keys``, row * BUCKETS + bucket, ascending."""
+        first = np.arange(len(maxima) + 1) * BUCKETS
+        borders = keys.searchsorted(first)
+        used = np.empty((2, len(keys)), dtype=np.int64)
+        np.subtract(keys, np.repeat(first[:-1], borders[1:] - borders[:-1]), out=used[0])
+        used[1] = counts
+        sums = np.zeros(len(keys) + 1, dtype=np.int64)
+        counts.cumsum(out=sums[1:])
+        ends = sums[borders]
+        return cls(used, borders.tolist(), maxima, (ends[1:] - ends[:-1]).tolist())
+
+    def histograms(self) -> list[Histogram]:
+        """The rows."""
+        return [Histogram(self, number) for number in range(len(self.totals))]
+
+    def percentiles(self, q: float) -> list[float | None]:
+        """The percentile ``q`` of each row in ns, as ``Histogram.percentile`` describes it."""
+        percentiles = self.known.get(q)
+        if percentiles is None:
+            percentiles = self.known[q] = self._percentiles(q)
+        return percentiles
+
+    def _percentiles(self, q: float) -> list[float | None]:
+        row_ranks = ranks(q, np.array(self.totals, dtype=np.int64))
+        if not self.used.shape[1]:
+            return [None] * len(self.totals)
+        sums = np.zeros(self.used.shape[1] + 1, dtype=np.int64)
+        self.used[1].cumsum(out=sums[1:])
+        # The counts are above 0, so that the sums ascend over all rows. An empty one may be the last.
+        places = np.minimum(sums.searchsorted(sums[self.borders[:-1]] + row_ranks), len(sums) - 1) - 1
+        middles = np.minimum(MIDDLE[self.used[0, places]], np.array(self.maxima, dtype=np.float64)).tolist()
+        return [middle if total else None for middle, total in zip(middles, self.totals, strict=True)]
+
+    def minus(self, earlier: HistogramBlock) -> HistogramBlock:
+        """The values added to each row since ``earlier``, a previous state of the same rows.
+
+        The maximum is exact if the present one lies in the top bucket of the difference, else the last value of that
+        bucket. Raises ValueError if ``earlier`` has more values in any bucket.
+        """
+        keys, before = self._keys(), earlier._keys()
+        places = keys.searchsorted(before)
+        added = self.used[1].copy()
+        if (np.append(keys, -1)[places] != before).any():
+            raise ValueError("the earlier histogram has more values than the later one")
+        added[places] -= earlier.used[1]
+        if (added < 0).any():
+            raise ValueError("the earlier histogram has more values than the later one")
+        kept = added.nonzero()[0]
+        maxima = [0] * len(self.maxima)
+        block = HistogramBlock._of_keys(keys[kept], added[kept], maxima)
+        for row, (begin, end, most) in enumerate(zip(block.borders, block.borders[1:], self.maxima, strict=False)):
+            if begin < end:
+                top = int(block.used[0, end - 1])
+                maxima[row] = most if index(most) == top else int(UPPER[top]) - 1
+        return block
+
+    def _keys(self) -> Int64s:
+        sizes = np.diff(self.borders)
+        return np.asarray(self.used[0] + np.repeat(np.arange(len(sizes)) * BUCKETS, sizes))
+
+    @classmethod
+    def sums(cls, histograms: Sequence[Histogram], sum_of: Sequence[int], rows: int) -> HistogramBlock:
+        """The block of ``rows`` sums; histogram i is added to that of number ``sum_of[i]``."""
+        parts = cls.of(histograms)
+        numbers = np.array(sum_of, dtype=np.int64)
+        maxima, totals = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+        np.maximum.at(maxima, numbers, np.array(parts.maxima, dtype=np.int64))
+        np.add.at(totals, numbers, np.array(parts.totals, dtype=np.int64))
+        # The dense sums have only the buckets from the first to the last one in use.
+        borders = np.array(parts.borders)
+        sizes = borders[1:] - borders[:-1]
+        filled = sizes > 0
+        low, high = np.full(rows, BUCKETS, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+        np.minimum.at(low, numbers[filled], parts.used[0, borders[:-1][filled]])
+        np.maximum.at(high, numbers[filled], parts.used[0, borders[1:][filled] - 1] + 1)
+        limits = np.concatenate(([0], np.cumsum(np.maximum(high - low, 0))))
+        shifts = limits[:-1] - low
+        shifted, counts = parts.used[0] + np.repeat(shifts[numbers], sizes), parts.used[1]
+        if sum(parts.totals) <= MOST:
+            dense = np.bincount(shifted, counts, minlength=int(limits[-1]))
+        else:
+            # ``bincount`` adds floats, which are exact up to there.
+            dense = np.zeros(int(limits[-1]), dtype=np.int64)
+            np.add.at(dense, shifted, counts)
+        places = dense.nonzero()[0]
+        limits = places.searchsorted(limits)
+        used = np.empty((2, len(places)), dtype=np.int64)
+        np.subtract(places, np.repeat(shifts, np.diff(limits)), out=used[0])
+        used[1] = dense[places]
+        return cls(used, limits.tolist(), maxima.tolist(), totals.tolist())
+
+
 class Histogram:
-    """Counts by bucket and the exact maximum (ns, 0 when empty). ``counts`` is uint64[BUCKETS] and read-only."""
+    """Counts by bucket with the exact maximum: row ``number`` of a block. It does not change."""
 
-    counts: Counts
-    max_ns: int
+    __slots__ = ("block", "number")
 
-    def __post_init__(self) -> None:
-        if self.counts.shape != (BUCKETS,) or self.counts.dtype != np.uint64:
-            raise ValueError(f"a histogram has {BUCKETS} counts of uint64")
-        if self.counts.flags.writeable:
-            object.__setattr__(self, "counts", _frozen(self.counts.copy()))
+    def __init__(self, block: HistogramBlock, number: int) -> None:
+        self.block = block
+        self.number = number
+
+    def __reduce__(self) -> tuple[type[Histogram], tuple[HistogramBlock, int]]:
+        return Histogram, (self.block, self.number)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Histogram):
             return NotImplemented
-        return self.max_ns == other.max_ns and bool(np.array_equal(self.counts, other.counts))
+        return self.max_ns == other.max_ns and np.array_equal(self.used, other.used)
 
     def __hash__(self) -> int:
-        return hash((self.max_ns, self.counts.tobytes()))
+        return hash((self.max_ns, self.used.tobytes()))
 
     def __repr__(self) -> str:
         return f"Histogram(count={self.count}, max_ns={self.max_ns})"
@@ -133,54 +264,83 @@ class Histogram:
     @classmethod
     def empty(cls) -> Histogram:
         """The histogram of no values."""
-        return cls(_EMPTY, 0)
+        return _EMPTY
 
     @classmethod
-    def of(cls, values_ns: Iterable[int] | NDArray[np.int64]) -> Histogram:
+    def of(cls, values_ns: Iterable[int] | Int64s) -> Histogram:
         """The histogram of ``values_ns``, integers of nanoseconds; negative ones fall into the first bucket."""
         values = values_ns if isinstance(values_ns, np.ndarray) else np.fromiter(values_ns, dtype=np.int64)
         if not len(values):
-            return cls.empty()
+            return _EMPTY
         places = np.searchsorted(LOWER, np.maximum(values, 0), side="right") - 1
         counts = np.bincount(places, minlength=BUCKETS).astype(np.uint64)
-        return cls(_frozen(counts), max(int(values.max()), 0))
+        return cls.of_counts(counts, max(int(values.max()), 0))
 
     @classmethod
-    def from_sparse(cls, pairs: Iterable[Sequence[int]], max_ns: int) -> Histogram:
-        """The histogram of ``[[lower bound in ns, count], ...]``. Raises ValueError for a bound that is no bucket's
-        or a count below 0."""
-        counts = np.zeros(BUCKETS, dtype=np.uint64)
-        for bound, count in pairs:
-            place = index(bound)
-            if lower(place) != bound or count < 0:
-                raise ValueError(f"[{bound}, {count}] is not a bucket's lower bound with a count")
-            counts[place] += np.uint64(count)
-        return cls(_frozen(counts), max_ns)
+    def of_counts(cls, counts: Counts, max_ns: int) -> Histogram:
+        """The histogram of ``counts`` (uint64[BUCKETS]). Raises ValueError for another shape or type."""
+        if counts.shape != (BUCKETS,) or counts.dtype != np.uint64:
+            raise ValueError(f"a histogram has {BUCKETS} counts of uint64")
+        return cls(HistogramBlock.of_counts(counts, [max_ns]), 0)
 
-    @cached_property
+    @classmethod
+    def read(cls, pairs: Any, max_ns: Any) -> Histogram:
+        """The histogram of ``[[lower bound in ns, count], ...]``.
+
+        Raises ValueError, with a message without its subject, unless the bounds are ascending lower bounds of
+        buckets, the counts and their sum are 1 to 2**53, and the maximum is not below the highest bucket.
+        """
+        if type(max_ns) is not int or not 0 <= max_ns <= MOST:
+            raise ValueError("has a max_ns that is not a whole number of nanoseconds from 0 to 2**53")
+        if type(pairs) is not list or not set(map(type, pairs)) <= {list} or not set(map(len, pairs)) <= {2}:
+            raise ValueError("has a histogram that is not a list of pairs")
+        flat = list(chain.from_iterable(pairs))
+        if not set(map(type, flat)) <= {int} or min(flat, default=0) < 0 or max(flat, default=0) > MOST:
+            raise ValueError("has a bound or count that is not a whole number from 0 to 2**53")
+        used = np.array(flat, dtype=np.int64).reshape(-1, 2).T.copy()
+        total = sum(flat[1::2])
+        if not used[1].all() or total > MOST:
+            raise ValueError("has a count of 0, or counts above 2**53 in total")
+        places = indices(used[0])
+        if (LOWER[places] != used[0]).any():
+            raise ValueError("has a bound that is not a bucket's lower bound")
+        if (places[1:] <= places[:-1]).any():
+            raise ValueError("has buckets that do not ascend")
+        if pairs and max_ns < pairs[-1][0]:
+            raise ValueError("has a max_ns below its highest bucket")
+        used[0] = places
+        return cls(HistogramBlock(used, [0, len(pairs)], [max_ns], [total]), 0)
+
+    @property
+    def used(self) -> Int64s:
+        """The buckets in use, ascending, and their counts: int64[2, n]."""
+        begin, end = self.block.borders[self.number : self.number + 2]
+        return self.block.used[:, begin:end]
+
+    @property
+    def counts(self) -> Counts:
+        """The counts of all buckets, uint64[BUCKETS], a new array."""
+        counts = np.zeros(BUCKETS, dtype=np.uint64)
+        places, used = self.used
+        counts[places] = used
+        return counts
+
+    @property
+    def max_ns(self) -> int:
+        """The exact maximum in ns, 0 when empty."""
+        return self.block.maxima[self.number]
+
+    @property
     def count(self) -> int:
         """Number of values."""
-        return int(self.counts.sum())
+        return self.block.totals[self.number]
 
     def percentile(self, q: float) -> float | None:
         """The nearest-rank percentile ``q`` in ns: the middle of its bucket, never above the maximum. None if empty.
 
         Raises ValueError when ``q`` is not within 0 to 100.
         """
-        # Reports and comparisons ask for the same percentile of a cell several times.
-        known: dict[float, float | None] = self.__dict__.setdefault("_percentiles", {})
-        if q not in known:
-            known[q] = self._percentile(q)
-        return known[q]
-
-    def _percentile(self, q: float) -> float | None:
-        total = self.counts.cumsum()
-        count = int(total[-1])
-        wanted = rank(q, count)
-        if count == 0:
-            return None
-        place = int(total.searchsorted(np.uint64(wanted), side="left"))
-        return min(float(MIDDLE[place]), float(self.max_ns))
+        return self.block.percentiles(q)[self.number]
 
     def percentile_or_none(self, q: float, need: int) -> float | None:
         """The percentile ``q`` in ns, or None with fewer than ``need`` values."""
@@ -188,36 +348,22 @@ class Histogram:
 
     def share_above(self, ns: int) -> float:
         """The share (0 to 1) of values in buckets that lie above the bucket of ``ns``; 0 if empty."""
-        count = self.count
-        return float(self.counts[index(ns) + 1 :].sum()) / count if count else 0.0
+        places, counts = self.used
+        return float(counts[places > index(ns)].sum()) / self.count if self.count else 0.0
 
     def with_values(self, buckets: Sequence[int], counts: Sequence[int], max_ns: int) -> Histogram:
         """This histogram with ``counts`` more values in ``buckets``, all different; ``max_ns`` is the new maximum."""
-        total = self.counts.copy()
+        total = self.counts
         total[buckets] += np.array(counts, dtype=np.uint64)
-        found = Histogram(_frozen(total), max_ns)
-        # ``count`` without a sum over all buckets.
-        found.__dict__["count"] = self.count + sum(counts)
-        return found
+        return Histogram.of_counts(total, max_ns)
 
     def merge(self, other: Histogram) -> Histogram:
         """The sum of both histograms."""
-        return Histogram(_frozen(self.counts + other.counts), max(self.max_ns, other.max_ns))
+        return Histogram.of_counts(self.counts + other.counts, max(self.max_ns, other.max_ns))
 
     def minus(self, earlier: Histogram) -> Histogram:
-        """The values added since ``earlier``, a previous state of the same histogram.
-
-        The maximum is exact if the present one lies in the top bucket of the difference, else the last value of that
-        bucket. Raises ValueError if ``earlier`` has more values in any bucket.
-        """
-        if (self.counts < earlier.counts).any():
-            raise ValueError("the earlier histogram has more values than the later one")
-        counts = _frozen(self.counts - earlier.counts)
-        used = np.flatnonzero(counts)
-        if not len(used):
-            return Histogram.empty()
-        top = int(used[-1])
-        return Histogram(counts, self.max_ns if index(self.max_ns) == top else int(UPPER[top]) - 1)
+        """The values added since ``earlier``, as ``HistogramBlock.minus`` has them."""
+        return Histogram(HistogramBlock.of([self]).minus(HistogramBlock.of([earlier])), 0)
 
     def add_waiting(self, age_ns: int, period_ns: int) -> Histogram:
         """This histogram with a call in flight for ``age_ns``: its age, and the delay of each iteration due since.
@@ -226,11 +372,13 @@ class Histogram:
         """
         if age_ns <= 0:
             return self
-        return Histogram(_frozen(self.counts + waiting(age_ns, period_ns)), max(self.max_ns, age_ns))
+        return Histogram.of_counts(self.counts + waiting(age_ns, period_ns), max(self.max_ns, age_ns))
 
-    def sparse(self) -> list[list[int]]:
-        """``[[lower bound in ns, count], ...]`` of the buckets that are not empty, ascending."""
-        return [[int(LOWER[i]), int(self.counts[i])] for i in np.flatnonzero(self.counts)]
+    def pairs(self) -> list[list[int]]:
+        """``[[lower bound in ns, count], ...]`` of the buckets in use, ascending."""
+        pairs = self.used.T.copy()
+        pairs[:, 0] = LOWER[pairs[:, 0]]
+        return pairs.tolist()  # type: ignore[no-any-return]
 
 
-_EMPTY: Counts = _frozen(np.zeros(BUCKETS, dtype=np.uint64))
+_EMPTY = Histogram(HistogramBlock(np.zeros((2, 0), dtype=np.int64), [0, 0], [0], [0]), 0)

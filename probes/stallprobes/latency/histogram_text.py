@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,33 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.files.json_stream import Extraction
-from stallprobes.latency.histogram import LOWER, indices
-from stallprobes.latency.histogram_block import HistogramBlock
-from stallprobes.latency.sparse import MOST, SparseHistogram
+from stallprobes.latency.histogram import LOWER, MOST, Histogram, HistogramBlock, indices
 
 
 def decoded_object(found: dict[str, Any]) -> Any:
-    """``found``, or the SparseHistogram if it is one: as JSON types it takes ten times the memory."""
+    """``found``, or the Histogram if it is one: as JSON types it takes ten times the memory."""
     if "histogram" in found and len(found) == 2 and "max_ns" in found:
         with contextlib.suppress(ValueError):
-            return SparseHistogram.read(found["histogram"], found["max_ns"])
+            return Histogram.read(found["histogram"], found["max_ns"])
     return found
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class NamedHistograms:
-    """An object of histograms: those of ``names`` are in ``block``, from number ``first`` on."""
-
-    names: tuple[str, ...]
-    block: HistogramBlock
-    first: int
-
-    def members(self) -> dict[str, SparseHistogram]:
-        """The histograms by name."""
-        return {name: self.block.histogram(self.first + place) for place, name in enumerate(self.names)}
-
-
-def read_objects(objects: Sequence[bytes]) -> list[NamedHistograms | None]:
+def read_objects(objects: Sequence[bytes]) -> list[dict[str, Histogram] | None]:
     """The histograms in the texts of ``objects``, without their braces, which the pattern has matched.
 
     None for one that is not valid.
@@ -54,14 +38,14 @@ def read_objects(objects: Sequence[bytes]) -> list[NamedHistograms | None]:
         return [_valid_object(one) for one in objects]
 
 
-def _valid_object(text: bytes) -> NamedHistograms | None:
+def _valid_object(text: bytes) -> dict[str, Histogram] | None:
     try:
         return _named([text])[0]
     except ValueError:
         return None
 
 
-def _named(objects: Sequence[bytes]) -> list[NamedHistograms | None]:
+def _named(objects: Sequence[bytes]) -> list[dict[str, Histogram] | None]:
     """The histograms of ``objects``. Raises as ``_converted`` does, and ValueError for a name that occurs twice."""
     names: list[tuple[str, ...]] = []
     maxima: list[bytes] = []
@@ -73,12 +57,8 @@ def _named(objects: Sequence[bytes]) -> list[NamedHistograms | None]:
         maxima += parts[4::6]
         pairs += parts[6::6]
     block = _converted([int(one[1:-1]) for one in maxima], [one[1:-2] for one in pairs])
-    found: list[NamedHistograms | None] = []
-    first = 0
-    for each in names:
-        found.append(NamedHistograms(each, block, first))
-        first += len(each)
-    return found
+    histograms = iter(block.histograms())
+    return [{name: next(histograms) for name in each} for each in names]
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from stallprobes.model import Channel, Phase
 
 
 class HasPercentiles(Protocol):
-    """A histogram, dense or sparse."""
+    """A histogram."""
 
     def percentile(self, q: float) -> float | None:
         """The percentile ``q`` (0 to 100) in ns, None if empty."""

@@ -6,8 +6,6 @@ calls, and their percentiles say nothing about all of them. So a start before th
 
 from __future__ import annotations
 
-import numpy as np
-
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap
 from stallprobes.model import Channel, Phase
@@ -22,9 +20,8 @@ def judged_histogram(channels: ChannelMap, channel: Channel) -> Histogram | None
     early = channels.get(Channel(Phase.EARLY, channel.label))
     if early is None or not early.count:
         return found
-    counts = np.zeros_like(early.counts) if found is None else found.counts.copy()
-    counts[0] += np.uint64(early.count)
-    return Histogram(counts, 0 if found is None else found.max_ns)
+    found = found or Histogram.empty()
+    return found.with_values([0], [early.count], found.max_ns)
 
 
 def start_text(ns: float) -> str:

@@ -9,11 +9,11 @@ from copy import copy
 import numpy as np
 
 from stallprobes.engine.snapshot import Snapshot
-from stallprobes.latency.histogram import BUCKETS
 from stallprobes.live.baselines import may_run
 from stallprobes.live.history import SLOT_NS, History
 from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe
+from stallprobes.native.layouts.histogram import BUCKETS
 
 # The start is a part of the wait, and would count its calls twice.
 _HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)

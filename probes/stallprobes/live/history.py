@@ -11,7 +11,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.latency.histogram import BUCKETS, LOWER, index
+from stallprobes.latency.histogram import LOWER, index
+from stallprobes.native.layouts.histogram import BUCKETS
 
 LOW_NS = 100
 DECADES = 8

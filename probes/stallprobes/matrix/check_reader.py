@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import LONGEST_TEXT, Node
-from stallprobes.latency.histogram_block import NO_CHANNELS, BlockChannels
-from stallprobes.latency.histogram_text import NamedHistograms
+from stallprobes.latency.histogram import MOST, Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, value_count
-from stallprobes.latency.window import Window
+from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.matrix.matrix import Cell, HostStatus, Matrix, MatrixColumn, MatrixRow, Repeat, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.kinds import VerdictKind
@@ -58,7 +56,7 @@ class CheckSize:
 DERIVED = ("detectable", "spread", "reference")
 # More members than these are another kind of document.
 MOST_MEMBERS = 64
-_SPARSE = {SparseHistogram}
+_HISTOGRAM = {Histogram}
 _PHASES = {str(phase): phase for phase in Phase}
 
 
@@ -71,7 +69,6 @@ class CheckReader:
         self._cells: dict[tuple[str, str], Cell] = {}
         self._histograms = self._verdicts = 0
         self._channel_of: dict[str, Channel] = {}
-        self._channels_of: dict[tuple[str, ...], tuple[Channel, ...]] = {}
         if not {"rows", "columns", "hosts"} <= root.value.keys():
             # The document has been read to its end: this says which of all keys is the first missing one.
             self._fields(root)
@@ -172,9 +169,8 @@ class CheckReader:
         calls = 0
         for number, value in enumerate(node.listed()):
             repeat = self._valid_repeat(value, allowed) or self._repeat(node.item(number, value), allowed)
-            for channels in (repeat.window.channels, repeat.before, repeat.after):
-                calls += value_count(channels)
-                self._histograms += len(channels)
+            calls += repeat.values
+            self._histograms += len(repeat.window.channels) + len(repeat.before) + len(repeat.after)
             if spooled is None:
                 held.append(repeat)
             else:
@@ -221,27 +217,16 @@ class CheckReader:
             host=_one_of_hosts(fields["host"], hosts),
         )
 
-    def _known_channels(self, value: Any) -> SparseChannels | None:
+    def _known_channels(self, value: Any) -> ChannelMap | None:
         """The histograms ``value`` of channels that occurred before; None for anything else."""
-        if type(value) is NamedHistograms:
-            known = self._channels_of.get(value.names)
-            return None if known is None else BlockChannels(value.block, value.first, known)
         try:
             found = {self._channel_of[key]: one for key, one in value.items()}
         except (KeyError, AttributeError):
             return None
-        if not found:
-            return NO_CHANNELS
-        return SparseChannels(found) if set(map(type, found.values())) <= _SPARSE else None
+        return found if set(map(type, found.values())) <= _HISTOGRAM else None
 
-    def _channels(self, node: Node) -> SparseChannels:
-        named = node.value
-        if isinstance(named, NamedHistograms):
-            node.value = named.members()
-        found = {self._channel(key, one): _histogram(one) for key, one in node.members().items()}
-        if isinstance(named, NamedHistograms) and len(self._channels_of) < MOST_MEMBERS:
-            self._channels_of[named.names] = tuple(found)
-        return SparseChannels(found)
+    def _channels(self, node: Node) -> ChannelMap:
+        return {self._channel(key, one): _histogram(one) for key, one in node.members().items()}
 
     def _channel(self, key: str, node: Node) -> Channel:
         known = self._channel_of.get(key)
@@ -282,12 +267,12 @@ def _verdict(node: Node, hosts: Collection[str]) -> Verdict:
     )
 
 
-def _histogram(node: Node) -> SparseHistogram:
-    if isinstance(node.value, SparseHistogram):
+def _histogram(node: Node) -> Histogram:
+    if isinstance(node.value, Histogram):
         return node.value
     fields = node.fields("max_ns", "histogram")
     try:
-        return SparseHistogram.read(fields["histogram"].value, fields["max_ns"].value)
+        return Histogram.read(fields["histogram"].value, fields["max_ns"].value)
     except ValueError as error:
         raise node.wrong(str(error)) from error
 

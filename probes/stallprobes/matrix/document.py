@@ -30,7 +30,6 @@ from stallprobes.files.json_stream import JsonStream
 from stallprobes.foreign_text import escaped_json
 from stallprobes.latency import histogram_text
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.latency.sparse import sparse
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix import check_reader, check_stream
 from stallprobes.matrix.comparing.compare_document import shares
@@ -350,7 +349,7 @@ def figures(
     """The figures of each channel of ``cell``: percentiles in microseconds and those of the baseline, their ratios, and
     the number of calls. A percentile or ratio is None without calls.
     """
-    return {_channel_out(channel): _figures(cell, channel, detectable, sources) for channel in cell.channel_sums}
+    return {_channel_out(channel): _figures(cell, channel, detectable, sources) for channel in cell.channels}
 
 
 def _figures(
@@ -359,10 +358,10 @@ def _figures(
     detectable: Mapping[tuple[Channel, Quantile], float | None],
     sources: _Sources,
 ) -> dict[str, Any]:
-    now, baseline = cell.channel_sums[channel], cell.baseline_sums.get(channel)
+    now, baseline = cell.channels[channel], cell.baseline.get(channel)
     found: dict[str, Any] = {"source": str(sources.of(cell.row, channel.phase))}
     for quantile in PERCENTILES:
-        ratio = BaselineRatio.of(cell.channel_sums, cell.baseline_sums, channel, quantile)
+        ratio = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
         found[f"{quantile}_us"] = _us(now.percentile(quantile.percent))
         found[f"baseline_{quantile}_us"] = None if baseline is None else _us(baseline.percentile(quantile.percent))
         found[f"ratio_{quantile}"] = None if ratio is None else _rounded(ratio.ratio)
@@ -391,11 +390,9 @@ def _verdict_out(verdict: Verdict) -> dict[str, Any]:
 
 
 def _channels_out(channels: ChannelMap) -> dict[str, Any]:
-    found = {}
-    for channel in channels:
-        used = sparse(channels, channel)
-        found[_channel_out(channel)] = {"max_ns": used.max_ns, "histogram": used.pairs()}
-    return found
+    return {
+        _channel_out(channel): {"max_ns": one.max_ns, "histogram": one.pairs()} for channel, one in channels.items()
+    }
 
 
 def _channel_out(channel: Channel) -> str:

@@ -110,7 +110,7 @@ def channels(cell: Cell) -> tuple[Channel, ...]:
     """Channels to show: call and wait, by op where an iteration has several, what the timeline measured, and the due
     time if a verdict names it."""
     found: list[Channel] = []
-    sums = {**cell.baseline_sums, **cell.channel_sums}
+    sums = {**cell.baseline, **cell.channels}
     timeline = TIMELINE_PHASES if any(channel.phase is Phase.START for channel in sums) else ()
     due = (Phase.DUE,) if any(verdict.phase is Phase.DUE for verdict in verdicts(cell)) else ()
     for phase in (Phase.CALL, Phase.WAIT, *timeline, *due):

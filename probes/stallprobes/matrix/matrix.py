@@ -7,15 +7,15 @@ after. Percentiles and ratios are computed from them, not stored. The module ``r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from stallprobes.latency.channels import merged
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.sparse import HistogramSum, SparseChannels, merged, summed
 from stallprobes.latency.window import ChannelMap, Window
-from stallprobes.model import MATRIX_PHASES, Channel, Phase
+from stallprobes.model import MATRIX_PHASES, Phase
 from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
@@ -85,7 +85,7 @@ class MatrixColumn:
 class Repeat:
     """One measurement of a cell: the victim's window with the aggressor running, and its baselines before and after.
 
-    All histograms are sparse. ``host`` is the machine's name in a merged matrix, else "". In the column ``quiet``
+    ``host`` is the machine's name in a merged matrix, else "". In the column ``quiet``
     both baselines are empty.
     """
 
@@ -94,17 +94,15 @@ class Repeat:
     after: ChannelMap = field(default_factory=dict)
     host: str = ""
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.window.channels, SparseChannels):
-            window = replace(self.window, channels=SparseChannels.of(self.window.channels))
-            object.__setattr__(self, "window", window)
-        object.__setattr__(self, "before", SparseChannels.of(self.before))
-        object.__setattr__(self, "after", SparseChannels.of(self.after))
-
     @property
     def baseline(self) -> ChannelMap:
         """The sum of both baselines."""
         return merged((self.before, self.after))
+
+    @property
+    def values(self) -> int:
+        """Number of values in all its histograms."""
+        return sum([one.count for part in (self.window.channels, self.before, self.after) for one in part.values()])
 
 
 @dataclass(frozen=True)
@@ -137,22 +135,12 @@ class Cell:
     @cached_property
     def channels(self) -> ChannelMap:
         """The sum of all repeats with the aggressor running."""
-        return {channel: one.dense() for channel, one in self.channel_sums.items()}
+        return merged(repeat.window.channels for repeat in self.repeats)
 
     @cached_property
     def baseline(self) -> ChannelMap:
         """The sum of all baselines."""
-        return {channel: one.dense() for channel, one in self.baseline_sums.items()}
-
-    @cached_property
-    def channel_sums(self) -> Mapping[Channel, HistogramSum]:
-        """``channels`` for percentiles and counts: dense histograms cost twice as much."""
-        return summed(repeat.window.channels for repeat in self.repeats)
-
-    @cached_property
-    def baseline_sums(self) -> Mapping[Channel, HistogramSum]:
-        """``baseline`` for percentiles and counts."""
-        return summed(one for repeat in self.repeats for one in (repeat.before, repeat.after))
+        return merged(one for repeat in self.repeats for one in (repeat.before, repeat.after))
 
     @property
     def iterations(self) -> int:
@@ -167,7 +155,7 @@ class Cell:
     def ratio(self, phase: Phase, quantile: Quantile) -> BaselineRatio | None:
         """``phase`` against the baseline, of several ops the one with the largest ratio; None where either has no
         calls."""
-        return BaselineRatio.largest(self.channel_sums, self.baseline_sums, phase, quantile)
+        return BaselineRatio.largest(self.channels, self.baseline, phase, quantile)
 
     @property
     def worst(self) -> Verdict | None:

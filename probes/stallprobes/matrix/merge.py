@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import PurePath
 
 from stallprobes.errors import CannotMerge
-from stallprobes.latency.histogram_block import merged_sparse
-from stallprobes.latency.sparse import MOST, sparse, value_count
+from stallprobes.latency.channels import merged_groups
+from stallprobes.latency.histogram import MOST
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.matrix import outliers
 from stallprobes.matrix.matrix import (
@@ -308,7 +308,7 @@ class _Merger:
             if part.repeat is not None:
                 repeat = replace(part.repeat, host=host)
                 number = self._spool.add(repeat)
-                merged.calls += sum(map(value_count, (repeat.window.channels, repeat.before, repeat.after)))
+                merged.calls += repeat.values
                 if merged.calls > MOST:
                     raise CannotMerge(
                         f"The cell {cell.row} × {cell.column} would hold more than 2**53 calls: merge fewer checks"
@@ -392,7 +392,7 @@ def _some_totals(groups: Sequence[Sequence[Repeat]]) -> Iterator[Repeat]:
         parts.append([repeat.window.channels for repeat in repeats])
         parts.append([repeat.before for repeat in repeats])
         parts.append([repeat.after for repeat in repeats])
-    sums = iter(merged_sparse(parts))
+    sums = iter(merged_groups(parts))
     for repeats in groups:
         window = Window(
             channels=next(sums),
@@ -412,8 +412,7 @@ def _twice(matrix: Matrix) -> Iterator[str]:
     empty = hashlib.blake2b().digest()
     for key, cell in matrix.cells.items():
         for repeat in cell.repeats:
-            channels = repeat.window.channels
-            maxima = tuple(sparse(channels, channel).max_ns for channel in channels)
+            maxima = tuple(one.max_ns for one in repeat.window.channels.values())
             if any(maxima):
                 digests[repeat.host].update(repr((key, maxima)).encode(errors="surrogatepass"))
     known: dict[bytes, str] = {}

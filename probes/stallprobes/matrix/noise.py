@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import figure
 from stallprobes.latency.statistics import sample_percentiles
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
@@ -91,9 +90,9 @@ def baseline_range(
                 continue
             for repeat in cell.repeats:
                 for window in (repeat.before, repeat.after):
-                    count, ns = figure(window, channel, quantile.percent)
-                    if count >= enough:
-                        found.append(ns or 0.0)
+                    histogram = window.get(channel, Histogram.empty())
+                    if histogram.count >= enough:
+                        found.append(histogram.percentile(quantile.percent) or 0.0)
     if len(found) < _FEWEST_FOR_RANGE:
         return None
     low, high = sample_percentiles(found, (_RANGE_LOW, _RANGE_HIGH))
@@ -101,6 +100,6 @@ def baseline_range(
 
 
 def _median_ns(window: Mapping[Channel, Histogram]) -> float | None:
-    count, ns = figure(window, _CALL, 50)
+    ns = window.get(_CALL, Histogram.empty()).percentile_or_none(50, ENOUGH_CALLS)
     # A call below a nanosecond counts as one.
-    return max(ns or 0.0, 1.0) if count >= ENOUGH_CALLS else None
+    return None if ns is None else max(ns, 1.0)

@@ -19,9 +19,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.latency.histogram import index
+from stallprobes.latency.histogram import Histogram, HistogramBlock, index
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import SparseHistogram, figure, sparse
 from stallprobes.latency.statistics import fisher_exact
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix
 from stallprobes.model import Channel
@@ -88,12 +87,11 @@ class _Calls:
     totals: NDArray[np.int64]
 
     @classmethod
-    def of(cls, held: Sequence[SparseHistogram]) -> _Calls:
+    def of(cls, held: Sequence[Histogram]) -> _Calls:
         """Those of ``held``, none of which is empty."""
-        used = np.concatenate([one.used for one in held], axis=1)
-        ends = np.cumsum([one.used.shape[1] for one in held])
-        starts = np.concatenate(([0], ends[:-1]))
-        return cls(used[0], used[1], starts, np.add.reduceat(used[1], starts))
+        block = HistogramBlock.of(held)
+        places, counts = block.used
+        return cls(places, counts, np.array(block.borders[:-1]), np.array(block.totals))
 
     def beyond(self, place: int, above: bool) -> NDArray[np.int64]:
         """Number of calls of each host in buckets above ``place``, or below it."""
@@ -136,10 +134,10 @@ def find(matrix: Matrix, progress: Callable[[float], None] = lambda _: None) -> 
     return tuple(sorted(outliers, key=lambda one: abs(math.log(one.ratio)), reverse=True))
 
 
-def _held(cell: Cell, channel: Channel, numbers: Mapping[str, int]) -> dict[int, SparseHistogram]:
+def _held(cell: Cell, channel: Channel, numbers: Mapping[str, int]) -> dict[int, Histogram]:
     """The histogram of ``channel`` on each host, by the host's number."""
     return {
-        numbers[repeat.host]: sparse(repeat.window.channels, channel)
+        numbers[repeat.host]: repeat.window.channels[channel]
         for repeat in cell.repeats
         if repeat.host in numbers and channel in repeat.window.channels
     }
@@ -154,9 +152,9 @@ def _figures(cell: Cell, numbers: Mapping[str, int]) -> Iterator[_Figures]:
         for channel, quantile in kinds if number is not None else ():
             if channel in channels:
                 held = found[channel, quantile]
-                count, ns = figure(channels, channel, quantile.percent)
-                if count >= ENOUGH[quantile]:
-                    held[number] = ns or 0.0  # type: ignore[index]
+                histogram = channels[channel]
+                if histogram.count >= ENOUGH[quantile]:
+                    held[number] = histogram.percentile(quantile.percent) or 0.0  # type: ignore[index]
                 else:
                     held.pop(number, None)  # type: ignore[arg-type]
     for (channel, quantile), held in found.items():

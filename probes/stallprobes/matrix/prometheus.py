@@ -134,7 +134,7 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
             channel = Channel(phase)
             for quantile, share in _QUANTILES.items():
                 labels = {**here, "phase": str(phase), "quantile": share, **base}
-                for metric, channels in ((now, cell.channel_sums), (baseline, cell.baseline_sums)):
+                for metric, channels in ((now, cell.channels), (baseline, cell.baseline)):
                     value = _seconds(channels, channel, quantile)
                     if value is not None:
                         metric.values.append((labels, value))

@@ -331,4 +331,4 @@ def _ratio(cell: Cell, phase: Phase, quantile: Quantile) -> float | None:
 
 
 def _calls(cell: Cell, phase: Phase) -> int:
-    return max((one.count for channel, one in cell.channel_sums.items() if channel.phase is phase), default=0)
+    return max((one.count for channel, one in cell.channels.items() if channel.phase is phase), default=0)

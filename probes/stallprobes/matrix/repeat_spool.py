@@ -11,9 +11,8 @@ from functools import cached_property
 from typing import BinaryIO, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stallprobes.latency.histogram_block import BlockChannels, HistogramBlock
+from stallprobes.latency.histogram import HistogramBlock
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Repeat
@@ -86,36 +85,26 @@ class RepeatSpool:
         return tempfile.TemporaryFile(buffering=0)
 
     def _packed(self, repeat: Repeat) -> bytes:
-        parts = [BlockChannels.copied(one) for one in (repeat.window.channels, repeat.before, repeat.after)]
-        layout = tuple([one.channels for one in parts])
+        parts = (repeat.window.channels, repeat.before, repeat.after)
+        layout = tuple([tuple(part) for part in parts])
         number = self._layouts.setdefault(layout, len(self._layouts))
         if number == len(self._known_layouts):
             self._known_layouts.append(layout)
         host = self._hosts.setdefault(repeat.host, len(self._hosts))
         if host == len(self._host_names):
             self._host_names.append(repeat.host)
-        borders, maxima, totals = array("q", (0,)), array("q"), array("q")
-        used: list[NDArray[np.int64]] = []
-        percentiles: dict[float, array[float]] = {percent: array("d") for percent in _PERCENTS}
-        for one in parts:
-            block, first, last = one.block, one.first, one.first + len(one.channels)
-            shift = borders[-1] - block.borders[first]
-            borders.extend([border + shift for border in block.borders[first + 1 : last + 1]])
-            maxima.extend(block.maxima[first:last])
-            totals.extend(block.totals[first:last])
-            for percent, held in percentiles.items():
-                held.extend([ns or 0.0 for ns in block.percentiles(percent)[first:last]])
-            used.append(block.used[:, block.borders[first] : block.borders[last]])
-        places, counts = np.concatenate(used, axis=1)
+        histograms = [histogram for part in parts for histogram in part.values()]
+        block = HistogramBlock.of(histograms)
+        figures = [array("q", values).tobytes() for values in (block.borders, block.maxima, block.totals)]
+        for percent in _PERCENTS:
+            figures.append(array("d", [one.percentile(percent) or 0.0 for one in histograms]).tobytes())
+        places, counts = block.used
         head = _HEAD.pack(host, number, repeat.window.iterations, repeat.window.duration_ns)
-        figures = [one.tobytes() for one in (borders, maxima, totals)]
-        figures += [one.tobytes() for one in percentiles.values()]
         return b"".join((head, *figures, counts.tobytes(), places.astype(np.uint16).tobytes()))
 
     def _unpacked(self, data: bytes) -> Repeat:
         host, layout, iterations, duration_ns = _HEAD.unpack_from(data)
-        of_window, of_before, of_after = self._known_layouts[layout]
-        count = len(of_window) + len(of_before) + len(of_after)
+        count = sum(map(len, self._known_layouts[layout]))
         figures = np.frombuffer(data, np.int64, 3 * count + 1, _HEAD.size).tolist()
         buckets = figures[count]
         totals = figures[2 * count + 1 :]
@@ -131,12 +120,11 @@ class RepeatSpool:
         used[1] = np.frombuffer(data, np.int64, buckets, at)
         used[0] = np.frombuffer(data, np.uint16, buckets, at + 8 * buckets)
         block = HistogramBlock(used, figures[: count + 1], figures[count + 1 : 2 * count + 1], totals, known)
-        return Repeat(
-            Window(BlockChannels(block, 0, of_window), iterations, duration_ns),
-            BlockChannels(block, len(of_window), of_before),
-            BlockChannels(block, len(of_window) + len(of_before), of_after),
-            self._host_names[host],
-        )
+        histograms = iter(block.histograms())
+        window, before, after = [
+            {channel: next(histograms) for channel in channels} for channels in self._known_layouts[layout]
+        ]
+        return Repeat(Window(window, iterations, duration_ns), before, after, self._host_names[host])
 
 
 class SpooledRepeats(Sequence[Repeat]):

@@ -122,7 +122,7 @@ def _figures(probe: Probe, channel: Channel, histogram: Histogram, first_ns: int
         "p99_us": _us(histogram.percentile(99)),
         "p999_us": _us(histogram.percentile_or_none(99.9, P999_NEEDS)),
         "max_us": _us(histogram.max_ns) if histogram.count else None,
-        "histogram": histogram.sparse(),
+        "histogram": histogram.pairs(),
     }
 
 

@@ -15,9 +15,8 @@ from stallprobes.engine.snapshot import Snapshot
 from stallprobes.errors import MalformedJson
 from stallprobes.files.json_reader import Node, parse
 from stallprobes.latency.baseline import Baseline
-from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.histogram import MOST, Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.latency.sparse import MOST
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, STATES, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import (

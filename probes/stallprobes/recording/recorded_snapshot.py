@@ -8,11 +8,11 @@ from typing import Any
 
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.files.json_reader import Node
-from stallprobes.latency.histogram import BUCKETS, LOWER, Histogram
-from stallprobes.latency.sparse import MOST
+from stallprobes.latency.histogram import LOWER, MOST, Histogram
 from stallprobes.latency.window import NO_SAMPLES, InFlight
 from stallprobes.model import TIMELINE_PHASES, Channel, Phase, Probe
 from stallprobes.native.layouts.board import EngineState, ProbeState
+from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.recording import recorded_values as values
 from stallprobes.recording.observation import ProbeSet
 from stallprobes.recording.recorded_values import LONGEST_NS
@@ -84,7 +84,7 @@ def _histogram(node: Node, max_ns: Any, pairs: Any, before: Histogram) -> Histog
     if type(pairs) is not list or len(pairs) % 2 or not set(map(type, pairs)) <= {int}:
         raise node.wrong("has counts that are not a list of pairs of integers")
     if not pairs:
-        return before if max_ns == before.max_ns else Histogram(before.counts, max_ns)
+        return before if max_ns == before.max_ns else Histogram.of_counts(before.counts, max_ns)
     buckets, counts = pairs[::2], pairs[1::2]
     if buckets[0] < 0 or buckets[-1] >= BUCKETS or any(map(ge, buckets, buckets[1:])):
         raise node.wrong(f"has buckets that do not ascend from 0 to {BUCKETS - 1}")

@@ -170,7 +170,7 @@ def _row(row: CallRow) -> dict[str, Any]:
         "lost_us": _us(row.lost_ns),
         "unkept": row.unkept,
         "unkept_us": _us(row.unkept_ns),
-        "histogram_ns": total.sparse(),
+        "histogram_ns": total.pairs(),
     }
 
 

@@ -25,9 +25,9 @@ def usual_ns(histogram: Histogram, slow_ns: int) -> int:
         return 0
     if median < limit:
         return int(median)
-    fast = histogram.counts.copy()
+    fast = histogram.counts
     fast[index(limit) :] = 0
-    return int(Histogram(fast, limit).percentile(50) or 0)
+    return int(Histogram.of_counts(fast, limit).percentile(50) or 0)
 
 
 def unkept_ns(histogram: Histogram, slow_ns: int, median_ns: int, unkept: int, kept_ns: int) -> int:

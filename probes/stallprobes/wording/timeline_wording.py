@@ -72,7 +72,7 @@ def start_clause(cell: Cell, verdict: Verdict) -> str:
     from stallprobes.latency.start_delay import judged_histogram, start_change_text
 
     found = []
-    for channel in (one for one in phase_channels(cell.channel_sums, Phase.START) if one in cell.channel_sums):
+    for channel in (one for one in phase_channels(cell.channels, Phase.START) if one in cell.channels):
         sides = (judged_histogram(side, channel) for side in (cell.baseline, cell.channels))
         before, now = (None if one is None else one.percentile(verdict.quantile.percent) for one in sides)
         if before is not None and now is not None:

@@ -16,11 +16,12 @@ from factories.core_program import counting_library
 from factories.loop_stage import MS, START, Stage
 from stallprobes.engine.loop import OpRows, ProbeLoop, op_rows
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot
-from stallprobes.latency.histogram import BUCKETS, Histogram, index
+from stallprobes.latency.histogram import Histogram, index
 from stallprobes.latency.window import InFlight
 from stallprobes.model import Channel, Op, Phase
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import CALL_FIRST, CALL_MEASURED, CALL_OP_MASK, SAMPLES, ChannelStats, ProbeState
+from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.loop_timing import GUARD_STEP_NS, PARKED_STEP_NS, PAUSE_NS, WAIT_SLICE_NS
 from stallprobes.native.layouts.program import OpFlag, OpRow
 from stallprobes.native.library import core

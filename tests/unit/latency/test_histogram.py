@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import subprocess
 import sys
 from fractions import Fraction
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallprobes.latency import histogram
-from stallprobes.latency.histogram import BUCKETS, LOWER, UPPER, Histogram, index, lower, rank, upper, waiting
+from stallprobes.latency.histogram import LOWER, MOST, UPPER, Histogram, HistogramBlock, index, ranks, waiting
+from stallprobes.native.layouts.histogram import BUCKETS
 
 LARGEST = int(UPPER[-1]) - 1
 value = st.one_of(st.integers(0, 300), st.integers(0, 10**7), st.integers(0, LARGEST))
@@ -39,14 +41,13 @@ def test_no_bucket_is_wider_than_a_sixty_fourth_of_its_values() -> None:
 @given(value)
 def test_a_value_lies_in_its_bucket(ns: int) -> None:
     place = index(ns)
-    assert lower(place) <= ns < upper(place)
-    assert (lower(place), upper(place)) == (LOWER[place], UPPER[place])
+    assert LOWER[place] <= ns < UPPER[place]
 
 
 def test_values_off_the_scale_go_to_the_ends() -> None:
     assert index(-5) == 0
     assert index(LARGEST + 1) == index(2**62) == BUCKETS - 1
-    assert Histogram.of([-5, 2**62]).sparse() == [[0, 1], [int(LOWER[-1]), 1]]
+    assert Histogram.of([-5, 2**62]).pairs() == [[0, 1], [int(LOWER[-1]), 1]]
 
 
 @given(values)
@@ -54,7 +55,7 @@ def test_counting_at_once_equals_counting_one_by_one(sample: list[int]) -> None:
     counts = np.zeros(BUCKETS, dtype=np.uint64)
     for ns in sample:
         counts[index(ns)] += np.uint64(1)
-    assert Histogram.of(sample) == Histogram(counts, max(sample, default=0))
+    assert Histogram.of(sample) == Histogram.of_counts(counts, max(sample, default=0))
 
 
 @given(some, st.integers(0, 64).map(lambda k: k * 100 / 64))
@@ -77,14 +78,13 @@ def test_percentiles_are_nearest_rank(sample: list[int], q: float) -> None:
 
 
 def test_the_999th_of_a_thousand_is_p999() -> None:
-    assert rank(99.9, 1000) == 999
-    assert rank(99.9, 1001) == 1000
-    assert rank(0, 10) == 1
+    assert ranks(99.9, np.array([1000, 1001])).tolist() == [999, 1000]
+    assert ranks(0, np.array([10])).tolist() == [1]
 
 
 def test_an_empty_histogram_knows_nothing() -> None:
     empty = Histogram.empty()
-    assert (empty.count, empty.max_ns, empty.sparse()) == (0, 0, [])
+    assert (empty.count, empty.max_ns, empty.pairs()) == (0, 0, [])
     assert empty.percentile(50) is None
     assert empty.share_above(0) == 0
 
@@ -122,15 +122,15 @@ def test_a_difference_with_a_later_histogram_is_refused() -> None:
 
 
 @given(values)
-def test_the_sparse_form_holds_everything(sample: list[int]) -> None:
+def test_the_pairs_hold_everything(sample: list[int]) -> None:
     hist = Histogram.of(sample)
-    assert Histogram.from_sparse(hist.sparse(), hist.max_ns) == hist
+    assert Histogram.read(hist.pairs(), hist.max_ns) == hist
 
 
-@pytest.mark.parametrize("pair", [[129, 1], [5, -1], [-1, 1]])
-def test_a_sparse_form_of_other_buckets_is_refused(pair: list[int]) -> None:
-    with pytest.raises(ValueError, match="lower bound"):
-        Histogram.from_sparse([pair], 200)
+@pytest.mark.parametrize("pairs", [[[129, 1]], [[5, -1]], [[-1, 1]], [[5, 0]], [[6, 1], [5, 1]], [[201, 1]], [[5]], 5])
+def test_pairs_of_other_buckets_are_refused(pairs: object) -> None:
+    with pytest.raises(ValueError, match="has"):
+        Histogram.read(pairs, 200)
 
 
 @given(some, value)
@@ -162,18 +162,34 @@ def test_back_to_back_only_the_age_itself_has_waited() -> None:
 
 def test_histograms_do_not_change() -> None:
     counts = np.zeros(BUCKETS, dtype=np.uint64)
-    hist = Histogram(counts, 0)
+    hist = Histogram.of_counts(counts, 0)
     counts[3] = 7
+    hist.counts[0] = np.uint64(1)
     assert hist.count == 0
-    with pytest.raises(ValueError, match="read-only"):
-        hist.counts[0] = np.uint64(1)
     assert hash(hist) == hash(Histogram.empty())
     assert hist != 5
 
 
 def test_other_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="counts of uint64"):
-        Histogram(np.zeros(5, dtype=np.uint64), 0)
+        Histogram.of_counts(np.zeros(5, dtype=np.uint64), 0)
+
+
+@given(st.lists(values, max_size=5), st.sampled_from([0.0, 50.0, 99.0, 99.9, 100.0]))
+def test_the_rows_of_a_block_are_its_histograms(samples: list[list[int]], q: float) -> None:
+    histograms = [Histogram.of(sample) for sample in samples]
+    block = HistogramBlock.of(histograms)
+    assert block.histograms() == histograms
+    assert block.percentiles(q) == [one.percentile(q) for one in histograms]
+    assert HistogramBlock.of(block.histograms()) is block or not histograms
+    received = pickle.loads(pickle.dumps(block.histograms()))
+    assert (received, [one.count for one in received]) == (histograms, [len(sample) for sample in samples])
+
+
+@given(st.lists(st.integers(0, MOST), max_size=8), st.sampled_from([0.0, 50.0, 99.0, 99.99, 100.0]))
+def test_ranks_are_exact_for_any_count(counts: list[int], q: float) -> None:
+    exact = [max(1, math.ceil(Fraction(str(q)) * count / 100)) for count in counts]
+    assert ranks(q, np.array(counts, dtype=np.int64)).tolist() == exact
 
 
 def test_reading_figures_loads_no_native_library() -> None:

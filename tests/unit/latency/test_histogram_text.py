@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stallprobes.latency import histogram_text
-from stallprobes.latency.histogram import LOWER
-from stallprobes.latency.sparse import MOST, SparseHistogram
+from stallprobes.latency.histogram import LOWER, MOST, Histogram
 
 PAIRS = st.lists(st.tuples(st.sampled_from(LOWER[:400].tolist()), st.integers(1, 10**6)), max_size=6).map(
     lambda pairs: [list(pair) for pair in sorted(dict(pairs).items())]
@@ -19,9 +18,9 @@ NEIGHBOUR = b"[[64,1],[65,3]]"
 
 
 def expected(max_ns: bytes, pairs: bytes) -> tuple[list[list[int]], int] | None:
-    """The pairs and the maximum as the decoder and ``SparseHistogram.read`` find them."""
+    """The pairs and the maximum as the decoder and ``Histogram.read`` find them."""
     try:
-        found = SparseHistogram.read(json.loads(pairs), int(max_ns))
+        found = Histogram.read(json.loads(pairs), int(max_ns))
     except ValueError:
         return None
     return found.pairs(), found.max_ns
@@ -33,10 +32,10 @@ def read(max_ns: bytes, pairs: bytes) -> tuple[list[list[int]], int] | None:
     groups = [match[1] for text in texts if (match := histogram_text.HISTOGRAMS.pattern.fullmatch(text))]
     *converted, neighbour = histogram_text.read_objects(groups)
     assert neighbour is not None
-    assert (neighbour.members()["call"].pairs(), neighbour.members()["call"].count) == ([[64, 1], [65, 3]], 4)
+    assert (neighbour["call"].pairs(), neighbour["call"].count) == ([[64, 1], [65, 3]], 4)
     if not converted or converted[0] is None:
         return None
-    found = converted[0].members()["call"]
+    found = converted[0]["call"]
     assert found.count == sum(count for _, count in found.pairs())
     return found.pairs(), found.max_ns
 
@@ -108,8 +107,8 @@ def value_of(text: str) -> object:
 
 def test_all_histograms_of_an_object_without_spaces_are_one_value() -> None:
     found = value_of(json.dumps(NAMED, separators=(",", ":")))
-    assert isinstance(found, histogram_text.NamedHistograms)
-    assert {name: {"max_ns": one.max_ns, "histogram": one.pairs()} for name, one in found.members().items()} == NAMED
+    assert isinstance(found, dict)
+    assert {name: {"max_ns": one.max_ns, "histogram": one.pairs()} for name, one in found.items()} == NAMED
 
 
 @pytest.mark.parametrize(

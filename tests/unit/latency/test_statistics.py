@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stallprobes.latency import statistics
-from stallprobes.latency.histogram import BUCKETS, Histogram
+from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.statistics import (
     MANY,
     Int64s,
@@ -28,6 +28,7 @@ from stallprobes.latency.statistics import (
     tail_chi_square,
     variance_of_mean,
 )
+from stallprobes.native.layouts.histogram import BUCKETS
 
 COUNTS = st.lists(st.integers(0, 400), min_size=6, max_size=6)
 

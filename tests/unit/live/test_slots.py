@@ -11,11 +11,11 @@ import pytest
 
 from factories.recordings import WALL_S
 from factories.simulated_machine import MS, SECOND, machine
-from stallprobes.latency.histogram import BUCKETS
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.history import SLOT_NS, History
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import Phase, Role
+from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording

@@ -9,7 +9,6 @@ from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import MOST, SparseChannels, SparseHistogram, summed
 from stallprobes.latency.window import InFlight, Window
 from stallprobes.matrix.check.accumulator import CellAccumulator
 from stallprobes.matrix.check.plan import plan
@@ -118,33 +117,3 @@ def test_one_repeat_in_which_the_thread_lost_its_core_is_no_rare_stall() -> None
     for number in range(4):
         one.add(window(), window(due=waiting if number == 2 else None), window())
     assert cell(one).kind == "quiet"
-
-
-def test_packed_channels_are_what_was_packed() -> None:
-    given = channels(3000)
-    packed = SparseChannels.of(given)
-    assert dict(packed) == given
-    assert len(packed) == 3
-    assert CALL in packed
-    assert Channel(Phase.GPU) not in packed
-
-
-def test_sums_have_the_percentiles_of_dense_histograms() -> None:
-    parts: list[dict[Channel, Histogram]] = [channels(3000), {}, channels(9000)]
-    found = summed(parts)
-    for channel in channels(1):
-        dense = Histogram.empty()
-        for part in parts:
-            dense = dense.merge(part.get(channel, Histogram.empty()))
-        one = found[channel]
-        assert (one.count, one.max_ns, one.dense()) == (dense.count, dense.max_ns, dense)
-        for q in (0.0, 50.0, 99.0, 100.0):
-            assert one.percentile(q) == dense.percentile(q)
-        assert one.percentile_or_none(50, dense.count + 1) is None
-    assert summed([{CALL: Histogram.empty()}])[CALL].percentile(50) is None
-
-
-def test_a_sum_beyond_what_floats_hold_is_exact() -> None:
-    part = SparseChannels({CALL: SparseHistogram(np.array([[7], [MOST]], dtype=np.int64), 7)})
-    odd = SparseChannels({CALL: SparseHistogram(np.array([[7], [1]], dtype=np.int64), 7)})
-    assert summed([part, odd])[CALL].dense().counts[7] == MOST + 1

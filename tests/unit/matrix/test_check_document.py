@@ -597,7 +597,7 @@ def test_bytes_of_any_kind_are_refused(tmp_path: Path, content: bytes) -> None:
 def test_any_histogram_under_any_label_comes_back(tmp_path: Path, values: list[int], label: str, count: int) -> None:
     matrix = small()
     cell = matrix.cells["launch", "spin"]
-    whole = Histogram.of(values).merge(Histogram.from_sparse([[64, count]], 64))
+    whole = Histogram.of(values).merge(Histogram.read([[64, count]], 64))
     (repeat,) = cell.repeats
     matrix = host_checks.changed(
         matrix,

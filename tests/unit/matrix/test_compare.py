@@ -212,7 +212,7 @@ def with_quiet(matrix: Matrix, row: str, factor: float) -> Matrix:
     def longer(channels: Mapping[Channel, Histogram]) -> dict[Channel, Histogram]:
         return {
             channel: Histogram.of(
-                int(lower * factor) for lower, count in histogram.sparse() for _ in range(count)
+                int(lower * factor) for lower, count in histogram.pairs() for _ in range(count)
             )
             for channel, histogram in channels.items()
         }  # fmt: skip

@@ -124,7 +124,7 @@ def test_the_histogram_comes_back_whole_and_the_figures_are_its_figures() -> Non
     stalled = runs.stalled()
     (probe,) = document(runs.run(runs.variant("v", stalled)))["results"][0]["probes"]
     wait, original = probe["phases"]["wait"], stalled.window.channels[runs.WAIT]
-    again = Histogram.from_sparse(wait["histogram"], original.max_ns)
+    again = Histogram.read(wait["histogram"], original.max_ns)
     assert again == original
     assert wait["p99_us"] == pytest.approx(original.percentile(99.0) / 1000, abs=1e-3)  # type: ignore[operator]
     assert wait["max_us"] == pytest.approx(original.max_ns / 1000, abs=1e-3)

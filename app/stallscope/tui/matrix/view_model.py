@@ -161,7 +161,7 @@ def _sum(channel: Channel, parts: Iterable[ChannelMap]) -> ChannelMap:
     if not known:
         return {}
     counts = np.asarray(np.sum([one.counts for one in known], axis=0, dtype=np.uint64))
-    return {channel: Histogram(counts, max(one.max_ns for one in known))}
+    return {channel: Histogram.of_counts(counts, max(one.max_ns for one in known))}
 
 
 # A cell in one line, and its call and wait in a line each.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from stallprobes.catalog import explanation
 from stallprobes.latency.baseline import ENOUGH_CALLS
+from stallprobes.latency.channels import merged
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.sparse import merged
 from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.matrix.check.plan import AggressorSet, VictimProbe
 from stallprobes.matrix.check.window_measurer import VictimWindow

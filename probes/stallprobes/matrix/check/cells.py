@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import ProbeFailure
-from stallprobes.latency.sparse import merged
+from stallprobes.latency.channels import merged
 from stallprobes.latency.window import Window
 from stallprobes.matrix.check.accumulator import CellAccumulator, quiet_cell
 from stallprobes.matrix.check.plan import Plan

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from stallprobes.engine.resident import ProbeControl
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.histogram_block import BlockChannels
-from stallprobes.latency.sparse import SparseChannels
 from stallprobes.latency.window import ChannelMap, Window, has_run
 from stallprobes.model import Channel, Phase, Probe
 from stallprobes.native.layouts.board import ProbeState
@@ -60,19 +58,13 @@ class Lengths:
 class VictimWindow:
     """A victim's window with the host control's channels in the same time.
 
-    ``rejection`` is a clause on why the window does not count, None if it counts. The histograms are sparse: several
-    cells share the windows of their baselines, and an engine sends each window as two blocks.
+    ``rejection`` is a clause on why the window does not count, None if it counts. Several cells share
+    the windows of their baselines.
     """
 
     window: Window
     host: ChannelMap = field(default_factory=dict)
     rejection: str | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.window.channels, SparseChannels):
-            window = replace(self.window, channels=BlockChannels.of_dense(self.window.channels))
-            object.__setattr__(self, "window", window)
-        object.__setattr__(self, "host", BlockChannels.of_dense(self.host))
 
 
 @dataclass(frozen=True)

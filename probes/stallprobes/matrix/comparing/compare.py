@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
-from stallprobes.latency.histogram_block import merged_sparse
+from stallprobes.latency.channels import merged_groups
+from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.sparse import SparseChannels
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
 from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.comparing.comparability import mismatch, timeline_mismatch
@@ -146,7 +146,7 @@ class _Tester:
         self._column_dispersions = _column_means(tails, lambda test: test.tail_dispersion)
         self._baseline_changes: dict[tuple[str, Channel, Quantile], Change] = {}
         self._baseline_ratios: dict[tuple[str, Channel, Quantile], float] = {}
-        self._row_baselines: dict[str, list[tuple[SparseChannels, SparseChannels]]] = {}
+        self._row_baselines: dict[str, list[tuple[ChannelMap, ChannelMap]]] = {}
         self._variations: dict[tuple[str, Channel, Quantile], tuple[float, float] | None] = {}
         self._modes = Modes([test for found in tests_of.values() for test in found if test.has_calls], self._is_change)
 
@@ -376,9 +376,9 @@ def _without_calls(test: QuantileTest) -> QuantileChange:
     )
 
 
-def _baselines(cells: Iterable[Cell]) -> list[SparseChannels]:
+def _baselines(cells: Iterable[Cell]) -> list[dict[Channel, Histogram]]:
     """The sum of the baselines of each cell."""
-    return merged_sparse(map(_baseline_parts, cells))
+    return merged_groups(map(_baseline_parts, cells))
 
 
 def _baseline_parts(cell: Cell) -> list[ChannelMap]:
@@ -390,10 +390,11 @@ def _baseline_parts(cell: Cell) -> list[ChannelMap]:
     return [one for repeat in cell.repeats for one in (repeat.before, repeat.after)]
 
 
-def _percentile_ns(channels: SparseChannels, channel: Channel, quantile: Quantile) -> float | None:
+def _percentile_ns(channels: ChannelMap, channel: Channel, quantile: Quantile) -> float | None:
     """A percentile in ns, at least 1; None with too few calls."""
-    count, found = channels.figure(channel, quantile.percent)
-    return None if found is None or count < max(CALLS[quantile], 20) else max(found, 1.0)
+    histogram = channels.get(channel, Histogram.empty())
+    ns = histogram.percentile_or_none(quantile.percent, max(CALLS[quantile], 20))
+    return None if ns is None else max(ns, 1.0)
 
 
 def _cell(old: Cell, new: Cell, parts: tuple[QuantileChange, ...]) -> CellChange:
@@ -422,7 +423,7 @@ def _starves_only(cell: Cell, other: Cell) -> bool:
     in_flight_ns = cell.in_flight_ns or 0
     if in_flight_ns < IN_FLIGHT_NS or _starved_share(cell) < 0.5:
         return False
-    longest = max((histogram.max_ns for histogram in other.channel_sums.values()), default=0)
+    longest = max((histogram.max_ns for histogram in other.channels.values()), default=0)
     return in_flight_ns >= _NEAR * max(longest, other.in_flight_ns or 0)
 
 

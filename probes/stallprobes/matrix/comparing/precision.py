@@ -10,9 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from stallprobes.latency.histogram import MIDDLE
 from stallprobes.latency.ratio import phase_channels
-from stallprobes.latency.sparse import sparse
 from stallprobes.latency.statistics import prior_variance, variance_of_mean
 from stallprobes.matrix.comparing.compare import LIKELY, SELECTION
 from stallprobes.matrix.comparing.quantile_test import DIFFERENCE_NS, P50, RATIO
@@ -108,9 +106,5 @@ def _log_medians(repeat: Repeat) -> dict[Channel, float]:
 
 
 def _log_median(repeat: Repeat, channel: Channel) -> float | None:
-    held = sparse(repeat.window.channels, channel)
-    if not held.count:
-        return None
-    places, counts = held.used
-    rank = -(-P50.percent * held.count // 100)
-    return math.log(max(min(float(MIDDLE[places[np.searchsorted(counts.cumsum(), rank)]]), held.max_ns), 1.0))
+    median_ns = repeat.window.channels[channel].percentile(P50.percent)
+    return None if median_ns is None else math.log(max(median_ns, 1.0))

@@ -10,9 +10,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from stallprobes.latency.histogram import MIDDLE
+from stallprobes.latency.histogram import MIDDLE, Histogram, ranks
 from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
-from stallprobes.latency.sparse import SparseChannels, SparseHistogram
 from stallprobes.latency.statistics import (
     Floats,
     Int64s,
@@ -40,8 +39,7 @@ CALLS = {P50: 1, P99: 100}
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
 # Share above the cut for the comparison of repeats, large enough for a count in each.
 _TAIL = 0.02
-_Held = list[tuple[str, SparseHistogram]]
-_PERCENTS = np.array([[[one.percent]] for one in PERCENTILES])
+_Held = list[tuple[str, Histogram]]
 _NO_FLOATS: Floats = np.zeros(0)
 # Variance due to the bucket width of the difference of two means of four log percentiles.
 _GRAIN = 2 * (1 / 64) ** 2 / 12 / 4
@@ -81,7 +79,8 @@ class ChannelRepeats:
     def _within(cls, held: _Held, first: int, end: int) -> ChannelRepeats:
         counts = np.zeros((len(held), end - first), dtype=np.int64)
         for line, (_, one) in zip(counts, held, strict=True):
-            line[one.used[0] - first] = one.used[1]
+            buckets, values = one.used
+            line[buckets - first] = values
         return cls(counts, tuple([host for host, _ in held]), max([one.max_ns for _, one in held], default=0), first)
 
     @cached_property
@@ -110,9 +109,8 @@ class ChannelRepeats:
         """
         total = np.add.reduce(self._sums)
         sums = np.concatenate((self._sums, total - self._sums, total[None]))
-        # Nearest rank, as everywhere.
-        ranks = np.maximum(-(-_PERCENTS * sums[:, -1:] // 100), 1)
-        places = (sums >= ranks).argmax(axis=2)
+        nearest = np.stack([ranks(one.percent, sums[:, -1:]) for one in PERCENTILES])
+        places = (sums >= nearest).argmax(axis=2)
         return dict(zip(PERCENTILES, np.minimum(MIDDLE[self.first + places], self.max_ns), strict=True))
 
     @cached_property
@@ -137,7 +135,7 @@ def _by_channel(repeats: Iterable[Repeat]) -> dict[Channel, _Held]:
     found: dict[Channel, _Held] = {}
     for repeat in repeats:
         host = repeat.host
-        for channel, one in SparseChannels.of(repeat.window.channels).histograms():
+        for channel, one in repeat.window.channels.items():
             found.setdefault(channel, []).append((host, one))
     return found
 

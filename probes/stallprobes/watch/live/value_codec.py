@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from stallprobes.files.json_reader import Node, clean
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.sparse import SparseHistogram
 from stallprobes.watch.attribution.causes import OTHER_THREAD
 from stallprobes.watch.attribution.findings import ExplainedCall
 
@@ -34,8 +33,7 @@ def encoded(value: Any) -> Any:
     """``value`` as JSON types."""
     match value:
         case Histogram():
-            sparse = SparseHistogram.of(value)
-            return [value.max_ns, sparse.pairs()]
+            return [value.max_ns, value.pairs()]
         case Enum():
             return value.value
         case None | bool() | int() | float():
@@ -117,7 +115,7 @@ def _member(node: Node, kind: type[Enum]) -> Enum:
 def _histogram(node: Node) -> Histogram:
     items = node.record(2)
     try:
-        return SparseHistogram.read(items[1].value, items[0].value).dense()
+        return Histogram.read(items[1].value, items[0].value)
     except ValueError as error:
         raise node.wrong(str(error)) from None
 

@@ -324,8 +324,7 @@ class MapFile:
             # A call may have been counted and its maximum not yet written.
             highest = int(used[-1])
             most = min(max(most, int(LOWER[highest])), int(UPPER[highest]) - 1) if highest < len(LOWER) - 1 else most
-        counts.flags.writeable = False
-        histogram = Histogram(counts, self._count(most))
+        histogram = Histogram.of_counts(counts, self._count(most))
         return CallFigures(
             histogram, self._count(row["total_ns"]), self._count(row["slow"]), self._count(row["failed"])
         )
