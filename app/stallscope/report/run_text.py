@@ -11,7 +11,7 @@ from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
 from stallprobes.units import duration, duration_ns, format_count, times
 from stallprobes.verdicts.blame import sentence, share_text
-from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.wording.timeline_wording import timeline_text
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.text import TableCell, TableColumn, TextWriter
@@ -27,8 +27,6 @@ _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
 # The phases that a run with the timeline shows too; the early ones only where there are any.
 _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
-# Some call nearly always is in flight when a window ends; only old ones are worth a mention.
-_IN_FLIGHT_NS = 100_000_000
 
 
 def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
@@ -327,7 +325,7 @@ def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
 
 def _in_flight(result: ProbeResult) -> str:
     flight = result.window.in_flight
-    return "" if flight is None or flight.age_ns < _IN_FLIGHT_NS else duration_ns(flight.age_ns)
+    return "" if flight is None or flight.age_ns < IN_FLIGHT_NS else duration_ns(flight.age_ns)
 
 
 def _where(result: ProbeResult) -> str:

@@ -25,8 +25,6 @@ PERCENTILE_MARKS = {
     "+": "a call that had not returned",
 }
 _QUANTILE_MARKS = {Quantile.P50: "", Quantile.P99: "'", Quantile.IN_FLIGHT: "+"}
-# Some call nearly always is in flight when a window ends; a report mentions those that are older than this.
-IN_FLIGHT_NS = 100_000_000
 
 
 @dataclass(frozen=True)

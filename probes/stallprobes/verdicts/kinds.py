@@ -8,7 +8,7 @@ from enum import StrEnum
 # Starved: fewer than 3 calls returned in half a second or more.
 STARVED_CALLS = 3
 STARVED_WINDOW_NS = 500_000_000
-# A call in flight counts from this age on.
+# A call in flight counts from this age on: some call nearly always is in flight when a window ends.
 IN_FLIGHT_NS = 100_000_000
 # Results of a comparison that a caller may count as failures, and those that are by default.
 FAILURES = ("slower", "starved", "faster", "unsure")

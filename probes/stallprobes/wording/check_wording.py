@@ -12,7 +12,7 @@ from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import baseline_spread
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration, duration_ns, plural, times
-from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.wording.timeline_wording import start_clause
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def short_figure(cell: Cell) -> str:
 
 def in_flight(cell: Cell) -> str:
     """``cuMemcpyDtoHAsync in flight for 1.20 s`` for a call older than 100 ms, else ""."""
-    if cell.in_flight_ns is None or cell.in_flight_ns < findings.IN_FLIGHT_NS:
+    if cell.in_flight_ns is None or cell.in_flight_ns < IN_FLIGHT_NS:
         return ""
     return f"{cell.in_flight_op or 'a call'} in flight for {duration_ns(cell.in_flight_ns)}"
 
