@@ -111,7 +111,7 @@ def lines_of(rows: tuple[ProbeRow, ...], width: int, height: int, focus: str = "
 
 
 def test_a_call_in_flight_shows_its_age_in_place_of_figures() -> None:
-    (line,) = lines_of((row(state="STARVED", mark="bad", in_flight_us=1_190_000.0, ratio=350_000.0),), 100, 9)[1:]
+    (line,) = lines_of((row(state="STARVED", mark="bad", in_flight_ns=1_190_000_000, ratio=350_000.0),), 100, 9)[1:]
     for words in ("STARVED", "in flight", "1.19s", "350k"):
         assert words in line
 
@@ -139,7 +139,7 @@ def test_a_long_list_shows_the_part_around_the_focus() -> None:
 @pytest.mark.parametrize("width", [60, 80, 88, 100, 150])
 def test_a_row_says_its_state_at_every_width(width: int) -> None:
     head, line = lines_of(
-        (row(state="STALLED", mark="bad", calls_per_s=418.0, phase=Phase.WAIT, p50_us=2382.0),), width, 4
+        (row(state="STALLED", mark="bad", calls_per_s=418.0, phase=Phase.WAIT, p50_ns=2_382_000.0),), width, 4
     )
     assert len(head) == len(line) == width
     assert "STALLED" in line
@@ -172,7 +172,7 @@ def test_quiet_stands_where_nothing_is_now() -> None:
 
 
 def test_a_call_that_hangs_is_marked_at_its_age_and_its_title_says_how_much_that_is() -> None:
-    view = focus(Histogram.empty(), None, in_flight_us=1_000_000.0, state="STARVED", mark="bad", ratio=350_000.0)
+    view = focus(Histogram.empty(), None, in_flight_ns=1_000_000_000, state="STARVED", mark="bad", ratio=350_000.0)
     panel = histogram_lines(probe_histograms(view), 80, 6)
     assert "STARVED ×350k" in text(panel[0])
     assert any("◆" in text(line) for line in panel)

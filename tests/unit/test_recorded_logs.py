@@ -60,7 +60,18 @@ class RowsAnalyzer(Analyzer):
         self.fed += 1
         if self.fed % ROWS_EVERY == 0:
             view = self.monitor_view(None, strip=0)
-            self.rows.append([[w.name, w.state, str(w.quantile), three(w.ratio), three(w.p50_us)] for w in view.rows])
+            self.rows.append(
+                [
+                    [
+                        w.name,
+                        w.state,
+                        str(w.quantile),
+                        three(w.ratio),
+                        three(None if w.p50_ns is None else w.p50_ns / 1000),
+                    ]
+                    for w in view.rows
+                ]
+            )
 
 
 @cache

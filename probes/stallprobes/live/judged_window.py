@@ -85,9 +85,9 @@ class JudgedWindow:
             row,
             calls_per_s=window.iterations / window.seconds if window.duration_ns else None,
             phase=phase,
-            p50_us=_us(live.percentile(50)),
-            p99_us=_us(live.percentile(99)),
-            in_flight_us=flight.age_ns / 1000 if flight is not None and flight.age_ns >= IN_FLIGHT_NS else None,
+            p50_ns=live.percentile(50),
+            p99_ns=live.percentile(99),
+            in_flight_ns=flight.age_ns if flight is not None and flight.age_ns >= IN_FLIGHT_NS else None,
             in_flight_op=op_name(probe.program.ops[flight.op]) if flight is not None else None,
         )
         if probe.role is Role.AGGRESSOR:
@@ -121,8 +121,8 @@ class JudgedWindow:
         channel = Channel(row.phase)
         before = baseline.channels.get(channel, Histogram.empty()).percentile(quantile.percent)
         now_ns = live.percentile(quantile.percent)
-        if row.in_flight_us is not None:
-            now_ns = max(now_ns or 0.0, row.in_flight_us * 1000)
+        if row.in_flight_ns is not None:
+            now_ns = max(now_ns or 0.0, row.in_flight_ns)
         ratio = None
         if now_ns is not None and before is not None:
             ratio = BaselineRatio(channel, quantile, before, now_ns).ratio
@@ -131,8 +131,7 @@ class JudgedWindow:
             ratio = own.ratio
         row = replace(row, ratio=ratio, quantile=quantile)
         if own is not None and own.kind is VerdictKind.UNSTEADY and own.range_ns is not None:
-            low, high = own.range_ns
-            return replace(row, state=range_ns(low, high), mark=own.kind.look.style, range_us=(low / 1000, high / 1000))
+            return replace(row, state=range_ns(*own.range_ns), mark=own.kind.look.style, range_ns=own.range_ns)
         if own is None or own.kind not in _ROW_STATES:
             return replace(row, state="n/a", mark="dim")
         return replace(row, state=own.kind.look.word, mark=own.kind.look.style)
@@ -158,7 +157,3 @@ class JudgedWindow:
         on = {p.slot_group for p in probes if parts[p.name].on and parts[p.name].in_slots}
         gpus = [group[0] for group in on if group is not None]
         return max((gpus.count(gpu) for gpu in gpus), default=1)
-
-
-def _us(ns: float | None) -> float | None:
-    return None if ns is None else ns / 1000

@@ -13,7 +13,7 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.live.call_progress import CallProgress
 from stallprobes.live.history import BINS
 from stallprobes.model import Phase, Role
-from stallprobes.units import duration
+from stallprobes.units import duration_ns
 from stallprobes.verdicts.verdict import Verdict
 
 
@@ -24,8 +24,8 @@ class ProbeRow:
     ``state`` is a word or two, or the range of an unsteady probe; ``mark`` is its style: "good", "warn", "bad", "dim"
     or "". ``phase`` is the phase of the percentiles: the one with the worst verdict. ``ratio`` compares the percentile
     ``quantile`` ("p50", or "p99" where only the tail is slow) with the baseline. ``strip`` holds a bin for each column
-    of the last minute, -1 for no call. ``range_us`` is the range of an unsteady probe. ``progress`` is that of a probe
-    with too few calls for a baseline or a verdict. Times are microseconds, None where there is none.
+    of the last minute, -1 for no call. ``range_ns`` is the range of an unsteady probe. ``progress`` is that of a probe
+    with too few calls for a baseline or a verdict. Times are nanoseconds, None where there is none.
     """
 
     name: str
@@ -36,16 +36,16 @@ class ProbeRow:
     mark: str = ""
     calls_per_s: float | None = None
     phase: Phase | None = None
-    p50_us: float | None = None
-    p99_us: float | None = None
+    p50_ns: float | None = None
+    p99_ns: float | None = None
     ratio: float | None = None
     quantile: Quantile = Quantile.P50
-    in_flight_us: float | None = None
+    in_flight_ns: int | None = None
     in_flight_op: str | None = None
     period_ns: int = 0
     strip: tuple[int, ...] = ()
     short_title: str = ""
-    range_us: tuple[float, float] | None = None
+    range_ns: tuple[float, float] | None = None
     progress: CallProgress | None = None
 
 
@@ -173,8 +173,8 @@ def report_text(view: MonitorView, head: Sequence[str]) -> str:
                 row.state,
                 "-" if row.calls_per_s is None else f"{row.calls_per_s:.0f}",
                 row.phase or "-",
-                duration(row.p50_us),
-                duration(row.p99_us),
+                duration_ns(row.p50_ns),
+                duration_ns(row.p99_ns),
                 "-" if row.ratio is None else f"{row.ratio:.1f}",
             )
         )

@@ -124,7 +124,7 @@ def test_a_replay_has_the_same_slots_verdicts_and_rows(shown: Shown) -> None:
     assert view.in_slots
 
     def figures(rows: tuple[ProbeRow, ...]) -> list[object]:
-        return [(row.name, row.state, row.calls_per_s, row.p50_us, row.ratio) for row in rows]
+        return [(row.name, row.state, row.calls_per_s, row.p50_ns, row.ratio) for row in rows]
 
     assert figures(view.rows) == figures(shown.disturbed.rows)
     assert [entry.verdict for entry in view.log] == [entry.verdict for entry in shown.disturbed.log]

@@ -66,7 +66,7 @@ def probe_histograms(view: FocusView) -> HistogramsView:
         row.state,
         row.mark,
         row.ratio,
-        None if row.in_flight_us is None else row.in_flight_us * 1000,
+        row.in_flight_ns,
         # The window of a probe with a long period is longer.
         f"last {length_ns / 1e9:.0f} s" if length_ns else "last second",
     )

@@ -12,7 +12,7 @@ from stallprobes.live.history import BINS
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import MS, SLOT_NS, Role
 from stallprobes.recording.observation import ProbeSet
-from stallprobes.units import duration
+from stallprobes.units import duration_ns
 from stallscope.report.columns import padded
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
 from stallscope.tui.common.lines import BLOCKS, Line, ViewWidget, cut, fit, length, short_ratio, shortened
@@ -214,19 +214,19 @@ def _head(title: str, width: int) -> Line:
 def _values(row: ProbeRow) -> tuple[str, str, str, str, str]:
     rate = "–" if row.calls_per_s is None else f"{row.calls_per_s:.{1 if 0 < row.calls_per_s < 0.95 else 0}f}"
     ratio = "–" if row.ratio is None else short_ratio(row.ratio)
-    if row.in_flight_us is not None:
+    if row.in_flight_ns is not None:
         # The age of a call that has not returned matters more than those that have.
-        return rate, "in flight", _short(row.in_flight_us), "–", ratio
-    return rate, row.phase.traits.word if row.phase else "–", _short(row.p50_us), _short(row.p99_us), ratio
+        return rate, "in flight", _short(row.in_flight_ns), "–", ratio
+    return rate, row.phase.traits.word if row.phase else "–", _short(row.p50_ns), _short(row.p99_ns), ratio
 
 
 def _state(row: ProbeRow) -> str:
     """The state; the range of an unsteady probe without blanks where it is too long with them."""
-    return row.state if row.range_us is None or len(row.state) <= _STATE else row.state.replace(" ", "")
+    return row.state if row.range_ns is None or len(row.state) <= _STATE else row.state.replace(" ", "")
 
 
-def _short(us: float | None) -> str:
-    return "–" if us is None else duration(us).replace(" ", "")
+def _short(ns: float | None) -> str:
+    return duration_ns(ns).replace(" ", "")
 
 
 def probe_keys(probe_set: ProbeSet) -> dict[str, str]:
