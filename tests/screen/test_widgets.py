@@ -20,6 +20,7 @@ from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, Monito
 from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
+from stallscope.tui.common.header import nvml_line
 from stallscope.tui.common.histograms import axis_labels, histogram_lines, probe_histograms
 from stallscope.tui.common.lines import (
     DECENT,
@@ -33,7 +34,6 @@ from stallscope.tui.common.lines import (
     runs_of_rows,
     spread,
 )
-from stallscope.tui.common.nvml_line import nvml_line
 from stallscope.tui.line_filters import ascii_only
 from stallscope.tui.monitor.header import Header, HeaderView
 from stallscope.tui.monitor.heatmap import heat_lines

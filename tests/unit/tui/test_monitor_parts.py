@@ -7,7 +7,7 @@ import pytest
 from stallprobes.model import MS
 from stallprobes.recording.observation import EngineCondition
 from stallscope.tui.actions import SCREENS, all_actions
-from stallscope.tui.common.stall_trigger import DELAY_S, StallTrigger
+from stallscope.tui.common.timers import DELAY_S, StallTrigger
 from stallscope.tui.monitor import status
 from stallscope.tui.monitor.layout import layout
 

@@ -13,6 +13,7 @@ from textual.message import Message
 
 from stallprobes.matrix.matrix import Status
 from stallscope.report.columns import cut_columns, display_width, padded, wrapped
+from stallscope.tui.common.header import title_line
 from stallscope.tui.common.lines import (
     SMALLEST,
     Line,
@@ -21,7 +22,6 @@ from stallscope.tui.common.lines import (
     length,
     rule,
     shortened,
-    spread,
     too_small_lines,
 )
 from stallscope.tui.matrix.view_model import CellLabel
@@ -356,12 +356,9 @@ class MatrixHead(LineWidget):
 
 def head_lines(view: MatrixHeadView, width: int, height: int = HEAD_HEIGHT) -> list[Line]:
     """Machine and state, the check, the headline where it fits, and the progress or note."""
-    left: Line = [(" stallscope ", "strong")]
-    if view.simulated:
-        left += [(" SIMULATED ", "notice"), (" ", "")]
-    right: Line = [(f" {view.state} ", view.state_style)] if view.state else []
-    left.append((cut(view.machine, max(0, width - length(left) - length(right) - 2)), ""))
-    first, second = spread(left, right, width), [(f" {cut(view.about, width - 2)}", "dim")]
+    state = (view.state, view.state_style)
+    first = title_line([(" stallscope ", "strong")], view.simulated, view.machine, state, width)
+    second: Line = [(f" {cut(view.about, width - 2)}", "dim")]
     if height >= TALL_HEAD_HEIGHT:
         headline: list[Line] = [_headline_line(label, text, width) for label, text in view.headline]
         blank: list[Line] = [[("", "")]] * (TALL_HEAD_HEIGHT - HEAD_HEIGHT - len(headline))

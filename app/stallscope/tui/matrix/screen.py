@@ -12,8 +12,8 @@ from stallprobes.matrix.matrix import QUIET
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.key_bar import KeyBar
-from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
+from stallscope.tui.common.timers import Pace
 from stallscope.tui.matrix import help_text
 from stallscope.tui.matrix.cell_screen import CellScreen
 from stallscope.tui.matrix.cell_text import histograms, paragraphs

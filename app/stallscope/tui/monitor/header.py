@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from stallprobes.live.view_model import MonitorView
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
+from stallscope.tui.common.header import nvml_line
 from stallscope.tui.common.lines import Line, ViewWidget, by_rank, too_small_lines
-from stallscope.tui.common.nvml_line import nvml_line
 from stallscope.tui.probe_sets import gpu_label, gpus_needed
 
 # For so long the reason for a simulated GPU, in place of a real one, has the line of NVML's values.

@@ -19,9 +19,8 @@ from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
 from stallscope.tui.common.histograms import Histograms, probe_histograms
 from stallscope.tui.common.key_bar import KeyBar
-from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
-from stallscope.tui.common.stall_trigger import StallTrigger
+from stallscope.tui.common.timers import Pace, StallTrigger
 from stallscope.tui.monitor import edits, help_text, panel_views, status
 from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header

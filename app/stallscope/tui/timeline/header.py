@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from stallprobes.records.timeline import TimelineLosses
 from stallprobes.units import plural
-from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, cut, fit, length, spread, too_small_lines
+from stallscope.tui.common.header import title_line
+from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, fit, length, too_small_lines
 
 
 @dataclass(frozen=True)
@@ -40,18 +41,15 @@ class TraceHead(LineWidget):
 
 def head_lines(view: TraceHeadView, width: int) -> list[Line]:
     """The machine and the state, then the figures, as many as fit."""
-    left: Line = [(" stallscope", "strong"), (" timeline ", "accent")]
-    if view.simulated:
-        left += [(" SIMULATED ", "notice"), (" ", "")]
-    right: Line = [(f" {cut(view.state, width - length(left) - 3)} ", view.state_style)] if view.state else []
-    left.append((cut(view.machine, max(0, width - length(left) - length(right) - 2)), ""))
+    title: Line = [(" stallscope", "strong"), (" timeline ", "accent")]
+    first = title_line(title, view.simulated, view.machine, (view.state, view.state_style), width)
     second: Line = [(" ", "")]
     for text, style in view.parts:
         if length(second) + len(text) + 3 <= width:
             second += [(text, style), ("   ", "")]
     if len(second) == 1 and view.parts:
         second = [(" ", ""), view.parts[0]]
-    return [spread(left, right, width), fit(second, width)]
+    return [first, fit(second, width)]
 
 
 def losses_text(losses: TimelineLosses) -> str:

@@ -11,8 +11,8 @@ from stallprobes.model import MS
 from stallprobes.traces.trace import Trace
 from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.key_bar import KeyBar
-from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
+from stallscope.tui.common.timers import Pace
 from stallscope.tui.probe_sets import gpu_label
 from stallscope.tui.timeline import help_text, status
 from stallscope.tui.timeline.cursor import TraceCursor

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.watch.live.live_view import WatchedProgram
+from stallscope.tui.common.header import nvml_line
 from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, by_rank, cut, fit, too_small_lines
-from stallscope.tui.common.nvml_line import nvml_line
 
 
 @dataclass(frozen=True)

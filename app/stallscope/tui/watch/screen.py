@@ -18,9 +18,8 @@ from stallscope.report.watch_text import show_watch
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.histograms import Histograms, HistogramsView
 from stallscope.tui.common.key_bar import KeyBar
-from stallscope.tui.common.pace import Pace
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
-from stallscope.tui.common.stall_trigger import StallTrigger
+from stallscope.tui.common.timers import Pace, StallTrigger
 from stallscope.tui.sources.source import ProgramSource
 from stallscope.tui.watch import help_text
 from stallscope.tui.watch.call_table import WatchTable, thread_label

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallscope.tui.common.pace import Pace
+from stallscope.tui.common.timers import Pace
 
 
 @pytest.mark.parametrize("frames", [1, 4, 10, 12, 30])

@@ -1,15 +1,23 @@
-"""NVML's values of a GPU in one line."""
+"""Lines of the headers: the screen with machine and state, and NVML's values of a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, TelemetryReading, TelemetrySnapshot
-from stallscope.tui.common.lines import BLOCKS, Line, cut, fit, length
+from stallscope.tui.common.lines import BLOCKS, Line, cut, fit, length, spread
 
 STALE_S = 3.0
 _WINDOW = f"{UTILISATION_WINDOW_S[0]:.2g}–{UTILISATION_WINDOW_S[1]:.0f} s window"
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
+
+
+def title_line(title: Line, simulated: bool, machine: str, state: tuple[str, str], width: int) -> Line:
+    """The screen's title, whether and which machine it shows, and at the right end a state with its style."""
+    left = [*title, (" SIMULATED ", "notice"), (" ", "")] if simulated else list(title)
+    right: Line = [(f" {cut(state[0], width - length(left) - 3)} ", state[1])] if state[0] else []
+    left.append((cut(machine, max(0, width - length(left) - length(right) - 2)), ""))
+    return spread(left, right, width)
 
 
 def nvml_line(
