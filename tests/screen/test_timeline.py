@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -411,7 +412,7 @@ async def test_a_flood_of_keys_leaves_a_screen_that_works(shared: SharedMonitor)
 async def test_sentences_in_place_of_a_trace(shared: SharedMonitor, report: TimelineReport, expected: str) -> None:
     async with opened(shared) as pilot:
         screen = timeline(pilot)
-        screen.live_trace.follow = lambda live: False  # type: ignore[method-assign]
+        screen.live_trace.follow = lambda live, cursor: (cursor, False)  # type: ignore[method-assign]
         screen.live_trace.report = report
         assert expected in " ".join(shown(pilot).split())
 
@@ -453,9 +454,9 @@ async def test_a_frozen_trace_of_other_probes_is_shown_as_it_was(shared: SharedM
     async with opened(shared) as pilot:
         screen = timeline(pilot)
         await until(pilot, lambda: "host calls" in shown(pilot))
-        screen.cursor.selection = Selection(RowKey(RowKind.CALLS, 6))
         screen.capture.freeze(report_1(), None, "earlier")
-        screen.live_trace.show_frozen()
+        other = replace(screen.cursor, selection=Selection(RowKey(RowKind.CALLS, 6)))
+        screen.cursor = screen.live_trace.frozen(other)
         screen.mark_changed()
         text = shown(pilot)
         assert "FROZEN earlier" in text

@@ -91,8 +91,7 @@ def test_text_svg_and_screen_say_so(running: Trace) -> None:
     assert sentence in svg
     assert 'class="open"' in svg
     assert "no record of the work yet" in svg
-    book = RowBook()
-    book.add(running)
+    book = RowBook().with_trace(running)
     view = TraceView(old, book.rows, Viewport(old.begin_ns, old.span_ns), 0, Selection(stream_of(old)), live=True)
     assert sentence in dict(detail_texts(view))["primary · own · spin"]
     start = int(spans_of(old, stream_of(old)).starts[-1])

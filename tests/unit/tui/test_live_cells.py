@@ -150,7 +150,7 @@ class Follower:
         picture, added = cells.follow(outline)
         tenures = np.concatenate((added.tenures, outline.tenures))
         part = replace(outline, calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
-        self.book.add(part, len(picture.gaps) > 0)
+        self.book = self.book.with_trace(part, len(picture.gaps) > 0)
         keys = [row.key for row in self.book.rows]
         limits = self.limits()
         found = picture.raster(keys, view, width, limits)

@@ -42,8 +42,7 @@ NAMES, COLUMNS = 14, 10
 
 
 def view_of(trace: Trace, selection: Selection | None = None, limits: TriggerLimits | None = None) -> TraceView:
-    book = RowBook()
-    book.add(trace)
+    book = RowBook().with_trace(trace)
     return TraceView(trace, book.rows, Viewport(0, 1_000 * US), 0, selection, limits)
 
 
@@ -168,15 +167,14 @@ def test_streams_and_contexts_have_rows_in_order() -> None:
         [(0, 0, 100, 110, 500, 600), (1, 0, 0, 10, 20, 480)],
         [(PRIMARY, 10, 490), (SECONDARY, 495, None)],
     )
-    book = RowBook()
-    book.add(trace)
+    book = RowBook().with_trace(trace)
     assert [one.name for one in book.rows] == [
         "d2d", "launch", "secondary · own · d2d", "primary · own · launch", "primary", "secondary",
     ]  # fmt: skip
     lines = drawn(view_of(trace), width=34)
     assert any(line[1:].startswith("primary ") and "███" in line for line in lines)
     # A row stays when a later trace has nothing in it.
-    book.add(trace_of())
+    book = book.with_trace(trace_of())
     assert len(book.rows) == 6
 
 
@@ -244,8 +242,7 @@ def test_without_context_switches_the_section_says_so() -> None:
 def test_report_1_reads_as_nsight_systems_shows_it() -> None:
     trace = report_1()
     assert trace.trigger is not None
-    book = RowBook()
-    book.add(trace)
+    book = RowBook().with_trace(trace)
     began = trace.trigger.began_ns
     view = TraceView(trace, book.rows, Viewport(began - 3 * MS, 10 * MS), began, Selection(D2D, began))
     lines = drawn(view, 120, 18)
@@ -306,8 +303,7 @@ def test_the_longest_call_of_a_victim_is_the_worst_without_limits() -> None:
 
 def test_the_selected_row_and_the_delay_are_visible_in_few_lines() -> None:
     trace = report_1()
-    book = RowBook()
-    book.add(trace)
+    book = RowBook().with_trace(trace)
     for selected in book.rows:
         for height in range(3, 20):
             at = plot_layout(book.rows, selected.key, 80, height)
@@ -321,8 +317,7 @@ def test_the_selected_row_and_the_delay_are_visible_in_few_lines() -> None:
 def test_lines_fit_at_any_width_and_span_and_ascii_is_ascii(width: int, span_ns: int) -> None:
     trace = report_1()
     assert trace.trigger is not None
-    book = RowBook()
-    book.add(trace)
+    book = RowBook().with_trace(trace)
     began = trace.trigger.began_ns
     view = TraceView(trace, book.rows, Viewport(began - span_ns // 2, span_ns), began, Selection(D2D, began))
     for glyphs in (BLOCK_GLYPHS, ASCII_GLYPHS):

@@ -90,11 +90,7 @@ def whole(history: TraceHistory) -> Trace:
 
 def standing(trace: Trace, span_ns: int = LONGEST) -> TraceCursor:
     """A cursor over a trace that stands still, at its end."""
-    cursor = TraceCursor()
-    cursor.viewport = Viewport(0, span_ns)
-    cursor.show(trace, None)
-    cursor.move_to_end(trace.end_ns)
-    return cursor
+    return TraceCursor(Viewport(0, span_ns)).showing(trace, None).at_end(trace.end_ns)
 
 
 def drawn(cursor: TraceCursor) -> dict[str, str]:
@@ -126,7 +122,7 @@ def test_a_history_of_six_probes_holds_the_longest_span(history: TraceHistory, w
 def test_every_span_is_drawn_at_both_ends_of_a_full_history(whole: Trace, span_ns: int) -> None:
     cursor = standing(whole, span_ns)
     for begin_ns in (whole.begin_ns, whole.end_ns - span_ns):
-        cursor.viewport = Viewport(begin_ns, span_ns)
+        cursor = replace(cursor, viewport=Viewport(begin_ns, span_ns))
         part, _ = cursor.visible() or (None, None)
         assert part is not None
         expected = whole.between(begin_ns, begin_ns + span_ns)
@@ -148,17 +144,17 @@ def test_zoom_goes_from_end_to_end_and_back_around_the_selected_call(whole: Trac
     for place in (20, len(whole.calls) - 20):
         began_ns, probe = whole.calls[place, [CALL_BEGAN, CALL_PROBE]].tolist()
         cursor = standing(whole)
-        cursor.viewport = Viewport(began_ns - LONGEST // 2, LONGEST)
-        cursor.select_at(RowKey(RowKind.CALLS, probe), began_ns, follow=False)
+        cursor = replace(cursor, viewport=Viewport(began_ns - LONGEST // 2, LONGEST))
+        cursor = cursor.selecting(RowKey(RowKind.CALLS, probe), began_ns, follow=False)
         assert cursor.selection == Selection(RowKey(RowKind.CALLS, probe), began_ns)
         share = (began_ns - cursor.viewport.begin_ns) / LONGEST
         for span_ns in reversed(SPANS_NS[:-1]):
-            cursor.zoom(-1)
+            cursor = cursor.zoomed(-1)
             assert cursor.viewport.span_ns == span_ns
             assert began_ns - cursor.viewport.begin_ns == pytest.approx(share * span_ns, abs=20)
         # No shorter one; the call is where it was, to the nanosecond.
         at_limit = cursor.viewport
-        cursor.zoom(-1)
+        cursor = cursor.zoomed(-1)
         assert cursor.viewport == at_limit
         part, number = cursor.visible() or (None, None)
         assert part is not None
@@ -166,7 +162,7 @@ def test_zoom_goes_from_end_to_end_and_back_around_the_selected_call(whole: Trac
         assert part.calls[number, CALL_BEGAN] == began_ns
         assert part.calls[number, CALL_RETURNED] - began_ns in (CALL_NS, WAIT_NS)
         for _ in SPANS_NS:
-            cursor.zoom(1)
+            cursor = cursor.zoomed(1)
         assert cursor.viewport.span_ns == LONGEST
         assert began_ns - cursor.viewport.begin_ns == pytest.approx(share * LONGEST, abs=LONGEST // 1000)
         assert drawn(cursor)
@@ -178,24 +174,24 @@ def test_pan_ends_where_half_of_the_span_is_left_at_both_ends(whole: Trace, span
     for sign, end_ns in ((-1, whole.begin_ns), (1, whole.end_ns)):
         # As many pages as the trace has, and more.
         for _ in range(3):
-            cursor.pan(sign * whole.span_ns)
+            cursor = cursor.panned(sign * whole.span_ns)
         assert cursor.viewport.center_ns == end_ns
         at_limit = cursor.viewport
-        cursor.pan(sign * span_ns // 10)
+        cursor = cursor.panned(sign * span_ns // 10)
         assert cursor.viewport == at_limit
         assert drawn(cursor)
-        cursor.pan(-sign * span_ns // 10)
+        cursor = cursor.panned(-sign * span_ns // 10)
         assert cursor.viewport != at_limit
 
 
 def test_a_zoom_at_the_edge_of_the_screen_does_not_leave_the_trace(whole: Trace) -> None:
     cursor = standing(whole, LONGEST)
     for sign, end_ns, edge_ns in ((-1, whole.begin_ns, 0), (1, whole.end_ns, LONGEST)):
-        cursor.viewport = Viewport(cursor.viewport.begin_ns, LONGEST)
-        cursor.pan(sign * 2 * whole.span_ns)
+        cursor = replace(cursor, viewport=Viewport(cursor.viewport.begin_ns, LONGEST))
+        cursor = cursor.panned(sign * 2 * whole.span_ns)
         at_ns = cursor.viewport.begin_ns + edge_ns
         for _ in SPANS_NS:
-            cursor.zoom(-1, at_ns)
+            cursor = cursor.zoomed(-1, at_ns)
             assert cursor.viewport.center_ns == end_ns
             part, _ = cursor.visible() or (None, None)
             assert part is not None
@@ -206,23 +202,20 @@ def test_calls_are_stepped_through_at_both_ends_of_the_shortest_span(whole: Trac
     own = whole.calls[whole.calls[:, CALL_PROBE] == 0, CALL_BEGAN]
     for first, by, then in ((0, -1, 0), (0, 1, 1), (len(own) - 1, 1, len(own) - 1), (len(own) - 1, -1, len(own) - 2)):
         cursor = standing(whole, SHORTEST)
-        cursor.select_at(FIRST, int(own[first]))
-        cursor.step_interval(by)
+        cursor = cursor.selecting(FIRST, int(own[first]))
+        cursor = cursor.interval_stepped(by)
         assert cursor.selection == Selection(FIRST, int(own[then]))
         assert cursor.viewport.begin_ns <= own[then] < cursor.viewport.end_ns
         assert cursor.viewport.span_ns == SHORTEST
-    assert cursor.select_worst()
+    assert cursor.at_worst()
 
 
 def test_the_live_span_of_10_s_is_what_the_history_holds_of_it(history: TraceHistory) -> None:
-    cursor = TraceCursor()
-    cursor.viewport = Viewport(0, LONGEST)
     end_ns = history.collected_ns
-    cursor.move_to_end(end_ns)
-    cursor.follow(history.trace(end_ns - LONGEST, end_ns))
+    cursor = TraceCursor(Viewport(0, LONGEST)).at_end(end_ns).following(history.trace(end_ns - LONGEST, end_ns))
     rows = drawn(cursor)
     names = plot_layout(cursor.book.rows, None, COLUMNS, LINES).names
     assert {len(rows[probe.name]) for probe in PROBES} == {COLUMNS - names}
     for steps, span_ns in ((-16, SHORTEST), (1, SPANS_NS[1]), (20, LONGEST)):
-        cursor.zoom(steps)
+        cursor = cursor.zoomed(steps)
         assert cursor.viewport.span_ns == span_ns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 from stallprobes.model import MS
 from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace
@@ -11,6 +13,7 @@ from stallscope.tui.timeline.time_axis import Viewport, around, fitting, stepped
 from stallscope.tui.timeline.view_model import (
     RowIntervals,
     Selection,
+    TraceView,
     longest_call,
     selected_index,
     selected_work,
@@ -23,90 +26,100 @@ USUAL_SPAN_NS = 10 * MS
 _STALL_SHARE = 0.3
 
 
+@dataclass(frozen=True, eq=False)
 class TraceCursor:
-    """The visible span, the rows and the selection.
+    """The visible span, the rows and the selection; each method returns the cursor after a change.
 
     ``trace`` is what is shown, None before; ``intervals`` are those of a trace that stands still, None for one that
     moves.
     """
 
-    def __init__(self) -> None:
-        self.viewport = Viewport(0, USUAL_SPAN_NS)
-        self.selection: Selection | None = None
-        self.trace: Trace | None = None
-        self.intervals: RowIntervals | None = None
-        self.book = RowBook()
+    viewport: Viewport = field(default_factory=lambda: Viewport(0, USUAL_SPAN_NS))
+    selection: Selection | None = None
+    trace: Trace | None = None
+    intervals: RowIntervals | None = None
+    book: RowBook = field(default_factory=RowBook)
 
-    def show(self, trace: Trace, limits: TriggerLimits | None) -> None:
-        """Show a trace that stands still."""
-        self.intervals = RowIntervals(trace, limits)
-        self._take(trace)
+    def showing(self, trace: Trace, limits: TriggerLimits | None) -> TraceCursor:
+        """On a trace that stands still."""
+        return replace(self, intervals=RowIntervals(trace, limits))._on_rows_of(trace)
 
-    def follow(self, trace: Trace, foreign: bool | None = None) -> None:
-        """Show the present part of a trace that moves; ``foreign``: it has gaps of the graphics engine."""
-        self.intervals = None
+    def following(self, trace: Trace, foreign: bool | None = None) -> TraceCursor:
+        """On the present part of a trace that moves; ``foreign``: it has gaps of the graphics engine."""
         # What passes is not selected.
-        self.unselect()
-        self._take(trace, foreign)
+        return replace(self.unselected(), intervals=None)._on_rows_of(trace, foreign)
 
-    def _take(self, trace: Trace, foreign: bool | None = None) -> None:
-        self.trace = trace
-        self.book.add(trace, foreign)
-        keys = [row.key for row in self.book.rows]
-        if keys and (self.selection is None or self.selection.row not in keys):
-            self.selection = Selection(keys[0])
+    def _on_rows_of(self, trace: Trace, foreign: bool | None = None) -> TraceCursor:
+        book, selection = self.book.with_trace(trace, foreign), self.selection
+        keys = [row.key for row in book.rows]
+        if keys and (selection is None or selection.row not in keys):
+            selection = Selection(keys[0])
+        return replace(self, trace=trace, book=book, selection=selection)
 
-    def clear(self) -> None:
-        """Show no trace."""
-        self.trace = self.intervals = None
+    def without_trace(self) -> TraceCursor:
+        """On no trace."""
+        return replace(self, trace=None, intervals=None)
 
-    def mark(self, limits: TriggerLimits | None) -> None:
-        """Mark the calls of a trace that stands still by other limits."""
-        if self.intervals is not None:
-            self.intervals = RowIntervals(self.intervals.trace, limits)
+    def marked(self, limits: TriggerLimits | None) -> TraceCursor:
+        """With the calls of a trace that stands still marked by other limits."""
+        return self if self.intervals is None else replace(self, intervals=RowIntervals(self.intervals.trace, limits))
+
+    def view(self) -> TraceView:
+        """View of a trace; without one it is empty. The axis counts from the trigger, or from the end."""
+        trace = self.trace
+        if trace is None:
+            return TraceView()
+        zero_ns = trace.end_ns if trace.trigger is None else trace.trigger.began_ns
+        limits = None if self.intervals is None else self.intervals.limits
+        return TraceView(trace, self.book.rows, self.viewport, zero_ns, self.selection, limits)
 
     # The visible span.
 
-    def move_to_call(self, began_ns: int, ns: int, before: float, shorten: bool) -> None:
-        """Show a latency of ``ns`` from ``began_ns`` on, after the share ``before`` of a span that fits it.
+    def at_latency(self, began_ns: int, ns: int, before: float, shorten: bool) -> TraceCursor:
+        """At a latency of ``ns`` from ``began_ns`` on, after the share ``before`` of a span that fits it.
 
         A longer span stays unless ``shorten``.
         """
         span_ns = fitting(ns / _STALL_SHARE)
         if not shorten:
             span_ns = max(span_ns, self.viewport.span_ns)
-        self.viewport = Viewport(began_ns - round(min(before, 1 - _STALL_SHARE) * span_ns), span_ns)
+        return replace(self, viewport=Viewport(began_ns - round(min(before, 1 - _STALL_SHARE) * span_ns), span_ns))
 
-    def move_to_slow_call(self, trace: Trace, call: SlowCall, before: float, shorten: bool) -> None:
-        """Show a slow call and select it."""
-        self.move_to_call(call.began_ns, call.ns, before, shorten)
-        self.selection = selection_of_call(trace, call.probe, call.began_ns)
+    def at_slow_call(self, trace: Trace, call: SlowCall, before: float, shorten: bool) -> TraceCursor:
+        """At a slow call, which is selected."""
+        selection = selection_of_call(trace, call.probe, call.began_ns)
+        return replace(self, selection=selection).at_latency(call.began_ns, call.ns, before, shorten)
 
-    def move_to_trigger(self, trace: Trace, before: float) -> None:
-        """Show the call of the trigger with its work and select it; the whole trace without a trigger."""
+    def at_trigger(self, trace: Trace, before: float) -> TraceCursor:
+        """At the call of the trigger with its work, which is selected; on the whole trace without a trigger."""
         trigger = trace.trigger
         if trigger is None:
-            self.viewport = around(trace.begin_ns, trace.end_ns, fitting(trace.span_ns))
-            self.unselect()
-            return
-        self.selection = selection_of_call(trace, trigger.probe, trigger.began_ns)
+            whole = around(trace.begin_ns, trace.end_ns, fitting(trace.span_ns))
+            return replace(self.unselected(), viewport=whole)
+        selection = selection_of_call(trace, trigger.probe, trigger.began_ns)
         begin_ns, end_ns = trigger.began_ns, trigger.returned_ns
-        work = selected_work(trace, RowIntervals(trace, None), self.selection)
+        work = selected_work(trace, RowIntervals(trace, None), selection)
         if work is not None:
             begin_ns, end_ns = work_span(work, begin_ns, end_ns)
-        self.move_to_call(begin_ns, end_ns - begin_ns, before, shorten=True)
+        return replace(self, selection=selection).at_latency(begin_ns, end_ns - begin_ns, before, shorten=True)
 
-    def move_to_end(self, end_ns: int) -> None:
-        """Show the span that ends at a time."""
-        self.viewport = Viewport(end_ns - self.viewport.span_ns, self.viewport.span_ns)
+    def with_before(self, before: float) -> TraceCursor:
+        """With the trigger after the share ``before`` of the span; unchanged without a trigger."""
+        if self.trace is None or self.trace.trigger is None:
+            return self
+        span_ns = self.viewport.span_ns
+        return replace(self, viewport=Viewport(self.trace.trigger.began_ns - round(before * span_ns), span_ns))
 
-    def zoom(self, steps: int, at_ns: int | None = None) -> None:
-        """Lengthen the span by ``steps``, or shorten it; ``at_ns`` stays at its place, None for the selection's."""
+    def at_end(self, end_ns: int) -> TraceCursor:
+        """At the span that ends at a time."""
+        return replace(self, viewport=Viewport(end_ns - self.viewport.span_ns, self.viewport.span_ns))
+
+    def zoomed(self, steps: int, at_ns: int | None = None) -> TraceCursor:
+        """With a span ``steps`` longer, or shorter; ``at_ns`` stays at its place, None for the selection's."""
         if self.intervals is None:
-            self.viewport = Viewport(self.viewport.begin_ns, stepped(self.viewport.span_ns, steps))
-        else:
-            zoomed = self.viewport.zoomed(steps, self._anchor_ns() if at_ns is None else at_ns)
-            self.viewport = self._on_trace(zoomed.begin_ns, zoomed.span_ns)
+            return replace(self, viewport=Viewport(self.viewport.begin_ns, stepped(self.viewport.span_ns, steps)))
+        zoomed = self.viewport.zoomed(steps, self._anchor_ns() if at_ns is None else at_ns)
+        return self._on_trace(zoomed.begin_ns, zoomed.span_ns)
 
     def _anchor_ns(self) -> int:
         """The start of the selected interval if it is visible, else the middle."""
@@ -115,90 +128,86 @@ class TraceCursor:
             return self.viewport.center_ns
         return at_ns
 
-    def pan(self, ns: int) -> None:
-        """Move by ``ns``; some of the trace stays visible."""
-        self.viewport = self._on_trace(self.viewport.begin_ns + ns, self.viewport.span_ns)
+    def panned(self, ns: int) -> TraceCursor:
+        """Moved by ``ns``; some of the trace stays visible."""
+        return self._on_trace(self.viewport.begin_ns + ns, self.viewport.span_ns)
 
-    def _on_trace(self, begin_ns: int, span_ns: int) -> Viewport:
-        """A span of this length that begins there, or so near that the trace reaches its middle."""
+    def _on_trace(self, begin_ns: int, span_ns: int) -> TraceCursor:
+        """With a span of this length that begins there, or so near that the trace reaches its middle."""
         if self.trace is not None:
             least, most = self.trace.begin_ns - span_ns // 2, self.trace.end_ns - span_ns // 2
             begin_ns = min(max(begin_ns, least), max(most, least))
-        return Viewport(begin_ns, span_ns)
+        return replace(self, viewport=Viewport(begin_ns, span_ns))
 
     # The selection.
 
-    def unselect(self) -> None:
-        """Select only the row."""
-        if self.selection is not None:
-            self.selection = Selection(self.selection.row)
+    def unselected(self) -> TraceCursor:
+        """With only the row selected."""
+        return self if self.selection is None else replace(self, selection=Selection(self.selection.row))
 
-    def step_row(self, by: int) -> None:
-        """Select another row, and in it the interval nearest to the selected one."""
-        keys = [row.key for row in self.book.rows]
+    def row_stepped(self, by: int) -> TraceCursor:
+        """With another row selected, and in it the interval nearest to the selected one."""
+        keys, selection = [row.key for row in self.book.rows], self.selection
         if not keys:
-            return
-        selection = self.selection
+            return self
         place = keys.index(selection.row) if selection is not None and selection.row in keys else 0
         key = keys[(place + by) % len(keys)]
-        at_ns = None if selection is None else selection.start_ns
-        self.selection = Selection(key)
-        if at_ns is not None and self.intervals is not None:
-            self.select_at(key, at_ns, follow=False)
+        moved = replace(self, selection=Selection(key))
+        if selection is None or selection.start_ns is None:
+            return moved
+        return moved.selecting(key, selection.start_ns, follow=False)
 
-    def select_at(self, key: RowKey, at_ns: int, follow: bool = True) -> None:
-        """Select the interval of a row that is nearest to a time; with ``follow`` make it visible."""
+    def selecting(self, key: RowKey, at_ns: int, follow: bool = True) -> TraceCursor:
+        """With the interval of a row selected that is nearest to a time, and visible with ``follow``."""
         if self.intervals is None:
-            return
-        part = self.intervals[key]
-        index = nearest(part, at_ns)
-        self.selection = Selection(key, None if index is None else int(part.starts[index]))
-        if index is not None and follow:
-            self.viewport = self.viewport.with_inside(int(part.starts[index]), int(part.ends[index]))
-
-    def step_interval(self, by: int) -> None:
-        """Select the interval ``by`` places further in the row, or the one nearest to the middle of the span."""
-        if self.intervals is None or self.selection is None:
-            return
-        part = self.intervals[self.selection.row]
-        index = selected_index(self.intervals, self.selection)
+            return self
+        index = nearest(self.intervals[key], at_ns)
         if index is None:
-            self.select_at(self.selection.row, self.viewport.center_ns)
-            return
-        index = min(max(index + by, 0), len(part.starts) - 1)
-        self.selection = Selection(self.selection.row, int(part.starts[index]))
-        self.viewport = self.viewport.with_inside(int(part.starts[index]), int(part.ends[index]))
+            return replace(self, selection=Selection(key))
+        return self._at_interval(key, index, follow)
 
-    def select_worst(self) -> bool:
-        """Select the call of the visible span that exceeds its limit most, or the longest one of a victim.
+    def _at_interval(self, key: RowKey, index: int, follow: bool = True) -> TraceCursor:
+        assert self.intervals is not None
+        begin_ns, end_ns = self.intervals[key].span(index)
+        viewport = self.viewport.with_inside(begin_ns, end_ns) if follow else self.viewport
+        return replace(self, selection=Selection(key, begin_ns), viewport=viewport)
 
-        False if no call of a victim is visible.
+    def interval_stepped(self, by: int) -> TraceCursor:
+        """With the interval ``by`` places further in the row selected, or the one nearest to the middle of the span."""
+        if self.intervals is None or self.selection is None:
+            return self
+        key, index = self.selection.row, selected_index(self.intervals, self.selection)
+        if index is None:
+            return self.selecting(key, self.viewport.center_ns)
+        return self._at_interval(key, min(max(index + by, 0), len(self.intervals[key].starts) - 1))
+
+    def at_worst(self) -> TraceCursor | None:
+        """With the call of the visible span selected that exceeds its limit most, or the longest one of a victim.
+
+        None if no call of a victim is visible.
         """
         if self.trace is None or self.intervals is None:
-            return False
+            return None
         shown, limits = self.trace.between(self.viewport.begin_ns, self.viewport.end_ns), self.intervals.limits
         worst = None if limits is None else slowest_call(shown, limits)
         if worst is not None:
-            self.selection = selection_of_call(self.trace, worst.probe, worst.began_ns)
-            self.viewport = self.viewport.with_inside(worst.began_ns, worst.end_ns)
-            return True
+            selection = selection_of_call(self.trace, worst.probe, worst.began_ns)
+            return replace(self, selection=selection, viewport=self.viewport.with_inside(worst.began_ns, worst.end_ns))
         longest = longest_call(shown)
-        self.selection = longest or self.selection
-        return longest is not None
+        return None if longest is None else replace(self, selection=longest)
 
-    def center(self) -> None:
-        """Center the selected interval and its work, in a span that fits them."""
+    def centered(self) -> TraceCursor:
+        """With the selected interval and its work in the middle, in a span that fits them."""
         if self.trace is None or self.intervals is None or self.selection is None:
-            return
+            return self
         index = selected_index(self.intervals, self.selection)
         if index is None:
-            return
-        part = self.intervals[self.selection.row]
-        begin_ns, end_ns = int(part.starts[index]), int(part.ends[index])
+            return self
+        begin_ns, end_ns = self.intervals[self.selection.row].span(index)
         work = selected_work(self.trace, self.intervals, self.selection)
         if work is not None:
             begin_ns, end_ns = work_span(work, begin_ns, end_ns)
-        self.viewport = around(begin_ns, end_ns, fitting((end_ns - begin_ns) * 1.5))
+        return replace(self, viewport=around(begin_ns, end_ns, fitting((end_ns - begin_ns) * 1.5)))
 
     def visible(self) -> tuple[Trace, int | None] | None:
         """The visible part of the trace, and the row of the selected call in it; None if none of it is visible."""

@@ -13,7 +13,7 @@ from stallprobes.model import Probe, Role
 from stallprobes.recording.observation import EngineCondition
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.rows import RowKey, RowKind
-from stallprobes.traces.trace import Trace, TracedProbe
+from stallprobes.traces.trace import TracedProbe
 from stallprobes.traces.trigger import CallTrigger, TriggerLimits
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.common.screen import ScreenContext
@@ -21,22 +21,22 @@ from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import clock_text
-from stallscope.tui.timeline.live_cells import LiveCells, LivePicture
+from stallscope.tui.timeline.live_cells import LiveCells
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
-from stallscope.tui.timeline.view_model import Selection
+from stallscope.tui.timeline.view_model import Selection, TraceView
 
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED, VerdictKind.SLOWER)
 
 
 class LiveTrace:
-    """The trace of the engine of ``context``, which ``capture`` freezes and ``cursor`` shows.
+    """The trace of the engine of ``context``, which ``capture`` freezes.
 
     ``report`` is the state of the timeline at the last reading, None before.
     """
 
-    def __init__(self, context: ScreenContext, capture: TraceCapture, cursor: TraceCursor) -> None:
+    def __init__(self, context: ScreenContext, capture: TraceCapture) -> None:
         self.report: TimelineReport | None = None
-        self._context, self._capture, self._cursor = context, capture, cursor
+        self._context, self._capture = context, capture
         self._engine: EngineCondition | None = None
         self._cells: LiveCells | None = None
         self._marker: tuple[tuple[Probe, ...], int | None, CallTrigger] | None = None
@@ -79,7 +79,7 @@ class LiveTrace:
             (probe.name, len(probe.program.ops)) for probe in self._probes
         ]
 
-    def off(self, traced: Sequence[TracedProbe]) -> frozenset[int]:
+    def _off(self, traced: Sequence[TracedProbe]) -> frozenset[int]:
         """The numbers of the probes that are switched off."""
         snapshot = self._snapshot
         parts = {} if snapshot is None else snapshot.probes
@@ -89,15 +89,14 @@ class LiveTrace:
 
     # Reading, and freezing.
 
-    def open(self) -> None:
+    def open(self, cursor: TraceCursor) -> TraceCursor:
         """Select the probe that the monitor shows, and wait for its stall if it has one; show what is frozen."""
         names, focus = [probe.name for probe in self._probes], self._context.focus_name
         if focus in names:
-            self._cursor.selection = Selection(RowKey(RowKind.CALLS, names.index(focus)))
+            cursor = replace(cursor, selection=Selection(RowKey(RowKind.CALLS, names.index(focus))))
         if self._focus_stalls():
             self._capture.arm(focus)
-        elif self._capture.state is CaptureState.FROZEN:
-            self.show_frozen()
+        return self.frozen(cursor) if self._capture.state is CaptureState.FROZEN else cursor
 
     def _focus_stalls(self) -> bool:
         """Whether the focused probe is a victim with a verdict that an aggressor or the GPU slows it down."""
@@ -107,25 +106,24 @@ class LiveTrace:
             return False
         return any(one.probe == name and one.kind in _STALLS for one in analyzer.verdicts)
 
-    def follow(self, live: LiveSource) -> bool:
-        """Read what was recorded, and freeze it if the trigger finds a call; True if the state has changed."""
+    def follow(self, live: LiveSource, cursor: TraceCursor) -> tuple[TraceCursor, bool]:
+        """Read what was recorded, and freeze it if the trigger finds a call; the cursor, and whether to draw it."""
         history, report = live.timeline.read(), live.timeline.report
         observation = self._context.observation
         engine = None if observation is None else observation.engine.state
         before = None if self.report is None else self.report.condition
         changed = report.condition is not before or engine is not self._engine
         if report.condition is TimelineCondition.NO_ENGINE and before is not report.condition:
-            self.freeze(live.timeline.history, "the engine ended")
+            cursor = self.freeze(cursor, live.timeline.history, "the engine ended") or cursor
         self._engine = engine
         self.report = report
         if history is None or not self._has(history.probes):
-            return changed
-        span_ns = self._cursor.viewport.span_ns
+            return cursor, changed
+        span_ns = cursor.viewport.span_ns
         if self._capture.feed(history, self._probes, self.baselines, self._snapshot, self._others, span_ns):
             self.record_frozen()
-            self.show_frozen()
-            return True
-        return changed
+            return self.frozen(cursor), True
+        return cursor, changed
 
     def record_frozen(self) -> None:
         """Put the part of the frozen trace around the slow call into the recording, if there is one."""
@@ -134,40 +132,39 @@ class LiveTrace:
             begin_ns, end_ns = found.span
             record(trace.between(max(begin_ns, trace.begin_ns), min(end_ns, trace.end_ns)))
 
-    def freeze(self, history: TraceHistory | None, why: str) -> bool:
-        """Freeze what was recorded so far, unless a trace is frozen; False where there is nothing."""
-        capture, cursor = self._capture, self._cursor
+    def freeze(self, cursor: TraceCursor, history: TraceHistory | None, why: str) -> TraceCursor | None:
+        """Freeze what was recorded so far, unless a trace is frozen; None where there is nothing."""
+        capture = self._capture
         if capture.state is CaptureState.FROZEN:
-            return True
+            return cursor
         if history is None or cursor.trace is None:
-            return False
+            return None
         end_ns = max(cursor.trace.end_ns, history.collected_ns)
         trace = history.trace(history.begin_ns, end_ns, snapshot=self._snapshot, others=self._others)
         capture.freeze(trace, self.limits(trace.probes), f"{why} at {clock_text(trace.wall_s(end_ns))[:8]}")
-        cursor.show(trace, capture.limits)
-        return True
+        return cursor.showing(trace, capture.limits)
 
-    def show_frozen(self) -> None:
-        """Show the frozen trace around its trigger."""
-        capture, cursor = self._capture, self._cursor
+    def frozen(self, cursor: TraceCursor) -> TraceCursor:
+        """The cursor on the frozen trace around its trigger."""
+        capture = self._capture
         if capture.trace is None:
-            return
-        cursor.show(capture.trace, capture.limits)
-        if capture.found is not None:
-            cursor.move_to_slow_call(capture.trace, capture.found, capture.before, capture.stalled is not None)
-        else:
-            cursor.move_to_end(capture.trace.end_ns)
+            return cursor
+        cursor = cursor.showing(capture.trace, capture.limits)
+        if capture.found is None:
+            return cursor.at_end(capture.trace.end_ns)
+        return cursor.at_slow_call(capture.trace, capture.found, capture.before, capture.stalled is not None)
 
-    def last_span(self, history: TraceHistory, columns: int) -> tuple[Trace, LivePicture]:
-        """The trace of the last span, with the rows that came last, and its picture on ``columns`` columns."""
+    def last_span(self, cursor: TraceCursor, history: TraceHistory, columns: int) -> tuple[TraceCursor, TraceView]:
+        """The cursor on the last span, with the rows that came last, and its view on ``columns`` columns."""
         if self._cells is None or self._cells.history is not history:
             self._cells = LiveCells(history)
-        cells, span_ns = self._cells, self._cursor.viewport.span_ns
+        cells, span_ns = self._cells, cursor.viewport.span_ns
         end_ns = cells.end_ns(span_ns, max(columns, 1))
-        self._cursor.move_to_end(end_ns)
         begin_ns = min(cells.begin_ns(end_ns - span_ns), end_ns)
         outline = history.outline(begin_ns, end_ns, snapshot=self._snapshot, others=self._others)
         picture, added = cells.follow(outline)
         tenures = np.concatenate((added.tenures, outline.tenures))
         trace = replace(outline, calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
-        return trace, picture
+        cursor = cursor.at_end(end_ns).following(trace, len(picture.gaps) > 0)
+        limits, off = self.limits(trace.probes), self._off(trace.probes)
+        return cursor, replace(cursor.view(), zero_ns=end_ns, limits=limits, live=True, off=off, picture=picture)

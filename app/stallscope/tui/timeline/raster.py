@@ -29,6 +29,10 @@ class Intervals:
     slow: Bools
     numbers: Int64s
 
+    def span(self, index: int) -> tuple[int, int]:
+        """Start and end of an interval."""
+        return int(self.starts[index]), int(self.ends[index])
+
     @classmethod
     def solid(cls, starts: Int64s, ends: Int64s, numbers: Int64s) -> Intervals:
         """Intervals none of which is hollow or slow."""

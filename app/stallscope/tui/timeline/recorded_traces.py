@@ -8,15 +8,15 @@ from stallscope.tui.timeline.trace_capture import TraceCapture
 
 
 class RecordedTraces:
-    """The traces that ``source`` has, recorded or kept; ``cursor`` shows one of them.
+    """The traces that ``source`` has, recorded or kept; each method returns the cursor on the trace that is shown.
 
     ``number`` is that of the trace that is shown, None without one; ``problem`` says why it cannot be, "" if it can.
     """
 
-    def __init__(self, source: TraceSource, capture: TraceCapture, cursor: TraceCursor) -> None:
+    def __init__(self, source: TraceSource, capture: TraceCapture) -> None:
         self.number: int | None = None
         self.problem = ""
-        self._source, self._capture, self._cursor = source, capture, cursor
+        self._source, self._capture = source, capture
 
     @property
     def slow_only(self) -> bool:
@@ -28,28 +28,21 @@ class RecordedTraces:
         """Which of the traces is shown."""
         return "NO TRACE" if self.number is None else f"TRACE {self.number + 1}/{len(self._source.traces)}"
 
-    def open(self) -> None:
+    def open(self, cursor: TraceCursor) -> TraceCursor:
         """Show the trace nearest to the position of the replay."""
         nearest = self._source.nearest_trace(self._source.at_s)
-        if nearest is not None:
-            self._show(nearest.number)
+        return cursor if nearest is None else self._show(cursor, nearest.number)
 
-    def return_to_trigger(self) -> None:
-        """Show the trigger of the trace that is shown."""
-        if self.number is not None:
-            self._show(self.number)
+    def step(self, cursor: TraceCursor, by: int) -> TraceCursor:
+        """Show the trigger of the trace ``by`` places further, if there is one; 0 for the trace that is shown."""
+        if self.number is None or not 0 <= self.number + by < len(self._source.traces):
+            return cursor
+        return self._show(cursor, self.number + by)
 
-    def step(self, by: int) -> None:
-        """Show the trace ``by`` places further, if there is one."""
-        if self.number is not None and 0 <= self.number + by < len(self._source.traces):
-            self._show(self.number + by)
-
-    def _show(self, number: int) -> None:
+    def _show(self, cursor: TraceCursor, number: int) -> TraceCursor:
         self.number, self.problem = number, ""
         trace = self._source.trace(self._source.traces[number])
         if trace is None:
             self.problem = self._source.problem or ""
-            self._cursor.clear()
-        else:
-            self._cursor.show(trace, None)
-            self._cursor.move_to_trigger(trace, self._capture.before)
+            return cursor.without_trace()
+        return cursor.showing(trace, None).at_trigger(trace, self._capture.before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,56 +30,61 @@ class PlotRow:
     name: str
 
 
+@dataclass(frozen=True)
 class RowBook:
-    """The rows of the traces of one engine; a row stays when later traces have nothing in it."""
+    """The rows of the traces of one engine; a row stays when later traces have nothing in it.
 
-    def __init__(self) -> None:
-        self._probes: tuple[TracedProbe, ...] = ()
-        # The probes whose work each stream ran, by context and stream.
-        self._streams: dict[tuple[int, int], set[int]] = {}
-        self._contexts: set[int] = set()
-        self._single: set[RowKind] = set()
-        self.rows: tuple[PlotRow, ...] = ()
+    ``streams`` are (context, stream, probe) of GPU work, ``single`` the kinds with one row.
+    """
 
-    def add(self, trace: Trace, foreign: bool | None = None) -> None:
-        """Add the rows of ``trace``; the traces of other probes begin anew.
+    probes: tuple[TracedProbe, ...] = ()
+    streams: frozenset[tuple[int, int, int]] = frozenset()
+    contexts: frozenset[int] = frozenset()
+    single: frozenset[RowKind] = frozenset()
+    rows: tuple[PlotRow, ...] = ()
+
+    def with_trace(self, trace: Trace, foreign: bool | None = None) -> RowBook:
+        """With the rows of ``trace``; the traces of other probes begin anew.
 
         ``foreign``: the trace has gaps of the graphics engine, None to look for them in it.
         """
-        if trace.probes != self._probes:
-            self.__init__()  # type: ignore[misc]
-            self._probes = trace.probes
+        earlier = self if trace.probes == self.probes else RowBook()
+        streams = {(work.context, work.stream, work.probe) for work in trace.open_work}
         if len(trace.work):
             # One number for each combination, since unique rows cost a sort of structures.
             work = trace.work
             both = (work[:, WORK_CONTEXT] << 40) + (work[:, WORK_STREAM] << 16) + work[:, WORK_PROBE] + 1
-            for first in np.unique(both, return_index=True)[1].tolist():
-                context, stream, probe = work[first, [WORK_CONTEXT, WORK_STREAM, WORK_PROBE]].tolist()
-                self._streams.setdefault((context, stream), set()).add(probe)
-        for open_work in trace.open_work:
-            self._streams.setdefault((open_work.context, open_work.stream), set()).add(open_work.probe)
-        self._contexts.update(np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist())
-        if RowKind.FOREIGN not in self._single:
+            first = np.unique(both, return_index=True)[1]
+            streams.update(map(tuple, work[first][:, [WORK_CONTEXT, WORK_STREAM, WORK_PROBE]].tolist()))
+        single = {RowKind.OVERHEADS} if len(trace.overheads) else set()
+        if RowKind.FOREIGN not in earlier.single:
             foreign = bool(foreign_gaps(trace)) if foreign is None else foreign
             if trace.others or foreign:
-                self._single.add(RowKind.FOREIGN)
-        if len(trace.overheads):
-            self._single.add(RowKind.OVERHEADS)
-        self.rows = tuple(self._ordered(trace))
+                single.add(RowKind.FOREIGN)
+        book = RowBook(
+            trace.probes,
+            earlier.streams | streams,
+            earlier.contexts | set(np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist()),
+            earlier.single | single,
+        )
+        return replace(book, rows=tuple(book._ordered(trace)))
 
     def _ordered(self, trace: Trace) -> Iterator[PlotRow]:
         names = trace.names
         for number, probe in enumerate(trace.probes):
             yield PlotRow(RowKey(RowKind.CALLS, number), probe.name)
-        if RowKind.OVERHEADS in self._single:
+        if RowKind.OVERHEADS in self.single:
             yield PlotRow(RowKey(RowKind.OVERHEADS), RowKind.OVERHEADS)
-        for (context, stream), probes in sorted(self._streams.items(), key=lambda one: (min(one[1]), one[0])):
-            known = [trace.probes[probe].name for probe in sorted(probes) if probe >= 0]
-            parts = (names.context(context), names.stream(context, stream), ", ".join(known))
+        probes: dict[tuple[int, int], list[int]] = {}
+        for context, stream, submitter in sorted(self.streams):
+            probes.setdefault((context, stream), []).append(submitter)
+        for (context, stream), own in sorted(probes.items(), key=lambda item: (item[1][0], item[0])):
+            submitters = ", ".join(trace.probes[probe].name for probe in own if probe >= 0)
+            parts = (names.context(context), names.stream(context, stream), submitters)
             yield PlotRow(RowKey(RowKind.WORK, context, stream), " · ".join(part for part in parts if part))
-        for context in sorted(self._contexts, key=names.context):
+        for context in sorted(self.contexts, key=names.context):
             yield PlotRow(RowKey(RowKind.TENURES, context), names.context(context))
-        if RowKind.FOREIGN in self._single:
+        if RowKind.FOREIGN in self.single:
             yield PlotRow(RowKey(RowKind.FOREIGN), RowKind.FOREIGN)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from textual.app import ComposeResult
 
@@ -21,7 +22,7 @@ from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS
 from stallscope.tui.timeline.header import TraceHead, TraceHeadView
 from stallscope.tui.timeline.live_trace import LiveTrace
 from stallscope.tui.timeline.recorded_traces import RecordedTraces
-from stallscope.tui.timeline.time_axis import Viewport, span_text
+from stallscope.tui.timeline.time_axis import span_text
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.trace_files import TraceFormat, export
 from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
@@ -49,10 +50,10 @@ class TimelineScreen(ActionScreen):
         super().__init__(context)
         self.capture = context.controller(TraceCapture, TraceCapture)
         self.cursor = TraceCursor()
-        self.live_trace = LiveTrace(context, self.capture, self.cursor)
+        self.live_trace = LiveTrace(context, self.capture)
         self.recorded: RecordedTraces | None = None
         if context.source.recorded_traces is not None:
-            self.recorded = RecordedTraces(context.source.recorded_traces, self.capture, self.cursor)
+            self.recorded = RecordedTraces(context.source.recorded_traces, self.capture)
         self._read_pace = Pace(READS_PER_S, context.settings.frames_per_second)
         self._next_draw_s = self._last_draw_s = 0.0
 
@@ -76,10 +77,9 @@ class TimelineScreen(ActionScreen):
         """Switch the timeline on, and wait for the stall of the focused probe if it has one."""
         if self.live is not None:
             self.live.switch_timeline(True)
-            self.live_trace.open()
+            self._move(self.live_trace.open(self.cursor))
         elif self.recorded is not None:
-            self.recorded.open()
-        self.mark_changed()
+            self._move(self.recorded.open(self.cursor))
 
     def on_unmount(self) -> None:
         """Switch the timeline off, unless it is kept on."""
@@ -91,8 +91,10 @@ class TimelineScreen(ActionScreen):
     def tick(self) -> None:
         """Read the timeline, look for the trigger, and draw what changed."""
         live, now_s = self.live, time.monotonic()
-        if live is not None and self._read_pace.due(now_s) and self.live_trace.follow(live):
-            self.mark_changed()
+        if live is not None and self._read_pace.due(now_s):
+            cursor, changed = self.live_trace.follow(live, self.cursor)
+            if changed:
+                self._move(cursor)
         if self.can_draw and self.is_mounted and (self.has_changed or self._is_moving) and now_s >= self._next_draw_s:
             self.take_changed()
             begun_s = time.thread_time()
@@ -109,8 +111,15 @@ class TimelineScreen(ActionScreen):
 
     def _freeze_now(self, why: str) -> bool:
         """Freeze what was recorded so far; False where there is nothing."""
+        history = None if self.live is None else self.live.timeline.history
+        frozen = self.live_trace.freeze(self.cursor, history, why)
+        self._move(frozen or self.cursor)
+        return frozen is not None
+
+    def _move(self, cursor: TraceCursor) -> None:
+        """Have the next frame draw what ``cursor`` is on."""
+        self.cursor = cursor
         self.mark_changed()
-        return self.live_trace.freeze(None if self.live is None else self.live.timeline.history, why)
 
     # Drawing.
 
@@ -127,33 +136,17 @@ class TimelineScreen(ActionScreen):
         self.redraw_panels()
 
     def _view(self) -> TraceView:
-        sentences, cursor = self._sentences(), self.cursor
+        sentences = self._sentences()
         history = None if self.live is None else self.live.timeline.history
         if sentences or (self._is_moving and history is None):
             return TraceView(sentences=sentences)
         if self._is_moving and history is not None:
-            trace, picture = self.live_trace.last_span(history, self.query_one(TracePlot).plot_layout.columns)
-            cursor.follow(trace, len(picture.gaps) > 0)
-            return TraceView(
-                trace,
-                cursor.book.rows,
-                cursor.viewport,
-                cursor.viewport.end_ns,
-                cursor.selection,
-                self.live_trace.limits(trace.probes),
-                live=True,
-                off=self.live_trace.off(trace.probes),
-                picture=picture,
-            )
-        if cursor.trace is None or cursor.intervals is None:
+            columns = self.query_one(TracePlot).plot_layout.columns
+            self.cursor, view = self.live_trace.last_span(self.cursor, history, columns)
+            return view
+        if self.cursor.intervals is None:
             return TraceView()
-        trigger = cursor.trace.trigger
-        zero_ns = cursor.trace.end_ns if trigger is None else trigger.began_ns
-        limits = cursor.intervals.limits
-        slow_only = self.recorded is not None and self.recorded.slow_only
-        return TraceView(
-            cursor.trace, cursor.book.rows, cursor.viewport, zero_ns, cursor.selection, limits, slow_only=slow_only
-        )
+        return replace(self.cursor.view(), slow_only=self.recorded is not None and self.recorded.slow_only)
 
     def _sentences(self) -> tuple[str, ...]:
         """What is shown in place of a trace; () where there is one."""
@@ -199,7 +192,7 @@ class TimelineScreen(ActionScreen):
             self.capture.go_live()
         else:
             self.capture.arm()
-        self._unselect()
+        self._move(self.cursor.unselected())
 
     def action_trace_pause(self) -> None:
         """Freeze now, or return to live."""
@@ -211,16 +204,11 @@ class TimelineScreen(ActionScreen):
     def action_trace_home(self) -> None:
         """Return to live, or to the trigger of a recorded trace."""
         if self.recorded is not None:
-            self.recorded.return_to_trigger()
-            self.mark_changed()
+            self._move(self.recorded.step(self.cursor, 0))
             return
         self.capture.go_live()
-        self._unselect()
-
-    def _unselect(self) -> None:
-        """Select only the row: its intervals pass."""
-        self.cursor.unselect()
-        self.mark_changed()
+        # Its intervals pass.
+        self._move(self.cursor.unselected())
 
     def action_trace_lower(self) -> None:
         """Lower the limit."""
@@ -240,9 +228,9 @@ class TimelineScreen(ActionScreen):
         self._mark_again()
 
     def _mark_again(self) -> None:
-        if self.cursor.intervals is not None:
-            self.cursor.mark(self.live_trace.limits(self.cursor.intervals.trace.probes))
-        self.mark_changed()
+        intervals = self.cursor.intervals
+        limits = None if intervals is None else self.live_trace.limits(intervals.trace.probes)
+        self._move(self.cursor.marked(limits))
 
     def action_trace_before(self) -> None:
         """Show less of the time before the trigger."""
@@ -254,11 +242,7 @@ class TimelineScreen(ActionScreen):
 
     def _step_before(self, steps: int) -> None:
         self.capture.step_before(steps)
-        trace = self.cursor.trace
-        if not self._is_moving and trace is not None and trace.trigger is not None:
-            span_ns = self.cursor.viewport.span_ns
-            self.cursor.viewport = Viewport(trace.trigger.began_ns - round(self.capture.before * span_ns), span_ns)
-        self.mark_changed()
+        self._move(self.cursor if self._is_moving else self.cursor.with_before(self.capture.before))
 
     def action_trace_keep(self) -> None:
         """Keep the timeline on when the screen is closed, or not."""
@@ -313,9 +297,8 @@ class TimelineScreen(ActionScreen):
         self._zoom(1)
 
     def _zoom(self, steps: int, at_ns: int | None = None) -> None:
-        self.cursor.zoom(steps, at_ns)
         self._next_draw_s = 0.0
-        self.mark_changed()
+        self._move(self.cursor.zoomed(steps, at_ns))
 
     def action_trace_left(self) -> None:
         """Pan to earlier times."""
@@ -335,8 +318,7 @@ class TimelineScreen(ActionScreen):
 
     def _pan(self, ns: int) -> None:
         if self._stand():
-            self.cursor.pan(ns)
-            self.mark_changed()
+            self._move(self.cursor.panned(ns))
 
     def _stand(self) -> bool:
         """Freeze a live trace, so that it can be moved and selected in; False where there is none."""
@@ -346,13 +328,11 @@ class TimelineScreen(ActionScreen):
 
     def action_trace_up(self) -> None:
         """Select the row above."""
-        self.cursor.step_row(-1)
-        self.mark_changed()
+        self._move(self.cursor.row_stepped(-1))
 
     def action_trace_down(self) -> None:
         """Select the row below."""
-        self.cursor.step_row(1)
-        self.mark_changed()
+        self._move(self.cursor.row_stepped(1))
 
     def action_trace_previous(self) -> None:
         """Select the previous call of the row."""
@@ -364,26 +344,25 @@ class TimelineScreen(ActionScreen):
 
     def _step_interval(self, by: int) -> None:
         if self._stand():
-            self.cursor.step_interval(by)
-            self.mark_changed()
+            self._move(self.cursor.interval_stepped(by))
 
     def action_trace_worst(self) -> None:
         """Select the call of the visible span that exceeds its limit most, or the longest one of a victim."""
-        if self._stand() and not self.cursor.select_worst():
-            self.notify("No call of a victim is in this span.")
-        self.mark_changed()
+        if self._stand():
+            worst = self.cursor.at_worst()
+            if worst is None:
+                self.notify("No call of a victim is in this span.")
+            self._move(worst or self.cursor)
 
     def action_trace_center(self) -> None:
         """Center the selected interval and its work."""
-        self.cursor.center()
-        self.mark_changed()
+        self._move(self.cursor.centered())
 
     def on_trace_plot_clicked(self, message: TracePlot.Clicked) -> None:
         """Select the row, and the interval at the pointer."""
-        self.cursor.selection = Selection(message.row)
+        self._move(replace(self.cursor, selection=Selection(message.row)))
         if message.at_ns is not None and self._stand():
-            self.cursor.select_at(message.row, message.at_ns, follow=False)
-        self.mark_changed()
+            self._move(self.cursor.selecting(message.row, message.at_ns, follow=False))
 
     def on_trace_plot_zoomed(self, message: TracePlot.Zoomed) -> None:
         """Zoom at the pointer."""
@@ -403,8 +382,7 @@ class TimelineScreen(ActionScreen):
 
     def _step_recorded(self, by: int) -> None:
         if self.recorded is not None:
-            self.recorded.step(by)
-            self.mark_changed()
+            self._move(self.recorded.step(self.cursor, by))
 
 
 SCREEN = TimelineScreen
