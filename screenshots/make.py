@@ -515,7 +515,7 @@ async def draw_timeline(stage: Stage) -> dict[str, str]:
             await stage.settle()
         # To what follows the stall.
         for _ in range(TIMELINE_STEPS):
-            screen.action_trace_right()
+            screen.action_trace_pan(1)
         screen.draw()
         await stage.settle()
         return {"timeline": still(stage.strips(), stage.ground, f"timeline · {stage.title}")}

@@ -9,14 +9,32 @@ from itertools import chain
 AGGRESSOR_KEYS = "1234567890"
 VICTIM_KEYS = "abcdfijkz"
 HOST_KEY = "h"
+# Two actions that go one step back and one step forward have one method, which takes -1 or 1.
+_STEPS = {
+    "check_row": ("check_up", "check_down"),
+    "check_column": ("check_left", "check_right"),
+    "check_page": ("check_page_up", "check_page_down"),
+    "trace_zoom": ("trace_in", "trace_out"),
+    "trace_pan": ("trace_left", "trace_right"),
+    "trace_page": ("trace_page_left", "trace_page_right"),
+    "trace_row": ("trace_up", "trace_down"),
+    "trace_interval": ("trace_previous", "trace_next"),
+    "trace_limit": ("trace_lower", "trace_higher"),
+    "trace_share": ("trace_before", "trace_after"),
+    "trace_recorded": ("trace_prior", "trace_following"),
+    "watch_seek": ("watch_back", "watch_forward"),
+    "watch_row": ("watch_up", "watch_down"),
+    "watch_page": ("watch_page_up", "watch_page_down"),
+}
+_CALLS = {name: f"{method}({by})" for method, pair in _STEPS.items() for name, by in zip(pair, (-1, 1), strict=True)}
 
 
 @dataclass(frozen=True)
 class Action:
     """One action of a screen.
 
-    ``name`` is the key of the action in the settings; the screen has a method ``action_NAME``, or with
-    ``opens_screen`` there is a screen of that name. ``keys`` are Textual's names of keys, separated by commas.
+    ``name`` is the key of the action in the settings; the screen has a method ``action_NAME`` or that of ``_STEPS``, or
+    with ``opens_screen`` there is a screen of that name. ``keys`` are Textual's names of keys, separated by commas.
     ``title`` is for the key bar, ``description`` is a sentence. ``rank`` is the position in the key bar, 0 for not
     there. ``live_only`` actions are not available in a replay, ``replay_only`` actions only there. An action that
     ``yields`` leaves its keys to an action to which the settings give them.
@@ -35,7 +53,7 @@ class Action:
     @property
     def call(self) -> str:
         """The action as Textual calls it."""
-        return f"open('{self.name}')" if self.opens_screen else self.name
+        return f"open('{self.name}')" if self.opens_screen else _CALLS.get(self.name, self.name)
 
     def available(self, replayed: bool) -> bool:
         """Whether the action makes sense live, or in a replay."""

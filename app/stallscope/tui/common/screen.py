@@ -195,7 +195,7 @@ class ActionScreen(TopScreen, Screen[bool]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action of the table is available; True for all others."""
         name = parameters[0] if action == "open" and parameters else action
-        known = next((one for one in SCREENS[self.NAME] if one.name == name), None)
+        known = next((one for one in SCREENS[self.NAME] if name in (one.name, one.call.partition("(")[0])), None)
         return known is None or known.available(self.replayed)
 
     async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:

@@ -218,29 +218,17 @@ class MatrixScreen(ActionScreen):
         self.figure = there[(position + 1) % len(there)]
         self._update_grid()
 
-    def action_check_up(self) -> None:
-        """Select the cell above."""
-        self.move(-1, 0)
+    def action_check_row(self, by: int) -> None:
+        """Select the cell above or below."""
+        self.move(by, 0)
 
-    def action_check_down(self) -> None:
-        """Select the cell below."""
-        self.move(1, 0)
+    def action_check_column(self, by: int) -> None:
+        """Select the cell on the left or right."""
+        self.move(0, by)
 
-    def action_check_left(self) -> None:
-        """Select the cell on the left."""
-        self.move(0, -1)
-
-    def action_check_right(self) -> None:
-        """Select the cell on the right."""
-        self.move(0, 1)
-
-    def action_check_page_up(self) -> None:
-        """Go one page up."""
-        self.move(-self.query_one(Grid).grid_layout.rows, 0)
-
-    def action_check_page_down(self) -> None:
-        """Go one page down."""
-        self.move(self.query_one(Grid).grid_layout.rows, 0)
+    def action_check_page(self, by: int) -> None:
+        """Go pages up or down."""
+        self.move(by * self.query_one(Grid).grid_layout.rows, 0)
 
     def action_check_home(self) -> None:
         """Select the first cell of the row, or of the matrix."""

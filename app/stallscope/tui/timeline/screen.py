@@ -210,15 +210,8 @@ class TimelineScreen(ActionScreen):
         # Its intervals pass.
         self._move(self.cursor.unselected())
 
-    def action_trace_lower(self) -> None:
-        """Lower the limit."""
-        self._step_limit(-1)
-
-    def action_trace_higher(self) -> None:
-        """Raise the limit."""
-        self._step_limit(1)
-
-    def _step_limit(self, steps: int) -> None:
+    def action_trace_limit(self, steps: int) -> None:
+        """Lower or raise the limit."""
         self.capture.step_limit(steps, round(self.settings.freeze_above_ms * MS))
         self._mark_again()
 
@@ -232,15 +225,8 @@ class TimelineScreen(ActionScreen):
         limits = None if intervals is None else self.live_trace.limits(intervals.trace.probes)
         self._move(self.cursor.marked(limits))
 
-    def action_trace_before(self) -> None:
-        """Show less of the time before the trigger."""
-        self._step_before(-1)
-
-    def action_trace_after(self) -> None:
-        """Show more of the time before the trigger."""
-        self._step_before(1)
-
-    def _step_before(self, steps: int) -> None:
+    def action_trace_share(self, steps: int) -> None:
+        """Show less or more of the time before the trigger."""
         self.capture.step_before(steps)
         self._move(self.cursor if self._is_moving else self.cursor.with_before(self.capture.before))
 
@@ -288,33 +274,18 @@ class TimelineScreen(ActionScreen):
 
     # Zoom, pan and selection.
 
-    def action_trace_in(self) -> None:
-        """Shorten the span."""
-        self._zoom(-1)
-
-    def action_trace_out(self) -> None:
-        """Lengthen the span."""
-        self._zoom(1)
-
-    def _zoom(self, steps: int, at_ns: int | None = None) -> None:
+    def action_trace_zoom(self, steps: int, at_ns: int | None = None) -> None:
+        """Shorten or lengthen the span; ``at_ns`` stays at its place, None for the selected interval's."""
         self._next_draw_s = 0.0
         self._move(self.cursor.zoomed(steps, at_ns))
 
-    def action_trace_left(self) -> None:
-        """Pan to earlier times."""
-        self._pan(-self.cursor.viewport.span_ns // 10)
+    def action_trace_pan(self, steps: int) -> None:
+        """Pan by tenths of the span."""
+        self._pan(steps * self.cursor.viewport.span_ns // 10)
 
-    def action_trace_right(self) -> None:
-        """Pan to later times."""
-        self._pan(self.cursor.viewport.span_ns // 10)
-
-    def action_trace_page_left(self) -> None:
-        """Pan by a span to earlier times."""
-        self._pan(-self.cursor.viewport.span_ns)
-
-    def action_trace_page_right(self) -> None:
-        """Pan by a span to later times."""
-        self._pan(self.cursor.viewport.span_ns)
+    def action_trace_page(self, steps: int) -> None:
+        """Pan by whole spans."""
+        self._pan(steps * self.cursor.viewport.span_ns)
 
     def _pan(self, ns: int) -> None:
         if self._stand():
@@ -326,23 +297,12 @@ class TimelineScreen(ActionScreen):
             return self._freeze_now("paused")
         return self.cursor.trace is not None
 
-    def action_trace_up(self) -> None:
-        """Select the row above."""
-        self._move(self.cursor.row_stepped(-1))
+    def action_trace_row(self, by: int) -> None:
+        """Select the row above or below."""
+        self._move(self.cursor.row_stepped(by))
 
-    def action_trace_down(self) -> None:
-        """Select the row below."""
-        self._move(self.cursor.row_stepped(1))
-
-    def action_trace_previous(self) -> None:
-        """Select the previous call of the row."""
-        self._step_interval(-1)
-
-    def action_trace_next(self) -> None:
-        """Select the next call of the row."""
-        self._step_interval(1)
-
-    def _step_interval(self, by: int) -> None:
+    def action_trace_interval(self, by: int) -> None:
+        """Select the previous or next call of the row."""
         if self._stand():
             self._move(self.cursor.interval_stepped(by))
 
@@ -366,21 +326,14 @@ class TimelineScreen(ActionScreen):
 
     def on_trace_plot_zoomed(self, message: TracePlot.Zoomed) -> None:
         """Zoom at the pointer."""
-        self._zoom(message.steps, message.at_ns)
+        self.action_trace_zoom(message.steps, message.at_ns)
 
     def on_trace_plot_panned(self, message: TracePlot.Panned) -> None:
         """Pan as the pointer moved."""
         self._pan(message.ns)
 
-    def action_trace_prior(self) -> None:
-        """Show the previous recorded trace."""
-        self._step_recorded(-1)
-
-    def action_trace_following(self) -> None:
-        """Show the next recorded trace."""
-        self._step_recorded(1)
-
-    def _step_recorded(self, by: int) -> None:
+    def action_trace_recorded(self, by: int) -> None:
+        """Show the previous or next recorded trace."""
         if self.recorded is not None:
             self._move(self.recorded.step(self.cursor, by))
 

@@ -282,17 +282,10 @@ class WatchScreen(ActionScreen):
         elif self.source.moment is not None:
             self._freeze(f"PAUSED at {time.strftime('%H:%M:%S')}")
 
-    def action_watch_back(self) -> None:
-        """Go back in the recording."""
-        self._seek(-SEEK_S)
-
-    def action_watch_forward(self) -> None:
-        """Go forward in the recording."""
-        self._seek(SEEK_S)
-
-    def _seek(self, by_s: float) -> None:
+    def action_watch_seek(self, steps: int) -> None:
+        """Go back or forward in the recording."""
         if self.source.playback is not None:
-            self.source.playback.seek(self.source.playback.at_s + by_s)
+            self.source.playback.seek(self.source.playback.at_s + steps * SEEK_S)
         # The values before are those of another time.
         self._utilization = ()
         self.mark_changed()
@@ -313,23 +306,12 @@ class WatchScreen(ActionScreen):
         if moment is not None and row is not None:
             self.app.push_screen(ExplainCall(row, moment.findings))
 
-    def action_watch_up(self) -> None:
-        """Select the row above."""
-        self._step(-1)
+    def action_watch_page(self, by: int) -> None:
+        """Go pages up or down."""
+        self.action_watch_row(by * self.query_one(WatchTable).page, around=False)
 
-    def action_watch_down(self) -> None:
-        """Select the row below."""
-        self._step(1)
-
-    def action_watch_page_up(self) -> None:
-        """Go one page up."""
-        self._step(-self.query_one(WatchTable).page, around=False)
-
-    def action_watch_page_down(self) -> None:
-        """Go one page down."""
-        self._step(self.query_one(WatchTable).page, around=False)
-
-    def _step(self, by: int, around: bool = True) -> None:
+    def action_watch_row(self, by: int, around: bool = True) -> None:
+        """Select another row; ``around``: after the last one comes the first."""
         moment = self.moment
         keys = [] if moment is None else [row.key for row in moment.rows]
         if keys:
