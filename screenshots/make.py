@@ -48,7 +48,7 @@ from stallprobes.matrix import document as check_document  # noqa: E402
 from stallprobes.model import Role  # noqa: E402
 from stallprobes.recording.observation import ProbeSet  # noqa: E402
 from stallprobes.recording.recording import Recording  # noqa: E402
-from stallprobes.traces.trace import CALL_BEGAN, CALL_RETURNED, Trace  # noqa: E402
+from stallprobes.traces.trace import Trace  # noqa: E402
 from stallprobes.watch.live.recording import WatchRecording  # noqa: E402
 from stallprobes.wording import trace_wording  # noqa: E402
 from stallscope.report.trace_svg import trace_svg  # noqa: E402
@@ -336,7 +336,7 @@ def stalled_span(trace: Trace) -> tuple[int, int]:
     if call is None:
         # A call in flight is no row.
         return (trace.begin_ns, trace.end_ns) if trigger is None else (trigger.began_ns, trigger.returned_ns)
-    began_ns, returned_ns = trace.calls[call, [CALL_BEGAN, CALL_RETURNED]].tolist()
+    began_ns, returned_ns = trace.calls[call][["began_ns", "returned_ns"]].tolist()
     delay = trace_wording.story(trace, call).delay
     return began_ns, max(returned_ns, 0 if delay is None else delay.start_ns)
 

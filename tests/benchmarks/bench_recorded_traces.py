@@ -32,16 +32,7 @@ from stallprobes.model import MS, SECONDARY, Probe  # noqa: E402
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet  # noqa: E402
 from stallprobes.traces.codec import MOST_ROWS, cut, read_trace, rows, trace_out  # noqa: E402
 from stallprobes.traces.summary import summary  # noqa: E402
-from stallprobes.traces.trace import (  # noqa: E402
-    CALL_BEGAN,
-    CALL_RETURNED,
-    WORK_BEGAN,
-    WORK_END,
-    WORK_NUMBER,
-    WORK_RETURNED,
-    WORK_START,
-    Trace,
-)
+from stallprobes.traces.trace import Trace  # noqa: E402
 
 WALL_S = 1_770_000_000.0
 STEP_NS = 100 * MS
@@ -102,9 +93,10 @@ def longer(trace: Trace, least: int) -> Trace:
     while rows(trace) < least:
         by = trace.span_ns + 10**9
         calls, work = trace.calls.copy(), trace.work.copy()
-        calls[:, [CALL_BEGAN, CALL_RETURNED]] += by
-        work[:, [WORK_START, WORK_END, WORK_BEGAN, WORK_RETURNED]] += by
-        work[:, WORK_NUMBER] += int(np.ptp(work[:, WORK_NUMBER])) + 1
+        for table, columns in ((calls, "began_ns returned_ns"), (work, "start_ns end_ns began_ns returned_ns")):
+            for column in columns.split():
+                table[column] += by
+        work["sequence"] += int(np.ptp(work["sequence"])) + 1
         calls, work = np.concatenate((trace.calls, calls)), np.concatenate((trace.work, work))
         trace = replace(trace, end_ns=trace.end_ns + by, calls=calls, work=work)
     return trace

@@ -22,28 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probes")]
 
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind  # noqa: E402
+from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK  # noqa: E402
 from stallprobes.traces import chrome  # noqa: E402
 from stallprobes.traces.chrome import TitledTrace  # noqa: E402
 from stallprobes.traces.ranking import ranked_calls  # noqa: E402
-from stallprobes.traces.trace import (  # noqa: E402
-    CALL_COLUMNS,
-    OVERHEAD_COLUMNS,
-    WORK_BEGAN,
-    WORK_COLUMNS,
-    WORK_CONTEXT,
-    WORK_COPY,
-    WORK_END,
-    WORK_ITERATION,
-    WORK_KIND,
-    WORK_NUMBER,
-    WORK_PROBE,
-    WORK_RETURNED,
-    WORK_START,
-    WORK_STREAM,
-    Trace,
-    TracedProbe,
-    TraceNames,
-)
+from stallprobes.traces.trace import Trace, TracedProbe, TraceNames  # noqa: E402
 from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.report.trace_text import trace_text  # noqa: E402
 
@@ -70,19 +53,20 @@ def trace_of(events: int) -> Trace:
     for probe, op, begins, returns, starts, took, context, stream, kind, copy in rows:
         numbers = np.arange(len(begins))
         zero = np.zeros(len(begins), dtype=np.int64)
-        calls.append(np.stack((zero + probe, zero + op, numbers, begins, returns, zero + 1), axis=1))
-        table = np.zeros((len(begins), WORK_COLUMNS), dtype=np.int64)
+        called = (zero + probe, zero + op, numbers, begins, returns, zero + 1)
+        calls.append(np.rec.fromarrays(called, dtype=CALL).view(np.ndarray))
+        table = np.zeros(len(begins), WORK)
         columns = {
-            WORK_NUMBER: numbers + probe * launches, WORK_KIND: zero + int(kind), WORK_START: starts,
-            WORK_END: starts + took, WORK_CONTEXT: zero + context, WORK_STREAM: zero + stream,
-            WORK_PROBE: zero + probe, WORK_ITERATION: numbers, WORK_BEGAN: begins, WORK_RETURNED: returns,
-            WORK_COPY: zero + int(copy),
+            "sequence": numbers + probe * launches, "kind": zero + int(kind), "start_ns": starts,
+            "end_ns": starts + took, "context": zero + context, "stream": zero + stream,
+            "probe": zero + probe, "iteration": numbers, "began_ns": begins, "returned_ns": returns,
+            "subkind": zero + int(copy),
         }  # fmt: skip
         for column, values in columns.items():
-            table[:, column] = values
+            table[column] = values
         work.append(table)
     slices = np.arange(span // (SLICE_NS + CHANGE_NS)) * (SLICE_NS + CHANGE_NS)
-    tenures = np.stack((slices % 2 + 1, slices, slices + SLICE_NS), axis=1)
+    tenures = np.rec.fromarrays((slices % 2 + 1, slices, slices + SLICE_NS), dtype=TENURE).view(np.ndarray)
     calls_table, work_table = np.concatenate(calls), np.concatenate(work)
     return Trace(
         begin_ns=0,
@@ -93,10 +77,10 @@ def trace_of(events: int) -> Trace:
             TracedProbe("d2d", "D2D", ("cuMemcpyDtoDAsync", "cuStreamSynchronize"), "secondary", "own"),
         ),
         names=TraceNames({1: "primary", 2: "secondary"}, {(1, 1): "own", (2, 2): "own"}),
-        calls=calls_table[np.argsort(calls_table[:, 3], kind="stable")].reshape(-1, CALL_COLUMNS),
-        work=work_table[np.argsort(work_table[:, WORK_START], kind="stable")],
+        calls=calls_table[np.argsort(calls_table["began_ns"], kind="stable")],
+        work=work_table[np.argsort(work_table["start_ns"], kind="stable")],
         tenures=tenures,
-        overheads=np.zeros((0, OVERHEAD_COLUMNS), dtype=np.int64),
+        overheads=np.empty(0, OVERHEAD),
         context_switches=True,
     )
 

@@ -14,7 +14,6 @@ from factories.waiting import LIMIT_S, wait_until
 from stallprobes.errors import NoTimeline
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
-from stallprobes.traces.trace import CALL_OP
 from stallscope.cli import main as cli
 from stallscope.cli import screen
 from stallscope.cli.process import diagnostics
@@ -56,7 +55,7 @@ def test_without_a_victim_it_keeps_the_trace_of_the_longest_call(
     trace = Recording(file).trace(0)
     assert trace.trigger is not None
     call = trace.calls[trace.call_of(trace.trigger.probe, trace.trigger.began_ns)]
-    assert "D2H 4 bytes" in trace.probes[trace.trigger.probe].ops[int(call[CALL_OP])]
+    assert "D2H 4 bytes" in trace.probes[trace.trigger.probe].ops[int(call["op"])]
 
 
 def test_a_missing_timeline_exits_4_and_leaves_no_file(

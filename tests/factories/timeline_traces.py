@@ -16,6 +16,7 @@ from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.patterns import patterns
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
+from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK
 from stallprobes.traces.trace import OPEN, OpenCall, Trace, TracedProbe, TraceNames, TraceTrigger
 from stallprobes.traces.trigger import CallTrigger, TriggerLimits, slowest_call
 
@@ -58,12 +59,10 @@ def trace_of(
         work_rows.append((number, kind, *times, *copy, number))
     tenure_rows = [(context, ns(a), OPEN if b is None else ns(b)) for context, a, b in tenures]
 
-    def table(rows: Sequence[tuple[int, ...]], columns: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        return np.array(rows, dtype=np.int64).reshape(-1, columns)
-
     return Trace(
         0, ns(end_us), ns(end_us), (PROBE, LAUNCH), NAMES,
-        table(call_rows, 6), table(work_rows, 16), table(tenure_rows, 3), table((), 4), context_switches,
+        np.array(call_rows, CALL), np.array(work_rows, WORK), np.array(tenure_rows, TENURE), np.array([], OVERHEAD),
+        context_switches,
         wall_offset_s=1_770_000_000.0,
         open_calls=tuple(OpenCall(probe, op, ns(since)) for probe, op, since in flights),
         others=others,

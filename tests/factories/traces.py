@@ -10,6 +10,7 @@ from factories.simulated_machine import SimulatedMachine, machine
 from stallprobes.engine.timeline.reader import read_rows
 from stallprobes.model import MS, US, Probe
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
+from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK
 from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.trace import (
@@ -73,20 +74,20 @@ def handmade_trace(victim: Probe, aggressor: Probe, begin_ns: int = 10**9, wall_
         collected_ns=begin_ns + 9 * MS,
         probes=(TracedProbe.of(victim), TracedProbe.of(aggressor)),
         names=TraceNames({1: "primary", 2: "secondary"}, {(1, 7): "own", (2, 9): "own"}),
-        calls=np.array([[1, 0, 4, kernel, kernel + 2 * MS, 1], [0, 0, 9, begun, returned, 1]], dtype=np.int64),
+        calls=np.array([(1, 0, 4, kernel, kernel + 2 * MS, 1), (0, 0, 9, begun, returned, 1)], CALL),
         work=np.array(
             [
-                [5, RecordKind.KERNEL, kernel + MS, start - 80 * US, 0, 1, 7, 1, 0, 4, kernel, 0, 0, 0, 0, 70],
-                [3, RecordKind.KERNEL, call, call + US, 0, 1, 8, -1, -1, -1, 0, 0, 0, 0, 0, 71],
-                [
+                (5, RecordKind.KERNEL, kernel + MS, start - 80 * US, 0, 1, 7, 1, 0, 4, kernel, 0, 0, 0, 0, 70),
+                (3, RecordKind.KERNEL, call, call + US, 0, 1, 8, -1, -1, -1, 0, 0, 0, 0, 0, 71),
+                (
                     *(6, RecordKind.COPY, start, start + 60 * US, 0, 2, 9, 0, 0, 9, begun, returned),
                     *(CopyKind.DEVICE_TO_DEVICE, 3 + 256 * 3, 4096, 72),
-                ],
+                ),
             ],
-            dtype=np.int64,
+            WORK,
         ),
-        tenures=np.array([[1, begin_ns, start - 80 * US], [2, start, OPEN]], dtype=np.int64),
-        overheads=np.array([[4, 1, begin_ns + MS, begin_ns + MS + 10 * US]], dtype=np.int64),
+        tenures=np.array([(1, begin_ns, start - 80 * US), (2, start, OPEN)], TENURE),
+        overheads=np.array([(4, 1, begin_ns + MS, begin_ns + MS + 10 * US)], OVERHEAD),
         context_switches=True,
         losses=TimelineLosses(dropped=1, overwritten=2),
         wall_offset_s=wall_s - begin_ns / 1e9,

@@ -26,7 +26,7 @@ from stallprobes.records.libcupti import without_context_switches
 from stallprobes.records.timeline import TimelineProblem
 from stallprobes.traces.delay import DelayCause, delay_of
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.trace import WORK_PROBE, WORK_RETURNED, WORK_START, Trace
+from stallprobes.traces.trace import Trace
 
 # The first switch compiles the collector.
 SWITCH_S = 90.0
@@ -115,8 +115,8 @@ def test_the_delay_is_due_to_the_context_of_the_kernel(session: Session) -> None
     windows(session, COPY, "spin", seconds=0.1)
     found = trace(session)
     require_context_switches(session, found)
-    rows = found.work[found.work[:, WORK_PROBE] == 0]
-    slow = rows[rows[:, WORK_START] - rows[:, WORK_RETURNED] > MS]
+    rows = found.work[found.work["probe"] == 0]
+    slow = rows[rows["start_ns"] - rows["returned_ns"] > MS]
     assert len(slow) > 20
     causes = []
     for row in slow[2:]:

@@ -18,7 +18,7 @@ from stallprobes.demo.plan import plans
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.recording import Recording
-from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, TraceTrigger
+from stallprobes.traces.trace import TraceTrigger
 from stallprobes.units import duration_ns
 from stallscope.tui.demo.tour import DemoTour
 
@@ -134,8 +134,8 @@ def test_of_a_recording_with_traces_the_longest_stall_is_drawn(maker: ModuleType
     whole = report_1()
     assert whole.trigger is not None
     host = [probe.role for probe in whole.probes].index(Role.HOST)
-    number = int(np.flatnonzero(whole.calls[:, CALL_PROBE] == host)[0])
-    shorter = whole.triggered(TraceTrigger(host, *whole.calls[number, [CALL_BEGAN, CALL_RETURNED]].tolist()))
+    number = int(np.flatnonzero(whole.calls["probe"] == host)[0])
+    shorter = whole.triggered(TraceTrigger(host, *whole.calls[number][["began_ns", "returned_ns"]].tolist()))
     recording = Recording(recorded(tmp_path / "traces.rec", shorter, whole, shorter))
     ((name, svg),) = maker.draw_trace(recording).items()
     assert name == "secondary-context-d2d-trace"

@@ -21,7 +21,7 @@ from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.measurement import run_trace
 from stallprobes.measurement.result import RunResult
-from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace
+from stallprobes.traces.trace import Trace
 from stallscope.cli import run as run_command
 
 RUN = ("run", "secondary-context-d2d", "--sim", "--seconds", "0.5")
@@ -60,11 +60,11 @@ def test_each_variant_has_a_trace_of_its_last_seconds_with_the_aggressors(result
         assert trace.collected_ns >= trace.end_ns
         # The window of 0.5 s is in it, and only what is before it.
         assert len(trace.calls) > 900
-        assert int(trace.calls[:, CALL_BEGAN].max()) <= trace.end_ns
+        assert int(trace.calls["began_ns"].max()) <= trace.end_ns
         assert trace.losses.lost == 0
     aggressor = [probe.name for probe in found["kernel-other-context"].probes].index("spin-primary")
     launches = found["kernel-other-context"].calls
-    assert int(launches[launches[:, CALL_PROBE] == aggressor][-1, CALL_BEGAN]) > launches[-1, CALL_BEGAN] - 60_000_000
+    assert int(launches[launches["probe"] == aggressor]["began_ns"][-1]) > launches["began_ns"][-1] - 60_000_000
 
 
 def test_its_trigger_is_the_most_delayed_call_of_a_victim(result: RunResult) -> None:
@@ -73,7 +73,7 @@ def test_its_trigger_is_the_most_delayed_call_of_a_victim(result: RunResult) -> 
     assert trace.probes[trace.trigger.probe].name == "d2d"
     row = trace.call_of(trace.trigger.probe, trace.trigger.began_ns)
     assert row is not None
-    assert int(trace.calls[row, CALL_RETURNED]) == trace.trigger.returned_ns
+    assert int(trace.calls["returned_ns"][row]) == trace.trigger.returned_ns
     (work,) = trace.work_of(row)
     assert work[2] - trace.trigger.returned_ns > 2_000_000
 

@@ -17,7 +17,6 @@ from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
 from stallprobes.traces.delay import DelayCause, delays_of_call
 from stallprobes.traces.engine_gaps import foreign_gaps
-from stallprobes.traces.trace import WORK_PROBE
 from stallscope.tui import probe_sets
 
 
@@ -86,7 +85,7 @@ def test_the_timeline_shows_another_process_where_the_second_one_computes() -> N
     assert set(process.names.contexts.values()) == {"primary"}
     assert set(context.names.contexts.values()) == {"primary", "secondary"}
     spin = [probe.name for probe in process.probes].index("spin-second-process")
-    assert spin not in process.work[:, WORK_PROBE].tolist()
+    assert spin not in process.work["probe"].tolist()
     assert foreign_gaps(process)
     assert not foreign_gaps(context)
     assert process.trigger is not None

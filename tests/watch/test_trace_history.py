@@ -14,18 +14,7 @@ from stallprobes.files.json_reader import Node
 from stallprobes.model import Phase
 from stallprobes.native.layouts.cupti import OverheadKind, SwitchOperation
 from stallprobes.traces import chrome, codec
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_PROBE,
-    CALL_RETURNED,
-    TENURE_CONTEXT,
-    WORK_BEGAN,
-    WORK_CONTEXT,
-    WORK_NUMBER,
-    WORK_PROBE,
-    WORK_START,
-    Trace,
-)
+from stallprobes.traces.trace import Trace
 from stallprobes.watch.live import trace_history
 from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHistory
 
@@ -33,7 +22,7 @@ from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHisto
 def called(made: Trace, name: str) -> list[int]:
     """When the calls of a thread began, in µs."""
     number = [probe.name for probe in made.probes].index(name)
-    begins = made.calls[made.calls[:, CALL_PROBE] == number, CALL_BEGAN].tolist()
+    begins = made.calls["began_ns"][made.calls["probe"] == number].tolist()
     return [(begin - at_ns(0)) // 1000 for begin in begins]
 
 
@@ -47,11 +36,11 @@ def test_it_has_slow_calls_calls_in_flight_and_the_work_of_the_gpu() -> None:
     assert (main.ops[flight.op], main.phases[flight.op]) == ("cuStreamSynchronize", Phase.WAIT)
     # 20 kernels and the 20 copies of slow calls.
     assert len(made.work) == 40
-    submitted = made.work[made.work[:, WORK_PROBE] >= 0]
+    submitted = made.work[made.work["probe"] >= 0]
     assert len(submitted) == 20
-    assert set(submitted[:, WORK_BEGAN].tolist()) <= set(made.calls[:, CALL_BEGAN].tolist())
+    assert set(submitted["began_ns"].tolist()) <= set(made.calls["began_ns"].tolist())
     assert list(made.kernels.values()) == ["add"] * 20
-    assert (np.diff(made.work[:, WORK_START]) >= 0).all()
+    assert (np.diff(made.work["start_ns"]) >= 0).all()
 
 
 def test_a_span_and_its_trigger() -> None:
@@ -89,7 +78,7 @@ def test_tenures_and_overheads() -> None:
     kept.feed(process(thread(MAIN, [slow(D2H, 0, 5000)])), records, at_ns(begin))
     made = kept.trace()
     assert made.context_switches
-    assert set(made.tenures[:, TENURE_CONTEXT].tolist()) == {1, 2}
+    assert set(made.tenures["context"].tolist()) == {1, 2}
     assert len(made.overheads) == 1
 
 
@@ -100,7 +89,7 @@ def test_contexts_and_threads_of_several_processes_are_kept_apart() -> None:
         kept.feed(one, batch([kernel(10, 20)]), at_ns(6000))
     made = kept.trace()
     assert [probe.name for probe in made.probes] == ["train 100 MainThread", "train 200 MainThread"]
-    contexts = made.work[:, WORK_CONTEXT].tolist()
+    contexts = made.work["context"].tolist()
     assert len(set(contexts)) == 2
     assert [made.names.context(number) for number in contexts] == ["context 1 of train 100", "context 1 of train 200"]
 
@@ -138,8 +127,8 @@ def test_it_is_stored_and_written_for_perfetto_with_the_names_of_kernels() -> No
     made = history(1).trace()
     read = codec.read_trace(Node(json.loads(json.dumps(codec.trace_out(made))), "trace"))
     assert read.kernels == made.kernels
-    assert read.work[:, WORK_NUMBER].tolist() == made.work[:, WORK_NUMBER].tolist()
-    assert (read.calls[:, CALL_RETURNED] == made.calls[:, CALL_RETURNED]).all()
+    assert read.work["sequence"].tolist() == made.work["sequence"].tolist()
+    assert (read.calls["returned_ns"] == made.calls["returned_ns"]).all()
     text = b"".join(chrome.chunks([chrome.TitledTrace(made)], {})).decode()
     names = [event["name"] for event in json.loads(text)["traceEvents"] if event.get("cat") == "gpu"]
     assert sorted(set(names)) == ["MainThread: D2H copy", "add"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from stallprobes.foreign_text import printable
 from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
-from stallprobes.traces.trace import CALL_PROBE, Int64s, Trace
+from stallprobes.traces.trace import Int64s, Trace
 from stallprobes.units import duration_ns
 from stallprobes.wording import trace_wording
 from stallprobes.wording.trace_wording import CallStory, TimeScale
@@ -55,7 +55,7 @@ class _Image:
         chosen = trace_wording.selected_call(trace) if call is None else call
         self._trigger = trace.trigger is not None and call is None
         self._story = None if chosen is None else trace_wording.story(trace, chosen)
-        self._probe = None if chosen is None else int(trace.calls[chosen, CALL_PROBE])
+        self._probe = None if chosen is None else int(trace.calls["probe"][chosen])
         self._scale = TimeScale(trace.begin_ns, trace.end_ns, trace_wording.zero_of(trace, chosen))
         self._rows = rows_of(trace)
         most = max((len(row.label) for row in self._rows), default=0)

@@ -12,7 +12,7 @@ from stallprobes.foreign_text import printable
 from stallprobes.traces import labels
 from stallprobes.traces.ranking import RankedCall, ranked_calls
 from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
-from stallprobes.traces.trace import CALL_PROBE, Trace, op_label
+from stallprobes.traces.trace import Trace, op_label
 from stallprobes.units import duration_ns
 from stallprobes.wording import trace_wording
 from stallprobes.wording.trace_wording import CallStory, TimeScale
@@ -106,7 +106,7 @@ class _Drawing:
     def lines(self, call: int | None, story: CallStory | None) -> Iterator[str]:
         yield from self._axis()
         group = None
-        chosen = None if call is None else int(self._trace.calls[call, CALL_PROBE])
+        chosen = None if call is None else int(self._trace.calls["probe"][call])
         for row in self._rows:
             if row.group is not group:
                 group = row.group

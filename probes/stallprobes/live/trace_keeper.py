@@ -14,7 +14,7 @@ from stallprobes.recording.observation import Observation
 from stallprobes.records.timeline import TimelinePosition
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.ranking import ranked_calls
-from stallprobes.traces.trace import CALL_BEGAN, CALL_RETURNED, Trace, TraceTrigger
+from stallprobes.traces.trace import Trace, TraceTrigger
 from stallprobes.traces.trigger import COOL_DOWN_S, CallTrigger, SlowCall, slowest_call
 from stallprobes.verdicts.kinds import VerdictKind
 
@@ -132,6 +132,6 @@ class TraceKeeper:
         number = trace.trigger_call()
         if call.in_flight and number is not None:
             # It has returned in the meantime.
-            began_ns, returned_ns = trace.calls[number, [CALL_BEGAN, CALL_RETURNED]].tolist()
+            began_ns, returned_ns = trace.calls[number][["began_ns", "returned_ns"]].tolist()
             trace = trace.triggered(TraceTrigger(call.probe, began_ns, returned_ns))
         self._keep(trace)

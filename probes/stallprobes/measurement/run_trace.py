@@ -17,7 +17,7 @@ from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.ranking import most_unusual_call, ranked_calls
-from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace, TraceTrigger
+from stallprobes.traces.trace import Trace, TraceTrigger
 from stallprobes.traces.trigger import CallTrigger, TriggerLimits, slowest_call
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 
@@ -103,7 +103,7 @@ def _trigger(window: Trace, limits: TriggerLimits) -> TraceTrigger | None:
     if row is None:
         return None
     call = window.calls[row]
-    return TraceTrigger(int(call[CALL_PROBE]), int(call[CALL_BEGAN]), int(call[CALL_RETURNED]))
+    return TraceTrigger(int(call["probe"]), int(call["began_ns"]), int(call["returned_ns"]))
 
 
 def other_processes(gpu: str | None, survey: gpus.Survey | None) -> tuple[str, ...]:

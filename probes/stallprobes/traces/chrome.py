@@ -26,41 +26,14 @@ import numpy as np
 
 from stallprobes.files import atomic, compression
 from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.records.rows import Rows, WorkRow
 from stallprobes.traces import labels
 from stallprobes.traces.chrome_events import EventTrack, FileNumbers, TextCache, json_text, us_text
 from stallprobes.traces.delay_index import DelayIndex
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.rows import RowKey, RowKind, spans_of
 from stallprobes.traces.summary import summary
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_PROBE,
-    CALL_RETURNED,
-    OPEN,
-    OVERHEAD_END,
-    OVERHEAD_START,
-    TENURE_CONTEXT,
-    WORK_BEGAN,
-    WORK_BYTES,
-    WORK_CONTEXT,
-    WORK_COPY,
-    WORK_DEVICE,
-    WORK_END,
-    WORK_ITERATION,
-    WORK_KIND,
-    WORK_MEMORY,
-    WORK_NUMBER,
-    WORK_PROBE,
-    WORK_RETURNED,
-    WORK_START,
-    WORK_STREAM,
-    Int64s,
-    OpenWork,
-    Trace,
-    TraceTrigger,
-    callers_of,
-    op_label,
-)
+from stallprobes.traces.trace import OPEN, Int64s, OpenWork, Trace, TraceTrigger, callers_of, op_label
 from stallprobes.units import duration_ns
 
 # A chunk has about this many bytes.
@@ -127,8 +100,8 @@ class _TraceEvents:
         self._title = f"{titled.title}: " if titled.title else ""
         self._suffix = " (SIMULATED)" if trace.simulated else ""
         self._numbers = numbers
-        starts = [rows[:, start].min() for rows, start, _ in self._rows() if len(rows)]
-        ends = [rows[:, end].max() for rows, _, end in self._rows() if len(rows)]
+        starts = [rows[start].min() for rows, start, _ in self._rows() if len(rows)]
+        ends = [rows[end].max() for rows, _, end in self._rows() if len(rows)]
         self._begin_ns = int(min([trace.begin_ns, *starts]))
         self._end_ns = int(max([trace.end_ns, *ends]))
         self._zero_ns = self._begin_ns - offset_ns
@@ -143,13 +116,13 @@ class _TraceEvents:
         """The time from the first event's start to the last one's end."""
         return self._end_ns - self._begin_ns
 
-    def _rows(self) -> tuple[tuple[Int64s, int, int], ...]:
+    def _rows(self) -> tuple[tuple[Rows, str, str], ...]:
         """What is not cut at the borders of the trace, with the columns of starts and ends."""
         trace = self._trace
         return (
-            (trace.calls, CALL_BEGAN, CALL_RETURNED),
-            (trace.work, WORK_START, WORK_END),
-            (trace.overheads, OVERHEAD_START, OVERHEAD_END),
+            (trace.calls, "began_ns", "returned_ns"),
+            (trace.work, "start_ns", "end_ns"),
+            (trace.overheads, "start_ns", "end_ns"),
         )
 
     def description(self) -> dict[str, object]:
@@ -182,7 +155,7 @@ class _TraceEvents:
             other = self._thread(self._process("another process"), "graphics engine")
         overheads = []
         if len(self._trace.overheads):
-            parts = _separated(self._trace.overheads, OVERHEAD_START, OVERHEAD_END)
+            parts = _separated(self._trace.overheads)
             overheads = [(self._thread(host, "driver overhead"), rows) for rows in parts]
         yield from self._metadata
         if trigger is not None and self._trace.trigger is not None:
@@ -225,22 +198,22 @@ class _TraceEvents:
         trace = self._trace
         work, waiting = trace.work, self._shown_open_work()
         found = _StreamTracks([], {}, {})
-        places = {tuple(place) for place in np.unique(work[:, [WORK_DEVICE, WORK_CONTEXT]], axis=0).tolist()}
+        places = set(np.unique(work[["device", "context"]]).tolist())
         places |= {(each.device, each.context) for each in waiting}
         worked = {context for _, context in places}
-        held = np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist()
+        held = np.unique(trace.tenures["context"]).tolist()
         unused = [(0, context) for context in held if context not in worked]
         for device, context in (*sorted(places), *unused):
             process = self._process(f"GPU {device}, context {trace.names.context(context).removeprefix('context ')}")
             if context in held:
                 found.engines[context] = self._thread(process, "has the graphics engine")
-            own = np.flatnonzero((work[:, WORK_CONTEXT] == context) & (work[:, WORK_DEVICE] == device))
+            own = np.flatnonzero((work["context"] == context) & (work["device"] == device))
             open_here = [each for each in waiting if (each.device, each.context) == (device, context)]
-            for stream in sorted({*work[own, WORK_STREAM].tolist(), *(each.stream for each in open_here)}):
-                rows = own[work[own, WORK_STREAM] == stream]
+            for stream in sorted({*work["stream"][own].tolist(), *(each.stream for each in open_here)}):
+                rows = own[work["stream"][own] == stream]
                 open_work = [each for each in open_here if each.stream == stream]
                 name = self._stream_name(context, stream, rows, open_work)
-                parts = _separated(work[rows], WORK_START, WORK_END)
+                parts = _separated(work[rows])
                 tracks = [
                     self._thread(process, f"{name}, overlap {number}" if number else name)
                     for number in range(len(parts))
@@ -298,7 +271,7 @@ class _TraceEvents:
         """The flow that leads to each row of work, 0 for none; the flows in the order of their calls; and these."""
         callers, work = callers_of(self._trace), self._trace.work
         # The GPU's clock is converted to the host's with an error.
-        called = np.flatnonzero((callers >= 0) & (work[:, WORK_END] >= work[:, WORK_BEGAN]))
+        called = np.flatnonzero((callers >= 0) & (work["end_ns"] >= work["began_ns"]))
         flows = np.zeros(len(callers), dtype=np.int64)
         flows[called] = self._numbers.flows(len(called)) + np.arange(len(called))
         order = called[np.argsort(callers[called], kind="stable")]
@@ -307,7 +280,7 @@ class _TraceEvents:
     def _calls(self, number: int, track: EventTrack) -> Iterator[str]:
         trace = self._trace
         names = [json_text(name) for name in trace.probes[number].ops]
-        rows = np.flatnonzero(trace.calls[:, CALL_PROBE] == number)
+        rows = np.flatnonzero(trace.calls["probe"] == number)
         callers, at = self._callers, 0
         for row, (_, op, iteration, began, returned, measured) in _numbered(trace.calls, rows):
             args = f'{{"iteration":{iteration},"measured":{"true" if measured else "false"}}}'
@@ -317,7 +290,7 @@ class _TraceEvents:
                 if callers[at] == row:
                     yield self._flow(track, began, int(self._leaving[at]), "s")
                 at += 1
-        last_ns = max(int(trace.calls[rows, CALL_RETURNED].max(initial=0)), self._begin_ns)
+        last_ns = max(int(trace.calls["returned_ns"][rows].max(initial=0)), self._begin_ns)
         for flight in trace.open_calls:
             since = max(flight.since_ns, last_ns)
             if flight.probe == number and since < trace.end_ns:
@@ -331,31 +304,32 @@ class _TraceEvents:
 
     def _work(self, rows: Int64s, track: EventTrack) -> Iterator[str]:
         table, names = self._trace.work, TextCache(self._work_name)
-        for row, values in _numbered(table, rows):
-            start = values[WORK_START]
-            kernel = self._trace.kernels.get(values[WORK_NUMBER], "")
-            name = names[values[WORK_PROBE], values[WORK_KIND], values[WORK_COPY], kernel]
+        for row, columns in _numbered(table, rows):
+            values = WorkRow(*columns)
+            start = values.start_ns
+            kernel = self._trace.kernels.get(values.sequence, "")
+            name = names[values.probe, values.kind, values.subkind, kernel]
             args = f"{{{','.join(self._work_args(row, values))}}}"
-            yield self._complete(track, start, values[WORK_END], name, "gpu", args)
+            yield self._complete(track, start, values.end_ns, name, "gpu", args)
             flow = int(self._flow_of_work[row])
             if flow:
-                yield self._flow(track, max(start, values[WORK_BEGAN]), flow, "f")
+                yield self._flow(track, max(start, values.began_ns), flow, "f")
 
     def _work_name(self, key: tuple[int, int, int, str]) -> str:
         probe, kind, copy, kernel = key
         label = kernel or labels.work_kind_label(kind, copy)
         return json_text(f"{self._trace.probes[probe].name}: {label}" if probe >= 0 else label)
 
-    def _work_args(self, row: int, values: Sequence[int]) -> Iterator[str]:
+    def _work_args(self, row: int, values: WorkRow) -> Iterator[str]:
         """The members of the arguments of a piece of work."""
-        if values[WORK_KIND] != RecordKind.KERNEL:
-            yield f'"bytes":{values[WORK_BYTES]}'
-        if place := self._copies[values[WORK_KIND], values[WORK_COPY], values[WORK_MEMORY]]:
+        if values.kind != RecordKind.KERNEL:
+            yield f'"bytes":{values.bytes}'
+        if place := self._copies[values.kind, values.subkind, values.memory]:
             yield place
-        if values[WORK_PROBE] < 0:
+        if values.probe < 0:
             return
-        delay = values[WORK_START] - values[WORK_RETURNED]
-        yield f'"iteration":{values[WORK_ITERATION]},"delay_us":{"-" if delay < 0 else ""}{us_text(abs(delay))}'
+        delay = values.start_ns - values.returned_ns
+        yield f'"iteration":{values.iteration},"delay_us":{"-" if delay < 0 else ""}{us_text(abs(delay))}'
         if delay >= _SHORT_NS and (cause := self._delays.cause_text(row)):
             yield f'"delay_cause":{self._causes[cause]}'
 
@@ -391,21 +365,21 @@ class _StreamTracks:
     open: dict[RowKey, EventTrack]
 
 
-def _numbered(table: Int64s, rows: Int64s) -> Iterator[tuple[int, list[int]]]:
-    """The ``rows`` of a table with their numbers, in pieces as lists."""
+def _numbered(table: Rows, rows: Int64s) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The ``rows`` of a table with their numbers, as tuples."""
     for first in range(0, len(rows), _ROWS):
         part = rows[first : first + _ROWS]
         yield from zip(part.tolist(), table[part].tolist(), strict=True)
 
 
-def _separated(rows: Int64s, start: int, end: int) -> list[Int64s]:
+def _separated(rows: Rows, start: str = "start_ns", end: str = "end_ns") -> list[Int64s]:
     """The numbers of ``rows`` in as few lists as keep apart what overlaps; they are in the order of their starts."""
-    ends = np.maximum.accumulate(rows[:, end])
-    if (rows[1:, start] >= ends[:-1]).all():
+    ends = np.maximum.accumulate(rows[end])
+    if (rows[start][1:] >= ends[:-1]).all():
         return [np.arange(len(rows))]
     parts: list[list[int]] = []
     free_ns: list[int] = []
-    for number, (begin, stop) in enumerate(rows[:, [start, end]].tolist()):
+    for number, (begin, stop) in enumerate(rows[[start, end]].tolist()):
         chosen = next((part for part, free in enumerate(free_ns) if free <= begin), len(parts))
         if chosen == len(parts):
             parts.append([])

@@ -16,42 +16,10 @@ import numpy as np
 from stallprobes.files.json_reader import Node, clean
 from stallprobes.model import Phase, Role
 from stallprobes.native.layouts.cupti import GPU_WORK
+from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK, Rows
 from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_COLUMNS,
-    CALL_ITERATION,
-    CALL_MEASURED,
-    CALL_OP,
-    CALL_PROBE,
-    CALL_RETURNED,
     OPEN,
-    OVERHEAD_COLUMNS,
-    OVERHEAD_END,
-    OVERHEAD_NUMBER,
-    OVERHEAD_REASON,
-    OVERHEAD_START,
-    TENURE_COLUMNS,
-    TENURE_CONTEXT,
-    TENURE_END,
-    TENURE_START,
-    WORK_BEGAN,
-    WORK_BYTES,
-    WORK_COLUMNS,
-    WORK_CONTEXT,
-    WORK_COPY,
-    WORK_CORRELATION,
-    WORK_DEVICE,
-    WORK_END,
-    WORK_ITERATION,
-    WORK_KIND,
-    WORK_MEMORY,
-    WORK_NUMBER,
-    WORK_OP,
-    WORK_PROBE,
-    WORK_RETURNED,
-    WORK_START,
-    WORK_STREAM,
     Int64s,
     OpenCall,
     OpenWork,
@@ -78,40 +46,40 @@ _ANY = (-_WORD, _WORD)
 _KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
 
 # Columns that are stored as they are, with their limits, by the key of their table.
-_PLAIN: Mapping[str, Mapping[int, tuple[int, int]]] = {
+_PLAIN: Mapping[str, Mapping[str, tuple[int, int]]] = {
     "calls": {
-        CALL_PROBE: (0, _MOST_PROBES),
-        CALL_OP: (0, _MOST_OPS),
-        CALL_ITERATION: (-1, _WORD),
-        CALL_MEASURED: (0, 1),
+        "probe": (0, _MOST_PROBES),
+        "op": (0, _MOST_OPS),
+        "iteration": (-1, _WORD),
+        "measured": (0, 1),
     },
     "work": {
-        WORK_KIND: (0, 1000),
-        WORK_DEVICE: _ANY,
-        WORK_CONTEXT: _ANY,
-        WORK_STREAM: _ANY,
-        WORK_PROBE: (-1, _MOST_PROBES),
-        WORK_OP: (-1, _MOST_OPS),
-        WORK_ITERATION: (-1, _WORD),
-        WORK_COPY: (0, _WORD),
-        WORK_MEMORY: (0, _WORD),
-        WORK_BYTES: (0, _WORD),
+        "kind": (0, 1000),
+        "device": _ANY,
+        "context": _ANY,
+        "stream": _ANY,
+        "probe": (-1, _MOST_PROBES),
+        "op": (-1, _MOST_OPS),
+        "iteration": (-1, _WORD),
+        "subkind": (0, _WORD),
+        "memory": (0, _WORD),
+        "bytes": (0, _WORD),
     },
-    "tenures": {TENURE_CONTEXT: _ANY},
-    "overheads": {OVERHEAD_REASON: _ANY},
+    "tenures": {"context": _ANY},
+    "overheads": {"subkind": _ANY},
 }
 # Columns that count up, stored as differences.
-_COUNTED: Mapping[str, tuple[int, ...]] = {
+_COUNTED: Mapping[str, tuple[str, ...]] = {
     "calls": (),
-    "work": (WORK_NUMBER, WORK_CORRELATION),
+    "work": ("sequence", "correlation"),
     "tenures": (),
-    "overheads": (OVERHEAD_NUMBER,),
+    "overheads": ("sequence",),
 }
 _COLUMNS = {
-    "calls": (CALL_COLUMNS, CALL_BEGAN, CALL_RETURNED),
-    "work": (WORK_COLUMNS, WORK_START, WORK_END),
-    "tenures": (TENURE_COLUMNS, TENURE_START, TENURE_END),
-    "overheads": (OVERHEAD_COLUMNS, OVERHEAD_START, OVERHEAD_END),
+    "calls": (CALL, "began_ns", "returned_ns"),
+    "work": (WORK, "start_ns", "end_ns"),
+    "tenures": (TENURE, "start_ns", "end_ns"),
+    "overheads": (OVERHEAD, "start_ns", "end_ns"),
 }
 
 
@@ -152,8 +120,8 @@ def _focus(trace: Trace) -> tuple[int, int]:
         middle = (trace.begin_ns + trace.end_ns) // 2
         return middle, middle
     began_ns, end_ns = trace.trigger.began_ns, trace.trigger.returned_ns
-    own = trace.work[(trace.work[:, WORK_PROBE] == trace.trigger.probe) & (trace.work[:, WORK_BEGAN] == began_ns)]
-    end_ns = max(end_ns, int(own[:, WORK_START].max(initial=end_ns)))
+    own = trace.work[(trace.work["probe"] == trace.trigger.probe) & (trace.work["began_ns"] == began_ns)]
+    end_ns = max(end_ns, int(own["start_ns"].max(initial=end_ns)))
     end_ns = min(max(end_ns, trace.begin_ns), trace.end_ns)
     return min(max(began_ns, trace.begin_ns), end_ns), end_ns
 
@@ -202,7 +170,7 @@ def trace_out(trace: Trace) -> dict[str, Any]:
 def _kernels_out(trace: Trace) -> list[Any]:
     """The names of kernels, and for each a list of the numbers of its work."""
     names: dict[str, list[int]] = {}
-    for number in trace.work[:, WORK_NUMBER].tolist():
+    for number in trace.work["sequence"].tolist():
         if number in trace.kernels:
             names.setdefault(_foreign(trace.kernels[number]), []).append(number)
     return [[name, numbers] for name, numbers in list(names.items())[:_MOST_NAMES]]
@@ -217,20 +185,20 @@ def _probe_out(probe: TracedProbe) -> list[Any]:
     return [*names[:2], str(probe.role), *names[2:], ops]
 
 
-def _table_out(key: str, table: Int64s, begin_ns: int) -> list[Any]:
+def _table_out(key: str, table: Rows, begin_ns: int) -> list[Any]:
     """The number of rows, and the columns in the order in which ``_read_table`` reads them."""
     _, start, end = _COLUMNS[key]
-    table = table[table[:, end] >= table[:, start]]
-    ends = table[:, end] - table[:, start]
+    table = table[table[end] >= table[start]]
+    ends = table[end] - table[start]
     if key == "tenures":
-        ends = np.where(table[:, end] == OPEN, -1, ends)
-    columns = [np.diff(table[:, start], prepend=begin_ns), ends]
-    columns += [np.diff(table[:, number], prepend=0) for number in _COUNTED[key]]
-    columns += [table[:, number] for number in _PLAIN[key]]
+        ends = np.where(table[end] == OPEN, -1, ends)
+    columns = [np.diff(table[start], prepend=begin_ns), ends]
+    columns += [np.diff(table[number], prepend=0) for number in _COUNTED[key]]
+    columns += [table[number] for number in _PLAIN[key]]
     if key == "work":
-        known = table[:, WORK_PROBE] >= 0
-        began, returned = table[:, WORK_BEGAN], table[:, WORK_RETURNED]
-        columns.append(np.where(known, table[:, WORK_START] - began, 0))
+        known = table["probe"] >= 0
+        began, returned = table["began_ns"], table["returned_ns"]
+        columns.append(np.where(known, table["start_ns"] - began, 0))
         columns.append(np.where(known & (returned >= began), returned - began, -1))
     return [len(table), *map(_packed, columns)]
 
@@ -265,12 +233,12 @@ def read_trace(node: Node) -> Trace:
         tables[key] = _table(known[key], key, begin_ns, end_ns, left)
         left -= len(tables[key])
     calls, work = tables["calls"], tables["work"]
-    _check_numbers(known["calls"], calls[:, CALL_PROBE], calls[:, CALL_OP], ops)
-    submitted = work[work[:, WORK_PROBE] >= 0]
-    _check_numbers(known["work"], submitted[:, WORK_PROBE], submitted[:, WORK_OP], ops)
-    if not np.isin(work[:, WORK_KIND], _KINDS).all():
+    _check_numbers(known["calls"], calls["probe"], calls["op"], ops)
+    submitted = work[work["probe"] >= 0]
+    _check_numbers(known["work"], submitted["probe"], submitted["op"], ops)
+    if not np.isin(work["kind"], _KINDS).all():
         raise known["work"].wrong("has a kind that is no work of a GPU")
-    if len(np.unique(work[:, WORK_NUMBER])) < len(work):
+    if len(np.unique(work["sequence"])) < len(work):
         raise known["work"].wrong("has a number twice")
     return Trace(
         begin_ns=begin_ns,
@@ -358,35 +326,35 @@ def _trigger(node: Node, probes: Sequence[TracedProbe]) -> TraceTrigger | None:
     return TraceTrigger(probe, began_ns, returned_ns)
 
 
-def _table(node: Node, key: str, begin_ns: int, end_ns: int, most: int) -> Int64s:
+def _table(node: Node, key: str, begin_ns: int, end_ns: int, most: int) -> Rows:
     """The rows of a table, in the order of their starts and within the span at least in part."""
-    columns, start, end = _COLUMNS[key]
+    shape, start, end = _COLUMNS[key]
     counted, plain = _COUNTED[key], _PLAIN[key]
     more = 2 if key == "work" else 0
     count, starts, ends, *rest = node.record(3 + len(counted) + len(plain) + more)
     length = count.whole(0, most)
-    found: Int64s = np.zeros((length, columns), dtype=np.int64)
+    found = np.zeros(length, shape)
     steps = _column(starts, length, (-_LONGEST_NS, _LONGEST_NS))
     if (steps[1:] < 0).any():
         raise node.wrong("is not in the order of the starts")
-    found[:, start] = begin_ns + np.cumsum(steps)
+    found[start] = begin_ns + np.cumsum(steps)
     lengths = _column(ends, length, (-1, _LONGEST_NS) if key == "tenures" else _DURATION)
-    found[:, end] = np.where(lengths < 0, OPEN, found[:, start] + lengths)
-    if (found[:, start] < 0).any() or (found[:, start] > end_ns).any() or (found[:, end] < begin_ns).any():
+    found[end] = np.where(lengths < 0, OPEN, found[start] + lengths)
+    if (found[start] < 0).any() or (found[start] > end_ns).any() or (found[end] < begin_ns).any():
         raise node.wrong("has a row outside of the trace's span")
     for number, part in zip(counted, rest, strict=False):
-        found[:, number] = np.cumsum(_column(part, length, (-_LONGEST_NS, _LONGEST_NS)))
+        found[number] = np.cumsum(_column(part, length, (-_LONGEST_NS, _LONGEST_NS)))
     for (number, limits), part in zip(plain.items(), rest[len(counted) :], strict=False):
-        found[:, number] = _column(part, length, limits)
+        found[number] = _column(part, length, limits)
     if key == "work":
         before = _column(rest[-2], length, (-_LONGEST_NS, _LONGEST_NS))
         took = _column(rest[-1], length, (-1, _LONGEST_NS))
-        known = found[:, WORK_PROBE] >= 0
-        began = found[:, WORK_START] - before
+        known = found["probe"] >= 0
+        began = found["start_ns"] - before
         if (known & (began < 0)).any():
             raise node.wrong("has a call that began before the clock did")
-        found[:, WORK_BEGAN] = np.where(known, began, 0)
-        found[:, WORK_RETURNED] = np.where(known & (took >= 0), began + took, 0)
+        found["began_ns"] = np.where(known, began, 0)
+        found["returned_ns"] = np.where(known & (took >= 0), began + took, 0)
     return found
 
 

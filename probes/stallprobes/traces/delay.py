@@ -11,29 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_PROBE,
-    CALL_RETURNED,
-    TENURE_CONTEXT,
-    TENURE_END,
-    TENURE_START,
-    WORK_BEGAN,
-    WORK_CONTEXT,
-    WORK_COPY,
-    WORK_DEVICE,
-    WORK_END,
-    WORK_KIND,
-    WORK_NUMBER,
-    WORK_OP,
-    WORK_PROBE,
-    WORK_RETURNED,
-    WORK_START,
-    WORK_STREAM,
-    Int64s,
-    Trace,
-    op_label,
-)
+from stallprobes.records.rows import Rows
+from stallprobes.traces.trace import Trace, op_label
 from stallprobes.units import duration_ns
 
 # The GPU changes from one context to another within about 80 µs on an H200; more is somebody else's time-slice.
@@ -115,56 +94,56 @@ class CallBeside:
     overlap_ns: int
 
 
-def needs_graphics_engine(work: Int64s) -> bool:
+def needs_graphics_engine(work: Rows) -> bool:
     """Whether the work in row ``work`` runs on the graphics engine, which contexts share by time-slices.
 
     Kernels, memsets and copies within a device do; copies to and from the host and to a peer have engines of their own.
     """
-    kind = int(work[WORK_KIND])
-    return kind in _COMPUTING or (kind == _COPY and work[WORK_COPY] == _WITHIN_DEVICE)
+    kind = int(work["kind"])
+    return kind in _COMPUTING or (kind == _COPY and work["subkind"] == _WITHIN_DEVICE)
 
 
-def on_graphics_engine(work: Int64s) -> NDArray[np.bool_]:
+def on_graphics_engine(work: Rows) -> NDArray[np.bool_]:
     """Which rows of ``work`` need the graphics engine."""
-    kinds = work[:, WORK_KIND]
-    found: NDArray[np.bool_] = (kinds == _COPY) & (work[:, WORK_COPY] == _WITHIN_DEVICE)
+    kinds = work["kind"]
+    found: NDArray[np.bool_] = (kinds == _COPY) & (work["subkind"] == _WITHIN_DEVICE)
     for kind in _COMPUTING:
         found |= kinds == kind
     return found
 
 
-def delay_of(trace: Trace, work: Int64s) -> Delay | None:
+def delay_of(trace: Trace, work: Rows) -> Delay | None:
     """The delay of the work in row ``work`` of ``trace.work``; None where its call is not known."""
-    if work[WORK_PROBE] < 0 or work[WORK_RETURNED] <= 0:
+    if work["probe"] < 0 or work["returned_ns"] <= 0:
         return None
-    returned, start = int(work[WORK_RETURNED]), int(work[WORK_START])
+    returned, start = int(work["returned_ns"]), int(work["start_ns"])
     parts = tuple(_merged(_parts(trace, work, returned, start))) if start > returned else ()
-    return Delay(int(work[WORK_NUMBER]), returned, start, parts)
+    return Delay(int(work["sequence"]), returned, start, parts)
 
 
-def submitted_before(work: Int64s, rows: Int64s) -> NDArray[np.bool_]:
+def submitted_before(work: Rows, rows: Rows) -> NDArray[np.bool_]:
     """Which of ``rows`` were submitted to the stream of ``work`` by calls that returned before its own began."""
-    same_stream = (rows[:, WORK_CONTEXT] == work[WORK_CONTEXT]) & (rows[:, WORK_STREAM] == work[WORK_STREAM])
-    returned = rows[:, WORK_RETURNED]
-    before: NDArray[np.bool_] = same_stream & (returned > 0) & (returned <= work[WORK_BEGAN])
+    same_stream = (rows["context"] == work["context"]) & (rows["stream"] == work["stream"])
+    returned = rows["returned_ns"]
+    before: NDArray[np.bool_] = same_stream & (returned > 0) & (returned <= work["began_ns"])
     return before
 
 
-def of_call(work: Int64s, rows: Int64s) -> NDArray[np.bool_]:
+def of_call(work: Rows, rows: Rows) -> NDArray[np.bool_]:
     """Which of ``rows`` are of the call of ``work``, a known one."""
-    same: NDArray[np.bool_] = (rows[:, WORK_PROBE] == work[WORK_PROBE]) & (rows[:, WORK_BEGAN] == work[WORK_BEGAN])
+    same: NDArray[np.bool_] = (rows["probe"] == work["probe"]) & (rows["began_ns"] == work["began_ns"])
     return same
 
 
-def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPart]:
-    others = trace.work[(trace.work[:, WORK_END] > begin) & (trace.work[:, WORK_START] < end)]
-    others = others[others[:, WORK_NUMBER] != work[WORK_NUMBER]]
-    same_stream = (others[:, WORK_CONTEXT] == work[WORK_CONTEXT]) & (others[:, WORK_STREAM] == work[WORK_STREAM])
+def _parts(trace: Trace, work: Rows, begin: int, end: int) -> Iterator[DelayPart]:
+    others = trace.work[(trace.work["end_ns"] > begin) & (trace.work["start_ns"] < end)]
+    others = others[others["sequence"] != work["sequence"]]
+    same_stream = (others["context"] == work["context"]) & (others["stream"] == work["stream"])
     own_call = of_call(work, others)
     first_part = others[own_call][:1]
-    if (own_call & ~same_stream).any() and begin < first_part[0, WORK_START]:
+    if (own_call & ~same_stream).any() and begin < first_part["start_ns"][0]:
         # The rest of a call's work, on a stream of the driver's own, waits for the first part, whatever that waits for.
-        start = int(first_part[0, WORK_START])
+        start = int(first_part["start_ns"][0])
         yield from _parts(trace, first_part[0], begin, start)
         begin = start
     ahead = others[same_stream | own_call]
@@ -172,49 +151,49 @@ def _parts(trace: Trace, work: Int64s, begin: int, end: int) -> Iterator[DelayPa
     on_engine = needs_graphics_engine(work)
     tenures, copies = trace.tenures[:0], others[:0]
     if on_engine and trace.context_switches:
-        tenures = trace.tenures[(trace.tenures[:, TENURE_END] > begin) & (trace.tenures[:, TENURE_START] < end)]
+        tenures = trace.tenures[(trace.tenures["end_ns"] > begin) & (trace.tenures["start_ns"] < end)]
     elif not on_engine:
-        same = (others[:, WORK_KIND] == work[WORK_KIND]) & (others[:, WORK_COPY] == work[WORK_COPY])
-        copies = others[same & (others[:, WORK_DEVICE] == work[WORK_DEVICE])]
-    times = [tenures[:, TENURE_START], tenures[:, TENURE_END]]
-    times += [rows[:, column] for rows in (ahead, copies) for column in (WORK_START, WORK_END)]
+        same = (others["kind"] == work["kind"]) & (others["subkind"] == work["subkind"])
+        copies = others[same & (others["device"] == work["device"])]
+    times = [tenures["start_ns"], tenures["end_ns"]]
+    times += [rows[column] for rows in (ahead, copies) for column in ("start_ns", "end_ns")]
     # Nobody recorded who had the engine before.
     times.append(np.array([trace.engine_known_ns], dtype=np.int64))
     inner = np.unique(np.concatenate(times))
     borders = [begin, *inner[(inner > begin) & (inner < end)].tolist(), end]
     for first, last in pairwise(borders):
-        running = ahead[(ahead[:, WORK_START] <= first) & (ahead[:, WORK_END] >= last)]
+        running = ahead[(ahead["start_ns"] <= first) & (ahead["end_ns"] >= last)]
         if len(running):
-            yield DelayPart(DelayCause.STREAM, first, last, work=int(running[-1, WORK_NUMBER]))
+            yield DelayPart(DelayCause.STREAM, first, last, work=int(running["sequence"][-1]))
             continue
-        copying = copies[(copies[:, WORK_START] <= first) & (copies[:, WORK_END] >= last)]
+        copying = copies[(copies["start_ns"] <= first) & (copies["end_ns"] >= last)]
         if len(copying):
-            yield DelayPart(DelayCause.COPY, first, last, work=int(copying[-1, WORK_NUMBER]))
+            yield DelayPart(DelayCause.COPY, first, last, work=int(copying["sequence"][-1]))
             continue
         if not (on_engine and trace.context_switches):
             yield _queue_part(queued, first, last)
             continue
-        held = tenures[(tenures[:, TENURE_START] <= first) & (tenures[:, TENURE_END] >= last)]
-        holders = held[:, TENURE_CONTEXT].tolist()
+        held = tenures[(tenures["start_ns"] <= first) & (tenures["end_ns"] >= last)]
+        holders = held["context"].tolist()
         if not holders and last <= trace.engine_known_ns:
             yield DelayPart(DelayCause.UNKNOWN, first, last)
         elif not holders:
             long = last - first > LONGEST_CHANGE_NS
             yield DelayPart(DelayCause.PROCESS if long else DelayCause.CHANGE, first, last)
-        elif int(work[WORK_CONTEXT]) in holders:
+        elif int(work["context"]) in holders:
             yield _queue_part(queued, first, last)
         else:
             yield DelayPart(DelayCause.CONTEXT, first, last, context=holders[-1])
 
 
-def _queue_part(queued: Int64s, first: int, last: int) -> DelayPart:
+def _queue_part(queued: Rows, first: int, last: int) -> DelayPart:
     """The part from ``first`` to ``last``, in which nothing ran that it is known to wait for.
 
     ``queued`` is the work that the stream has to run before, in the order of its starts.
     """
-    waiting = queued[queued[:, WORK_START] >= last]
+    waiting = queued[queued["start_ns"] >= last]
     if len(waiting):
-        return DelayPart(DelayCause.ORDER, first, last, work=int(waiting[0, WORK_NUMBER]))
+        return DelayPart(DelayCause.ORDER, first, last, work=int(waiting["sequence"][0]))
     return DelayPart(DelayCause.UNKNOWN, first, last)
 
 
@@ -235,18 +214,18 @@ def _merged(parts: Iterator[DelayPart]) -> Iterator[DelayPart]:
 def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
     """Calls of other probes of the same context during the call in row ``call``, the longest overlap first."""
     row = trace.calls[call]
-    probe = trace.probes[row[CALL_PROBE]]
-    began, returned = int(row[CALL_BEGAN]), int(row[CALL_RETURNED])
-    rows = trace.calls[(trace.calls[:, CALL_RETURNED] > began) & (trace.calls[:, CALL_BEGAN] < returned)]
+    probe = trace.probes[row["probe"]]
+    began, returned = int(row["began_ns"]), int(row["returned_ns"])
+    rows = trace.calls[(trace.calls["returned_ns"] > began) & (trace.calls["began_ns"] < returned)]
     found: dict[tuple[int, int], int] = {}
     for number, op, _, other_began, other_returned, _ in rows.tolist():
         other = trace.probes[number]
-        if number != row[CALL_PROBE] and other.context == probe.context:
+        if number != row["probe"] and other.context == probe.context:
             overlap = min(other_returned, returned) - max(other_began, began)
             found[number, op] = found.get((number, op), 0) + overlap
     for flight in trace.open_calls:
         other = trace.probes[flight.probe]
-        if flight.probe != row[CALL_PROBE] and flight.since_ns < returned and other.context == probe.context:
+        if flight.probe != row["probe"] and flight.since_ns < returned and other.context == probe.context:
             overlap = returned - max(flight.since_ns, began)
             found[flight.probe, flight.op] = found.get((flight.probe, flight.op), 0) + overlap
     beside = [CallBeside(number, op, overlap) for (number, op), overlap in found.items()]
@@ -256,12 +235,12 @@ def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
 def work_label(trace: Trace, number: int) -> str:
     """What the work with ``number`` is: its probe and operation, or its kind."""
     for row in trace.work:
-        if row[WORK_NUMBER] != number:
+        if row["sequence"] != number:
             continue
-        if row[WORK_PROBE] >= 0:
-            probe = trace.probes[row[WORK_PROBE]]
-            return f"{probe.name} ({op_label(trace.probes, int(row[WORK_PROBE]), int(row[WORK_OP]))})"
-        return RecordKind(row[WORK_KIND]).name.lower().replace("_", " ")
+        if row["probe"] >= 0:
+            probe = trace.probes[row["probe"]]
+            return f"{probe.name} ({op_label(trace.probes, int(row['probe']), int(row['op']))})"
+        return RecordKind(row["kind"]).name.lower().replace("_", " ")
     return ""
 
 

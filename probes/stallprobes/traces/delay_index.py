@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.records.rows import Rows
 from stallprobes.traces.delay import (
     LONGEST_CHANGE_NS,
     Delay,
@@ -20,30 +21,13 @@ from stallprobes.traces.delay import (
     of_call,
     submitted_before,
 )
-from stallprobes.traces.trace import (
-    TENURE_CONTEXT,
-    TENURE_END,
-    TENURE_START,
-    WORK_CONTEXT,
-    WORK_COPY,
-    WORK_DEVICE,
-    WORK_END,
-    WORK_KIND,
-    WORK_NUMBER,
-    WORK_OP,
-    WORK_PROBE,
-    WORK_RETURNED,
-    WORK_START,
-    WORK_STREAM,
-    Int64s,
-    Trace,
-)
+from stallprobes.traces.trace import Int64s, Trace
 
 # Among more rows the parts of a delay are not computed one by one.
 _MOST_ROWS = 24
 # The columns from which the name of work is made, and those that say which copy engine it uses.
-_NAMED = [WORK_KIND, WORK_PROBE, WORK_OP]
-_ENGINE = [WORK_KIND, WORK_COPY, WORK_DEVICE]
+_NAMED = ["kind", "probe", "op"]
+_ENGINE = ["kind", "subkind", "device"]
 
 
 class DelayIndex:
@@ -51,12 +35,12 @@ class DelayIndex:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._starts = trace.work[:, WORK_START]
-        self._ends = np.maximum.accumulate(trace.work[:, WORK_END])
-        self._tenure_starts = trace.tenures[:, TENURE_START]
-        self._tenure_ends = np.maximum.accumulate(trace.tenures[:, TENURE_END])
+        self._starts = trace.work["start_ns"]
+        self._ends = np.maximum.accumulate(trace.work["end_ns"])
+        self._tenure_starts = trace.tenures["start_ns"]
+        self._tenure_ends = np.maximum.accumulate(trace.tenures["end_ns"])
         # Of a queue: all of it waits for work of few names.
-        self._queue_texts: dict[bytes, str] = {}
+        self._queue_texts: dict[tuple[int, ...], str] = {}
 
     def delay_of(self, row: int) -> Delay | None:
         """As ``delay.delay_of``, of row ``row`` of the trace's work."""
@@ -71,7 +55,7 @@ class DelayIndex:
         if not few and self._queued[row]:
             return self._queue_text(rows, work, row)
         beside = self._beside(work)
-        later_part = bool((of_call(work, beside.work) & (beside.work[:, WORK_STREAM] != work[WORK_STREAM])).any())
+        later_part = bool((of_call(work, beside.work) & (beside.work["stream"] != work["stream"])).any())
         part = _main(beside, work) if few or later_part else _longest(beside, work)
         return "" if part is None or part.cause is DelayCause.UNKNOWN else cause_text(beside, part)
 
@@ -81,14 +65,14 @@ class DelayIndex:
         work = self._trace.work
         found = np.zeros(len(work), dtype=bool)
         for own in self._streams():
-            found[own] = (work[own][:, _NAMED] == work[own[0], _NAMED]).all()
+            found[own] = (work[own][_NAMED] == work[own[0]][_NAMED]).all()
         return found
 
     def _streams(self) -> Iterator[Int64s]:
         """The rows of each stream's work."""
-        streams = self._trace.work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]]
-        for stream in np.unique(streams, axis=0):
-            yield np.flatnonzero((streams == stream).all(axis=1))
+        streams = self._trace.work[["device", "context", "stream"]]
+        for stream in np.unique(streams):
+            yield np.flatnonzero(streams == stream)
 
     @cached_property
     def _queued(self) -> NDArray[np.bool_]:
@@ -96,11 +80,11 @@ class DelayIndex:
         work = self._trace.work
         found = np.zeros(len(work), dtype=bool)
         for own in self._streams():
-            starts, ends = work[own, WORK_START], np.maximum.accumulate(work[own, WORK_END])
+            starts, ends = work["start_ns"][own], np.maximum.accumulate(work["end_ns"][own])
             # Where work overlaps, its time counts once.
             begins = np.maximum(starts, np.concatenate((starts[:1], ends[:-1])))
             busy = np.concatenate(([0], np.cumsum(np.maximum(ends - begins, 0))))
-            returned = work[own, WORK_RETURNED]
+            returned = work["returned_ns"][own]
             # The time that the stream was busy before each return; work that ran then counts in part.
             places = np.searchsorted(begins, returned)
             running = np.maximum(ends[np.maximum(places - 1, 0)] - returned, 0)
@@ -110,68 +94,68 @@ class DelayIndex:
             found[own] = (returned > 0) & (delay > 0) & (2 * waited > delay)
         return found
 
-    def _queue_text(self, rows: slice, work: Int64s, row: int) -> str:
+    def _queue_text(self, rows: slice, work: Rows, row: int) -> str:
         """The clause for ``work``, row ``row``, behind other work of its stream, the longest of which is named."""
         longest = work if self._uniform[row] else _longest_ahead(self._trace.work[rows], work)
-        key = longest[_NAMED].tobytes()
+        key: tuple[int, ...] = longest[_NAMED].tolist()
         if key not in self._queue_texts:
-            part = DelayPart(DelayCause.STREAM, 0, 0, work=int(longest[WORK_NUMBER]))
-            self._queue_texts[key] = cause_text(replace(self._trace, work=longest[None]), part)
+            part = DelayPart(DelayCause.STREAM, 0, 0, work=int(longest["sequence"]))
+            self._queue_texts[key] = cause_text(replace(self._trace, work=np.array([longest])), part)
         return self._queue_texts[key]
 
-    def _spans(self, work: Int64s) -> tuple[slice, slice]:
+    def _spans(self, work: Rows) -> tuple[slice, slice]:
         """The rows of work and of tenures that may overlap the delay of ``work``."""
-        begin, end = work[WORK_RETURNED], work[WORK_START]
+        begin, end = work["returned_ns"], work["start_ns"]
         rows = slice(np.searchsorted(self._ends, begin, "right"), np.searchsorted(self._starts, end))
         tenures = slice(np.searchsorted(self._tenure_ends, begin, "right"), np.searchsorted(self._tenure_starts, end))
         return rows, tenures
 
-    def _beside(self, work: Int64s) -> Trace:
+    def _beside(self, work: Rows) -> Trace:
         """The trace with the rows of ``_spans`` only."""
         rows, tenures = self._spans(work)
         return replace(self._trace, work=self._trace.work[rows], tenures=self._trace.tenures[tenures])
 
 
-def _longest_ahead(beside: Int64s, work: Int64s) -> Int64s:
+def _longest_ahead(beside: Rows, work: Rows) -> Rows:
     """The row of ``beside`` that ran longest on the stream of ``work`` during its delay."""
-    same = (beside[:, WORK_STREAM] == work[WORK_STREAM]) & (beside[:, WORK_CONTEXT] == work[WORK_CONTEXT])
-    rows = beside[same & (beside[:, WORK_NUMBER] != work[WORK_NUMBER])]
-    spent = _inside(rows[:, WORK_START], rows[:, WORK_END], int(work[WORK_RETURNED]), int(work[WORK_START]))
-    longest: Int64s = rows[np.argmax(spent)]
+    same = (beside["stream"] == work["stream"]) & (beside["context"] == work["context"])
+    rows = beside[same & (beside["sequence"] != work["sequence"])]
+    spent = _inside(rows["start_ns"], rows["end_ns"], int(work["returned_ns"]), int(work["start_ns"]))
+    longest: Rows = rows[np.argmax(spent)]
     return longest
 
 
-def _main(trace: Trace, work: Int64s) -> DelayPart | None:
+def _main(trace: Trace, work: Rows) -> DelayPart | None:
     delay = delay_of(trace, work)
     return None if delay is None else delay.main()
 
 
-def _longest(trace: Trace, work: Int64s) -> DelayPart | None:
+def _longest(trace: Trace, work: Rows) -> DelayPart | None:
     """The main cause by the time that each took during the delay, without the order in which they took it."""
-    begin, end = int(work[WORK_RETURNED]), int(work[WORK_START])
-    rows = trace.work[trace.work[:, WORK_NUMBER] != work[WORK_NUMBER]]
+    begin, end = int(work["returned_ns"]), int(work["start_ns"])
+    rows = trace.work[trace.work["sequence"] != work["sequence"]]
     order_ns, order = _order(rows, work)
     found: list[tuple[int, DelayPart]] = []
     if not needs_graphics_engine(work):
-        same = rows[(rows[:, _ENGINE] == work[_ENGINE]).all(axis=1)]
-        spent = _inside(same[:, WORK_START], same[:, WORK_END], begin, end)
+        same = rows[rows[_ENGINE] == work[_ENGINE]]
+        spent = _inside(same["start_ns"], same["end_ns"], begin, end)
         if spent.any():
-            longest = int(same[np.argmax(spent), WORK_NUMBER])
+            longest = int(same["sequence"][np.argmax(spent)])
             found.append((int(spent.sum()), DelayPart(DelayCause.COPY, begin, end, work=longest)))
-        elsewhere = (same[:, [WORK_CONTEXT, WORK_STREAM]] != work[[WORK_CONTEXT, WORK_STREAM]]).any(axis=1)
+        elsewhere = same[["context", "stream"]] != work[["context", "stream"]]
         found.append((order_ns - int(spent[elsewhere].sum()), order))
     elif trace.context_switches:
         tenures = trace.tenures
-        held = _inside(tenures[:, TENURE_START], tenures[:, TENURE_END], begin, end)
-        for context in np.unique(tenures[:, TENURE_CONTEXT]).tolist():
-            time = int(held[tenures[:, TENURE_CONTEXT] == context].sum())
-            if context == work[WORK_CONTEXT]:
+        held = _inside(tenures["start_ns"], tenures["end_ns"], begin, end)
+        for context in np.unique(tenures["context"]).tolist():
+            time = int(held[tenures["context"] == context].sum())
+            if context == work["context"]:
                 found.append((min(order_ns, time), order))
                 found.append((max(time - order_ns, 0), DelayPart(DelayCause.UNKNOWN, begin, end)))
             else:
                 found.append((time, DelayPart(DelayCause.CONTEXT, begin, end, context=context)))
-        since = np.concatenate(([max(begin, trace.engine_known_ns)], np.maximum.accumulate(tenures[:, TENURE_END])))
-        until = np.concatenate((tenures[:, TENURE_START], [end]))
+        since = np.concatenate(([max(begin, trace.engine_known_ns)], np.maximum.accumulate(tenures["end_ns"])))
+        until = np.concatenate((tenures["start_ns"], [end]))
         gaps = _inside(since, until, begin, end)
         long = gaps > LONGEST_CHANGE_NS
         found.append((int(gaps[long].sum()), DelayPart(DelayCause.PROCESS, begin, end)))
@@ -182,15 +166,15 @@ def _longest(trace: Trace, work: Int64s) -> DelayPart | None:
     return part if time > 0 else None
 
 
-def _order(rows: Int64s, work: Int64s) -> tuple[int, DelayPart]:
+def _order(rows: Rows, work: Rows) -> tuple[int, DelayPart]:
     """The time for which work submitted before ``work`` had not started and none of it ran, and that cause."""
-    begin, end = int(work[WORK_RETURNED]), int(work[WORK_START])
+    begin, end = int(work["returned_ns"]), int(work["start_ns"])
     queued = rows[submitted_before(work, rows)]
     if not len(queued):
         return 0, DelayPart(DelayCause.UNKNOWN, begin, end)
-    ended = np.maximum(np.maximum.accumulate(queued[:, WORK_END]), begin)
-    waits = np.maximum(queued[:, WORK_START] - np.concatenate(([begin], ended[:-1])), 0)
-    return int(waits.sum()), DelayPart(DelayCause.ORDER, begin, end, work=int(queued[np.argmax(waits), WORK_NUMBER]))
+    ended = np.maximum(np.maximum.accumulate(queued["end_ns"]), begin)
+    waits = np.maximum(queued["start_ns"] - np.concatenate(([begin], ended[:-1])), 0)
+    return int(waits.sum()), DelayPart(DelayCause.ORDER, begin, end, work=int(queued["sequence"][np.argmax(waits)]))
 
 
 def _inside(starts: Int64s, ends: Int64s, begin: int, end: int) -> Int64s:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stallprobes.records.rows import Rows
 from stallprobes.traces.delay import LONGEST_CHANGE_NS, on_graphics_engine
-from stallprobes.traces.trace import OPEN, TENURE_END, TENURE_START, WORK_RETURNED, WORK_START, Int64s, Trace
+from stallprobes.traces.trace import OPEN, Int64s, Trace
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,12 @@ class EngineGaps:
         self._waits = _Union()
         self._held = _Union()
 
-    def feed(self, work: Int64s, tenures: Int64s) -> None:
+    def feed(self, work: Rows, tenures: Rows) -> None:
         """Add rows of a trace's work and of its ended tenures."""
-        returned, start = work[:, WORK_RETURNED], work[:, WORK_START]
+        returned, start = work["returned_ns"], work["start_ns"]
         waited = (returned > 0) & (start > returned) & on_graphics_engine(work)
         self._waits.add(returned[waited], start[waited])
-        self._held.add(tenures[:, TENURE_START], tenures[:, TENURE_END])
+        self._held.add(tenures["start_ns"], tenures["end_ns"])
 
     def drop(self, before_ns: int) -> None:
         """Drop what ended before a time, of which nothing is asked later."""

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -15,23 +16,11 @@ from stallprobes.engine.timeline_section import GpuRecords, HostCalls
 from stallprobes.model import Probe
 from stallprobes.native.layouts.board import CALL_MEASURED, CALL_OP_MASK
 from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind, SwitchOperation
+from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK, Rows
 from stallprobes.records.timeline import OFF, TimelineLosses, TimelinePosition, TimelineStatus
 from stallprobes.traces.open_work import UnrecordedCalls
 from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_COLUMNS,
-    CALL_RETURNED,
     OPEN,
-    OVERHEAD_COLUMNS,
-    OVERHEAD_END,
-    OVERHEAD_START,
-    TENURE_COLUMNS,
-    TENURE_END,
-    TENURE_START,
-    WORK_COLUMNS,
-    WORK_END,
-    WORK_START,
-    Int64s,
     OpenCall,
     Trace,
     TracedProbe,
@@ -44,37 +33,31 @@ KEEP_S = 12.0
 # 8192 calls and 16 384 records are a second of back-to-back launches; sixteen probes at 1 kHz make 32 000 calls.
 MOST_ROWS = 400_000
 
-# The fields of a record in the order of a trace's columns.
-_WORK_FROM = (
-    "sequence", "kind", "start_ns", "end_ns", "device", "context", "stream", "probe", "op", "iteration", "began_ns",
-    "returned_ns", "subkind", "memory", "bytes", "correlation",
-)  # fmt: skip
-_OVERHEAD_FROM = ("sequence", "subkind", "start_ns", "end_ns")
 _WORK_KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
 
 
 class _Rows:
-    """Chunks of rows, the oldest of which are dropped; ``end`` is the column of the rows' ends."""
+    """Chunks of rows, the oldest of which are dropped; ``start`` and ``end`` are the columns of their times."""
 
-    def __init__(self, columns: int, start: int, end: int) -> None:
-        self._none: Int64s = np.zeros((0, columns), dtype=np.int64)
+    def __init__(self, shape: np.dtype[Any], start: str = "start_ns", end: str = "end_ns") -> None:
+        self._none: Rows = np.empty(0, shape)
         self._start, self._end = start, end
         # Each with its first start and its last end.
-        self._chunks: deque[tuple[int, int, Int64s]] = deque()
+        self._chunks: deque[tuple[int, int, Rows]] = deque()
         self._count = 0
         # The number of chunks that were ever added.
         self.added = 0
         # Up to this time rows were dropped because there were too many.
         self.dropped_ns = 0
 
-    def add(self, rows: Int64s) -> None:
+    def add(self, rows: Rows) -> None:
         """Add rows."""
         if len(rows):
-            self._chunks.append((int(rows[:, self._start].min()), int(rows[:, self._end].max()), rows))
+            self._chunks.append((int(rows[self._start].min()), int(rows[self._end].max()), rows))
             self._count += len(rows)
             self.added += 1
 
-    def since(self, number: int, begin_ns: int) -> Int64s:
+    def since(self, number: int, begin_ns: int) -> Rows:
         """The rows of chunk ``number`` and all later ones that are still there, without chunks that ended before."""
         first = max(number - (self.added - len(self._chunks)), 0)
         found = [rows for _, last_ns, rows in islice(self._chunks, first, None) if last_ns >= begin_ns]
@@ -88,7 +71,7 @@ class _Rows:
             if last_ns >= before_ns:
                 self.dropped_ns = max(self.dropped_ns, last_ns)
 
-    def between(self, begin_ns: int, end_ns: int) -> Int64s:
+    def between(self, begin_ns: int, end_ns: int) -> Rows:
         """The rows that overlap a span, in the order of their starts."""
         found = [
             # Of a long span most chunks lie within it.
@@ -101,7 +84,7 @@ class _Rows:
         if not found:
             return self._none
         rows = np.concatenate(found)
-        starts = rows[:, self._start]
+        starts = rows[self._start]
         if (starts[1:] >= starts[:-1]).all():
             return rows
         return rows[np.argsort(starts, kind="stable")]
@@ -121,10 +104,10 @@ class HistoryPosition:
 class AddedRows:
     """The rows that a history got since a position, in the columns of a trace but in no order; ``position`` is next."""
 
-    calls: Int64s
-    work: Int64s
-    tenures: Int64s
-    overheads: Int64s
+    calls: Rows
+    work: Rows
+    tenures: Rows
+    overheads: Rows
     position: HistoryPosition
 
 
@@ -145,13 +128,10 @@ class TraceHistory:
         self.simulated = simulated
         self._index = {probe.name: number for number, probe in enumerate(probes)}
         self._keep_ns = round(keep_s * 1e9)
-        self._no_calls: Int64s = np.zeros((0, CALL_COLUMNS), dtype=np.int64)
-        self._no_work: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
-        self._no_overheads: Int64s = np.zeros((0, OVERHEAD_COLUMNS), dtype=np.int64)
-        self._calls = _Rows(CALL_COLUMNS, CALL_BEGAN, CALL_RETURNED)
-        self._work = _Rows(WORK_COLUMNS, WORK_START, WORK_END)
-        self._tenures = _Rows(TENURE_COLUMNS, TENURE_START, TENURE_END)
-        self._overheads = _Rows(OVERHEAD_COLUMNS, OVERHEAD_START, OVERHEAD_END)
+        self._calls = _Rows(CALL, "began_ns", "returned_ns")
+        self._work = _Rows(WORK)
+        self._tenures = _Rows(TENURE)
+        self._overheads = _Rows(OVERHEAD)
         self._unrecorded = UnrecordedCalls(probes)
         # When the last call of each probe that has returned began, by its number.
         self._last_began: dict[int, int] = {}
@@ -171,19 +151,19 @@ class TraceHistory:
         self._wall_offset_s = wall_s - rows.at_ns / 1e9
         self._losses = rows.losses
         calls = np.concatenate(
-            [self._no_calls, *(_calls(self._index[name], found) for name, found in rows.calls.items())]
+            [np.empty(0, CALL), *(_calls(self._index[name], found) for name, found in rows.calls.items())]
         )
         for name, found in rows.calls.items():
             if len(found):
                 self._last_began[self._index[name]] = int(found["began_ns"].max())
         # In one order, so that a span is put in order by merging few pieces.
-        self._calls.add(calls[np.argsort(calls[:, CALL_BEGAN], kind="stable")])
+        self._calls.add(calls[np.argsort(calls["began_ns"], kind="stable")])
         records = rows.records
         kinds = records["kind"]
-        work = _columns(records[np.isin(kinds, _WORK_KINDS)], _WORK_FROM)
+        work = _columns(records[np.isin(kinds, _WORK_KINDS)], WORK)
         self._work.add(work)
         self._unrecorded.feed(rows, work)
-        self._overheads.add(_columns(records[kinds == RecordKind.OVERHEAD], _OVERHEAD_FROM))
+        self._overheads.add(_columns(records[kinds == RecordKind.OVERHEAD], OVERHEAD))
         self._feed_switches(records[kinds == RecordKind.CONTEXT_SWITCH])
         for kept in (self._calls, self._work, self._tenures, self._overheads):
             kept.drop(self.at_ns - self._keep_ns)
@@ -206,7 +186,7 @@ class TraceHistory:
                 self._held.setdefault(context, at_ns)
             elif context in self._held:
                 ended.append((context, self._held.pop(context), at_ns))
-        self._tenures.add(np.array(ended, dtype=np.int64).reshape(-1, TENURE_COLUMNS))
+        self._tenures.add(np.array(ended, TENURE))
 
     @property
     def begin_ns(self) -> int:
@@ -244,7 +224,7 @@ class TraceHistory:
         tenures = self._tenures.between(begin_ns, end_ns)
         if len(outline.tenures):
             tenures = np.concatenate((tenures, outline.tenures))
-            tenures = tenures[np.argsort(tenures[:, TENURE_START], kind="stable")]
+            tenures = tenures[np.argsort(tenures["start_ns"], kind="stable")]
         return replace(
             outline,
             calls=self._calls.between(begin_ns, end_ns),
@@ -265,10 +245,10 @@ class TraceHistory:
             collected_ns=self.collected_ns,
             probes=self.probes,
             names=TraceNames(dict(self.status.contexts), dict(self.status.streams)),
-            calls=self._no_calls,
-            work=self._no_work,
-            tenures=np.array(held, dtype=np.int64).reshape(-1, TENURE_COLUMNS),
-            overheads=self._no_overheads,
+            calls=np.empty(0, CALL),
+            work=np.empty(0, WORK),
+            tenures=np.array(held, TENURE),
+            overheads=np.empty(0, OVERHEAD),
             context_switches=self.status.context_switches,
             losses=self.losses,
             wall_offset_s=self._wall_offset_s,
@@ -309,20 +289,19 @@ def open_calls(index: Mapping[str, int], snapshot: Snapshot) -> tuple[OpenCall, 
     return tuple(found)
 
 
-def _calls(probe: int, rows: HostCalls) -> Int64s:
-    found = np.empty((len(rows), CALL_COLUMNS), dtype=np.int64)
-    found[:, 0] = probe
-    found[:, 1] = rows["op"] & CALL_OP_MASK
-    found[:, 2] = rows["iteration"]
-    found[:, CALL_BEGAN] = rows["began_ns"]
-    found[:, CALL_RETURNED] = rows["returned_ns"]
-    found[:, 5] = (rows["op"] & CALL_MEASURED) != 0
-    return found
+def _calls(probe: int, rows: HostCalls) -> Rows:
+    calls = np.empty(len(rows), CALL)
+    calls["probe"] = probe
+    calls["op"] = rows["op"] & CALL_OP_MASK
+    for column in ("iteration", "began_ns", "returned_ns"):
+        calls[column] = rows[column]
+    calls["measured"] = (rows["op"] & CALL_MEASURED) != 0
+    return calls
 
 
-def _columns(rows: GpuRecords, names: Sequence[str]) -> Int64s:
-    """The fields ``names`` of ``rows`` as int64[n][fields]."""
-    found = np.empty((len(rows), len(names)), dtype=np.int64)
-    for column, name in enumerate(names):
-        found[:, column] = rows[name]
-    return found
+def _columns(records: GpuRecords, shape: np.dtype[Any]) -> Rows:
+    """The fields of ``shape`` of ``records``."""
+    rows = np.empty(len(records), shape)
+    for column in shape.names or ():
+        rows[column] = records[column]
+    return rows

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from stallprobes.native.layouts.cupti import CopyKind, OverheadKind, RecordKind
-from stallprobes.traces.trace import WORK_PROBE, Int64s, Trace, TracedProbe
+from stallprobes.traces.trace import Int64s, Trace, TracedProbe
 
 _KINDS: Mapping[int, str] = {
     RecordKind.KERNEL: "kernel",
@@ -36,7 +36,7 @@ _MEMORY: Mapping[int, str] = {
 
 
 def work_kind_label(kind: int, copy: int) -> str:
-    """The kind of work by its columns WORK_KIND and WORK_COPY: ``kernel``, ``D2D copy``."""
+    """The kind of work by its columns ``kind`` and ``subkind``: ``kernel``, ``D2D copy``."""
     if kind == RecordKind.COPY:
         return f"{copy_label(kind, copy)} copy".lstrip()
     return _KINDS.get(kind, "work")
@@ -48,7 +48,7 @@ def copy_label(kind: int, copy: int) -> str:
 
 
 def memory_labels(memory: int) -> tuple[str, str]:
-    """The kinds of source and target memory by the column WORK_MEMORY; "" for unknown ones."""
+    """The kinds of source and target memory by the column ``memory``; "" for unknown ones."""
     return _MEMORY.get(memory & 255, ""), _MEMORY.get(memory >> 8, "")
 
 
@@ -67,5 +67,5 @@ def probe_label(probe: TracedProbe) -> str:
 
 def stream_users(trace: Trace, rows: Int64s) -> str:
     """The names of the probes whose work ``rows`` of ``trace.work`` are, separated with commas."""
-    numbers = np.unique(trace.work[rows, WORK_PROBE]).tolist()
+    numbers = np.unique(trace.work["probe"][rows]).tolist()
     return ", ".join(trace.probes[number].name for number in numbers if number >= 0)

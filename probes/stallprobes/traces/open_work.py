@@ -10,16 +10,8 @@ from stallprobes.engine.gpu_work import submissions
 from stallprobes.engine.timeline.reader import TimelineRows
 from stallprobes.model import MS, Probe
 from stallprobes.native.layouts.board import CALL_OP_MASK
-from stallprobes.traces.trace import (
-    WORK_BEGAN,
-    WORK_CONTEXT,
-    WORK_DEVICE,
-    WORK_OP,
-    WORK_PROBE,
-    WORK_STREAM,
-    Int64s,
-    OpenWork,
-)
+from stallprobes.records.rows import Rows
+from stallprobes.traces.trace import Int64s, OpenWork
 
 # A record arrives some rounds of the collector after the work's end.
 _LATE_NS = 20 * MS
@@ -41,10 +33,10 @@ class UnrecordedCalls:
         self._ops = [tuple(part.op for part in submissions(probe.program)) for probe in probes]
         # By probe and operation: the calls as int64[n][2], and the last row of work.
         self._calls: dict[tuple[int, int], Int64s] = {}
-        self._last: dict[tuple[int, int], Int64s] = {}
+        self._last: dict[tuple[int, int], Rows] = {}
         self._lost = 0
 
-    def feed(self, rows: TimelineRows, work: Int64s) -> None:
+    def feed(self, rows: TimelineRows, work: Rows) -> None:
         """Add what the timeline recorded since the last feed; ``work`` are its rows in the columns of a trace."""
         for name, calls in rows.calls.items():
             number = self._numbers[name]
@@ -56,28 +48,28 @@ class UnrecordedCalls:
                     self._calls[number, op] = np.concatenate((self._calls.get((number, op), _NONE), times))
         for number, ops in enumerate(self._ops):
             for op in ops:
-                own = work[(work[:, WORK_PROBE] == number) & (work[:, WORK_OP] == op)]
+                own = work[(work["probe"] == number) & (work["op"] == op)]
                 last = self._last.get((number, op))
                 if last is not None:
                     # The first record of a call is on the call's stream; a later one can be on another.
-                    own = own[own[:, WORK_BEGAN] > last[WORK_BEGAN]]
+                    own = own[own["began_ns"] > last["began_ns"]]
                 if len(own):
-                    self._last[number, op] = own[int(np.argmax(own[:, WORK_BEGAN]))]
+                    self._last[number, op] = own[int(np.argmax(own["began_ns"]))]
         self._drop(rows, work)
 
-    def _drop(self, rows: TimelineRows, work: Int64s) -> None:
+    def _drop(self, rows: TimelineRows, work: Rows) -> None:
         """Drop the calls whose work has a record, or had one that was lost or belongs to no known call."""
         losses = rows.losses
         lost = losses.dropped + losses.exhausted + losses.unknown
         if not rows.status.on or lost != self._lost or losses.overwritten:
             self._calls.clear()
         self._lost = lost
-        unknown = work[work[:, WORK_PROBE] < 0]
+        unknown = work[work["probe"] < 0]
         for key, last in self._last.items():
             calls = self._calls.get(key, _NONE)
-            calls = calls[calls[:, _BEGAN] > last[WORK_BEGAN]][:_MOST_CALLS]
-            place = [WORK_CONTEXT, WORK_STREAM]
-            self._calls[key] = _NONE if (unknown[:, place] == last[place]).all(axis=1).any() else calls
+            calls = calls[calls[:, _BEGAN] > last["began_ns"]][:_MOST_CALLS]
+            place = ["context", "stream"]
+            self._calls[key] = _NONE if (unknown[place] == last[place]).any() else calls
         for key in self._calls.keys() - self._last.keys():
             self._calls[key] = self._calls[key][-_MOST_CALLS:]
 
@@ -87,5 +79,5 @@ class UnrecordedCalls:
             calls = self._calls[number, op]
             returned = calls[calls[:, _RETURNED] <= collected_ns, _RETURNED]
             if number not in failed and len(returned) and returned[0] <= collected_ns - _LATE_NS:
-                device, context, stream = last[[WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]].tolist()
+                device, context, stream = last[["device", "context", "stream"]].tolist()
                 yield OpenWork(number, op, device, context, stream, int(returned[0]), len(returned))

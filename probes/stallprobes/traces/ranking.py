@@ -8,26 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallprobes.model import Role
+from stallprobes.records.rows import Rows
 from stallprobes.traces.delay import Delay
 from stallprobes.traces.delay_index import DelayIndex
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_ITERATION,
-    CALL_MEASURED,
-    CALL_OP,
-    CALL_PROBE,
-    CALL_RETURNED,
-    WORK_CONTEXT,
-    WORK_END,
-    WORK_ITERATION,
-    WORK_PROBE,
-    WORK_RETURNED,
-    WORK_START,
-    WORK_STREAM,
-    Int64s,
-    Trace,
-    callers_of,
-)
+from stallprobes.traces.trace import Int64s, Trace, callers_of
 
 
 @dataclass(frozen=True)
@@ -73,26 +57,26 @@ def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> in
         return None
     times = _times(trace)
     excess = np.zeros(len(rows), dtype=np.float64)
-    ops = trace.calls[rows][:, [CALL_PROBE, CALL_OP]]
-    for probe, op in np.unique(ops, axis=0).tolist():
-        own = (ops == (probe, op)).all(axis=1)
+    ops = trace.calls[rows][["probe", "op"]]
+    for op in np.unique(ops):
+        own = ops == op
         excess[own] = times[rows[own]] - np.median(times[rows[own]])
     return int(rows[np.argmax(excess)])
 
 
-def work_of_iteration(trace: Trace, call: int) -> Int64s:
+def work_of_iteration(trace: Trace, call: int) -> Rows:
     """The work that the probe of the call in row ``call`` submitted in the call's iteration, in the order of starts."""
     row = trace.calls[call]
-    same = (trace.work[:, WORK_PROBE] == row[CALL_PROBE]) & (trace.work[:, WORK_ITERATION] == row[CALL_ITERATION])
-    found: Int64s = trace.work[same]
+    same = (trace.work["probe"] == row["probe"]) & (trace.work["iteration"] == row["iteration"])
+    found: Rows = trace.work[same]
     return found
 
 
-def calls_of_iteration(trace: Trace, call: int) -> Int64s:
+def calls_of_iteration(trace: Trace, call: int) -> Rows:
     """The calls of the iteration of the call in row ``call``, in the order of their begins."""
     row = trace.calls[call]
-    same = (trace.calls[:, CALL_PROBE] == row[CALL_PROBE]) & (trace.calls[:, CALL_ITERATION] == row[CALL_ITERATION])
-    found: Int64s = trace.calls[same]
+    same = (trace.calls["probe"] == row["probe"]) & (trace.calls["iteration"] == row["iteration"])
+    found: Rows = trace.calls[same]
     return found
 
 
@@ -106,27 +90,28 @@ def _taking_part(trace: Trace, probes: Collection[int] | None) -> Int64s:
         if number not in probes:
             continue
         waits = np.array([*(probe.waits(op) for op in range(len(probe.ops))), False], dtype=bool)
-        own = trace.calls[:, CALL_PROBE] == number
-        takes |= own & ~waits[np.clip(trace.calls[:, CALL_OP], 0, len(waits) - 1)]
-    return np.flatnonzero(takes & (trace.calls[:, CALL_MEASURED] != 0))
+        own = trace.calls["probe"] == number
+        takes |= own & ~waits[np.clip(trace.calls["op"], 0, len(waits) - 1)]
+    return np.flatnonzero(takes & (trace.calls["measured"] != 0))
 
 
 def _times(trace: Trace) -> Int64s:
     """The time by which each call ranks."""
     calls, work = trace.calls, trace.work
-    times = calls[:, CALL_RETURNED] - calls[:, CALL_BEGAN]
-    known = np.flatnonzero((work[:, WORK_PROBE] >= 0) & (work[:, WORK_RETURNED] > 0))
+    times = calls["returned_ns"] - calls["began_ns"]
+    known = np.flatnonzero((work["probe"] >= 0) & (work["returned_ns"] > 0))
     free = np.zeros(len(work), dtype=np.int64)
-    streams = work[known][:, [WORK_PROBE, WORK_CONTEXT, WORK_STREAM]]
-    for stream in np.unique(streams, axis=0):
-        own = known[(streams == stream).all(axis=1)]
-        free[own[1:]] = np.maximum.accumulate(work[own, WORK_END])[:-1]
-    waited = work[:, WORK_START] - np.maximum(work[:, WORK_RETURNED], free)
+    streams = work[known][["probe", "context", "stream"]]
+    for stream in np.unique(streams):
+        own = known[streams == stream]
+        free[own[1:]] = np.maximum.accumulate(work["end_ns"][own])[:-1]
+    waited = work["start_ns"] - np.maximum(work["returned_ns"], free)
     callers = callers_of(trace)
     called = known[callers[known] >= 0]
     longest = np.zeros(len(calls), dtype=np.int64)
     np.maximum.at(longest, callers[called], waited[called])
-    return times + longest
+    ranked: Int64s = times + longest
+    return ranked
 
 
 def _ranked(trace: Trace, row: int, callers: Int64s, index: DelayIndex) -> RankedCall:

@@ -12,26 +12,7 @@ from numpy.typing import NDArray
 
 from stallprobes.traces import labels
 from stallprobes.traces.engine_gaps import foreign_gaps
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_OP,
-    CALL_PROBE,
-    CALL_RETURNED,
-    OPEN,
-    OVERHEAD_END,
-    OVERHEAD_START,
-    TENURE_CONTEXT,
-    TENURE_END,
-    TENURE_START,
-    WORK_CONTEXT,
-    WORK_DEVICE,
-    WORK_END,
-    WORK_START,
-    WORK_STREAM,
-    Int64s,
-    OpenWork,
-    Trace,
-)
+from stallprobes.traces.trace import OPEN, Int64s, OpenWork, Trace
 
 # The number of what is no row of the trace's tables: calls in flight and open work.
 NO_NUMBER = -1
@@ -141,7 +122,7 @@ def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
     calls = [(RowKey(RowKind.CALLS, number), labels.probe_label(probe)) for number, probe in enumerate(trace.probes)]
     engine = [
         (RowKey(RowKind.TENURES, context), trace.names.context(context))
-        for context in np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist()
+        for context in np.unique(trace.tenures["context"]).tolist()
     ]
     rows = [_row(trace, key, label) for key, label in (*calls, *_work_labels(trace), *engine)]
     foreign = _row(trace, RowKey(RowKind.FOREIGN), RowKind.FOREIGN)
@@ -157,8 +138,7 @@ def _row(trace: Trace, key: RowKey, label: str) -> TraceRow:
 
 def _work_labels(trace: Trace) -> Iterator[tuple[RowKey, str]]:
     """The rows of the streams by device; streams of one name are named after their probes too."""
-    recorded = np.unique(trace.work[:, [WORK_DEVICE, WORK_CONTEXT, WORK_STREAM]], axis=0).tolist()
-    places = {tuple(place) for place in recorded}
+    places = set(np.unique(trace.work[["device", "context", "stream"]]).tolist())
     places |= {(work.device, work.context, work.stream) for work in trace.open_work if work.since_ns < trace.end_ns}
     several = len({device for device, _, _ in places}) > 1
     found: dict[RowKey, str] = {}
@@ -182,7 +162,7 @@ def _open_work(trace: Trace, key: RowKey) -> list[OpenWork]:
 
 
 def _work_numbers(trace: Trace, key: RowKey) -> Int64s:
-    return np.flatnonzero((trace.work[:, WORK_CONTEXT] == key.number) & (trace.work[:, WORK_STREAM] == key.stream))
+    return np.flatnonzero((trace.work["context"] == key.number) & (trace.work["stream"] == key.stream))
 
 
 def spans_of(trace: Trace, key: RowKey) -> RowSpans:
@@ -193,22 +173,22 @@ def spans_of(trace: Trace, key: RowKey) -> RowSpans:
         case RowKind.WORK:
             return _work(trace, key)
         case RowKind.TENURES:
-            numbers = np.flatnonzero(trace.tenures[:, TENURE_CONTEXT] == key.number)
-            ends = trace.tenures[numbers, TENURE_END]
+            numbers = np.flatnonzero(trace.tenures["context"] == key.number)
+            ends = trace.tenures["end_ns"][numbers]
             # Who has the engine now has it up to the last record.
             ends = np.where(ends == OPEN, max(trace.collected_ns, trace.end_ns), ends)
-            return RowSpans.solid(trace.tenures[numbers, TENURE_START], ends, numbers)
+            return RowSpans.solid(trace.tenures["start_ns"][numbers], ends, numbers)
         case RowKind.FOREIGN:
             gaps = np.array([(gap.begin_ns, gap.end_ns) for gap in foreign_gaps(trace)], dtype=np.int64).reshape(-1, 2)
             return RowSpans.solid(gaps[:, 0], gaps[:, 1], np.arange(len(gaps)))
         case RowKind.OVERHEADS:
             rows = trace.overheads
-            return RowSpans.solid(rows[:, OVERHEAD_START], rows[:, OVERHEAD_END], np.arange(len(rows)))
+            return RowSpans.solid(rows["start_ns"], rows["end_ns"], np.arange(len(rows)))
 
 
 def _work(trace: Trace, key: RowKey) -> RowSpans:
     numbers = _work_numbers(trace, key)
-    starts, ends = trace.work[numbers, WORK_START], trace.work[numbers, WORK_END]
+    starts, ends = trace.work["start_ns"][numbers], trace.work["end_ns"][numbers]
     solid = RowSpans.solid(starts, ends, numbers)
     since = min((work.since_ns for work in _open_work(trace, key)), default=OPEN)
     # A stream runs its work in order, so that open work is behind what has ended.
@@ -224,8 +204,8 @@ def _work(trace: Trace, key: RowKey) -> RowSpans:
 
 
 def _calls(trace: Trace, probe: int) -> RowSpans:
-    numbers = np.flatnonzero(trace.calls[:, CALL_PROBE] == probe)
-    ops, starts, ends = (trace.calls[numbers, column] for column in (CALL_OP, CALL_BEGAN, CALL_RETURNED))
+    numbers = np.flatnonzero(trace.calls["probe"] == probe)
+    ops, starts, ends = (trace.calls[column][numbers] for column in ("op", "began_ns", "returned_ns"))
     flights = [flight for flight in trace.open_calls if flight.probe == probe]
     if flights:
         ops = np.append(ops, [flight.op for flight in flights])

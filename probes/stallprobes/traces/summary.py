@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stallprobes.model import Phase
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delays_of_call
 from stallprobes.traces.ranking import work_of_iteration
-from stallprobes.traces.trace import CALL_BEGAN, CALL_OP, CALL_RETURNED, WORK_END, WORK_START, Trace, op_label
+from stallprobes.traces.trace import Trace, op_label
 from stallprobes.units import duration_ns
 
 
@@ -45,7 +45,7 @@ def summary(trace: Trace) -> TraceSummary | None:
         label = op_label(trace.probes, trigger.probe, op) if in_flight else ""
         phase = _phase(trace, trigger.probe, op) if in_flight else Phase.CALL
         return TraceSummary(wall_s, probe.name, probe.title, label, phase, took_ns, "", in_flight)
-    op, began_ns, returned_ns = trace.calls[number, [CALL_OP, CALL_BEGAN, CALL_RETURNED]].tolist()
+    op, began_ns, returned_ns = trace.calls[number][["op", "began_ns", "returned_ns"]].tolist()
     took_ns = returned_ns - began_ns
     label, phase = op_label(trace.probes, trigger.probe, op), _phase(trace, trigger.probe, op)
     late = max(delays_of_call(trace, number), key=lambda delay: delay.ns, default=None)
@@ -73,7 +73,7 @@ def _cause_of_wait(trace: Trace, number: int, took_ns: int) -> str:
     work = work_of_iteration(trace, number)
     found = (delay_of(trace, row) for row in work)
     late = max((one for one in found if one is not None), key=lambda delay: delay.ns, default=None)
-    ran_ns = int((work[:, WORK_END] - work[:, WORK_START]).max(initial=0))
+    ran_ns = int((work["end_ns"] - work["start_ns"]).max(initial=0))
     if late is not None and late.ns >= max(took_ns // 2, ran_ns):
         return _cause_of_delay(trace, late)
     return f"its work took {duration_ns(ran_ns)} on the GPU" if ran_ns >= took_ns // 2 else ""

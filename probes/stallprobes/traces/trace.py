@@ -9,27 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.model import Phase, Probe, Role, op_name
+from stallprobes.records.rows import Rows
 from stallprobes.records.timeline import TimelineLosses
 
 Int64s = NDArray[np.int64]
 
-# Columns of ``Trace.calls``. CALL_PROBE is an index into ``Trace.probes``.
-CALL_PROBE, CALL_OP, CALL_ITERATION, CALL_BEGAN, CALL_RETURNED, CALL_MEASURED = range(6)
-CALL_COLUMNS = 6
-# Columns of ``Trace.work``. WORK_PROBE is -1 for work of no known call; WORK_BEGAN and WORK_RETURNED are its call's.
-(
-    WORK_NUMBER, WORK_KIND, WORK_START, WORK_END, WORK_DEVICE, WORK_CONTEXT, WORK_STREAM, WORK_PROBE, WORK_OP,
-    WORK_ITERATION, WORK_BEGAN, WORK_RETURNED, WORK_COPY, WORK_MEMORY, WORK_BYTES, WORK_CORRELATION,
-) = range(16)  # fmt: skip
-WORK_COLUMNS = 16
-# Those of the call that submitted the work.
-# Columns of ``Trace.tenures``. TENURE_END is OPEN while the context still has the engine.
-TENURE_CONTEXT, TENURE_START, TENURE_END = range(3)
-TENURE_COLUMNS = 3
+# The end of a tenure that lasts.
 OPEN = np.iinfo(np.int64).max
-# Columns of ``Trace.overheads``.
-OVERHEAD_NUMBER, OVERHEAD_REASON, OVERHEAD_START, OVERHEAD_END = range(4)
-OVERHEAD_COLUMNS = 4
 # A call in flight counts from a reading of the clock that is at most so much earlier than the one at its begin.
 _READING_BEFORE_NS = 100_000
 
@@ -114,11 +100,12 @@ class Trace:
     """What the timeline recorded from ``begin_ns`` to ``end_ns``, in ns of the board's clock.
 
     Records of GPU work are complete up to ``collected_ns``; ``open_work`` has none yet. ``wall_offset_s`` is the time
-    since 1970 at 0 ns. ``calls`` (int64[n][CALL_COLUMNS]) and ``work`` (int64[n][WORK_COLUMNS]) are in the order of
-    their starts and overlap the span at least in part, as do ``tenures`` (int64[n][TENURE_COLUMNS]) and ``overheads``
-    (int64[n][OVERHEAD_COLUMNS]). Without ``context_switches`` nobody recorded who had the graphics engine; with them it
-    is known from ``engine_since_ns`` on. ``others`` are the processes that NVML reported on the GPU, ``NAME (pid N)``
-    each. ``simulated``: the GPU was simulated. ``kernels`` are the known names of kernels by WORK_NUMBER.
+    since 1970 at 0 ns. ``calls`` (CALL[n], whose ``probe`` is an index into ``probes``) and ``work`` (WORK[n]) are in
+    the order of their starts and overlap the span at least in part, as do ``tenures`` (TENURE[n], whose end is OPEN
+    while the context still has the engine) and ``overheads`` (OVERHEAD[n]). Without ``context_switches`` nobody
+    recorded who had the graphics engine; with them it is known from ``engine_since_ns`` on. ``others`` are the
+    processes that NVML reported on the GPU, ``NAME (pid N)`` each. ``simulated``: the GPU was simulated. ``kernels``
+    are the known names of kernels by the work's ``sequence``.
     """
 
     begin_ns: int
@@ -126,10 +113,10 @@ class Trace:
     collected_ns: int
     probes: tuple[TracedProbe, ...]
     names: TraceNames
-    calls: Int64s
-    work: Int64s
-    tenures: Int64s
-    overheads: Int64s
+    calls: Rows
+    work: Rows
+    tenures: Rows
+    overheads: Rows
     context_switches: bool
     losses: TimelineLosses = field(default_factory=TimelineLosses)
     wall_offset_s: float = 0.0
@@ -162,30 +149,30 @@ class Trace:
             self,
             begin_ns=first_ns,
             end_ns=max(min(end_ns, self.end_ns), first_ns),
-            calls=overlapping(self.calls, CALL_BEGAN, CALL_RETURNED, begin_ns, end_ns),
-            work=overlapping(self.work, WORK_START, WORK_END, begin_ns, end_ns),
-            tenures=overlapping(self.tenures, TENURE_START, TENURE_END, begin_ns, end_ns),
-            overheads=overlapping(self.overheads, OVERHEAD_START, OVERHEAD_END, begin_ns, end_ns),
+            calls=overlapping(self.calls, "began_ns", "returned_ns", begin_ns, end_ns),
+            work=overlapping(self.work, "start_ns", "end_ns", begin_ns, end_ns),
+            tenures=overlapping(self.tenures, "start_ns", "end_ns", begin_ns, end_ns),
+            overheads=overlapping(self.overheads, "start_ns", "end_ns", begin_ns, end_ns),
         )
 
     def triggered(self, trigger: TraceTrigger | None) -> Trace:
         """The trace with another trigger."""
         return replace(self, trigger=trigger)
 
-    def work_of(self, call: int) -> Int64s:
+    def work_of(self, call: int) -> Rows:
         """The work that the call in row ``call`` submitted, in the order of its starts."""
         row = self.calls[call]
-        same = (self.work[:, WORK_PROBE] == row[CALL_PROBE]) & (self.work[:, WORK_BEGAN] == row[CALL_BEGAN])
-        found: Int64s = self.work[same]
+        same = (self.work["probe"] == row["probe"]) & (self.work["began_ns"] == row["began_ns"])
+        found: Rows = self.work[same]
         return found
 
     def call_of(self, probe: int, began_ns: int) -> int | None:
         """The number of the call of ``probe`` that began at ``began_ns``; None if it is not in the trace."""
-        first = int(np.searchsorted(self.calls[:, CALL_BEGAN], began_ns))
+        first = int(np.searchsorted(self.calls["began_ns"], began_ns))
         for number in range(first, len(self.calls)):
-            if self.calls[number, CALL_BEGAN] != began_ns:
+            if self.calls["began_ns"][number] != began_ns:
                 return None
-            if self.calls[number, CALL_PROBE] == probe:
+            if self.calls["probe"][number] == probe:
                 return number
         return None
 
@@ -197,12 +184,12 @@ class Trace:
         trigger = self.trigger
         if trigger is None:
             return None
-        first = int(np.searchsorted(self.calls[:, CALL_BEGAN], trigger.began_ns))
-        own = np.flatnonzero(self.calls[first:, CALL_PROBE] == trigger.probe)
+        first = int(np.searchsorted(self.calls["began_ns"], trigger.began_ns))
+        own = np.flatnonzero(self.calls["probe"][first:] == trigger.probe)
         if not len(own):
             return None
         number = first + int(own[0])
-        return number if self.calls[number, CALL_BEGAN] - trigger.began_ns < _READING_BEFORE_NS else None
+        return number if self.calls["began_ns"][number] - trigger.began_ns < _READING_BEFORE_NS else None
 
 
 def callers_of(trace: Trace) -> Int64s:
@@ -210,19 +197,18 @@ def callers_of(trace: Trace) -> Int64s:
     calls, work = trace.calls, trace.work
     found = np.full(len(work), -1, dtype=np.int64)
     for number in range(len(trace.probes)):
-        own = np.flatnonzero(calls[:, CALL_PROBE] == number)
-        rows = np.flatnonzero(work[:, WORK_PROBE] == number)
+        own = np.flatnonzero(calls["probe"] == number)
+        rows = np.flatnonzero(work["probe"] == number)
         if len(own) and len(rows):
-            places = np.minimum(np.searchsorted(calls[own, CALL_BEGAN], work[rows, WORK_BEGAN]), len(own) - 1)
-            same = calls[own[places], CALL_BEGAN] == work[rows, WORK_BEGAN]
+            places = np.minimum(np.searchsorted(calls["began_ns"][own], work["began_ns"][rows]), len(own) - 1)
+            same = calls["began_ns"][own[places]] == work["began_ns"][rows]
             found[rows[same]] = own[places[same]]
     return found
 
 
-def overlapping(rows: Int64s, start: int, end: int, begin_ns: int, end_ns: int) -> Int64s:
+def overlapping(rows: Rows, start: str, end: str, begin_ns: int, end_ns: int) -> Rows:
     """Those of ``rows`` whose time from column ``start`` to column ``end`` overlaps a span; a touch counts."""
-    inside: Int64s = rows[(rows[:, end] >= begin_ns) & (rows[:, start] <= end_ns)]
-    return inside
+    return rows[(rows[end] >= begin_ns) & (rows[start] <= end_ns)]
 
 
 def op_label(probes: Sequence[TracedProbe], probe: int, op: int) -> str:

@@ -11,26 +11,9 @@ from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import MS, Channel, Phase, Probe, Role
+from stallprobes.records.rows import Rows
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_MEASURED,
-    CALL_OP,
-    CALL_PROBE,
-    CALL_RETURNED,
-    OPEN,
-    WORK_BEGAN,
-    WORK_END,
-    WORK_ITERATION,
-    WORK_OP,
-    WORK_PROBE,
-    WORK_RETURNED,
-    WORK_START,
-    Int64s,
-    Trace,
-    TraceTrigger,
-    callers_of,
-)
+from stallprobes.traces.trace import OPEN, Int64s, Trace, TraceTrigger, callers_of
 from stallprobes.verdicts.evidence import ALONE_TAIL_NS, STALLED
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 from stallprobes.verdicts.rules import HOST_SHARE
@@ -238,44 +221,44 @@ def slowest_call(
 def _above(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) -> Int64s:
     """The latencies above ``limits`` that ended within a span, as int64[n][_COLUMNS]."""
     calls, work = trace.calls, trace.work
-    ended = (calls[:, CALL_RETURNED] > begin_ns) & (calls[:, CALL_RETURNED] <= end_ns)
-    calls = calls[ended & (calls[:, CALL_MEASURED] != 0)]
-    limit = limits.calls[calls[:, CALL_PROBE], calls[:, CALL_OP]]
-    took = calls[:, CALL_RETURNED] - calls[:, CALL_BEGAN]
+    ended = (calls["returned_ns"] > begin_ns) & (calls["returned_ns"] <= end_ns)
+    calls = calls[ended & (calls["measured"] != 0)]
+    limit = limits.calls[calls["probe"], calls["op"]]
+    took = calls["returned_ns"] - calls["began_ns"]
     slow = took > limit
-    probe, op, began, returned = (calls[slow, column] for column in (CALL_PROBE, CALL_OP, CALL_BEGAN, CALL_RETURNED))
+    probe, op, began, returned = (calls[column][slow] for column in ("probe", "op", "began_ns", "returned_ns"))
     found = [np.column_stack((probe, op, 0 * probe, began, returned, returned, took[slow], limit[slow]))]
-    known = (work[:, WORK_PROBE] >= 0) & (work[:, WORK_RETURNED] > 0) & (work[:, WORK_ITERATION] > 0)
+    known = (work["probe"] >= 0) & (work["returned_ns"] > 0) & (work["iteration"] > 0)
     # Of a call that is not in the trace nobody knows whether it was measured.
     callers = callers_of(trace)
     if len(trace.calls):
-        known &= (callers < 0) | (trace.calls[callers, CALL_MEASURED] != 0)
-    known &= (work[:, WORK_END] > begin_ns) & (work[:, WORK_END] <= end_ns)
+        known &= (callers < 0) | (trace.calls["measured"][callers] != 0)
+    known &= (work["end_ns"] > begin_ns) & (work["end_ns"] <= end_ns)
     part_ends = _ends_of_parts_before(work, callers)[known]
     work = work[known]
-    limit = limits.starts[work[:, WORK_PROBE], work[:, WORK_OP]]
+    limit = limits.starts[work["probe"], work["op"]]
     # The limit is that of a call's first work; the rest cannot start while that runs.
-    delay = work[:, WORK_START] - np.maximum(work[:, WORK_RETURNED], part_ends)
+    delay = work["start_ns"] - np.maximum(work["returned_ns"], part_ends)
     late = delay > limit
     probe, op, began, returned, start = (
-        work[late, column] for column in (WORK_PROBE, WORK_OP, WORK_BEGAN, WORK_RETURNED, WORK_START)
+        work[column][late] for column in ("probe", "op", "began_ns", "returned_ns", "start_ns")
     )
     found.append(np.column_stack((probe, op, 0 * probe + 1, began, returned, start, delay[late], limit[late])))
     return np.concatenate(found)
 
 
-def _ends_of_parts_before(work: Int64s, callers: Int64s) -> Int64s:
+def _ends_of_parts_before(work: Rows, callers: Int64s) -> Int64s:
     """For each row of ``work`` the end of the work before it that its call submitted, 0 without any."""
     ends = np.zeros(len(work), dtype=np.int64)
     order = np.argsort(callers, kind="stable")
     same = (callers[order[1:]] == callers[order[:-1]]) & (callers[order[1:]] >= 0)
-    ends[order[1:][same]] = work[order[:-1][same], WORK_END]
+    ends[order[1:][same]] = work["end_ns"][order[:-1][same]]
     return ends
 
 
 def _without_slow_host(trace: Trace, limits: TriggerLimits, found: Int64s) -> Iterator[SlowCall]:
     """The latencies of ``found`` during which no host control was slow."""
-    hosts = trace.calls[np.isin(trace.calls[:, CALL_PROBE], limits.hosts)]
+    hosts = trace.calls[np.isin(trace.calls["probe"], limits.hosts)]
     for row in found:
         probe, op, late, began_ns, returned_ns, end_ns, _, limit = row.tolist()
         phase = Phase.START if late else limits.phases[probe][op]
@@ -284,8 +267,8 @@ def _without_slow_host(trace: Trace, limits: TriggerLimits, found: Int64s) -> It
             yield call
 
 
-def _host_was_slow(hosts: Int64s, call: SlowCall) -> bool:
+def _host_was_slow(hosts: Rows, call: SlowCall) -> bool:
     """Whether a call of a host control beside ``call`` took at least half as long."""
-    beside = hosts[(hosts[:, CALL_RETURNED] >= call.since_ns) & (hosts[:, CALL_BEGAN] <= call.end_ns)]
-    longest = (beside[:, CALL_RETURNED] - beside[:, CALL_BEGAN]).max(initial=0)
+    beside = hosts[(hosts["returned_ns"] >= call.since_ns) & (hosts["began_ns"] <= call.end_ns)]
+    longest = (beside["returned_ns"] - beside["began_ns"]).max(initial=0)
     return bool(longest >= HOST_SHARE * call.ns)

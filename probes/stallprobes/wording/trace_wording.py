@@ -10,26 +10,10 @@ import numpy as np
 
 from stallprobes.model import KIB, MIB
 from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.records.rows import Rows
 from stallprobes.traces import labels, ranking
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_ITERATION,
-    CALL_MEASURED,
-    CALL_OP,
-    CALL_PROBE,
-    CALL_RETURNED,
-    WORK_BYTES,
-    WORK_COPY,
-    WORK_END,
-    WORK_KIND,
-    WORK_MEMORY,
-    WORK_START,
-    Int64s,
-    OpenWork,
-    Trace,
-    op_label,
-)
+from stallprobes.traces.trace import Int64s, OpenWork, Trace, op_label
 from stallprobes.units import duration_ns, plural, three
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 
@@ -98,7 +82,7 @@ def selected_call(trace: Trace) -> int | None:
 def zero_of(trace: Trace, call: int | None) -> int:
     """The time from which a picture counts: the begin of the call in row ``call``, of the trigger, or of the trace."""
     if call is not None:
-        return int(trace.calls[call, CALL_BEGAN])
+        return int(trace.calls["began_ns"][call])
     return trace.begin_ns if trace.trigger is None else trace.trigger.began_ns
 
 
@@ -169,8 +153,8 @@ class CallStory:
 def story(trace: Trace, call: int) -> CallStory:
     """What happened to the call in row ``call``."""
     row = trace.calls[call]
-    probe = trace.probes[row[CALL_PROBE]]
-    name = op_label(trace.probes, int(row[CALL_PROBE]), int(row[CALL_OP]))
+    probe = trace.probes[row["probe"]]
+    name = op_label(trace.probes, int(row["probe"]), int(row["op"]))
     work = ranking.work_of_iteration(trace, call)
     moments = [*_call_moments(trace, call), *_work_moments(trace, work)]
     found = [delay for delay in (delay_of(trace, each) for each in work) if delay is not None]
@@ -180,7 +164,7 @@ def story(trace: Trace, call: int) -> CallStory:
         text = cause_text(trace, part)
         causes[text] = causes.get(text, 0) + part.ns
     return CallStory(
-        title=f"{labels.probe_label(probe)} {name}, iteration {row[CALL_ITERATION]}",
+        title=f"{labels.probe_label(probe)} {name}, iteration {row['iteration']}",
         moments=tuple(sorted(moments, key=lambda moment: moment.at_ns)),
         delay=delay,
         text="" if delay is None else delay_text(trace, delay),
@@ -192,8 +176,8 @@ def story(trace: Trace, call: int) -> CallStory:
 def _call_moments(trace: Trace, call: int) -> Iterator[CallMoment]:
     rows = ranking.calls_of_iteration(trace, call)
     # Events that a program records for its own use are left out.
-    chosen = (rows[:, CALL_MEASURED] != 0) | (rows[:, CALL_BEGAN] == trace.calls[call, CALL_BEGAN])
-    rows = rows[chosen] if rows[:, CALL_MEASURED].any() else rows
+    chosen = (rows["measured"] != 0) | (rows["began_ns"] == trace.calls["began_ns"][call])
+    rows = rows[chosen] if rows["measured"].any() else rows
     for probe, op, _, began, returned, _ in rows.tolist():
         name = op_label(trace.probes, probe, op)
         wait = trace.probes[probe].waits(op)
@@ -203,17 +187,17 @@ def _call_moments(trace: Trace, call: int) -> Iterator[CallMoment]:
         )
 
 
-def _work_moments(trace: Trace, work: Int64s) -> Iterator[CallMoment]:
+def _work_moments(trace: Trace, work: Rows) -> Iterator[CallMoment]:
     for row in work:
         delay = delay_of(trace, row)
-        kind, copy = int(row[WORK_KIND]), int(row[WORK_COPY])
+        kind, copy = int(row["kind"]), int(row["subkind"])
         label = labels.work_kind_label(kind, copy)
-        yield CallMoment(int(row[WORK_START]), f"GPU started the {label}", "" if delay is None else _delay(delay))
-        took = f"{duration_ns(int(row[WORK_END] - row[WORK_START]))} on the GPU"
-        size = "" if kind == RecordKind.KERNEL else f", {size_text(int(row[WORK_BYTES]))}"
-        source, target = labels.memory_labels(int(row[WORK_MEMORY])) if labels.copy_label(kind, copy) else ("", "")
+        yield CallMoment(int(row["start_ns"]), f"GPU started the {label}", "" if delay is None else _delay(delay))
+        took = f"{duration_ns(int(row['end_ns'] - row['start_ns']))} on the GPU"
+        size = "" if kind == RecordKind.KERNEL else f", {size_text(int(row['bytes']))}"
+        source, target = labels.memory_labels(int(row["memory"])) if labels.copy_label(kind, copy) else ("", "")
         memory = f", {source} to {target} memory" if source and target else ""
-        yield CallMoment(int(row[WORK_END]), f"GPU ended the {label}", took + size + memory)
+        yield CallMoment(int(row["end_ns"]), f"GPU ended the {label}", took + size + memory)
 
 
 def _delay(delay: Delay) -> str:
@@ -228,7 +212,7 @@ def delay_length(delay: Delay) -> str:
 def _beside(trace: Trace, call: int) -> Iterator[tuple[str, int]]:
     """The calls of the same context that took a large part of the call's time, and how much of it."""
     row = trace.calls[call]
-    took = int(row[CALL_RETURNED] - row[CALL_BEGAN])
+    took = int(row["returned_ns"] - row["began_ns"])
     for beside in calls_beside(trace, call):
         if beside.overlap_ns >= _BESIDE_SHARE * took:
             yield (

@@ -182,7 +182,7 @@ def test_a_capture_keeps_the_trace_of_the_first_slow_call(captured: Path) -> Non
     assert trace.end_ns >= trace.trigger.returned_ns + found.ns
     assert trace.simulated
     assert trace.names.contexts
-    assert (np.diff(trace.calls[:, 3]) >= 0).all()
+    assert (np.diff(trace.calls["began_ns"]) >= 0).all()
 
 
 def test_the_document_lists_the_traces_and_the_state_of_the_timeline(captured: Path, switched: Recorded) -> None:

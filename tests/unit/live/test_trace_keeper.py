@@ -29,7 +29,7 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import CALL_MEASURED, HostCall
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.traces.summary import summary
-from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, Trace
+from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
@@ -139,8 +139,8 @@ def test_a_stall_below_the_limits_has_the_trace_of_its_worst_call(session: list[
     assert found.probe == COPY.name
     # The worst one of thousands of calls.
     recent = keeper.history.trace(0, session[10].rows.collected_ns)
-    own = recent.calls[recent.calls[:, CALL_PROBE] == PROBES.index(COPY)]
-    assert found.ns == (own[:, CALL_RETURNED] - own[:, CALL_BEGAN]).max()
+    own = recent.calls[recent.calls["probe"] == PROBES.index(COPY)]
+    assert found.ns == (own["returned_ns"] - own["began_ns"]).max()
 
 
 @pytest.mark.parametrize(

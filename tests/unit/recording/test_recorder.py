@@ -29,6 +29,7 @@ from stallprobes.recording import recorder as recorders
 from stallprobes.recording.observation import CUDA, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
+from stallprobes.records.rows import CALL
 from stallprobes.traces.codec import MOST_ROWS, rows
 from stallprobes.traces.trace import Trace, TraceNames
 
@@ -229,7 +230,9 @@ TRACE = handmade_trace(entries()["d2d"].probe(), entries()["spin"].probe(), wall
 def long_trace(rows: int) -> Trace:
     """``TRACE`` with ``rows`` calls, of which each column differs in every row."""
     began = TRACE.begin_ns + np.cumsum(np.arange(rows) % 7)
-    calls = np.stack([0 * began, 0 * began, began % 1000, began, began + began % 11, 0 * began + 1], axis=1)
+    calls = np.zeros(rows, CALL)
+    calls["iteration"], calls["measured"] = began % 1000, 1
+    calls["began_ns"], calls["returned_ns"] = began, began + began % 11
     return replace(TRACE, calls=calls)
 
 
@@ -237,7 +240,8 @@ def random_trace(seed: int) -> Trace:
     """``TRACE`` with 200 calls that no earlier trace resembles."""
     lengths = np.random.default_rng(seed).integers(1, 50_000, (2, 200))
     began = TRACE.begin_ns + np.cumsum(lengths[0])
-    calls = np.stack([0 * began, 0 * began, 0 * began, began, began + lengths[1], 0 * began], axis=1)
+    calls = np.zeros(len(began), CALL)
+    calls["began_ns"], calls["returned_ns"] = began, began + lengths[1]
     return replace(TRACE, calls=calls[began < TRACE.end_ns])
 
 

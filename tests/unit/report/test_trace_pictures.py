@@ -16,15 +16,7 @@ from stallprobes.catalog import Placement, entries
 from stallprobes.model import MS, SECONDARY, US
 from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.ranking import most_unusual_call
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_PROBE,
-    CALL_RETURNED,
-    TENURE_CONTEXT,
-    OpenCall,
-    Trace,
-    TraceTrigger,
-)
+from stallprobes.traces.trace import OpenCall, Trace, TraceTrigger
 from stallprobes.wording import trace_wording
 from stallprobes.wording.trace_wording import TimeScale
 from stallscope.report.columns import display_width
@@ -46,7 +38,7 @@ def stall(whole: Trace) -> Trace:
     """The slowest copy with 1 ms before it and 4 ms after it."""
     row = most_unusual_call(whole)
     assert row is not None
-    probe, began, returned = whole.calls[row, [CALL_PROBE, CALL_BEGAN, CALL_RETURNED]].tolist()
+    probe, began, returned = whole.calls[row][["probe", "began_ns", "returned_ns"]].tolist()
     return whole.between(began - MS, began + 4 * MS).triggered(TraceTrigger(probe, began, returned))
 
 
@@ -132,7 +124,7 @@ def test_what_a_trace_does_not_show_is_said(stall: Trace) -> None:
 
 
 def test_a_gap_of_another_process_has_a_row_and_a_name(stall: Trace) -> None:
-    own = stall.tenures[stall.tenures[:, TENURE_CONTEXT] != 1]
+    own = stall.tenures[stall.tenures["context"] != 1]
     foreign = replace(stall, tenures=own, others=("python (pid 7)",))
     text = trace_text(foreign, width=120)
     assert "▒" * 20 in row_of(text, "another process", "graphics engine")
@@ -206,8 +198,9 @@ def test_the_svg_is_dark_or_light_as_asked_for_or_as_the_reader_is(stall: Trace)
 
 def test_many_events_do_not_make_a_large_image(whole: Trace) -> None:
     calls = np.repeat(whole.calls, 40, axis=0)
-    calls[:, [CALL_BEGAN, CALL_RETURNED]] += np.tile(np.arange(40) * 20_000, len(whole.calls))[:, None]
-    many = replace(whole, calls=calls[np.argsort(calls[:, CALL_BEGAN], kind="stable")])
+    for column in ("began_ns", "returned_ns"):
+        calls[column] += np.tile(np.arange(40) * 20_000, len(whole.calls))
+    many = replace(whole, calls=calls[np.argsort(calls["began_ns"], kind="stable")])
     assert len(many.calls) > 3000
     assert len(trace_svg(many)) < 100_000
 

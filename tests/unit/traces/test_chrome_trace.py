@@ -21,22 +21,12 @@ from stallprobes.errors import FileNotWritten
 from stallprobes.model import MS, SECONDARY
 from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
 from stallprobes.recording.recording import Recording
+from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK, Rows
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.ranking import most_unusual_call
 from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_PROBE,
-    CALL_RETURNED,
     OPEN,
-    WORK_BEGAN,
-    WORK_COLUMNS,
-    WORK_CONTEXT,
-    WORK_END,
-    WORK_KIND,
-    WORK_NUMBER,
-    WORK_PROBE,
-    WORK_START,
     Int64s,
     OpenCall,
     Trace,
@@ -45,8 +35,6 @@ from stallprobes.traces.trace import (
     TraceTrigger,
     callers_of,
 )
-
-NO_ROWS = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +49,7 @@ def report_1() -> Trace:
     row = most_unusual_call(trace)
     assert row is not None
     call = trace.calls[row]
-    return trace.triggered(TraceTrigger(int(call[CALL_PROBE]), int(call[CALL_BEGAN]), int(call[CALL_RETURNED])))
+    return trace.triggered(TraceTrigger(int(call["probe"]), int(call["began_ns"]), int(call["returned_ns"])))
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +68,14 @@ def read(*traces: TitledTrace) -> ReadTrace:
 
 def works(*rows: Sequence[int]) -> Trace:
     """A trace of kernels on one stream from and to the given times in µs."""
-    table = np.zeros((len(rows), WORK_COLUMNS), dtype=np.int64)
+    table = np.zeros(len(rows), WORK)
     for number, (begin, end) in enumerate(rows):
-        table[number, [WORK_NUMBER, WORK_KIND, WORK_CONTEXT]] = number, RecordKind.KERNEL, 1
-        table[number, [WORK_START, WORK_END, WORK_PROBE]] = begin * 1000, end * 1000, -1
+        row = table[number]
+        row["sequence"], row["kind"], row["context"] = number, RecordKind.KERNEL, 1
+        row["start_ns"], row["end_ns"], row["probe"] = begin * 1000, end * 1000, -1
     return Trace(
         0, 100_000, 100_000, (TracedProbe("launch", "launch", ("cuLaunchKernel",)),), TraceNames(),
-        NO_ROWS[:, :6], table, NO_ROWS[:, :3], NO_ROWS[:, :4], context_switches=False,
+        np.empty(0, CALL), table, np.empty(0, TENURE), np.empty(0, OVERHEAD), context_switches=False,
     )  # fmt: skip
 
 
@@ -97,8 +86,8 @@ def test_every_call_and_all_work_is_in_the_file_to_the_nanosecond(report_1: Trac
         return sorted((each.begin_ns + zero, each.end_ns + zero) for each in slices)
 
     calls = [each for each in shown.of("call") if "in_flight" not in each.args]
-    assert times(calls) == sorted(map(tuple, report_1.calls[:, [CALL_BEGAN, CALL_RETURNED]].tolist()))
-    assert times(shown.of("gpu")) == sorted(map(tuple, report_1.work[:, [WORK_START, WORK_END]].tolist()))
+    assert times(calls) == sorted(map(tuple, report_1.calls[["began_ns", "returned_ns"]].tolist()))
+    assert times(shown.of("gpu")) == sorted(map(tuple, report_1.work[["start_ns", "end_ns"]].tolist()))
     assert len(shown.of("engine")) == len(report_1.tenures)
 
 
@@ -116,7 +105,7 @@ def test_traces_of_real_gpus_follow_the_rules_of_the_format(file: Path) -> None:
         assert len(found.of("gpu")) == len(trace.work)
         assert len(found.arrows) == int((callers_of(trace) >= 0).sum())
         # All work of a call that is in the trace has an arrow.
-        lonely = (trace.work[:, WORK_PROBE] < 0) | (trace.work[:, WORK_BEGAN] < trace.calls[0, CALL_BEGAN])
+        lonely = (trace.work["probe"] < 0) | (trace.work["began_ns"] < trace.calls["began_ns"][0])
         assert len(found.arrows) >= int((~lonely).sum())
     recording.close()
 
@@ -205,10 +194,10 @@ def test_a_file_that_breaks_a_rule_is_refused(number: int, changes: dict[str, An
 
 def test_an_arrow_never_leads_back_in_time() -> None:
     """The GPU's clock is converted with an error: work can seem to start, or even to end, before its call began."""
-    call = np.array([[0, 0, 1, 10_000, 20_000, 1]], dtype=np.int64)
+    call = np.array([(0, 0, 1, 10_000, 20_000, 1)], CALL)
     for start, end, arrows in ((9_600, 12_000, 1), (9_000, 9_900, 0)):
         work = works((0, 1)).work
-        work[0, [WORK_START, WORK_END, WORK_PROBE, WORK_BEGAN]] = start, end, 0, 10_000
+        work["start_ns"], work["end_ns"], work["probe"], work["began_ns"] = start, end, 0, 10_000
         assert len(read(TitledTrace(replace(works(), calls=call, work=work))).arrows) == arrows
 
 
@@ -294,7 +283,7 @@ def test_overlapping_work_of_a_stream_is_on_further_threads() -> None:
 
 
 def test_a_call_in_flight_lasts_until_the_end_of_the_trace(report_1: Trace) -> None:
-    since = int(report_1.calls[:, CALL_RETURNED].max()) + 1000
+    since = int(report_1.calls["returned_ns"].max()) + 1000
     end = since + 5 * MS
     found = read(TitledTrace(replace(report_1, end_ns=end, open_calls=(OpenCall(1, 0, since),))))
     (flight,) = [each for each in found.of("call") if "in_flight" in each.args]
@@ -303,7 +292,7 @@ def test_a_call_in_flight_lasts_until_the_end_of_the_trace(report_1: Trace) -> N
 
 
 def test_a_context_that_keeps_the_engine_has_it_until_the_end(report_1: Trace) -> None:
-    tenures = np.array([[1, report_1.begin_ns - 60 * MS, OPEN]], dtype=np.int64)
+    tenures = np.array([(1, report_1.begin_ns - 60 * MS, OPEN)], TENURE)
     found = read(TitledTrace(replace(report_1, tenures=tenures)))
     (held,) = [each for each in found.of("engine") if each.process != "another process (SIMULATED)"]
     assert held.args == {"since_before_the_trace": True, "until_after_the_trace": True}
@@ -311,7 +300,7 @@ def test_a_context_that_keeps_the_engine_has_it_until_the_end(report_1: Trace) -
 
 
 def test_another_process_has_a_row_of_its_own(report_1: Trace) -> None:
-    found = read(TitledTrace(replace(report_1, tenures=NO_ROWS[:, :3], others=("python (pid 7)",))))
+    found = read(TitledTrace(replace(report_1, tenures=np.empty(0, TENURE), others=("python (pid 7)",))))
     gaps = [each for each in found.of("engine") if each.name == "another process"]
     assert gaps
     assert {each.process for each in gaps} == {"another process (SIMULATED)"}
@@ -319,7 +308,7 @@ def test_another_process_has_a_row_of_its_own(report_1: Trace) -> None:
 
 
 def test_the_time_of_the_driver_itself_is_shown() -> None:
-    overheads = np.array([[1, OverheadKind.MODULE_LOADING, 1000, 5000], [2, 77, 3000, 6000]], dtype=np.int64)
+    overheads = np.array([(1, OverheadKind.MODULE_LOADING, 1000, 5000), (2, 77, 3000, 6000)], OVERHEAD)
     found = read(TitledTrace(replace(works((1, 2)), overheads=overheads)))
     assert [each.name for each in found.of("overhead")] == ["module loading", "overhead 77"]
 
@@ -354,12 +343,12 @@ def test_the_file_of_many_events_is_written_in_pieces(monkeypatch: pytest.Monkey
     """The memory that a file takes does not depend on its size: rows are converted as the pieces are taken."""
     count, taken = 20_000, 0
     trace = works(*((0, 0) for _ in range(count)))
-    trace.work[:, WORK_START] = np.arange(count) * 1000
-    trace.work[:, WORK_END] = trace.work[:, WORK_START] + 500
+    trace.work["start_ns"] = np.arange(count) * 1000
+    trace.work["end_ns"] = trace.work["start_ns"] + 500
     converted: list[int] = []
     numbered = chrome._numbered
 
-    def counted(table: Int64s, rows: Int64s) -> Iterator[tuple[int, list[int]]]:
+    def counted(table: Rows, rows: Int64s) -> Iterator[tuple[int, tuple[int, ...]]]:
         for row, values in numbered(table, rows):
             converted.append(row)
             yield row, values

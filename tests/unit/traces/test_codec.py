@@ -7,7 +7,6 @@ import tracemalloc
 from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from factories import mutations
@@ -20,7 +19,7 @@ from stallprobes.traces import codec
 from stallprobes.traces.codec import MOST_ROWS, cut, read_trace, rows, trace_out
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.summary import summary
-from stallprobes.traces.trace import CALL_BEGAN, CALL_COLUMNS, CALL_RETURNED, WORK_START, Trace, TraceTrigger
+from stallprobes.traces.trace import Trace, TraceTrigger
 
 VICTIM, AGGRESSOR = entries()["d2d"].probe(Placement(context=SECONDARY)), entries()["spin"].probe()
 TABLES = ("calls", "work", "tenures", "overheads")
@@ -40,7 +39,7 @@ def assert_equal(one: Trace, other: Trace) -> None:
     for field in fields(Trace):
         mine, theirs = getattr(one, field.name), getattr(other, field.name)
         if field.name in TABLES:
-            assert mine.dtype == theirs.dtype == np.int64
+            assert mine.dtype == theirs.dtype
             assert mine.shape == theirs.shape
             assert (mine == theirs).all(), field.name
         elif field.name == "wall_offset_s":
@@ -61,7 +60,7 @@ def test_a_simulated_trace_comes_back(simulated: Trace) -> None:
     middle = (simulated.begin_ns + simulated.end_ns) // 2
     part = simulated.between(middle, middle + MS)
     assert len(part.calls)
-    assert part.calls[0, CALL_BEGAN] < part.begin_ns
+    assert part.calls["began_ns"][0] < part.begin_ns
     assert_equal(part, again(part))
     nothing = replace(simulated.between(0, 0), names=simulated.names)
     assert rows(nothing) == 0
@@ -71,7 +70,7 @@ def test_a_simulated_trace_comes_back(simulated: Trace) -> None:
 def test_a_row_that_ends_before_it_begins_is_left_out() -> None:
     trace = handmade_trace(VICTIM, AGGRESSOR)
     calls = trace.calls.copy()
-    calls[0, CALL_RETURNED] = calls[0, CALL_BEGAN] - 1
+    calls["returned_ns"][0] = calls["began_ns"][0] - 1
     assert len(again(replace(trace, calls=calls)).calls) == len(calls) - 1
 
 
@@ -83,7 +82,7 @@ def test_it_takes_a_few_bytes_a_row(simulated: Trace) -> None:
 def test_a_long_trace_is_cut_around_its_trigger(simulated: Trace) -> None:
     assert cut(simulated) is simulated
     middle = simulated.calls[len(simulated.calls) // 2]
-    trigger = TraceTrigger(int(middle[0]), int(middle[CALL_BEGAN]), int(middle[CALL_RETURNED]))
+    trigger = TraceTrigger(int(middle["probe"]), int(middle["began_ns"]), int(middle["returned_ns"]))
     trace = replace(simulated, trigger=trigger)
     for most in (rows(trace) - 1, 100, 20):
         part = cut(trace, most)
@@ -102,7 +101,7 @@ def test_a_call_with_more_beside_it_is_cut_where_its_latency_ends(simulated: Tra
     part = cut(trace, 60)
     assert 0 < rows(part) <= 60
     assert began < part.begin_ns < part.end_ns == returned
-    assert cut(trace, 0).calls.shape == (0, CALL_COLUMNS)
+    assert len(cut(trace, 0).calls) == 0
 
 
 def test_a_trace_cannot_be_cut_off_its_own_work() -> None:
@@ -112,7 +111,7 @@ def test_a_trace_cannot_be_cut_off_its_own_work() -> None:
     part = cut(trace, 7)
     own = trace.work_of(1)
     assert part.begin_ns <= trace.trigger.began_ns
-    assert part.end_ns >= own[0, WORK_START]
+    assert part.end_ns >= own["start_ns"][0]
 
 
 def test_mutants_are_refused_with_a_sentence_or_are_consistent() -> None:
@@ -169,8 +168,7 @@ def test_more_rows_than_the_limit_are_refused() -> None:
 
 
 def test_every_column_is_stored_once() -> None:
-    for key, (columns, start, end) in codec._COLUMNS.items():
+    for key, (shape, start, end) in codec._COLUMNS.items():
         stored = [start, end, *codec._COUNTED[key], *codec._PLAIN[key]]
-        more = columns - len(stored)
         assert sorted(set(stored)) == sorted(stored)
-        assert more == (2 if key == "work" else 0)
+        assert set(shape.names or ()) - set(stored) == ({"began_ns", "returned_ns"} if key == "work" else set())

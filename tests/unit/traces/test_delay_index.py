@@ -14,16 +14,7 @@ from stallprobes.traces import delay_index
 from stallprobes.traces.delay import DelayCause, cause_text, delay_of
 from stallprobes.traces.delay_index import DelayIndex
 from stallprobes.traces.ranking import most_unusual_call, ranked_calls
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_OP,
-    CALL_PROBE,
-    CALL_RETURNED,
-    WORK_PROBE,
-    WORK_RETURNED,
-    WORK_START,
-    Trace,
-)
+from stallprobes.traces.trace import Trace
 
 
 def trace_of(*names: str, ns: int = 100 * MS) -> Trace:
@@ -56,8 +47,8 @@ def test_the_index_finds_the_same_causes(
     monkeypatch.setattr(delay_index, "_MOST_ROWS", most_rows)
     trace = traces[name]
     index = DelayIndex(trace)
-    late = np.flatnonzero(trace.work[:, WORK_START] - trace.work[:, WORK_RETURNED] > 10_000)
-    late = late[trace.work[late, WORK_RETURNED] > trace.begin_ns]
+    late = np.flatnonzero(trace.work["start_ns"] - trace.work["returned_ns"] > 10_000)
+    late = late[trace.work["returned_ns"][late] > trace.begin_ns]
     assert len(late) > 5
     assert {row: index.cause_text(row) for row in late.tolist()} == {
         row: main_cause(trace, row) for row in late.tolist()
@@ -87,7 +78,7 @@ def test_the_most_unusual_call_is_that_of_a_victim(traces: dict[str, Trace]) -> 
     trace = traces["contexts"]
     row = most_unusual_call(trace)
     assert row is not None
-    assert trace.probes[trace.calls[row, CALL_PROBE]].name == "d2d"
+    assert trace.probes[trace.calls["probe"][row]].name == "d2d"
     assert most_unusual_call(trace, probes=()) is None
     assert ranked_calls(trace.between(0, 1), 3) == ()
 
@@ -97,8 +88,8 @@ def test_a_call_without_known_work_has_no_delay(traces: dict[str, Trace]) -> Non
     (ranked, *_) = ranked_calls(replace(trace, work=trace.work[:0]), 1)
     assert (ranked.delay, ranked.cause) == (None, "")
     assert ranked.call_ns == int(
-        (trace.calls[:, CALL_RETURNED] - trace.calls[:, CALL_BEGAN])[
-            (trace.calls[:, CALL_OP] == 0) | (trace.calls[:, CALL_PROBE] != 1)
+        (trace.calls["returned_ns"] - trace.calls["began_ns"])[
+            (trace.calls["op"] == 0) | (trace.calls["probe"] != 1)
         ].max()
     )
 
@@ -106,5 +97,5 @@ def test_a_call_without_known_work_has_no_delay(traces: dict[str, Trace]) -> Non
 def test_an_unknown_call_does_not_wait(traces: dict[str, Trace]) -> None:
     trace = traces["contexts"]
     work = trace.work.copy()
-    work[:, WORK_PROBE] = -1
+    work["probe"] = -1
     assert all(each.delay is None for each in ranked_calls(replace(trace, work=work), 3))

@@ -10,7 +10,7 @@ from stallprobes.model import MS
 from stallprobes.patterns import patterns
 from stallprobes.traces.delay import DelayCause, delay_of
 from stallprobes.traces.engine_gaps import foreign_gaps
-from stallprobes.traces.trace import CALL_PROBE, CALL_RETURNED, OPEN, TENURE_START
+from stallprobes.traces.trace import OPEN
 
 PROBES = patterns()["secondary-context-d2d"].variant("kernel-other-context").probes
 
@@ -29,7 +29,7 @@ def test_a_history_that_begins_later_claims_nothing_of_the_engine_before_its_fir
     assert history.begin_ns == rows.at_ns
     assert trace.begin_ns < trace.engine_since_ns < trace.end_ns
     assert trace.engine_known_ns == trace.engine_since_ns
-    assert int(trace.tenures[:, TENURE_START].min()) >= trace.engine_since_ns
+    assert int(trace.tenures["start_ns"].min()) >= trace.engine_since_ns
     # Work that waited across that time: the part before it has no cause, and no gap is another process's.
     early = [delay_of(trace, row) for row in trace.work]
     parts = [
@@ -55,6 +55,6 @@ def test_a_call_that_returned_after_the_snapshot_is_not_in_flight() -> None:
     assert before.open_calls == ()
     advance(made, history, 50 * MS)
     later = history.trace(0, history.collected_ns, snapshot=snapshot)
-    returned = {int(probe) for probe in later.calls[:, CALL_PROBE]}
+    returned = {int(probe) for probe in later.calls["probe"]}
     assert not [call for call in later.open_calls if call.probe in returned]
-    assert int(later.calls[:, CALL_RETURNED].max()) < OPEN
+    assert int(later.calls["returned_ns"].max()) < OPEN

@@ -15,21 +15,13 @@ from stallprobes.files.json_reader import Node
 from stallprobes.model import MS, US
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import GpuRecord, HostCall
+from stallprobes.records.rows import WORK, Rows
 from stallprobes.records.timeline import BEGINNING, OFF, TimelineCost, TimelineLosses
 from stallprobes.traces.chrome import TitledTrace, chunks
 from stallprobes.traces.codec import read_trace, trace_out
 from stallprobes.traces.open_work import UnrecordedCalls
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind, rows_of, spans_of
-from stallprobes.traces.trace import (
-    WORK_BEGAN,
-    WORK_COLUMNS,
-    WORK_CONTEXT,
-    WORK_PROBE,
-    WORK_STREAM,
-    Int64s,
-    OpenWork,
-    Trace,
-)
+from stallprobes.traces.trace import OpenWork, Trace
 from stallscope.report.trace_svg import trace_svg
 from stallscope.report.trace_text import trace_text
 from stallscope.tui.timeline.details import detail_texts
@@ -159,14 +151,14 @@ def rows(
     )
 
 
-def recorded(*began_us: int, probe: int = 0, stream: int = 7) -> Int64s:
-    work = np.zeros((len(began_us), WORK_COLUMNS), dtype=np.int64)
-    work[:, [WORK_PROBE, WORK_CONTEXT, WORK_STREAM]] = probe, 1, stream
-    work[:, WORK_BEGAN] = [began * US for began in began_us]
+def recorded(*began_us: int, probe: int = 0, stream: int = 7) -> Rows:
+    work = np.zeros(len(began_us), WORK)
+    work["probe"], work["context"], work["stream"] = probe, 1, stream
+    work["began_ns"] = [began * US for began in began_us]
     return work
 
 
-def open_after(*feeds: tuple[TimelineRows, Int64s], failed: tuple[int, ...] = ()) -> tuple[OpenWork, ...]:
+def open_after(*feeds: tuple[TimelineRows, Rows], failed: tuple[int, ...] = ()) -> tuple[OpenWork, ...]:
     calls = UnrecordedCalls([SPIN])
     for part, work in feeds:
         calls.feed(part, work)

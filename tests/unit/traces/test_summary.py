@@ -10,8 +10,9 @@ import pytest
 from factories.traces import handmade_trace
 from stallprobes.catalog import Placement, entries
 from stallprobes.model import MS, SECONDARY, US, Phase
+from stallprobes.records.rows import CALL
 from stallprobes.traces.summary import TraceSummary, summary
-from stallprobes.traces.trace import CALL_BEGAN, WORK_END, WORK_ITERATION, WORK_START, OpenCall, Trace, TraceTrigger
+from stallprobes.traces.trace import OpenCall, Trace, TraceTrigger
 
 VICTIM, AGGRESSOR = entries()["d2d"].probe(Placement(context=SECONDARY)), entries()["spin"].probe()
 SYNCHRONIZE = 1
@@ -26,8 +27,8 @@ def found(trace: Trace) -> TraceSummary:
 def with_call(op: int, began: int, returned: int, context: str | None = None) -> Trace:
     """The trace by hand, with a further call of the victim in the iteration of its copy as the trigger."""
     trace = handmade_trace(VICTIM, AGGRESSOR)
-    calls = np.concatenate((trace.calls, np.array([[0, op, 9, began, returned, 1]], dtype=np.int64)))
-    calls = calls[np.argsort(calls[:, CALL_BEGAN], kind="stable")]
+    calls = np.concatenate((trace.calls, np.array([(0, op, 9, began, returned, 1)], CALL)))
+    calls = calls[np.argsort(calls["began_ns"], kind="stable")]
     probes = trace.probes if context is None else tuple(replace(probe, context=context) for probe in trace.probes)
     return replace(trace, calls=calls, trigger=TraceTrigger(0, began, returned), probes=probes)
 
@@ -56,9 +57,9 @@ def test_a_wait_for_work_that_runs_for_long() -> None:
     began = trace.trigger.returned_ns
     waited = with_call(SYNCHRONIZE, began, began + 5 * MS)
     work = waited.work.copy()
-    own = work[:, WORK_ITERATION] == 9
-    work[own, WORK_START] = began + US
-    work[own, WORK_END] = began + US + 4 * MS
+    own = work["iteration"] == 9
+    work["start_ns"][own] = began + US
+    work["end_ns"][own] = began + US + 4 * MS
     assert found(replace(waited, work=work)).cause == "its work took 4.00 ms on the GPU"
     assert found(replace(waited, work=work[~own])).cause == ""
 

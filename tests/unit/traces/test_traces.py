@@ -12,39 +12,18 @@ from stallprobes.catalog import Placement, entries
 from stallprobes.model import MS, SECONDARY, US, Probe
 from stallprobes.native.layouts.board import HOST_CALLS
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
+from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK, Rows
 from stallprobes.traces import delay as delays
 from stallprobes.traces.delay import DelayCause, calls_beside, delay_of, delay_text, delays_of_call
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_PROBE,
-    CALL_RETURNED,
     OPEN,
-    TENURE_END,
-    TENURE_START,
-    WORK_BEGAN,
-    WORK_COLUMNS,
-    WORK_CONTEXT,
-    WORK_COPY,
-    WORK_CORRELATION,
-    WORK_END,
-    WORK_ITERATION,
-    WORK_KIND,
-    WORK_NUMBER,
-    WORK_OP,
-    WORK_PROBE,
-    WORK_RETURNED,
-    WORK_START,
-    WORK_STREAM,
-    Int64s,
     Trace,
     TracedProbe,
     TraceNames,
     TraceTrigger,
 )
 from stallscope.report.trace_text import trace_text
-
-NO_ROWS: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
 
 
 def probe(name: str, placement: Placement | None = None) -> Probe:
@@ -61,16 +40,16 @@ def number_of(trace: Trace, name: str) -> int:
     return next(number for number, each in enumerate(trace.probes) if each.name.startswith(name))
 
 
-def slowest(trace: Trace, name: str) -> Int64s:
-    rows = trace.work[trace.work[:, WORK_PROBE] == number_of(trace, name)]
-    found: Int64s = rows[np.argmax(rows[:, WORK_START] - rows[:, WORK_RETURNED])]
+def slowest(trace: Trace, name: str) -> Rows:
+    rows = trace.work[trace.work["probe"] == number_of(trace, name)]
+    found: Rows = rows[np.argmax(rows["start_ns"] - rows["returned_ns"])]
     return found
 
 
 def test_rows_are_in_the_order_of_their_starts(report_1: Trace) -> None:
-    for rows, column in ((report_1.calls, CALL_BEGAN), (report_1.work, WORK_START), (report_1.tenures, TENURE_START)):
+    for rows, column in ((report_1.calls, "began_ns"), (report_1.work, "start_ns"), (report_1.tenures, "start_ns")):
         assert len(rows) > 5
-        assert (np.diff(rows[:, column]) >= 0).all()
+        assert (np.diff(rows[column]) >= 0).all()
 
 
 def test_a_copy_in_a_second_context_waits_for_the_context_of_the_kernel(report_1: Trace) -> None:
@@ -93,16 +72,16 @@ def test_parts_of_a_delay_cover_it_in_order(report_1: Trace) -> None:
 
 
 def test_work_behind_other_work_of_its_stream_names_it() -> None:
-    row = [0] * WORK_COLUMNS
-    row[WORK_KIND], row[WORK_CONTEXT], row[WORK_STREAM] = RecordKind.KERNEL, 1, 3
-    kernel, copy = row.copy(), row.copy()
-    kernel[WORK_NUMBER], kernel[WORK_START], kernel[WORK_END] = 1, 0, 5 * MS
-    copy[WORK_NUMBER], copy[WORK_KIND], copy[WORK_START], copy[WORK_END] = 2, RecordKind.COPY, 5 * MS + 900, 6 * MS
-    copy[WORK_RETURNED], copy[WORK_BEGAN] = 100_000, 90_000
+    work = np.zeros(2, WORK)
+    work["context"], work["stream"] = 1, 3
+    kernel, copy = work
+    kernel["sequence"], kernel["kind"], kernel["end_ns"] = 1, RecordKind.KERNEL, 5 * MS
+    copy["sequence"], copy["kind"], copy["start_ns"], copy["end_ns"] = 2, RecordKind.COPY, 5 * MS + 900, 6 * MS
+    copy["returned_ns"], copy["began_ns"] = 100_000, 90_000
     probes = (TracedProbe("readback", "readback", ("cuLaunchKernel", "cuMemcpyDtoHAsync")),)
     trace = Trace(
         0, 6 * MS, 6 * MS, probes, TraceNames(),
-        NO_ROWS[:, :6], np.array([kernel, copy], dtype=np.int64), NO_ROWS[:, :3], NO_ROWS[:, :4], context_switches=True,
+        np.empty(0, CALL), work, np.empty(0, TENURE), np.empty(0, OVERHEAD), context_switches=True,
     )  # fmt: skip
     delay = delay_of(trace, trace.work[1])
     assert delay is not None
@@ -116,22 +95,23 @@ def test_work_behind_other_work_of_its_stream_names_it() -> None:
 
 def halves(*rows: tuple[int, ...]) -> Trace:
     """Copies as (call, begin of the call, start, stream), in µs; each call takes 10, each copy 20."""
-    work = np.zeros((len(rows), WORK_COLUMNS), dtype=np.int64)
-    work[:, WORK_NUMBER] = np.arange(len(rows))
-    work[:, WORK_KIND] = RecordKind.COPY
+    work = np.zeros(len(rows), WORK)
+    work["sequence"] = np.arange(len(rows))
+    work["kind"] = RecordKind.COPY
     for row, (call, began, start, stream) in zip(work, rows, strict=True):
-        row[WORK_OP], row[WORK_ITERATION], row[WORK_CORRELATION] = 0, call, call
-        row[[WORK_BEGAN, WORK_RETURNED, WORK_START, WORK_END]] = np.array([began, began + 10, start, start + 20]) * US
-        row[[WORK_CONTEXT, WORK_STREAM]] = 1 + stream // 10, stream
-        row[WORK_COPY] = CopyKind.DEVICE_TO_HOST if stream < 10 else CopyKind.HOST_TO_DEVICE
-    work = work[np.argsort(work[:, WORK_START], kind="stable")]
+        row["op"], row["iteration"], row["correlation"] = 0, call, call
+        row["began_ns"], row["returned_ns"] = began * US, (began + 10) * US
+        row["start_ns"], row["end_ns"] = start * US, (start + 20) * US
+        row["context"], row["stream"] = 1 + stream // 10, stream
+        row["subkind"] = CopyKind.DEVICE_TO_HOST if stream < 10 else CopyKind.HOST_TO_DEVICE
+    work = work[np.argsort(work["start_ns"], kind="stable")]
     probes = (TracedProbe("copy", "copy", ("cuMemcpyPeerAsync",)),)
-    none = (NO_ROWS[:, :3], NO_ROWS[:, :4])
-    return Trace(0, 10 * MS, 10 * MS, probes, TraceNames(), NO_ROWS[:, :6], work, *none, context_switches=True)
+    none = (np.empty(0, TENURE), np.empty(0, OVERHEAD))
+    return Trace(0, 10 * MS, 10 * MS, probes, TraceNames(), np.empty(0, CALL), work, *none, context_switches=True)
 
 
 def parts_of(trace: Trace, number: int) -> list[tuple[DelayCause, int, int | None]]:
-    (row,) = trace.work[trace.work[:, WORK_NUMBER] == number]
+    (row,) = trace.work[trace.work["sequence"] == number]
     delay = delay_of(trace, row)
     assert delay is not None
     return [(part.cause, part.ns // US, part.work) for part in delay.parts]
@@ -168,18 +148,18 @@ def test_what_was_submitted_at_the_same_time_or_to_another_stream_is_not_in_fron
 
 def test_a_call_leads_to_its_work(report_1: Trace) -> None:
     number = next(
-        row for row in range(len(report_1.calls)) if report_1.calls[row, CALL_PROBE] == 2 and len(report_1.work_of(row))
+        row for row in range(len(report_1.calls)) if report_1.calls["probe"][row] == 2 and len(report_1.work_of(row))
     )
     work = report_1.work_of(number)
-    assert {RecordKind(kind) for kind in work[:, WORK_KIND]} == {RecordKind.KERNEL}
-    assert report_1.call_of(2, int(report_1.calls[number, CALL_BEGAN])) == number
-    assert report_1.call_of(2, int(report_1.calls[number, CALL_BEGAN]) + 1) is None
+    assert {RecordKind(kind) for kind in work["kind"]} == {RecordKind.KERNEL}
+    assert report_1.call_of(2, int(report_1.calls["began_ns"][number])) == number
+    assert report_1.call_of(2, int(report_1.calls["began_ns"][number]) + 1) is None
     assert len(delays_of_call(report_1, number)) == 1
 
 
 def test_the_call_of_a_trigger_that_was_in_flight_began_a_moment_later(report_1: Trace) -> None:
-    number = int(np.flatnonzero(report_1.calls[:, CALL_PROBE] == 2)[5])
-    began_ns, returned_ns = report_1.calls[number, [CALL_BEGAN, CALL_RETURNED]].tolist()
+    number = int(np.flatnonzero(report_1.calls["probe"] == 2)[5])
+    began_ns, returned_ns = report_1.calls[number][["began_ns", "returned_ns"]].tolist()
     for trigger in ((began_ns, returned_ns), (began_ns - 600, returned_ns - 100), (began_ns, began_ns)):
         assert report_1.triggered(TraceTrigger(2, *trigger)).trigger_call() == number
     # The next call of the probe is another one.
@@ -203,8 +183,8 @@ def test_a_part_holds_what_overlaps_it(report_1: Trace) -> None:
     begin, end = report_1.begin_ns + 20 * MS, report_1.begin_ns + 40 * MS
     part = report_1.between(begin, end)
     assert 0 < len(part.calls) < len(report_1.calls)
-    assert (part.calls[:, CALL_RETURNED] >= begin).all()
-    assert (part.calls[:, CALL_BEGAN] <= end).all()
+    assert (part.calls["returned_ns"] >= begin).all()
+    assert (part.calls["began_ns"] <= end).all()
     assert part.span_ns == 20 * MS
 
 
@@ -232,10 +212,8 @@ def test_a_part_outside_of_the_trace_is_empty(report_1: Trace) -> None:
 def test_a_gap_in_which_work_waits_and_no_context_runs_is_another_process(report_1: Trace) -> None:
     assert foreign_gaps(report_1) == ()
     row = slowest(report_1, "d2d")
-    returned, start = int(row[WORK_RETURNED]), int(row[WORK_START])
-    outside = report_1.tenures[
-        (report_1.tenures[:, TENURE_END] <= returned) | (report_1.tenures[:, TENURE_START] >= start)
-    ]
+    returned, start = int(row["returned_ns"]), int(row["start_ns"])
+    outside = report_1.tenures[(report_1.tenures["end_ns"] <= returned) | (report_1.tenures["start_ns"] >= start)]
     without = replace(report_1, tenures=outside, others=("python (pid 7)",))
     delay = delay_of(without, row)
     assert delay is not None
@@ -248,8 +226,10 @@ def test_a_gap_in_which_work_waits_and_no_context_runs_is_another_process(report
 
 def test_calls_beside_a_call_are_those_of_its_context() -> None:
     probes = tuple(TracedProbe(name, name, ("x",), context) for name, context in (("a", "p"), ("b", "p"), ("c", "s")))
-    calls = np.array([[0, 0, 0, 100, 200, 1], [1, 0, 0, 50, 180, 1], [2, 0, 0, 100, 200, 1]], dtype=np.int64)
-    trace = Trace(0, 300, 300, probes, TraceNames(), calls, NO_ROWS, NO_ROWS[:, :3], NO_ROWS[:, :4], True)
+    calls = np.array([(0, 0, 0, 100, 200, 1), (1, 0, 0, 50, 180, 1), (2, 0, 0, 100, 200, 1)], CALL)
+    trace = Trace(
+        0, 300, 300, probes, TraceNames(), calls, np.empty(0, WORK), np.empty(0, TENURE), np.empty(0, OVERHEAD), True
+    )
     assert [(each.probe, each.overlap_ns) for each in calls_beside(trace, 0)] == [(1, 80)]
 
 
@@ -259,13 +239,13 @@ def test_a_history_keeps_the_last_seconds_and_reads_each_row_once() -> None:
     history._keep_ns = 200 * MS
     advance(made, history, 600 * MS)
     whole = history.trace(0, history.at_ns)
-    assert whole.calls[0, CALL_RETURNED] >= 300 * MS
-    launches = whole.calls[whole.calls[:, CALL_PROBE] == 0]
-    assert (np.diff(launches[:, CALL_BEGAN]) > 0).all()
+    assert whole.calls["returned_ns"][0] >= 300 * MS
+    launches = whole.calls[whole.calls["probe"] == 0]
+    assert (np.diff(launches["began_ns"]) > 0).all()
     assert whole.wall_s(history.at_ns) == pytest.approx(WALL_S + history.at_ns / 1e9)
     assert whole.simulated
 
 
 def test_a_context_that_has_the_engine_now_has_an_open_tenure(report_1: Trace) -> None:
-    assert (report_1.tenures[:, TENURE_END] == OPEN).sum() <= 1
+    assert (report_1.tenures["end_ns"] == OPEN).sum() <= 1
     assert delays.LONGEST_CHANGE_NS > 80_000

@@ -15,16 +15,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight
 from stallprobes.model import MS, SECONDARY, US, Channel, Phase, Probe
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_PROBE,
-    CALL_RETURNED,
-    OPEN,
-    WORK_END,
-    WORK_ITERATION,
-    WORK_PROBE,
-    WORK_START,
-)
+from stallprobes.traces.trace import OPEN
 from stallprobes.traces.trigger import CallTrigger, limit_ns, slow_calls, slowest_call
 
 PROBES = (
@@ -103,7 +94,7 @@ def test_the_first_copy_behind_the_kernel_fires_by_its_start(
     call = trace.call_of(found.trigger.probe, found.trigger.began_ns)
     assert call is not None
     (work,) = trace.work_of(call)
-    assert work[WORK_START] - found.returned_ns == found.ns
+    assert work["start_ns"] - found.returned_ns == found.ns
     # No earlier one is above its limit.
     limits = trigger.limits(known)
     earlier = history.trace(begin_ns, found.end_ns - 1)
@@ -153,10 +144,11 @@ def test_a_slow_host_is_the_cause_of_a_slow_call(
     worst = slowest_call(trace, limits)
     assert worst is not None
     calls = trace.calls.copy()
-    hosts = np.flatnonzero(calls[:, CALL_PROBE] == PROBES.index(HOST))
+    hosts = np.flatnonzero(calls["probe"] == PROBES.index(HOST))
     for share, fires in ((0.4, True), (0.6, False)):
-        calls[hosts[0], [CALL_BEGAN, CALL_RETURNED]] = worst.since_ns, worst.since_ns + round(share * worst.ns)
-        slow_host = replace(trace, calls=calls[np.argsort(calls[:, CALL_BEGAN], kind="stable")])
+        calls["began_ns"][hosts[0]] = worst.since_ns
+        calls["returned_ns"][hosts[0]] = worst.since_ns + round(share * worst.ns)
+        slow_host = replace(trace, calls=calls[np.argsort(calls["began_ns"], kind="stable")])
         assert (worst in slow_calls(slow_host, limits, trace.begin_ns, trace.end_ns)) == fires
 
 
@@ -203,13 +195,13 @@ def test_the_rest_of_a_calls_work_is_late_only_after_its_first_part_has_ended(
     limits = CallTrigger(PROBES).limits(known)
     end_ns = history.collected_ns - 150 * MS
     quiet = history.trace(end_ns - 100 * MS, end_ns)
-    (row, *_) = np.flatnonzero((quiet.work[:, WORK_PROBE] == PROBES.index(COPY)) & (quiet.work[:, WORK_ITERATION] > 0))
+    (row, *_) = np.flatnonzero((quiet.work["probe"] == PROBES.index(COPY)) & (quiet.work["iteration"] > 0))
     first = quiet.work[row]
     for gap_ns, fires in ((50 * US, False), (200 * US, True)):
         long, rest = first.copy(), first.copy()
-        long[WORK_END] = first[WORK_START] + 300 * US
-        rest[[WORK_START, WORK_END]] = long[WORK_END] + gap_ns, long[WORK_END] + gap_ns + US
-        work = np.vstack((quiet.work[:row], long, rest, quiet.work[row + 1 :]))
-        staged = replace(quiet, work=work[np.argsort(work[:, WORK_START], kind="stable")])
+        long["end_ns"] = first["start_ns"] + 300 * US
+        rest["start_ns"], rest["end_ns"] = long["end_ns"] + gap_ns, long["end_ns"] + gap_ns + US
+        work = np.concatenate((quiet.work[:row], [long, rest], quiet.work[row + 1 :]))
+        staged = replace(quiet, work=work[np.argsort(work["start_ns"], kind="stable")])
         found = list(slow_calls(staged, limits, staged.begin_ns, staged.end_ns))
-        assert [call.end_ns for call in found] == ([rest[WORK_START]] if fires else [])
+        assert [call.end_ns for call in found] == ([rest["start_ns"]] if fires else [])

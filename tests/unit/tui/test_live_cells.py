@@ -16,6 +16,7 @@ from stallprobes.model import MS, US
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import CALL_MEASURED, GpuRecord, HostCall
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind, SwitchOperation
+from stallprobes.records.rows import TENURE, WORK
 from stallprobes.records.timeline import TimelineCost, TimelineLosses, TimelinePosition, TimelineStatus
 from stallprobes.traces import history as history_module
 from stallprobes.traces.engine_gaps import EngineGaps, foreign_gaps
@@ -276,9 +277,9 @@ def test_gaps_are_the_waits_without_a_tenure_in_any_order_of_rows(seed: int) -> 
     random, step = np.random.default_rng(seed), 100 * US
     waits = spans(random, 60, 40 * MS) // step * step
     held = spans(random, 60, 8 * MS) // step * step
-    work = np.zeros((len(waits), 16), dtype=np.int64)
-    work[:, 1], work[:, 2], work[:, 11] = RecordKind.KERNEL, waits[:, 1], np.maximum(waits[:, 0], 1)
-    tenures = np.column_stack((0 * held[:, 0], held))
+    work, tenures = np.zeros(len(waits), WORK), np.zeros(len(held), TENURE)
+    work["kind"], work["start_ns"], work["returned_ns"] = RecordKind.KERNEL, waits[:, 1], np.maximum(waits[:, 0], 1)
+    tenures["start_ns"], tenures["end_ns"] = held[:, 0], held[:, 1]
     found = EngineGaps()
     for part in np.array_split(random.permutation(60), 7):
         found.feed(work[part], tenures[part])

@@ -18,7 +18,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.records.timeline import TimelineCost, TimelineLosses, TimelinePosition, TimelineStatus
 from stallprobes.traces.history import KEEP_S, MOST_ROWS, TraceHistory
 from stallprobes.traces.rows import RowKey, RowKind
-from stallprobes.traces.trace import CALL_BEGAN, CALL_PROBE, CALL_RETURNED, WORK_START, Trace
+from stallprobes.traces.trace import Trace
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.glyphs import BLOCK_GLYPHS
 from stallscope.tui.timeline.time_axis import SPANS_NS, Viewport, span_text
@@ -107,12 +107,12 @@ def test_a_history_of_six_probes_holds_the_longest_span(history: TraceHistory, w
     assert LONGEST < KEEP_S * S <= whole.span_ns + READ_MS * MS
     assert len(whole.calls) == pytest.approx(2 * len(PROBES) * whole.span_ns / MS, rel=0.01)
     assert len(whole.calls) < MOST_ROWS
-    assert (np.diff(whole.calls[:, CALL_BEGAN]) >= 0).all()
-    assert (np.diff(whole.work[:, WORK_START]) >= 0).all()
+    assert (np.diff(whole.calls["began_ns"]) >= 0).all()
+    assert (np.diff(whole.work["start_ns"]) >= 0).all()
     # Of the last 10 s nothing is missing.
     last = history.trace(history.collected_ns - LONGEST, history.collected_ns)
     for number in range(len(PROBES)):
-        own = last.calls[last.calls[:, CALL_PROBE] == number]
+        own = last.calls[last.calls["probe"] == number]
         assert len(own) == 2 * LONGEST // MS
     assert len(last.work) == len(PROBES) * LONGEST // MS
     assert history.losses == TimelineLosses()
@@ -130,9 +130,9 @@ def test_every_span_is_drawn_at_both_ends_of_a_full_history(whole: Trace, span_n
         rows = drawn(cursor)
         for number, probe in enumerate(PROBES):
             seen = rows[probe.name]
-            own = part.calls[part.calls[:, CALL_PROBE] == number]
+            own = part.calls[part.calls["probe"] == number]
             # One that begins where the span ends is in the part.
-            count = int(((own[:, CALL_BEGAN] < begin_ns + span_ns) & (own[:, CALL_RETURNED] > begin_ns)).sum())
+            count = int(((own["began_ns"] < begin_ns + span_ns) & (own["returned_ns"] > begin_ns)).sum())
             assert (seen == "no call in this span") == (count == 0), (probe.name, seen)
             if span_ns >= 1 * S:
                 # More calls than cells: every cell has some.
@@ -142,7 +142,7 @@ def test_every_span_is_drawn_at_both_ends_of_a_full_history(whole: Trace, span_n
 
 def test_zoom_goes_from_end_to_end_and_back_around_the_selected_call(whole: Trace) -> None:
     for place in (20, len(whole.calls) - 20):
-        began_ns, probe = whole.calls[place, [CALL_BEGAN, CALL_PROBE]].tolist()
+        began_ns, probe = whole.calls[place][["began_ns", "probe"]].tolist()
         cursor = standing(whole)
         cursor = replace(cursor, viewport=Viewport(began_ns - LONGEST // 2, LONGEST))
         cursor = cursor.selecting(RowKey(RowKind.CALLS, probe), began_ns, follow=False)
@@ -159,8 +159,8 @@ def test_zoom_goes_from_end_to_end_and_back_around_the_selected_call(whole: Trac
         part, number = cursor.visible() or (None, None)
         assert part is not None
         assert number is not None
-        assert part.calls[number, CALL_BEGAN] == began_ns
-        assert part.calls[number, CALL_RETURNED] - began_ns in (CALL_NS, WAIT_NS)
+        assert part.calls["began_ns"][number] == began_ns
+        assert part.calls["returned_ns"][number] - began_ns in (CALL_NS, WAIT_NS)
         for _ in SPANS_NS:
             cursor = cursor.zoomed(1)
         assert cursor.viewport.span_ns == LONGEST
@@ -199,7 +199,7 @@ def test_a_zoom_at_the_edge_of_the_screen_does_not_leave_the_trace(whole: Trace)
 
 
 def test_calls_are_stepped_through_at_both_ends_of_the_shortest_span(whole: Trace) -> None:
-    own = whole.calls[whole.calls[:, CALL_PROBE] == 0, CALL_BEGAN]
+    own = whole.calls["began_ns"][whole.calls["probe"] == 0]
     for first, by, then in ((0, -1, 0), (0, 1, 1), (len(own) - 1, 1, len(own) - 1), (len(own) - 1, -1, len(own) - 2)):
         cursor = standing(whole, SHORTEST)
         cursor = cursor.selecting(FIRST, int(own[first]))

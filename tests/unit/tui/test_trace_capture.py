@@ -18,7 +18,6 @@ from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM
 from stallprobes.records.timeline import BEGINNING, OFF, TimelinePosition, TimelineProblem, TimelineStatus
 from stallprobes.traces.history import TraceHistory
-from stallprobes.traces.trace import CALL_BEGAN
 from stallscope.tui.sources.live_timeline import LiveTimeline, TimelineCondition
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture, limit_text
 
@@ -120,8 +119,8 @@ def test_of_a_stall_of_the_monitor_the_worst_call_is_the_trigger(stall: Stall) -
     trace, found = capture.trace, capture.found
     assert trace is not None
     assert found is not None
-    calls = trace.calls[trace.calls[:, 0] == 0]
-    assert found.began_ns in calls[:, CALL_BEGAN]
+    calls = trace.calls[trace.calls["probe"] == 0]
+    assert found.began_ns in calls["began_ns"]
     assert found.ns > MS
     capture.go_live()
     assert (capture.trace, capture.found, capture.stalled) == (None, None, None)
@@ -244,7 +243,7 @@ def test_a_history_begins_when_the_timeline_is_switched_on(stall: Stall) -> None
     assert timeline.read() is first
     trace = first.trace(first.begin_ns, first.collected_ns)
     assert len(trace.calls) > 50
-    assert (trace.calls[:, CALL_BEGAN] >= begun_ns - 10 * MS).all()
+    assert (trace.calls["began_ns"] >= begun_ns - 10 * MS).all()
     stall.machine.backend.switch_timeline(False)
     stall.advance(50)
     assert timeline.read() is None

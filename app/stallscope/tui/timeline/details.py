@@ -6,29 +6,11 @@ import time
 from collections.abc import Iterator, Sequence
 
 from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.records.rows import Rows
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
 from stallprobes.traces.labels import copy_label, memory_labels, overhead_label, work_kind_label
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind
-from stallprobes.traces.trace import (
-    CALL_ITERATION,
-    CALL_OP,
-    OVERHEAD_REASON,
-    WORK_BYTES,
-    WORK_CONTEXT,
-    WORK_COPY,
-    WORK_END,
-    WORK_ITERATION,
-    WORK_KIND,
-    WORK_MEMORY,
-    WORK_NUMBER,
-    WORK_OP,
-    WORK_PROBE,
-    WORK_START,
-    WORK_STREAM,
-    Int64s,
-    Trace,
-    op_label,
-)
+from stallprobes.traces.trace import Trace, op_label
 from stallprobes.units import duration_ns
 from stallprobes.wording.trace_wording import open_work_text, size_text
 from stallscope.report.columns import wrapped
@@ -51,16 +33,16 @@ def offset_text(ns: int) -> str:
     return f"{ns / 1000:+.3f} µs"
 
 
-def work_text(trace: Trace, work: Int64s) -> str:
+def work_text(trace: Trace, work: Rows) -> str:
     """What a piece of GPU work is: ``D2D copy, 1.00 MiB, device to device memory``."""
-    kind, copy, nbytes = int(work[WORK_KIND]), int(work[WORK_COPY]), int(work[WORK_BYTES])
+    kind, copy, nbytes = int(work["kind"]), int(work["subkind"]), int(work["bytes"])
     words = [work_kind_label(kind, copy)]
-    if int(work[WORK_NUMBER]) in trace.kernels:
-        words = [f"kernel {trace.kernels[int(work[WORK_NUMBER])]}"]
+    if int(work["sequence"]) in trace.kernels:
+        words = [f"kernel {trace.kernels[int(work['sequence'])]}"]
     if kind != RecordKind.KERNEL and nbytes > 0:
         words.append(size_text(nbytes))
     if copy_label(kind, copy):
-        source, target = memory_labels(int(work[WORK_MEMORY]))
+        source, target = memory_labels(int(work["memory"]))
         if source and target:
             words.append(f"{source} to {target} memory")
     return ", ".join(words)
@@ -116,7 +98,7 @@ def _what(trace: Trace, selection: Selection, number: int, start: int, end: int)
             flight = next(one for one in trace.open_calls if one.since_ns == start)
             return f"{op_label(trace.probes, flight.probe, flight.op)} · in flight for {took}, has not returned"
         case RowKind.CALLS:
-            op, iteration = trace.calls[number, [CALL_OP, CALL_ITERATION]].tolist()
+            op, iteration = trace.calls[number][["op", "iteration"]].tolist()
             what = "wait" if trace.probes[selection.row.number].waits(op) else "call"
             return f"{op_label(trace.probes, selection.row.number, op)} · iteration {iteration} · {what} {took}"
         case RowKind.WORK if number == NO_NUMBER:
@@ -129,23 +111,23 @@ def _what(trace: Trace, selection: Selection, number: int, start: int, end: int)
             by = f"; NVML names {', '.join(trace.others)}" if trace.others else ""
             return f"work waited, and no context of this program had the engine, for {took}{by}"
         case RowKind.OVERHEADS:
-            return f"{overhead_label(int(trace.overheads[number, OVERHEAD_REASON]))} · {took}"
+            return f"{overhead_label(int(trace.overheads['subkind'][number]))} · {took}"
 
 
-def _work_texts(trace: Trace, work: Int64s, selection: Selection, zero_ns: int) -> Iterator[tuple[str, str]]:
+def _work_texts(trace: Trace, work: Rows, selection: Selection, zero_ns: int) -> Iterator[tuple[str, str]]:
     delay = delay_of(trace, work)
     if delay is not None:
         yield "delay", _delay_text(trace, delay)
-    start, end = int(work[WORK_START]), int(work[WORK_END])
+    start, end = int(work["start_ns"]), int(work["end_ns"])
     if selection.row.kind is RowKind.CALLS:
-        where = f"{trace.names.context(int(work[WORK_CONTEXT]))} · "
-        where += trace.names.stream(int(work[WORK_CONTEXT]), int(work[WORK_STREAM]))
+        where = f"{trace.names.context(int(work['context']))} · "
+        where += trace.names.stream(int(work["context"]), int(work["stream"]))
         text = f"{work_text(trace, work)} on {where} · started {offset_text(start - zero_ns)}"
         yield "GPU", f"{text} · on the GPU for {duration_ns(end - start)}"
-    elif work[WORK_PROBE] >= 0:
-        name = trace.probes[int(work[WORK_PROBE])].name
-        op = op_label(trace.probes, int(work[WORK_PROBE]), int(work[WORK_OP]))
-        yield "call", f"{name}: {op} · iteration {int(work[WORK_ITERATION])}"
+    elif work["probe"] >= 0:
+        name = trace.probes[int(work["probe"])].name
+        op = op_label(trace.probes, int(work["probe"]), int(work["op"]))
+        yield "call", f"{name}: {op} · iteration {int(work['iteration'])}"
 
 
 def _delay_text(trace: Trace, delay: Delay) -> str:

@@ -10,24 +10,7 @@ import numpy as np
 from stallprobes.traces.engine_gaps import EngineGaps
 from stallprobes.traces.history import AddedRows, HistoryPosition, TraceHistory
 from stallprobes.traces.rows import RowKey, RowKind
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_OP,
-    CALL_PROBE,
-    CALL_RETURNED,
-    OVERHEAD_END,
-    OVERHEAD_START,
-    TENURE_CONTEXT,
-    TENURE_END,
-    TENURE_START,
-    WORK_CONTEXT,
-    WORK_END,
-    WORK_START,
-    WORK_STREAM,
-    Int64s,
-    Trace,
-    TracedProbe,
-)
+from stallprobes.traces.trace import Int64s, Trace, TracedProbe
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.raster import Bools, CellGrid, CellSpans, CellSums, Raster, moved
 from stallscope.tui.timeline.time_axis import Viewport
@@ -163,7 +146,7 @@ class LiveCells:
         self._pending = np.concatenate((self._pending, self._intervals(added)))
         gaps = np.zeros((0, 2), dtype=np.int64)
         if outline.context_switches:
-            since_ns = int(outline.tenures[:, TENURE_START].min(initial=np.iinfo(np.int64).max))
+            since_ns = int(outline.tenures["start_ns"].min(initial=np.iinfo(np.int64).max))
             gaps = self._gaps.gaps(outline.engine_known_ns, outline.end_ns, since_ns)
         return LivePicture(self, outline, gaps), added
 
@@ -245,20 +228,20 @@ class LiveCells:
     def _intervals(self, added: AddedRows) -> Int64s:
         """The intervals of rows of a history."""
         calls, work, tenures, overheads = added.calls, added.work, added.tenures, added.overheads
-        ops = self._ops.numbers(calls[:, CALL_PROBE], calls[:, CALL_OP])
-        ends = np.maximum(calls[:, CALL_RETURNED], calls[:, CALL_BEGAN])
-        streams = self._numbers(RowKind.WORK, (work[:, WORK_CONTEXT] << _STREAM_BITS) + work[:, WORK_STREAM])
+        ops = self._ops.numbers(calls["probe"], calls["op"])
+        ends = np.maximum(calls["returned_ns"], calls["began_ns"])
+        streams = self._numbers(RowKind.WORK, (work["context"] << _STREAM_BITS) + work["stream"])
         for row in np.unique(streams).tolist():
-            last = int(work[streams == row, WORK_END].max())
+            last = int(work["end_ns"][streams == row].max())
             self._last_end[row] = max(self._last_end.get(row, 0), last)
-        contexts = self._numbers(RowKind.TENURES, tenures[:, TENURE_CONTEXT])
+        contexts = self._numbers(RowKind.TENURES, tenures["context"])
         driver = np.full(len(overheads), self._rows[RowKey(RowKind.OVERHEADS)])
         return np.concatenate(
             (
-                np.column_stack((calls[:, CALL_PROBE], calls[:, CALL_BEGAN], ends, self._ops.waits[ops], ops)),
-                _solid(streams, work[:, WORK_START], work[:, WORK_END]),
-                _solid(contexts, tenures[:, TENURE_START], tenures[:, TENURE_END]),
-                _solid(driver, overheads[:, OVERHEAD_START], overheads[:, OVERHEAD_END]),
+                np.column_stack((calls["probe"], calls["began_ns"], ends, self._ops.waits[ops], ops)),
+                _solid(streams, work["start_ns"], work["end_ns"]),
+                _solid(contexts, tenures["start_ns"], tenures["end_ns"]),
+                _solid(driver, overheads["start_ns"], overheads["end_ns"]),
             )
         )
 

@@ -9,15 +9,7 @@ import numpy as np
 
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind, RowSpans, spans_of
-from stallprobes.traces.trace import (
-    CALL_OP,
-    TENURE_CONTEXT,
-    WORK_CONTEXT,
-    WORK_PROBE,
-    WORK_STREAM,
-    Trace,
-    TracedProbe,
-)
+from stallprobes.traces.trace import Trace, TracedProbe
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.raster import Bools, Intervals
 
@@ -53,9 +45,9 @@ class RowBook:
         if len(trace.work):
             # One number for each combination, since unique rows cost a sort of structures.
             work = trace.work
-            both = (work[:, WORK_CONTEXT] << 40) + (work[:, WORK_STREAM] << 16) + work[:, WORK_PROBE] + 1
+            both = (work["context"] << 40) + (work["stream"] << 16) + work["probe"] + 1
             first = np.unique(both, return_index=True)[1]
-            streams.update(map(tuple, work[first][:, [WORK_CONTEXT, WORK_STREAM, WORK_PROBE]].tolist()))
+            streams.update(work[first][["context", "stream", "probe"]].tolist())
         single = {RowKind.OVERHEADS} if len(trace.overheads) else set()
         if RowKind.FOREIGN not in earlier.single:
             foreign = bool(foreign_gaps(trace)) if foreign is None else foreign
@@ -64,7 +56,7 @@ class RowBook:
         book = RowBook(
             trace.probes,
             earlier.streams | streams,
-            earlier.contexts | set(np.unique(trace.tenures[:, TENURE_CONTEXT]).tolist()),
+            earlier.contexts | set(np.unique(trace.tenures["context"]).tolist()),
             earlier.single | single,
         )
         return replace(book, rows=tuple(book._ordered(trace)))
@@ -103,7 +95,7 @@ def _slow(trace: Trace, probe: int, spans: RowSpans, limits: TriggerLimits | Non
     if limits is not None and limits.calls.shape[1]:
         flights = [flight.op for flight in trace.open_calls if flight.probe == probe]
         recorded = spans.numbers[spans.numbers != NO_NUMBER]
-        ops = np.concatenate((trace.calls[recorded, CALL_OP], np.array(flights, dtype=np.int64)))
+        ops = np.concatenate((trace.calls["op"][recorded], np.array(flights, dtype=np.int64)))
         slow = spans.ends - spans.starts > limits.calls[probe][np.minimum(ops, limits.calls.shape[1] - 1)]
     if trace.trigger is not None and trace.trigger.probe == probe:
         slow |= spans.starts == trace.trigger.began_ns

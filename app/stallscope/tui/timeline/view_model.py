@@ -7,21 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stallprobes.model import Role
+from stallprobes.records.rows import Rows
 from stallprobes.traces.delay import Delay, delay_of
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind
-from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_ITERATION,
-    CALL_PROBE,
-    CALL_RETURNED,
-    WORK_BEGAN,
-    WORK_END,
-    WORK_ITERATION,
-    WORK_PROBE,
-    WORK_START,
-    Int64s,
-    Trace,
-)
+from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.live_cells import LivePicture
 from stallscope.tui.timeline.raster import Intervals
@@ -81,7 +70,7 @@ def selected_index(found: RowIntervals, selection: Selection) -> int | None:
     return None if selection.start_ns is None else find(found[selection.row], selection.start_ns)
 
 
-def selected_work(trace: Trace, found: RowIntervals, selection: Selection) -> Int64s | None:
+def selected_work(trace: Trace, found: RowIntervals, selection: Selection) -> Rows | None:
     """The row of ``trace.work`` that belongs to the selection; None without one.
 
     Of a call it is the work that the call submitted; of a wait the work that its iteration submitted, the one that
@@ -94,16 +83,16 @@ def selected_work(trace: Trace, found: RowIntervals, selection: Selection) -> In
     if number == NO_NUMBER:
         return None
     if selection.row.kind is RowKind.WORK:
-        row: Int64s = trace.work[number]
+        row: Rows = trace.work[number]
         return row
     if selection.row.kind is not RowKind.CALLS:
         return None
     work = trace.work_of(number)
     if not len(work):
         call = trace.calls[number]
-        same = (trace.work[:, WORK_PROBE] == call[CALL_PROBE]) & (trace.work[:, WORK_ITERATION] == call[CALL_ITERATION])
+        same = (trace.work["probe"] == call["probe"]) & (trace.work["iteration"] == call["iteration"])
         work = trace.work[same]
-    return work[int(np.argmax(work[:, WORK_START]))] if len(work) else None
+    return work[int(np.argmax(work["start_ns"]))] if len(work) else None
 
 
 def selected_delay(trace: Trace, found: RowIntervals, selection: Selection | None) -> Delay | None:
@@ -114,15 +103,15 @@ def selected_delay(trace: Trace, found: RowIntervals, selection: Selection | Non
 
 def selection_of_call(trace: Trace, probe: int, began_ns: int) -> Selection:
     """The selection of the call of ``probe`` that began at ``began_ns``, or of the probe's row without that call."""
-    known = ((trace.calls[:, CALL_PROBE] == probe) & (trace.calls[:, CALL_BEGAN] == began_ns)).any()
+    known = ((trace.calls["probe"] == probe) & (trace.calls["began_ns"] == began_ns)).any()
     flying = any(call.probe == probe and call.since_ns == began_ns for call in trace.open_calls)
     return Selection(RowKey(RowKind.CALLS, probe), began_ns if known or flying else None)
 
 
-def work_span(work: Int64s, begin_ns: int, end_ns: int) -> tuple[int, int]:
+def work_span(work: Rows, begin_ns: int, end_ns: int) -> tuple[int, int]:
     """A span extended by the call and the time of ``work``."""
-    began = int(work[WORK_BEGAN]) or begin_ns
-    return min(begin_ns, began, int(work[WORK_START])), max(end_ns, int(work[WORK_END]))
+    began = int(work["began_ns"]) or begin_ns
+    return min(begin_ns, began, int(work["start_ns"])), max(end_ns, int(work["end_ns"]))
 
 
 def longest_call(trace: Trace) -> Selection | None:
@@ -130,11 +119,9 @@ def longest_call(trace: Trace) -> Selection | None:
     victims = np.array([probe.role is Role.VICTIM for probe in trace.probes], dtype=np.bool_)
     if not len(trace.calls):
         return None
-    lengths = np.where(
-        victims[trace.calls[:, CALL_PROBE]], trace.calls[:, CALL_RETURNED] - trace.calls[:, CALL_BEGAN], -1
-    )
+    lengths = np.where(victims[trace.calls["probe"]], trace.calls["returned_ns"] - trace.calls["began_ns"], -1)
     longest = int(np.argmax(lengths))
     if lengths[longest] < 0:
         return None
     row = trace.calls[longest]
-    return Selection(RowKey(RowKind.CALLS, int(row[CALL_PROBE])), int(row[CALL_BEGAN]))
+    return Selection(RowKey(RowKind.CALLS, int(row["probe"])), int(row["began_ns"]))

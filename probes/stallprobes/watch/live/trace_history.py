@@ -15,23 +15,9 @@ from numpy.typing import NDArray
 
 from stallprobes.model import Phase
 from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind
+from stallprobes.records.rows import CALL, OVERHEAD, OWNER, TENURE, WORK, Rows
 from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.trace import (
-    CALL_BEGAN,
-    CALL_COLUMNS,
-    CALL_PROBE,
-    CALL_RETURNED,
-    OVERHEAD_COLUMNS,
-    OVERHEAD_END,
-    OVERHEAD_START,
-    TENURE_COLUMNS,
-    TENURE_END,
-    TENURE_START,
-    WORK_COLUMNS,
-    WORK_END,
-    WORK_NUMBER,
-    WORK_START,
-    Int64s,
     OpenCall,
     Trace,
     TracedProbe,
@@ -151,18 +137,18 @@ class WatchTraceHistory:
         last_ns = self._last_ns if end_ns is None else end_ns
         first_ns = min((part.first_ns for part in parts), default=0) if begin_ns is None else begin_ns
         book = _ThreadBook()
-        calls = _sorted([row for part in parts for row in part.calls(book)], CALL_COLUMNS, CALL_BEGAN)
+        calls = _sorted([row for part in parts for row in part.calls(book)], CALL, "began_ns")
         open_calls = tuple(call for part in parts for call in part.open_calls(book))
-        work = np.concatenate([_NO_WORK, *(part.work(book) for part in parts)])
-        order = np.argsort(work[:, WORK_START], kind="stable")
+        work = np.concatenate([np.empty(0, WORK), *(part.work(book) for part in parts)])
+        order = np.argsort(work["start_ns"], kind="stable")
         names = [name for part in parts for name in part.kernels()]
         kernels = {number: names[row] for number, row in enumerate(order.tolist()) if names[row]}
         work = work[order]
-        work[:, WORK_NUMBER] = np.arange(len(work))
-        tenures = _sorted([row for part in parts for row in part.tenures()], TENURE_COLUMNS, TENURE_START)
-        overheads = np.concatenate([_NO_OVERHEADS, *(part.overheads() for part in parts)])
-        overheads = overheads[np.argsort(overheads[:, OVERHEAD_START], kind="stable")]
-        overheads[:, 0] = np.arange(len(overheads))
+        work["sequence"] = np.arange(len(work))
+        tenures = _sorted([row for part in parts for row in part.tenures()], TENURE, "start_ns")
+        overheads = np.concatenate([np.empty(0, OVERHEAD), *(part.overheads() for part in parts)])
+        overheads = overheads[np.argsort(overheads["start_ns"], kind="stable")]
+        overheads["sequence"] = np.arange(len(overheads))
         contexts = {number: name for part in parts for number, name in part.contexts().items()}
         offset_ns = parts[0].wall_offset_ns if parts else 0
         whole = Trace(
@@ -171,24 +157,20 @@ class WatchTraceHistory:
             collected_ns=max(last_ns, first_ns),
             probes=book.probes(),
             names=TraceNames(contexts),
-            calls=overlapping(calls, CALL_BEGAN, CALL_RETURNED, first_ns, last_ns),
-            work=overlapping(work, WORK_START, WORK_END, first_ns, last_ns),
-            tenures=overlapping(tenures, TENURE_START, TENURE_END, first_ns, last_ns),
-            overheads=overlapping(overheads, OVERHEAD_START, OVERHEAD_END, first_ns, last_ns),
+            calls=overlapping(calls, "began_ns", "returned_ns", first_ns, last_ns),
+            work=overlapping(work, "start_ns", "end_ns", first_ns, last_ns),
+            tenures=overlapping(tenures, "start_ns", "end_ns", first_ns, last_ns),
+            overheads=overlapping(overheads, "start_ns", "end_ns", first_ns, last_ns),
             context_switches=len(tenures) > 0,
             losses=TimelineLosses(
                 dropped=sum(part.process.lost_records for part in parts), overwritten=sum(part.missed for part in parts)
             ),
             wall_offset_s=offset_ns / 1e9,
             open_calls=tuple(call for call in open_calls if call.since_ns <= last_ns),
-            engine_since_ns=int(tenures[0, TENURE_START]) if len(tenures) else last_ns,
+            engine_since_ns=int(tenures["start_ns"][0]) if len(tenures) else last_ns,
             kernels=kernels,
         )
         return whole if trigger is None else whole.triggered(_trigger(whole, book, trigger))
-
-
-_NO_WORK: Int64s = np.zeros((0, WORK_COLUMNS), dtype=np.int64)
-_NO_OVERHEADS: Int64s = np.zeros((0, OVERHEAD_COLUMNS), dtype=np.int64)
 
 
 class _ThreadBook:
@@ -278,24 +260,23 @@ class _ProcessPart:
                 if place is not None:
                     yield OpenCall(*place, call.start_ns)
 
-    def work(self, book: _ThreadBook) -> Int64s:
+    def work(self, book: _ThreadBook) -> Rows:
         """The GPU work as rows of a trace, each with the slow call that submitted it."""
         rows = self._work_rows
-        found = np.zeros((len(rows), WORK_COLUMNS), dtype=np.int64)
-        memory = int64s(rows["source"]) | int64s(rows["target"]) << 8
-        columns = (
-            None, rows["kind"], rows["start"], rows["end"], rows["device"], int64s(rows["context"]) + self._offset,
-            rows["stream"], -1, -1, -1, 0, 0, rows["subkind"],
-            memory, np.minimum(rows["bytes"], _MOST_BYTES), rows["correlation"],
-        )  # fmt: skip
-        for number, column in enumerate(columns):
-            if column is not None:
-                found[:, number] = column
+        found = np.zeros(len(rows), WORK)
+        for column in ("kind", "device", "stream", "subkind", "correlation"):
+            found[column] = rows[column]
+        found["start_ns"], found["end_ns"] = rows["start"], rows["end"]
+        found["context"] = int64s(rows["context"]) + self._offset
+        found["memory"] = int64s(rows["source"]) | int64s(rows["target"]) << 8
+        found["bytes"] = np.minimum(rows["bytes"], _MOST_BYTES)
+        for column in OWNER[:3]:
+            found[column] = -1
         places = self._places_by_correlation(book)
         known = np.flatnonzero(np.isin(rows["correlation"], list(places)))
         for row in known.tolist():
-            probe, op, number, began, returned = places[int(rows["correlation"][row])]
-            found[row, 7:12] = probe, op, number, began, returned
+            for column, value in zip(OWNER, places[int(rows["correlation"][row])], strict=True):
+                found[column][row] = value
         return found
 
     @property
@@ -318,12 +299,12 @@ class _ProcessPart:
                 found[slow.call.correlation] = (*place, number, slow.call.start_ns, slow.end_ns)
         return found
 
-    def overheads(self) -> Int64s:
+    def overheads(self) -> Rows:
         """The driver's overhead as rows of a trace."""
         chosen = self._rows["kind"] == int(RecordKind.OVERHEAD)
         rows = self._rows[chosen & (self._rows["end"] >= self._rows["start"])]
-        found = np.zeros((len(rows), OVERHEAD_COLUMNS), dtype=np.int64)
-        found[:, 1], found[:, OVERHEAD_START], found[:, OVERHEAD_END] = rows["subkind"], rows["start"], rows["end"]
+        found = np.zeros(len(rows), OVERHEAD)
+        found["subkind"], found["start_ns"], found["end_ns"] = rows["subkind"], rows["start"], rows["end"]
         return found
 
     def tenures(self) -> Iterator[tuple[int, int, int]]:
@@ -341,9 +322,9 @@ class _ProcessPart:
         return {number + self._offset: f"context {number} of {who}" for number in numbers}
 
 
-def _sorted(rows: Sequence[tuple[int, ...]], columns: int, by: int) -> Int64s:
-    found: Int64s = np.array(rows, dtype=np.int64).reshape(-1, columns)
-    return found[np.argsort(found[:, by], kind="stable")]
+def _sorted(rows: Sequence[tuple[int, ...]], shape: np.dtype[Any], by: str) -> Rows:
+    found = np.array(rows, shape)
+    return found[np.argsort(found[by], kind="stable")]
 
 
 def _trigger(trace: Trace, book: _ThreadBook, call: TriggeringCall) -> TraceTrigger | None:
@@ -351,6 +332,6 @@ def _trigger(trace: Trace, book: _ThreadBook, call: TriggeringCall) -> TraceTrig
     number = book.number(call.thread)
     if number is None:
         return None
-    known = (trace.calls[:, CALL_PROBE] == number) & (trace.calls[:, CALL_BEGAN] == call.begin_ns)
+    known = (trace.calls["probe"] == number) & (trace.calls["began_ns"] == call.begin_ns)
     flying = any(one.probe == number and one.since_ns == call.begin_ns for one in trace.open_calls)
     return TraceTrigger(number, call.begin_ns, call.end_ns) if flying or known.any() else None

@@ -1,0 +1,50 @@
+"""Shapes of calls, GPU work, tenures and overheads: structured arrays, with times in ns."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.void]
+
+
+class WorkRow(NamedTuple):
+    """A row of WORK as Python's integers, which are read several times as fast as NumPy's.
+
+    ``sequence`` is the record's number, ``kind`` a RecordKind, ``subkind`` a CopyKind. ``memory`` is the MemoryKind of
+    the source plus 256 times that of the target. ``probe``, ``op``, ``iteration``, ``began_ns`` and ``returned_ns`` are
+    those of the call that submitted the work; ``probe`` is -1 where it is not known.
+    """
+
+    sequence: int
+    kind: int
+    start_ns: int
+    end_ns: int
+    device: int
+    context: int
+    stream: int
+    probe: int
+    op: int
+    iteration: int
+    began_ns: int
+    returned_ns: int
+    subkind: int
+    memory: int
+    bytes: int
+    correlation: int
+
+
+def _int64s(*names: str) -> np.dtype[Any]:
+    return np.dtype([(name, np.int64) for name in names])
+
+
+WORK = _int64s(*WorkRow._fields)
+# ``probe`` is the number of a probe, or of a thread; ``op`` that of its operation.
+CALL = _int64s("probe", "op", "iteration", "began_ns", "returned_ns", "measured")
+# What work has of the call that submitted it.
+OWNER = ["probe", "op", "iteration", "began_ns", "returned_ns"]
+TENURE = _int64s("context", "start_ns", "end_ns")
+# ``subkind`` is an OverheadKind.
+OVERHEAD = _int64s("sequence", "subkind", "start_ns", "end_ns")
