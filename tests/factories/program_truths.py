@@ -20,6 +20,7 @@ STARTS: dict[str, WaitCause] = {
     "cuDevicePrimaryCtxRetain": WaitCause.ITSELF,
     "cuCtxCreate": WaitCause.ITSELF,
     "cuMemHostAlloc": WaitCause.ITSELF,
+    "cuMemAlloc": WaitCause.ITSELF,
     "cuModuleLoadData": WaitCause.MODULE_LOADING,
     "cuLibraryLoadData": WaitCause.MODULE_LOADING,
     "cuKernelGetFunction": WaitCause.MODULE_LOADING,
