@@ -44,7 +44,7 @@ from textual._context import visible_screen_stack  # noqa: E402
 from textual.widgets import OptionList  # noqa: E402
 
 from stallprobes.live.analyzer import Analyzer  # noqa: E402
-from stallprobes.matrix import document as check_document  # noqa: E402
+from stallprobes.matrix import check_file  # noqa: E402
 from stallprobes.model import Role  # noqa: E402
 from stallprobes.recording.observation import ProbeSet  # noqa: E402
 from stallprobes.recording.recording import Recording  # noqa: E402
@@ -422,7 +422,7 @@ class Stage:
 async def draw_check(recording: Path, file: Path) -> dict[str, str]:
     """The pictures of the recorded check ``file``; ``recording`` is what the monitor under it shows."""
     stage = Stage(Recording(recording))
-    matrix = check_document.load(file)
+    matrix = check_file.load(file)
     print_of = matrix.fingerprint
     facts = (f"driver {print_of['driver']}", f"CUDA {print_of['cuda']}", matrix.started_at[:10])
     title = " · ".join(("an interference matrix", str(print_of["gpu"]), *facts))

@@ -212,9 +212,9 @@ def unusual(check: Matrix | Path | str, reference: str | None = None) -> Referen
 
 def load(path: Path | str) -> Matrix:
     """Read a check saved by ``stallscope check --save``, compressed or not. Raises CheckFileError for anything else."""
-    from stallprobes.matrix import document
+    from stallprobes.matrix import check_file
 
-    return document.load(path)
+    return check_file.load(path)
 
 
 def _uuids(backend: str, gpu: str | None, wanted: int) -> str | None:

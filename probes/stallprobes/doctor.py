@@ -11,6 +11,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Literal
 
 from stallprobes.machine import fingerprint, gpus, nvml
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -29,7 +30,7 @@ from stallprobes.records.libcupti import (
 from stallprobes.records.timeline import TimelineUnavailable
 
 OLDEST_CUDA = 12000
-PACKAGES = ("cuda-bindings", "numpy", "nvidia-ml-py", "simpy", "textual", "click")
+PACKAGES = ("cuda-bindings", "numpy", "nvidia-ml-py", "simpy", "textual", "click", "msgspec")
 SLOWING_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "every launch waits for its kernel",
     "CUDA_DEVICE_MAX_CONNECTIONS": "streams may share hardware queues",
@@ -59,6 +60,16 @@ class Finding:
     do: str = ""
 
 
+@dataclass(frozen=True)
+class DoctorDocument:
+    """Output of `stallscope doctor --json`: diagnosis of driver, CUDA and host setup. ``level`` is that of the worst
+    finding."""
+
+    schema: Literal["stallscope.doctor/1"]
+    level: Level
+    findings: list[Finding]
+
+
 def examine(survey: gpus.Survey | None = None) -> tuple[Finding, ...]:
     """The findings of all checks, the driver's first. ``survey`` is by default taken now."""
     survey = survey if survey is not None else gpus.survey()
@@ -82,11 +93,7 @@ def worst(findings: tuple[Finding, ...]) -> Level:
 
 def document(findings: tuple[Finding, ...]) -> dict[str, object]:
     """The findings as JSON types, by the schema ``stallscope.doctor/1``."""
-    return {
-        "schema": DOCTOR_SCHEMA,
-        "level": str(worst(findings)),
-        "findings": [asdict(finding) for finding in findings],
-    }
+    return asdict(DoctorDocument("stallscope.doctor/1", worst(findings), list(findings)))
 
 
 def _driver(survey: gpus.Survey) -> Iterator[Finding]:

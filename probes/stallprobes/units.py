@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 
 def three(value: float) -> str:
     """``value`` with three significant digits and without an exponent."""
@@ -25,6 +27,24 @@ def duration(us: float | None) -> str:
 def duration_ns(ns: float | None) -> str:
     """``ns`` nanoseconds as ``duration`` writes them; ``–`` for None."""
     return duration(None if ns is None else ns / 1000)
+
+
+@overload
+def us_of(ns: float) -> float: ...
+@overload
+def us_of(ns: float | None) -> float | None: ...
+def us_of(ns: float | None) -> float | None:
+    """``ns`` nanoseconds in microseconds with three decimals, as documents have them; None for None."""
+    return None if ns is None else rounded(ns / 1000)
+
+
+@overload
+def rounded(value: float) -> float: ...
+@overload
+def rounded(value: float | None) -> float | None: ...
+def rounded(value: float | None) -> float | None:
+    """``value`` with three decimals, as documents have ratios; None for None."""
+    return None if value is None else round(float(value), 3)
 
 
 def format_count(value: int) -> str:

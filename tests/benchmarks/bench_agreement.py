@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from factories.agreement import RECORDED, MatrixAgreement, agreement, recorded_checks
 from stallprobes.engine.backend import Options
 from stallprobes.latency.ratio import phase_channels
-from stallprobes.matrix import document
+from stallprobes.matrix import check_file
 from stallprobes.matrix.check import runner
 from stallprobes.matrix.check.plan import AGGRESSORS_STREAM, AggressorSet, Plan, VictimProbe, plan
 from stallprobes.matrix.matrix import QUIET, Matrix, MatrixColumn, MatrixRow
@@ -115,14 +115,14 @@ def main() -> None:
     parser.add_argument("--save", help="file for the measured check, .json or .json.gz")
     given = parser.parse_args()
     if given.predict:
-        document.save(runner.run(combinations(), backend="sim", options=Options(seed=1)), PREDICTED, force=True)
+        check_file.save(runner.run(combinations(), backend="sim", options=Options(seed=1)), PREDICTED, force=True)
         print(f"written: {PREDICTED}")
         return
     if given.backend == "cuda":
-        simulated = document.load(PREDICTED)
+        simulated = check_file.load(PREDICTED)
         real = runner.run(combinations(), backend="cuda")
         if given.save:
-            document.save(real, given.save, force=True)
+            check_file.save(real, given.save, force=True)
         print_table(real, simulated)
         raise SystemExit(0 if judge(agreement([real], simulated)) else 1)
     recorded = list(recorded_checks().values())

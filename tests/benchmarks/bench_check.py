@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.planted_stalls import InjectionPoint, Outcome, measured, outcome, places
 from stallprobes.engine.backend import Options
-from stallprobes.matrix import document as check_document
+from stallprobes.matrix import check_file
 from stallprobes.matrix.check import runner
 from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.comparing.compare import compare
@@ -57,10 +57,10 @@ def kept(keep: Path | None, name: str, seed: int, place: InjectionPoint | None) 
     """A check of ``seed`` with a stall in ``place``, out of the folder ``keep`` if it is there."""
     file = None if keep is None else keep / f"{name}.json.gz"
     if file is not None and file.exists():
-        return check_document.load(file)
+        return check_file.load(file)
     made = measured(plan(), seed, place)
     if file is not None:
-        check_document.save(made, file)
+        check_file.save(made, file)
     return made
 
 

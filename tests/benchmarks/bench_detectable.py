@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from factories.planted_changes import planted
 from factories.recorded_machine import RecordedMachine, checked
 from stallprobes.latency.statistics import sample_percentiles
-from stallprobes.matrix import document
+from stallprobes.matrix import check_file
 from stallprobes.matrix.check import runner
 from stallprobes.matrix.check.cell_runner import CellRunner
 from stallprobes.matrix.check.plan import plan
@@ -157,7 +157,7 @@ def measure(folder: Path) -> tuple[Matrix, Matrix]:
         blocks = spent.measured(CellRunner.measure, lambda _, one, victims, *__: (one.column.name, len(victims)))
         with mock.patch.multiple(CellRunner, __enter__=enter, measure_baselines=baselines, measure=blocks):
             matrix = runner.run(plan(), seed=number)
-        document.save(matrix, folder / f"check-{number}.json.gz")
+        check_file.save(matrix, folder / f"check-{number}.json.gz")
         print(f"check {number}: {matrix.seconds:.1f} s")
         for step in sorted(spent.seconds, key=lambda step: -spent.seconds[step]):
             windows = f", {spent.windows[step]} windows" if spent.windows[step] else ""
@@ -215,7 +215,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.measure is None and len(asked.checks) != 2:
         parser.error("two checks are needed, or --measure FOLDER")
-    old, new = measure(asked.measure) if asked.measure else (document.load(path) for path in asked.checks)
+    old, new = measure(asked.measure) if asked.measure else (check_file.load(path) for path in asked.checks)
     well = True
     if not asked.machine and not asked.planted:
         well = table(old, new).well

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "app"))
 
-from stallprobes.matrix import document, reference_maker
+from stallprobes.matrix import check_file, reference_maker
 from stallprobes.wording import reference_wording
 
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded"
@@ -23,7 +23,7 @@ MOST = 0.01
 
 def main(arguments: Sequence[str]) -> int:
     paths = [Path(argument) for argument in arguments] or sorted(RECORDED.glob("check-*.json.gz"))
-    matrices = [document.load(path) for path in paths]
+    matrices = [check_file.load(path) for path in paths]
     named = compared = 0
     for number, matrix in enumerate(matrices):
         others = [other for place, other in enumerate(matrices) if place != number]

@@ -19,6 +19,7 @@ from factories import documents, matrices, matrix_examples
 from factories.command_line import environment, run_in_terminal, run_into
 from factories.documents import valid
 from factories.waiting import LIMIT_S
+from stallprobes.matrix import check_file
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix, Status
 from stallscope.cli import check
@@ -32,7 +33,7 @@ ON_H200: Mapping[str, object] = {**matrices.FINGERPRINT, "gpu": "NVIDIA H200"}
 def saved(path: Path, made: Matrix | None = None, **changed: object) -> str:
     """A check in a file, by default what the made-up machine measures; its name."""
     made = made or matrices.made_up(11, drift=0.02, times={("d2d", "host-alloc-free"): 427.0})
-    check_document.save(replace(made, **{"fingerprint": ON_H200, **changed}), path)  # type: ignore[arg-type]
+    check_file.save(replace(made, **{"fingerprint": ON_H200, **changed}), path)  # type: ignore[arg-type]
     return str(path)
 
 
@@ -74,7 +75,7 @@ def test_the_hostname_option_sets_the_host_name(stallscope_command: Command, tmp
     done = stallscope_command("check", "--full", "--hostname", " rack 3 ", "--save", str(path), mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
     assert "machine: hostname rack 3" in done.stdout
-    assert check_document.load(path).fingerprint["hostname"] == "rack 3"
+    assert check_file.load(path).fingerprint["hostname"] == "rack 3"
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\x1bb", "a" * 256])
@@ -264,7 +265,7 @@ def test_with_force_files_are_replaced_and_the_old_one_is_read_first(
     file = saved(tmp_path / "check.json")
     done = stallscope_command("check", "--compare", file, "--save", file, "--force", mode="slower")
     assert done.returncode == 1
-    assert check_document.load(file).fingerprint["driver"] == "590.2"
+    assert check_file.load(file).fingerprint["driver"] == "590.2"
 
 
 def test_all_metrics_need_a_file_for_them(stallscope_command: Command) -> None:
@@ -407,7 +408,7 @@ def test_an_interrupted_check_keeps_its_results_and_exits_130(
     assert process.returncode == 130
     assert "15 of 16 cells (1 not reached), interrupted; " in out
     assert err == "stallscope: interrupted; the results so far are shown\n"
-    assert check_document.load(tmp_path / "c.json").interrupted
+    assert check_file.load(tmp_path / "c.json").interrupted
     assert "Interrupted" in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
@@ -437,7 +438,7 @@ def test_a_full_disk_is_reported_and_the_files_are_written(tmp_path: Path) -> No
     with open("/dev/full", "w") as full:
         code, err = run_into(full, "check", "--save", str(tmp_path / "c.json"), mode="fine")
     assert (code, err) == (2, "stallscope: the result could not be written: No space left on device\n")
-    assert check_document.load(tmp_path / "c.json")
+    assert check_file.load(tmp_path / "c.json")
 
 
 def in_a_terminal(mode: str, **changed: str) -> str:

@@ -17,7 +17,7 @@ import yaml
 
 from factories import containerfile
 from factories.command_line import ROOTS, command, environment
-from stallprobes.matrix import document as check_document
+from stallprobes.matrix import check_file
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.native.sources import LIBRARIES
 from stallscope.cli import fleet
@@ -118,7 +118,7 @@ def printed(stallscope_command: Command, kind: str, path: Path) -> None:
 
 def merged(folder: Path, hosts: tuple[str, ...] = NODES) -> Matrix:
     """The matrix of all nodes, which has each of ``hosts``."""
-    matrix = check_document.load(folder / "fleet.json.gz")
+    matrix = check_file.load(folder / "fleet.json.gz")
     assert tuple(matrix.hosts) == hosts
     assert all(of["hostname"] == host for host, of in matrix.hosts.items())
     assert [repeat.host for repeat in matrix.cells["launch", "spin"].repeats] == list(hosts)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from stallprobes.latency.ratio import phase_channels
-from stallprobes.matrix import document
+from stallprobes.matrix import check_file
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.kinds import VerdictKind
@@ -110,7 +110,7 @@ class MatrixAgreement:
 @cache
 def recorded_checks() -> dict[str, Matrix]:
     """The recorded checks by file name; loaded once, since that takes a second for each."""
-    return {name: document.load(RECORDED / name) for name in FILES}
+    return {name: check_file.load(RECORDED / name) for name in FILES}
 
 
 def agreement(recorded: Sequence[Matrix], simulated: Matrix) -> MatrixAgreement:

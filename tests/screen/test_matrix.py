@@ -35,7 +35,7 @@ from factories.scripted_check import ScriptedServices
 from stallprobes.engine.backend import Options
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
-from stallprobes.matrix import document as check_document
+from stallprobes.matrix import check_file
 from stallprobes.matrix.check import plan
 from stallprobes.matrix.check.plan import Plan
 from stallprobes.matrix.comparing.compare import compare
@@ -489,7 +489,7 @@ async def test_keys_answer_and_leaving_does_not_wait_also_while_the_check_is_dea
 
 
 async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_path: Path) -> None:
-    check_document.save(screen_example(), tmp_path / "a.json")
+    check_file.save(screen_example(), tmp_path / "a.json")
     async with looking() as pilot:
         await pilot.press("r", "x")
         assert isinstance(pilot.app.screen, MatrixScreen)
@@ -583,7 +583,7 @@ async def test_a_folder_that_is_not_there_is_told_when_saving(tmp_path: Path) ->
 
 
 async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_differs(tmp_path: Path) -> None:
-    check_document.save(screen_example(driver="570.9"), tmp_path / "old.json")
+    check_file.save(screen_example(driver="570.9"), tmp_path / "old.json")
     new = MatrixState(matrix_view=MatrixView.of(screen_example(seed=2, slower=2.0)), origin="new.json")
     async with looking(new, (160, 44)) as pilot:
         await answered(pilot, "c", str(tmp_path / "old.json"))
@@ -610,7 +610,7 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
 @pytest.mark.parametrize("key", ["n", "y"])
 async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, key: str) -> None:
     old = screen_example()
-    check_document.save(replace(old, fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
+    check_file.save(replace(old, fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
     async with looking(ON_THE_TABLE) as pilot:
         await answered(pilot, "c", str(tmp_path / "old.json"))
         await until(pilot, lambda: is_open(pilot, Ask))

@@ -16,9 +16,9 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable
+from stallprobes.matrix import check_file, prometheus, reference_choice, reference_maker, references
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
-from stallprobes.matrix import prometheus, reference_choice, reference_maker, references
 from stallprobes.matrix.check import runner
 from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.comparing.compare import compare
@@ -198,8 +198,8 @@ def test_a_check_with_the_timeline_is_saved_and_read_whole(traced_check: Matrix,
     assert figures["figures"]["gpu"]["source"] == Source.TIMELINE
     assert figures["figures"]["wait"]["source"] == Source.HOST
     path = tmp_path / "check.json"
-    check_document.save(traced_check, path)
-    loaded = check_document.load(path)
+    check_file.save(traced_check, path)
+    loaded = check_file.load(path)
     assert loaded.timeline_summary == traced_check.timeline_summary
     assert check_document.document(loaded) == document
 
@@ -288,7 +288,7 @@ def _files(traced_check: Matrix, plain_check: Matrix, tmp_path_factory: pytest.T
     folder = tmp_path_factory.mktemp("checks")
     paths = (folder / "with.json", folder / "without.json")
     for matrix, path in zip((traced_check, plain_check), paths, strict=True):
-        check_document.save(matrix, path)
+        check_file.save(matrix, path)
     return str(paths[0]), str(paths[1])
 
 
@@ -338,7 +338,7 @@ def test_the_commands_measure_with_the_timeline(tmp_path: Path) -> None:
         done = CliRunner().invoke(cli, ["check", "--sim", *arguments])
         assert done.exit_code == 0
         assert PHRASE in done.stdout
-    assert check_document.load(path).timeline
+    assert check_file.load(path).timeline
 
 
 def test_the_cell_of_the_matrix_screen_has_the_histograms_of_the_timeline(

@@ -17,8 +17,7 @@ from rich.cells import get_character_cell_size
 from factories import matrix_examples, runs
 from factories.hostile_text import HOSTILE, WIDE, forbidden, is_forbidden, poisoned
 from stallprobes.foreign_text import escaped_json, is_printable, printable, printable_lines
-from stallprobes.matrix import document as check_document
-from stallprobes.matrix import prometheus
+from stallprobes.matrix import check_file, prometheus
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET
 from stallscope.cli.process import diagnostics, streams
@@ -179,12 +178,12 @@ def test_files_of_hostile_text_hold_none_of_it(tmp_path: Path) -> None:
     assert not forbidden(page)
     assert "<b onclick" not in page
     prometheus.write(matrix, tmp_path / "a.prom")
-    check_document.save(matrix, tmp_path / "a.json")
+    check_file.save(matrix, tmp_path / "a.json")
     for name in ("a.prom", "a.json"):
         text = (tmp_path / name).read_bytes().decode()
         assert "[red]" in text
         assert not forbidden(text)
-    assert "[red]" in next(iter(check_document.load(tmp_path / "a.json").rows)).name
+    assert "[red]" in next(iter(check_file.load(tmp_path / "a.json").rows)).name
 
 
 # A way around the gates on each line.

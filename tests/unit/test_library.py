@@ -11,7 +11,7 @@ import pytest
 
 import stallprobes
 from factories.virtual_session import virtual_sessions
-from stallprobes.matrix import document as check_document
+from stallprobes.matrix import check_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,7 +70,7 @@ def test_a_run_on_the_simulated_gpu_has_the_reported_stall() -> None:
 
 def test_checks_are_measured_saved_loaded_and_compared(tmp_path: Path) -> None:
     matrix = stallprobes.check(victims=["launch"], aggressors=["spin"], backend="sim")
-    check_document.save(matrix, tmp_path / "check.json")
+    check_file.save(matrix, tmp_path / "check.json")
     assert stallprobes.load(tmp_path / "check.json").rows == matrix.rows
     comparison = stallprobes.compare(tmp_path / "check.json", matrix)
     assert {cell.change.value for cell in comparison.cells} == {"same"}

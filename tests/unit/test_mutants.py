@@ -16,8 +16,8 @@ from stallprobes.engine.sim import profile
 from stallprobes.engine.sim.profile import ProfileError
 from stallprobes.errors import CheckFileError, NotComparable, RecordingError
 from stallprobes.live import replay_document
+from stallprobes.matrix import check_file, reference_document, reference_maker
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix import reference_document, reference_maker
 from stallprobes.matrix.reference import FINGERPRINT_KEYS
 from stallprobes.measurement import document as run_document
 from stallprobes.recording.recording import Recording
@@ -152,7 +152,7 @@ def test_a_check(packed: bool, file: MemoryFile) -> None:
     base = json.loads(json.dumps(check_document.document(matrix)))
 
     def read(path: Path, passed: int) -> None:
-        found = check_document.load(path)
+        found = check_file.load(path)
         found.findings()
         if passed % USED_EVERY == 0:
             check_document.document(found)
@@ -165,11 +165,12 @@ def test_a_run_is_no_check(packed: bool, file: MemoryFile) -> None:
     base = json.loads(json.dumps(run_document.document(runs.run(runs.variant("x", runs.stalled())))))
     # The buckets would take most of the time.
     del base["results"][1:], base["results"][0]["probes"]
-    assert outcomes(file, encoded(base, packed), lambda path, _: check_document.load(path), CheckFileError) == 0
+    assert outcomes(file, encoded(base, packed), lambda path, _: check_file.load(path), CheckFileError) == 0
 
 
 def test_a_reference(file: MemoryFile) -> None:
-    machine = dict.fromkeys(FINGERPRINT_KEYS, "1") | {"hostname": "node-a", "gpu": "Made-up GPU"}
+    machine: dict[str, object] = dict.fromkeys(FINGERPRINT_KEYS, "1")
+    machine |= {"hostname": "node-a", "gpu": "Made-up GPU", "memory_bytes": 1 << 30, "mig": False, "mps": False}
     checks = [
         matrices.made_up(seed, rows=matrices.ROWS[:1], columns=matrices.COLUMNS[:2], fingerprint=machine)
         for seed in (1, 2)

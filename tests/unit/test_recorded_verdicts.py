@@ -18,7 +18,7 @@ from stallprobes.catalog import entries
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import ChannelMap, InFlight, Window
-from stallprobes.matrix import document as check_document
+from stallprobes.matrix import check_file
 from stallprobes.matrix import merge as merging
 from stallprobes.matrix.check.accumulator import CellAccumulator
 from stallprobes.matrix.check.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
@@ -56,7 +56,7 @@ def expected() -> Mapping[str, Mapping[str, Json]]:
 
 @cache
 def check(name: str) -> Matrix:
-    return check_document.load(check_path(name))
+    return check_file.load(check_path(name))
 
 
 @cache
@@ -214,7 +214,7 @@ def test_a_command_on_recorded_checks_exits_as_before(
     for name in CHECKS:
         check(name)
     # Each file is read and compared once for all commands.
-    monkeypatch.setattr(check_document, "load", lambda path: check(Path(path).name.removesuffix(".json.gz")))
+    monkeypatch.setattr(check_file, "load", lambda path: check(Path(path).name.removesuffix(".json.gz")))
     monkeypatch.setattr(comparing, "compare", compared)
     monkeypatch.setattr("sys.argv", ["stallscope", *words])
     with pytest.raises(SystemExit) as ended:

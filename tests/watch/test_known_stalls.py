@@ -12,8 +12,7 @@ from factories.matrices import made_up
 from factories.watch_calls import ALLOC, D2H, H2D, LAUNCH, OTHER, SYNC, pageable_copy, rows_of, slow
 from stallprobes.errors import CheckFileError
 from stallprobes.machine import fingerprint
-from stallprobes.matrix import document as check_document
-from stallprobes.matrix import reference_choice
+from stallprobes.matrix import check_file, reference_choice
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.attribution import Recorded, attribute
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
@@ -96,7 +95,7 @@ def test_the_reference_of_this_machine(
 def saved(folder: Path, **changes: Any) -> Path:
     """A saved check in which the launch stalls beside pinned allocation."""
     matrix = made_up(1, times={("launch", "host-alloc-free"): 50.0})
-    check_document.save(replace(matrix, **changes), folder / "check.json")
+    check_file.save(replace(matrix, **changes), folder / "check.json")
     return folder / "check.json"
 
 

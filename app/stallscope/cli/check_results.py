@@ -61,11 +61,11 @@ def collect_rarely() -> None:
 
 def load_check(path: Path) -> Matrix:
     """The saved check in ``path``. Raises CommandError (exit code 2)."""
-    from stallprobes.matrix import document as check_document
+    from stallprobes.matrix import check_file
 
     collect_rarely()
     try:
-        return check_document.load(path)
+        return check_file.load(path)
     except CheckFileError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
 

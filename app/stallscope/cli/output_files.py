@@ -54,10 +54,10 @@ class OutputFiles:
         """
         if not self._paths:
             return []
-        from stallprobes.matrix import document as check_document
+        from stallprobes.matrix import check_file
 
         writers: dict[str, Callable[[Path], None]] = {
-            SAVE: lambda path: check_document.save(matrix, path, force=self._force, progress=progress),
+            SAVE: lambda path: check_file.save(matrix, path, force=self._force, progress=progress),
             HTML: lambda path: self._page(matrix, path, comparison, hosts, reference),
             PROMETHEUS: lambda path: self._prometheus(matrix, path),
         }

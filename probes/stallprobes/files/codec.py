@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from mmap import mmap
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -22,15 +23,33 @@ LONGEST_NAME = 1 << 10
 # The largest integer that every JSON parser represents exactly.
 LARGEST_INTEGER = 2**53
 
-Text = Annotated[str, Meta(max_length=LONGEST_TEXT, pattern=f"^[^{_CONTROL}]*$")]
-Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=f"^[^{_CONTROL}]*$")]
+_WITHOUT_CONTROL = f"^[^{_CONTROL}]*$"
+Text = Annotated[str, Meta(max_length=LONGEST_TEXT, pattern=_WITHOUT_CONTROL)]
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=_WITHOUT_CONTROL)]
 # A count, a number of bytes, or nanoseconds.
 Natural = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
+Positive = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
+Integer = Annotated[int, Meta(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
+# A latency in microseconds or a ratio, up to what a figure of 64 bits in nanoseconds can make of it.
+Figure = Annotated[float, Meta(ge=0, le=1e18)]
+# Thirty years.
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 Value = TypeVar("Value")
+
+
+class Document(msgspec.Struct, forbid_unknown_fields=True):
+    """Base of the types of JSON documents: an object that has the declared members and no others."""
+
+
+def about(description: str) -> Meta:
+    """The annotation of a member with its description in the JSON Schema."""
+    return Meta(description=description)
+
+
 _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
-# What a control character is in JSON; a backslash that is escaped itself does not begin one.
-_ODD_ESCAPED = re.compile(rb"(?<!\\)(?:\\\\)*\\(?:[bfr]|u00)|\x7f|\xc2[\x80-\x9f]")
+# What may be a control character in JSON.
+_ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
 
 
 def clean(text: str) -> str:
@@ -44,11 +63,17 @@ def encoded(value: object) -> bytes:
         text = msgspec.json.encode(value, enc_hook=_out)
     except UnicodeEncodeError:
         return _cleaned(value)
-    return _cleaned(value) if _ODD_ESCAPED.search(text) else text
+    odd = _ESCAPED.search(text) or _C1.search(text) or b"\x7f" in text
+    return _cleaned(value) if odd else text
 
 
-def decoded(text: bytes, kind: type[Value]) -> Value:
-    """The value of type ``kind`` that ``encoded`` made.
+def plain(value: object) -> Any:
+    """``value`` as JSON types, its strings as ``clean`` returns them. Raises TypeError for an unknown type."""
+    return msgspec.json.decode(encoded(value))
+
+
+def decoded(text: bytes | mmap | msgspec.Raw, kind: type[Value], where: str = "") -> Value:
+    """The value of type ``kind`` that ``encoded`` made. ``where`` is its place in the document that it is part of.
 
     Raises MalformedJson, which names the place, TruncatedJson where the text ends early, and UnicodeDecodeError.
     """
@@ -61,7 +86,7 @@ def decoded(text: bytes, kind: type[Value]) -> Value:
     except RecursionError:
         raise MalformedJson("it is nested too deeply") from None
     except msgspec.ValidationError as error:
-        raise MalformedJson(_sentence(str(error))) from None
+        raise MalformedJson(_sentence(str(error), where)) from None
     except msgspec.DecodeError as error:
         # A number that ends early is malformed to msgspec, at the end of the text.
         place = re.search(r"\(byte (\d+)\)", str(error))
@@ -81,6 +106,8 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _out(value: Any) -> Any:
+    if isinstance(value, msgspec.Raw):
+        return msgspec.json.decode(value)
     return value.to_json() if hasattr(value, "to_json") else _unknown(type(value))
 
 
@@ -112,9 +139,33 @@ def _clean_strings(value: Any) -> Any:
     return value
 
 
-def _sentence(message: str) -> str:
-    """What msgspec's ``message`` says, with the place first: ``rows[0].name: expected str, got int``."""
-    what, _, place = message.replace("`", "").partition(" - at ")
-    place = place.removeprefix("$").removeprefix(".") or "the document"
-    what = re.sub(r" matching regex .*", " without control characters", what)
-    return f"{place}: {what[:1].lower()}{what[1:]}"
+# msgspec's names of types, as a reader of JSON knows them.
+_WORDS = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+_SENTENCES = (
+    (re.compile(r"Object missing required field `(.*)`"), "it has no “{}”"),
+    (re.compile(r"Object contains unknown field `(.*)`"), "it has “{}”, which is not expected here"),
+)
+_LONGEST_KEY, _LONGEST_MESSAGE = 40, 160
+
+
+def _sentence(message: str, where: str) -> str:
+    """What msgspec's ``message`` says, with the place first: ``rows[0].name: expected a string, got an integer``."""
+    what, _, place = message.partition(" - at ")
+    key = place.startswith("`key` in ")
+    place = place.removeprefix("`key` in ").replace("`", "").removeprefix("$")
+    place = f"{where}{place}".removeprefix(".") or "the document"
+    for pattern, sentence in _SENTENCES:
+        if found := pattern.fullmatch(what):
+            return f"{place}: {sentence.format(clean(found[1][:_LONGEST_KEY]))}"
+    what = what.replace("Invalid enum value", "invalid value")
+    what = what.replace(f" matching regex {_WITHOUT_CONTROL!r}", " without control characters")
+    what = re.sub(r"`([a-z |]+)`", lambda kind: " or ".join(_WORDS.get(one, one) for one in kind[1].split(" | ")), what)
+    what = what if len(what) <= _LONGEST_MESSAGE else f"{what[:_LONGEST_MESSAGE]}…"
+    return f"{place}: {'in a key ' if key else ''}{what[:1].lower()}{clean(what[1:])}"

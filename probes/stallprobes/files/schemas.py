@@ -1,29 +1,35 @@
-"""The published JSON Schemas, each shipped beside the package that writes its documents."""
+"""The published JSON Schemas, each derived from the type of its document."""
 
 from __future__ import annotations
 
-import json
-from importlib import resources
+from importlib import import_module
 from typing import Any
 
-# Name of the document, as in ``stallscope.NAME/VERSION``, and the package that holds its schema.
-_PACKAGES = {
-    "run": "stallprobes.measurement",
-    "check": "stallprobes.matrix",
-    "compare": "stallprobes.matrix",
-    "reference": "stallprobes.matrix",
-    "doctor": "stallprobes",
-    "replay": "stallprobes.live",
-    "demo": "stallprobes.demo",
-    "watch": "stallprobes.watch",
+# The type of each document, by the name of its schema.
+_TYPES = {
+    "stallscope.run/2": "stallprobes.measurement.document:RunDocument",
+    "stallscope.check/2": "stallprobes.matrix.document:WholeCheck",
+    "stallscope.compare/2": "stallprobes.matrix.comparing.compare_document:CompareDocument",
+    "stallscope.reference/1": "stallprobes.matrix.reference_document:ReferenceDocument",
+    "stallscope.doctor/1": "stallprobes.doctor:DoctorDocument",
+    "stallscope.replay/1": "stallprobes.live.replay_document:ReplayDocument",
+    "stallscope.demo/1": "stallprobes.demo.document:DemoDocument",
+    "stallscope.watch/1": "stallprobes.watch.document:WatchDocument",
 }
 
 
 def schema(name: str) -> dict[str, Any]:
     """The JSON Schema called ``name``, such as ``stallscope.run/2``. Raises KeyError for an unknown name."""
+    from stallprobes.files import codec
+
+    module, _, kind = _TYPES[name].partition(":")
+    derived = codec.schema(getattr(import_module(module), kind))
+    own = derived["$defs"].pop(derived["$ref"].removeprefix("#/$defs/"))
     document, _, version = name.removeprefix("stallscope.").partition("/")
-    path = resources.files(_PACKAGES[document]) / f"{document}-{version}.json"
-    if not path.is_file():
-        raise KeyError(name)
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:stallscope:{document}:{version}",
+        **own,
+        "title": name,
+        "$defs": derived["$defs"],
+    }

@@ -25,6 +25,7 @@ MOST = 2**53
 
 Counts = NDArray[np.uint64]
 Int64s = NDArray[np.int64]
+Pairs = Sequence[Sequence[int]]
 
 
 def index(value: int) -> int:
@@ -143,6 +144,33 @@ class HistogramBlock:
         flat = counts.reshape(-1)
         keys = np.flatnonzero(flat)
         return cls._of_keys(keys, flat[keys].astype(np.int64), maxima)
+
+    @classmethod
+    def read(cls, pairs: Int64s, sizes: Sequence[int], maxima: list[int]) -> HistogramBlock:
+        """The block of rows of ``pairs``, bounds in ns and counts in turn (0 to MOST), with ``sizes`` pairs each.
+
+        Raises ValueError, with a clause without its subject, unless in each row the bounds are ascending lower bounds
+        of buckets and the maximum is not below the highest one, and all counts are 1 to MOST in total.
+        """
+        used = pairs.reshape(-1, 2).T.copy()
+        bounds, counts = used
+        borders = np.array([0, *accumulate(sizes)])
+        places = indices(bounds)
+        first = np.zeros(len(bounds) + 1, dtype=bool)
+        first[borders[:-1]] = True
+        last = borders[1:][borders[1:] > borders[:-1]] - 1
+        # As floats: the sum of integers could overflow.
+        if (counts < 1).any() or counts.sum(dtype=np.float64) > MOST:
+            raise ValueError("has a count of 0, or counts above 2**53 in total")
+        if (LOWER[places] != bounds).any():
+            raise ValueError("has a bound that is not a bucket's lower bound")
+        if ((places[1:] <= places[:-1]) & ~first[1:-1]).any():
+            raise ValueError("has buckets that do not ascend")
+        if (np.array(maxima)[borders[1:] > borders[:-1]] < bounds[last]).any():
+            raise ValueError("has a max_ns below its highest bucket")
+        used[0] = places
+        sums = np.concatenate(([0], np.cumsum(counts)))
+        return cls(used, borders.tolist(), maxima, np.diff(sums[borders]).tolist())
 
     @classmethod
     def _of_keys(cls, keys: Int64s, counts: Int64s, maxima: list[int]) -> HistogramBlock:
@@ -284,32 +312,10 @@ class Histogram:
         return cls(HistogramBlock.of_counts(counts, [max_ns]), 0)
 
     @classmethod
-    def read(cls, pairs: Any, max_ns: Any) -> Histogram:
-        """The histogram of ``[[lower bound in ns, count], ...]``.
-
-        Raises ValueError, with a message without its subject, unless the bounds are ascending lower bounds of
-        buckets, the counts and their sum are 1 to 2**53, and the maximum is not below the highest bucket.
-        """
-        if type(max_ns) is not int or not 0 <= max_ns <= MOST:
-            raise ValueError("has a max_ns that is not a whole number of nanoseconds from 0 to 2**53")
-        if type(pairs) is not list or not set(map(type, pairs)) <= {list} or not set(map(len, pairs)) <= {2}:
-            raise ValueError("has a histogram that is not a list of pairs")
-        flat = list(chain.from_iterable(pairs))
-        if not set(map(type, flat)) <= {int} or min(flat, default=0) < 0 or max(flat, default=0) > MOST:
-            raise ValueError("has a bound or count that is not a whole number from 0 to 2**53")
-        used = np.array(flat, dtype=np.int64).reshape(-1, 2).T.copy()
-        total = sum(flat[1::2])
-        if not used[1].all() or total > MOST:
-            raise ValueError("has a count of 0, or counts above 2**53 in total")
-        places = indices(used[0])
-        if (LOWER[places] != used[0]).any():
-            raise ValueError("has a bound that is not a bucket's lower bound")
-        if (places[1:] <= places[:-1]).any():
-            raise ValueError("has buckets that do not ascend")
-        if pairs and max_ns < pairs[-1][0]:
-            raise ValueError("has a max_ns below its highest bucket")
-        used[0] = places
-        return cls(HistogramBlock(used, [0, len(pairs)], [max_ns], [total]), 0)
+    def read(cls, pairs: Pairs, max_ns: int) -> Histogram:
+        """The histogram of ``[(lower bound in ns, count), ...]``, as ``HistogramBlock.read`` describes it."""
+        flat = np.array(list(chain.from_iterable(pairs)), dtype=np.int64)
+        return cls(HistogramBlock.read(flat, [len(pairs)], [max_ns]), 0)
 
     @property
     def used(self) -> Int64s:

@@ -11,16 +11,23 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from stallprobes.errors import RecordingError
+from stallprobes.files import codec
+from stallprobes.files.codec import Document, Figure, Natural, Positive, Seconds, Text, about
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import LogEntry
-from stallprobes.recording.observation import SIM, Observation, ProbeSet
+from stallprobes.model import Phase, Probe, Role
+from stallprobes.recording.observation import SIM, Observation
 from stallprobes.recording.stream import RecordingStream
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import Trace
+from stallprobes.units import rounded, us_of
+from stallprobes.verdicts.verdict_document import VerdictDocument, range_us
 
 REPLAY_SCHEMA = "stallscope.replay/1"
 # Entries beyond this number are counted only; the oldest ones are dropped.
@@ -53,14 +60,177 @@ class _SetPart:
         return self.switches[max(bisect_right(self.switches, (wall_s, True)) - 1, 0)][1]
 
 
+_TIMELINE = about("Whether the timeline was on, which makes each call 1 to 10 µs longer.")
+_NUMBER = about("Index in probe_sets.")
+Time = Annotated[Text, Meta(extra_json_schema={"format": "date-time"})]
+
+
+class ReplayProbe(Document):
+    """A probe of a probe set."""
+
+    name: Text
+    title: Text
+    role: Role
+    context: Text
+    stream: Text
+    period_us: Figure
+
+    @classmethod
+    def of(cls, probe: Probe) -> ReplayProbe:
+        """The document of ``probe``."""
+        return cls(probe.name, probe.title, probe.role, probe.context, probe.stream, probe.period_ns / 1000)
+
+
+class ReplayRange(Document):
+    """How much a figure of a victim varies between windows of one second without an aggressor."""
+
+    probe: Text
+    phase: Phase
+    op: Annotated[Text | None, about("Label of the operation; null for all operations of the phase.")]
+    quantile: Literal["p50", "p99"]
+    range_us: tuple[Figure, Figure]
+    spread: Annotated[Annotated[float, Meta(ge=1)] | None, about("The highest percentile over the lowest one.")]
+    windows: Positive
+    timeline: Annotated[bool, _TIMELINE]
+
+
+class ReplayProbeSet(Document):
+    """A probe set of the recording."""
+
+    title: Text
+    backend: Literal["cuda", "simulated", "host"]
+    gpus: list[Text]
+    details: Annotated[list[Text], about("Driver and CUDA version, or profile and seed of the simulated GPU.")]
+    pattern: Text | None
+    variant: Text | None
+    why_simulated: Text | None
+    at_s: Annotated[float, about("When its first observation was made.")]
+    seconds: Seconds
+    probes: list[ReplayProbe]
+    ranges: list[ReplayRange]
+
+    @classmethod
+    def of(cls, part: _SetPart, begun_s: float) -> ReplayProbeSet:
+        """The document of the probe set of ``part``."""
+        probe_set = part.analyzer.probe_set
+        return cls(
+            title=probe_set.title,
+            backend="simulated" if probe_set.backend == SIM else probe_set.backend,  # type: ignore[arg-type]
+            gpus=[gpu.label for gpu in probe_set.gpus],
+            details=list(probe_set.details),
+            pattern=probe_set.pattern or None,
+            variant=probe_set.variant or None,
+            why_simulated=probe_set.why_simulated,
+            at_s=round(part.first_s - begun_s, 3),
+            seconds=round(part.last_s - part.first_s, 3),
+            probes=list(map(ReplayProbe.of, probe_set.probes)),
+            ranges=list(_ranges(part.analyzer)),
+        )
+
+
+class ReplayEntry(VerdictDocument):
+    """An entry of the verdict log."""
+
+    number: Positive
+    probe_set: Annotated[Natural, _NUMBER]
+    at_s: float
+    at: Time
+    duration_s: Annotated[Seconds, about("Until it ended, else until the last observation of its probe set.")]
+    ended: bool
+    cut_off_by: Annotated[Text | None, about("What happened where its end was not observed: duration_s is until then.")]
+    onset: Annotated[Text, about("When it began, by switches; empty if that is not known.")]
+    timeline: Annotated[bool, _TIMELINE]
+
+    @classmethod
+    def of_entry(cls, entry: LogEntry, part: _SetPart, begun_s: float) -> ReplayEntry:
+        """The document of ``entry`` in ``part``."""
+        end_s = part.last_s if entry.ended_s is None else entry.ended_s
+        return cls.of(
+            entry.verdict,
+            number=entry.number,
+            probe_set=part.number,
+            at_s=round(entry.began_s - begun_s, 3),
+            at=_utc(entry.began_s),
+            duration_s=round(max(end_s - entry.began_s, 0.0), 3),
+            ended=entry.ended_s is not None,
+            cut_off_by=entry.cut_off or None,
+            onset=entry.onset,
+            timeline=part.timeline(entry.began_s),
+        )
+
+
+class ReplayTrace(Document):
+    """A trace of the timeline."""
+
+    probe_set: Annotated[Natural, _NUMBER]
+    at_s: Annotated[float, about("When the slow call began, in seconds from the first observation.")]
+    at: Time
+    span_us: Annotated[Figure | None, about("The length of the trace.")]
+    probe: Annotated[Text | None, about("The probe of the slow call; null for a trace without one.")]
+    call: Annotated[Text | None, about("The operation of the slow call; null if it is unknown.")]
+    phase: Annotated[
+        Phase | None,
+        about(
+            "What delay_us measures: start from the call's return to the start on the GPU, otherwise the call itself."
+        ),
+    ]
+    delay_us: Figure | None
+    in_flight: Annotated[bool, about("Whether the call had not returned.")]
+    cause: Annotated[Text, about("What the delay was due to; empty if that is not known.")]
+    calls: Annotated[Natural, about("Number of host calls in the trace.")]
+    gpu_work: Annotated[Natural, about("Number of pieces of GPU work in the trace.")]
+    lost: Annotated[Natural, about("Number of records that the timeline had lost by then.")]
+
+    @classmethod
+    def of(cls, trace: Trace, probe_set: int, begun_s: float) -> ReplayTrace:
+        """The document of ``trace``."""
+        found = summary(trace)
+        at_s = trace.wall_s(trace.end_ns) if found is None else found.wall_s
+        return cls(
+            probe_set=probe_set,
+            at_s=round(at_s - begun_s, 6),
+            at=_utc(at_s),
+            span_us=us_of(trace.span_ns),
+            probe=None if found is None else found.probe,
+            call=None if found is None else found.call or None,
+            phase=None if found is None else found.phase,
+            delay_us=None if found is None else us_of(found.ns),
+            in_flight=found is not None and found.in_flight,
+            cause="" if found is None else found.cause,
+            calls=len(trace.calls),
+            gpu_work=len(trace.work),
+            lost=trace.losses.lost,
+        )
+
+
+class ReplayDocument(Document):
+    """Output of `stallscope replay FILE --json`: the verdict log of a recording, analyzed again, and its traces.
+    Latencies are microseconds, times are seconds from the first observation. Unknown values are null."""
+
+    schema: Literal["stallscope.replay/1"]
+    began_at: Annotated[Time, about("Time of the first observation.")]
+    seconds: Annotated[Seconds, about("Time from the first observation to the last.")]
+    observations: Positive
+    cut_off: Annotated[bool, about("Whether the end of the file is missing or damaged.")]
+    probe_sets: Annotated[
+        list[ReplayProbeSet], Meta(min_length=1, description="The probe sets in the order of the recording.")
+    ]
+    verdicts: Annotated[
+        list[ReplayEntry], about("The entries of the verdict log in the order in which they were logged.")
+    ]
+    verdicts_dropped: Annotated[Natural, about("Number of older entries that are left out.")]
+    traces: Annotated[list[ReplayTrace], about("The traces of the timeline in the order in which they were recorded.")]
+    traces_dropped: Annotated[Natural, about("Number of later traces that are left out.")]
+
+
 def document(path: Path) -> dict[str, Any]:
     """The document of the recording ``path``, read once in bounded memory. Raises RecordingError."""
     stream = RecordingStream(path)
     begun_s, observations, last_s = None, 0, 0.0
-    probe_sets: list[dict[str, Any]] = []
-    entries: list[dict[str, Any]] = []
+    probe_sets: list[ReplayProbeSet] = []
+    entries: list[ReplayEntry] = []
     dropped = 0
-    traces: list[dict[str, Any]] = []
+    traces: list[ReplayTrace] = []
     traces_found = 0
     part: _SetPart | None = None
     for moment in stream.items():
@@ -68,7 +238,7 @@ def document(path: Path) -> dict[str, Any]:
             if begun_s is not None and part is not None:
                 traces_found += 1
                 if len(traces) < MOST_TRACES:
-                    traces.append(_trace(moment, part.number, begun_s))
+                    traces.append(ReplayTrace.of(moment, part.number, begun_s))
             continue
         observation = moment.observation
         begun_s = observation.wall_s if begun_s is None else begun_s
@@ -90,18 +260,21 @@ def document(path: Path) -> dict[str, Any]:
         raise RecordingError(f"{path} contains no observation")
     _finish(part, begun_s, probe_sets, entries)
     dropped += part.analyzer.judgement.tracker.dropped
-    return {
-        "schema": REPLAY_SCHEMA,
-        "began_at": _utc(begun_s),
-        "seconds": round(last_s - begun_s, 3),
-        "observations": observations,
-        "cut_off": stream.cut_off,
-        "probe_sets": probe_sets,
-        "verdicts": entries[-MOST_ENTRIES:],
-        "verdicts_dropped": dropped + max(0, len(entries) - MOST_ENTRIES),
-        "traces": traces,
-        "traces_dropped": traces_found - len(traces),
-    }
+    found: dict[str, Any] = codec.plain(
+        ReplayDocument(
+            schema="stallscope.replay/1",
+            began_at=_utc(begun_s),
+            seconds=round(last_s - begun_s, 3),
+            observations=observations,
+            cut_off=stream.cut_off,
+            probe_sets=probe_sets,
+            verdicts=entries[-MOST_ENTRIES:],
+            verdicts_dropped=dropped + max(0, len(entries) - MOST_ENTRIES),
+            traces=traces,
+            traces_dropped=traces_found - len(traces),
+        )
+    )
+    return found
 
 
 def _analyzer(observation: Observation, previous: _SetPart | None) -> Analyzer:
@@ -110,43 +283,16 @@ def _analyzer(observation: Observation, previous: _SetPart | None) -> Analyzer:
     return Analyzer(observation.probe_set, log=log[-1:], log_limit=MOST_ENTRIES)
 
 
-def _finish(part: _SetPart, begun_s: float, probe_sets: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
-    first = entries[-1]["number"] + 1 if entries else 1
+def _finish(part: _SetPart, begun_s: float, probe_sets: list[ReplayProbeSet], entries: list[ReplayEntry]) -> None:
+    first = entries[-1].number + 1 if entries else 1
     new = [entry for entry in part.analyzer.log if entry.number >= first]
-    entries.extend(_entry(entry, part, begun_s) for entry in new)
+    entries.extend(ReplayEntry.of_entry(entry, part, begun_s) for entry in new)
     del entries[:-MOST_ENTRIES]
     if len(probe_sets) < _MOST_PROBE_SETS:
-        probe_sets.append(_probe_set(part, begun_s))
+        probe_sets.append(ReplayProbeSet.of(part, begun_s))
 
 
-def _probe_set(part: _SetPart, begun_s: float) -> dict[str, Any]:
-    probe_set: ProbeSet = part.analyzer.probe_set
-    return {
-        "title": probe_set.title,
-        "backend": "simulated" if probe_set.backend == SIM else probe_set.backend,
-        "gpus": [gpu.label for gpu in probe_set.gpus],
-        "details": list(probe_set.details),
-        "pattern": probe_set.pattern or None,
-        "variant": probe_set.variant or None,
-        "why_simulated": probe_set.why_simulated,
-        "at_s": round(part.first_s - begun_s, 3),
-        "seconds": round(part.last_s - part.first_s, 3),
-        "probes": [
-            {
-                "name": probe.name,
-                "title": probe.title,
-                "role": str(probe.role),
-                "context": probe.context,
-                "stream": probe.stream,
-                "period_us": probe.period_ns / 1000,
-            }
-            for probe in probe_set.probes
-        ],
-        "ranges": list(_ranges(part.analyzer)),
-    }
-
-
-def _ranges(analyzer: Analyzer) -> Iterator[dict[str, Any]]:
+def _ranges(analyzer: Analyzer) -> Iterator[ReplayRange]:
     """The ranges of all judged channels between the windows of their baselines."""
     for timeline in (False, True):
         for name, baseline in analyzer.baselines_with(timeline).items():
@@ -154,81 +300,19 @@ def _ranges(analyzer: Analyzer) -> Iterator[dict[str, Any]]:
                 if not channel.phase.traits.judged:
                     continue
                 for quantile in PERCENTILES:
-                    known = baseline.range_ns(channel, quantile)
+                    known = range_us(baseline.range_ns(channel, quantile))
                     if known is not None:
-                        yield {
-                            "probe": name,
-                            "phase": str(channel.phase),
-                            "op": channel.label or None,
-                            "quantile": str(quantile),
-                            "range_us": _range_us(known),
-                            "spread": _rounded(baseline.spread(channel, quantile)),
-                            "windows": baseline.windows(channel),
-                            "timeline": timeline,
-                        }
-
-
-def _trace(trace: Trace, probe_set: int, begun_s: float) -> dict[str, Any]:
-    found = summary(trace)
-    at_s = trace.wall_s(trace.end_ns) if found is None else found.wall_s
-    return {
-        "probe_set": probe_set,
-        "at_s": round(at_s - begun_s, 6),
-        "at": _utc(at_s),
-        "span_us": _us(trace.span_ns),
-        "probe": None if found is None else found.probe,
-        "call": (found.call or None) if found is not None else None,
-        "phase": None if found is None else str(found.phase),
-        "delay_us": None if found is None else _us(found.ns),
-        "in_flight": found is not None and found.in_flight,
-        "cause": "" if found is None else found.cause,
-        "calls": len(trace.calls),
-        "gpu_work": len(trace.work),
-        "lost": trace.losses.lost,
-    }
-
-
-def _entry(entry: LogEntry, part: _SetPart, begun_s: float) -> dict[str, Any]:
-    verdict = entry.verdict
-    end_s = part.last_s if entry.ended_s is None else entry.ended_s
-    return {
-        "number": entry.number,
-        "probe_set": part.number,
-        "at_s": round(entry.began_s - begun_s, 3),
-        "at": _utc(entry.began_s),
-        "duration_s": round(max(end_s - entry.began_s, 0.0), 3),
-        "ended": entry.ended_s is not None,
-        "cut_off_by": entry.cut_off or None,
-        "kind": str(verdict.kind),
-        "probe": verdict.probe,
-        "phase": None if verdict.phase is None else str(verdict.phase),
-        "quantile": str(verdict.quantile),
-        "ratio": _rounded(verdict.ratio),
-        "baseline_us": _us(verdict.baseline_ns),
-        "now_us": _us(verdict.now_ns),
-        "range_us": _range_us(verdict.range_ns),
-        "detectable": _rounded(verdict.detectable),
-        "head": verdict.head,
-        "cause": verdict.cause,
-        "remedy": verdict.remedy,
-        "proof": str(verdict.proof),
-        "onset": entry.onset,
-        "sentence": verdict.sentence,
-        "timeline": part.timeline(entry.began_s),
-    }
+                        yield ReplayRange(
+                            probe=name,
+                            phase=channel.phase,
+                            op=channel.label or None,
+                            quantile=quantile,  # type: ignore[arg-type]
+                            range_us=known,
+                            spread=rounded(baseline.spread(channel, quantile)),
+                            windows=baseline.windows(channel),
+                            timeline=timeline,
+                        )
 
 
 def _utc(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")
-
-
-def _range_us(range_ns: tuple[float, float] | None) -> list[float | None] | None:
-    return None if range_ns is None else [_us(range_ns[0]), _us(range_ns[1])]
-
-
-def _us(ns: float | None) -> float | None:
-    return None if ns is None else _rounded(ns / 1000)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(float(value), 3)

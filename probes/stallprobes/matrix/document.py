@@ -1,52 +1,254 @@
-"""JSON document of a check, published schema ``stallscope.check/2``: atomic writing and validated reading.
+"""JSON document of a check, published schema ``stallscope.check/2``: its types, made of a matrix and back.
 
-``load`` ignores the figures in the document and computes them from the histograms. A loaded matrix equals the saved
-one exactly, and saving it again gives the same document.
-
-A file may be compressed with gzip, to a fifth of its size: ``save`` compresses if the name ends in ``.gz``, and
-``load`` recognizes gzip by the first bytes.
+A matrix that was read ignores the figures in the document and computes them from the histograms. It equals the one
+that was written exactly, and writing it again gives the same document.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
-from stallprobes.errors import (
-    CheckFileError,
-    DamagedData,
-    FileNotWritten,
-    MalformedJson,
-    OversizedData,
-    TruncatedJson,
-)
-from stallprobes.files import atomic, compression
-from stallprobes.files.compression import Compression, DecompressedStream
-from stallprobes.files.json_reader import clean, plain
-from stallprobes.files.json_stream import JsonStream
-from stallprobes.foreign_text import escaped_json
-from stallprobes.latency import histogram_text
+import numpy as np
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from stallprobes.errors import MalformedJson
+from stallprobes.files import codec
+from stallprobes.files.codec import Document, Figure, Integer, Natural, Positive, Seconds, Text, about
+from stallprobes.latency.histogram import MOST, Histogram, HistogramBlock, Int64s
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
-from stallprobes.latency.window import ChannelMap
-from stallprobes.matrix import check_reader, check_stream
-from stallprobes.matrix.comparing.compare_document import shares
-from stallprobes.matrix.matrix import Cell, Matrix, Repeat
+from stallprobes.latency.window import ChannelMap, Window
+from stallprobes.matrix.comparing.compare_document import Sensitivities, detectable_shares
+from stallprobes.matrix.matrix import Cell, HostStatus, Matrix, MatrixColumn, MatrixRow, Repeat, Status
+from stallprobes.matrix.reference_document import FoundByReference
 from stallprobes.model import Channel, Phase, Source
+from stallprobes.native.layouts.histogram import BUCKETS
+from stallprobes.records.timeline_document import TimelineDocument
+from stallprobes.units import rounded, us_of
 from stallprobes.verdicts.verdict import Verdict
+from stallprobes.verdicts.verdict_document import Detectable, PercentileSpreads, VerdictDocument
 
 if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
+    from stallprobes.matrix.repeat_spool import RepeatSpool, SpooledRepeats
 
 CHECK_SCHEMA = "stallscope.check/2"
+MOST_CELLS, MOST_LINES, MOST_VERDICTS = 20_000, 2_000, 20_000
+# Repeats of one machine, ten times as many as a check has; a probe has some twenty channels.
+MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 
-# The schema's name is in so many characters at the start of a check.
-_HEAD = 200
-_GZIP = b"\x1f\x8b"
-_NAME = "stallscope.check"
-_OTHERS = ("stallscope.run", "stallscope.doctor")
+_PHASES = frozenset(map(str, Phase))
+CellForm = TypeVar("CellForm")
+Fingerprint = Annotated[
+    dict[str, Any], about("GPU, driver, settings and host. The key unknown gives the reason for each null.")
+]
+_CHANNELS = {
+    "propertyNames": {
+        "pattern": f"^({'|'.join(Phase)})(:.+)?$",
+        "description": "A phase, or phase:label for one op. call: time inside the driver call. wait: from its return "
+        "until the host sees the work complete. start: from its return until the GPU starts the work. early: from the "
+        "GPU's start of the work until the return, where the GPU starts first. gpu: time on the GPU. due: from when "
+        "the call was due.",
+    }
+}
+
+
+Pairs = Annotated[list[tuple[Natural, Positive]], Meta(max_length=BUCKETS)]
+
+
+class CheckHistogram(Document):
+    """Histogram of a channel."""
+
+    max_ns: Annotated[Natural, about("Exact maximum; it lies in the highest bucket or above.")]
+    # Decoded many at a time.
+    histogram: Annotated[
+        Raw,
+        Meta(
+            description="[[lower bound of the bucket in ns, count], ...], ascending; 64 buckets per octave. The counts "
+            "of a cell sum to at most 2**53.",
+            extra_json_schema=codec.schema(Pairs),
+        ),
+    ]
+
+    @classmethod
+    def of(cls, histogram: Histogram) -> CheckHistogram:
+        """The document of ``histogram``."""
+        return cls(histogram.max_ns, Raw(codec.encoded(histogram.pairs())))
+
+
+Histograms = Annotated[dict[str, CheckHistogram], Meta(extra_json_schema=_CHANNELS)]
+
+
+class CheckRepeat(Document):
+    """One measurement of a cell; in a merged check, that of one host."""
+
+    host: Annotated[Text, about("Name of one of hosts; empty for a check of one machine.")]
+    calls: Annotated[Natural, about("Iterations of the victim that ended in the window.")]
+    window_s: Seconds
+    channels: Annotated[Histograms, about("Histograms while the aggressor runs.")]
+    before: Annotated[Histograms, about("Baseline right before; empty in the column quiet.")]
+    after: Annotated[Histograms, about("Baseline right after; empty in the column quiet.")]
+
+    @classmethod
+    def of(cls, repeat: Repeat) -> CheckRepeat:
+        """The document of ``repeat``."""
+        return cls(
+            host=repeat.host,
+            calls=repeat.window.iterations,
+            window_s=repeat.window.seconds,
+            channels=_histograms_out(repeat.window.channels),
+            before=_histograms_out(repeat.before),
+            after=_histograms_out(repeat.after),
+        )
+
+    @property
+    def parts(self) -> tuple[Histograms, Histograms, Histograms]:
+        """The histograms with the aggressor running, and those of the baselines."""
+        return self.channels, self.before, self.after
+
+
+class CheckFigures(Document):
+    """Percentiles of a channel in all repeats."""
+
+    source: Annotated[
+        Source,
+        about(
+            "How it is measured. host: clock of the host around the call. events: pairs of CUDA events. timeline: "
+            "records of the GPU's work."
+        ),
+    ]
+    p50_us: Figure | None
+    baseline_p50_us: Figure | None
+    ratio_p50: Annotated[Figure | None, about("Ratio to the baseline.")]
+    detectable_p50: Detectable | None
+    p99_us: Figure | None
+    baseline_p99_us: Figure | None
+    ratio_p99: Annotated[Figure | None, about("Ratio to the baseline.")]
+    detectable_p99: Detectable | None
+    calls: Annotated[Natural, about("Count of the histogram, without the baseline.")]
+
+
+class CheckVerdict(VerdictDocument):
+    """A verdict of a cell."""
+
+    host: Annotated[Text, about("Name of one of hosts; empty for a check of one machine.")]
+
+    def verdict(self) -> Verdict:
+        """The verdict that the document was made of."""
+        low_high = None if self.range_us is None else (self.range_us[0] * 1000, self.range_us[1] * 1000)
+        return Verdict(
+            probe=self.probe,
+            phase=self.phase,
+            quantile=self.quantile,
+            baseline_ns=_ns(self.baseline_us),
+            now_ns=_ns(self.now_us),
+            ratio=self.ratio,
+            kind=self.kind,
+            head=self.head,
+            cause=self.cause,
+            remedy=self.remedy,
+            proof=self.proof,
+            host=self.host,
+            range_ns=low_high,
+            detectable=self.detectable,
+        )
+
+
+class CheckCell(Document):
+    """A victim with an aggressor."""
+
+    row: Annotated[Text, about("Name of one of rows.")]
+    column: Annotated[Text, about("Name of one of columns.")]
+    status: Annotated[
+        Status,
+        about(
+            "starved: fewer than 3 calls returned in 0.5 s. unsupported: this machine cannot run it. invalid: it ran, "
+            "and the result does not count. missing: not reached before an interrupt."
+        ),
+    ]
+    reason: Annotated[str | None, about("Reason for the status; in a merged check, that of each of hosts.")]
+    hosts: Annotated[list[HostStatus], about("Hosts of a merged check whose status is not ok.")]
+    in_flight_us: Annotated[Figure | None, about("Longest age of a call that had not returned at the end of a window.")]
+    in_flight_op: Annotated[Text | None, about("Function of that call.")]
+    figures: Annotated[
+        dict[str, CheckFigures],
+        Meta(
+            description="All repeats combined, for readers. Derived from the histograms; recomputed when the file is "
+            "read.",
+            extra_json_schema=_CHANNELS,
+        ),
+    ]
+    verdicts: list[CheckVerdict]
+    repeats: Annotated[list[CheckRepeat], about("The measurements of the cell; in a merged check, one per host.")]
+
+
+class CheckDocument(Document, Generic[CellForm], kw_only=True):
+    """Output of `stallscope check --json` and `--save`: an interference matrix. Keys ending in _us are microseconds, in
+    _s seconds, in _ns nanoseconds. null means unknown or without calls. Numbers are finite, integers at most 2**53;
+    strings have no control characters but newline and tab."""
+
+    schema: Literal["stallscope.check/2"]
+    program: Annotated[
+        Text, about("Version of stallscope; of a merged check, all versions, separated by commas and spaces.")
+    ]
+    backend: Annotated[
+        Literal["cuda", "simulated", "host"], about("simulated: a model, no GPU. host: probes without CUDA.")
+    ]
+    profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")]
+    sim_seed: Annotated[Integer | None, about("Seed of the simulated GPU; null on a real GPU.")]
+    seed: Annotated[Integer, about("Seed of the measurement order; of a merged check, that of the first one.")]
+    quick: Annotated[bool, about("Whether it was a quick check, with fewer calls per cell.")]
+    interrupted: Annotated[bool, about("Whether it was stopped early; cells not reached have the status missing.")]
+    started_at: Annotated[
+        Text,
+        Meta(
+            description="ISO 8601 with UTC offset; of a merged check, the earliest.",
+            extra_json_schema={"format": "date-time"},
+        ),
+    ]
+    seconds: Annotated[Seconds, about("Duration of the check; of a merged check, the longest.")]
+    repeats: Annotated[
+        Natural,
+        about(
+            "Number of repeats of a cell that every cell has unless the check was interrupted; cells that gain "
+            "precision by additional repeats have more."
+        ),
+    ]
+    pace_us: Annotated[Figure, about("Time between two scheduled calls of a victim.")]
+    timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")]
+    timeline_status: TimelineDocument | UnsetType = UNSET
+    detectable: Annotated[Sensitivities | None, about("Derived; computed again when the file is read.")]
+    spread: PercentileSpreads | None
+    reference: Annotated[
+        FoundByReference | None,
+        about(
+            "What is unusual compared with recorded checks of other machines; null without a reference, and in a saved "
+            "check."
+        ),
+    ]
+    fingerprint: Annotated[
+        Fingerprint, about("In a merged check, the values common to all hosts; the others are null.")
+    ]
+    hosts: Annotated[
+        dict[Annotated[str, Meta(min_length=1, max_length=1024)], Fingerprint],
+        about("Fingerprint of each host of a merged check, by host name; empty for a check of one machine."),
+    ]
+    rows: Annotated[list[MatrixRow], Meta(max_length=MOST_LINES, description="The victims; each name is unique.")]
+    columns: Annotated[
+        list[MatrixColumn], Meta(max_length=MOST_LINES, description="The aggressors; each name is unique.")
+    ]
+    cells: Annotated[
+        list[CellForm],
+        Meta(
+            max_length=MOST_CELLS,
+            description="All chosen cells, measured or not; each pair of row and column once.",
+        ),
+    ]
+
+
+WholeCheck = CheckDocument[CheckCell]
 
 
 def document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
@@ -60,242 +262,72 @@ def document(matrix: Matrix, reference: ReferenceComparison | None = None) -> di
 
 def lazy_document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
     """What ``document`` returns, but ``cells`` is an iterator: those of a thousand hosts do not fit into memory."""
-    own = _Detectable.of(matrix)
-    head = _head(matrix, own)
-    if reference is not None:
-        from stallprobes.matrix import reference_document
-
-        head["reference"] = reference_document.comparison_out(reference)
-    sources = _Sources(matrix)
-    return {**head, "cells": (_cell_out(cell, own, sources) for cell in matrix.cells.values())}
+    written = WrittenCheck(matrix, reference)
+    head: dict[str, Any] = codec.plain(written.head)
+    return {**head, "cells": map(codec.plain, written.cells())}
 
 
-def save(
-    matrix: Matrix, path: Path | str, force: bool = False, progress: Callable[[float], None] = lambda _: None
-) -> None:
-    """Write ``matrix`` to ``path`` atomically; an existing file is replaced only with ``force``.
+class WrittenCheck:
+    """The document of ``matrix``: ``head`` is all of it but its cells, which ``cells`` makes one at a time."""
 
-    The file is compressed with gzip if the name ends in ``.gz``; equal matrices give equal bytes. The permissions
-    follow the user's umask. ``progress`` is called with the share (0 to 1) of the cells that are written. Raises
-    CheckFileError, and then leaves no temporary file.
-    """
-    chunks = _chunks(matrix, path, progress)
-    try:
-        atomic.write(Path(path), compression.for_name(path, chunks), force=force)
-    except FileNotWritten as error:
-        raise CheckFileError(str(error)) from error
-
-
-def ready(path: Path | str, force: bool = False) -> None:
-    """Raise CheckFileError if ``save`` could not write ``path`` now; to be called before measuring."""
-    try:
-        atomic.ready(Path(path), force=force)
-    except FileNotWritten as error:
-        raise CheckFileError(str(error)) from error
-
-
-def load(path: Path | str) -> Matrix:
-    """The check saved in ``path``, compressed or not. Raises CheckFileError for any other content."""
-    try:
-        with open(path, "rb") as file:
-            return _read(path, file)
-    except IsADirectoryError:
-        raise CheckFileError(f"{path} is a folder: name a file in it") from None
-    except OversizedData:
-        raise CheckFileError(
-            f"{path} is not a check: none is so large ({_largest(0)} MiB for one machine); name another file"
-        ) from None
-    except MemoryError:
-        raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise CheckFileError(f"{path} cannot be read: {why}") from error
-
-
-def _read(path: Path | str, file: BinaryIO) -> Matrix:
-    compressed = file.peek(len(_GZIP)).startswith(_GZIP)  # type: ignore[attr-defined]
-    content = DecompressedStream(
-        file, Compression.GZIP if compressed else Compression.NONE, check_reader.CheckSize(0).bytes
-    )
-    beginning = bytearray()
-    stream = JsonStream(_pieces(path, content, beginning), histogram_text.decoded_object, histogram_text.HISTOGRAMS)
-    head = ""
-    try:
-        head = stream.next_text(_HEAD)
-        if not head and content.complete:
-            raise CheckFileError(f"{path} is empty: save the check again")
-        matrix = check_stream.read(stream, content, lambda name: _check_schema(path, name))
-        if content.ended_early:
-            raise TruncatedJson
-        return matrix
-    except UnicodeDecodeError:
-        if _NAME.encode() not in beginning:
-            raise CheckFileError(
-                f"{path} is not a check: it is not UTF-8; name a file that `stallscope check --save` wrote"
-            ) from None
-        raise CheckFileError(f"{path} is damaged: it is not UTF-8; copy it again, or save the check again") from None
-    except DamagedData as error:
-        raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
-    except MalformedJson as error:
-        if isinstance(error, TruncatedJson) or content.ended_early:
-            why = "it ends within its compressed data" if content.ended_early else error
-            raise CheckFileError(f"{path} is cut off: {why}; copy it again, or save the check again") from error
-        # Without the schema's name at the start, the file is more likely another one than a damaged check.
-        if head.startswith("{") and f'"{_NAME}/' in head:
-            raise CheckFileError(f"{path} is damaged: {error}; copy it again, or save the check again") from error
-        raise CheckFileError(
-            f"{path} is not a check: {error}; name a file that `stallscope check --save` wrote"
-        ) from error
-
-
-def _pieces(path: Path | str, content: DecompressedStream, beginning: bytearray) -> Iterator[bytes]:
-    """The text in ``content``, whose first bytes are added to ``beginning``.
-
-    Raises CheckFileError for what cannot be a check, by its beginning.
-    """
-    piece = content.read()
-    beginning += piece[:_HEAD]
-    if piece.startswith(b'{"format": "stallscope.recording"'):
-        raise CheckFileError(f"{path} is a recording, not a check: look at it with `stallscope replay`")
-    if piece.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-        raise CheckFileError(f"{path} begins with a byte order mark: save it as plain UTF-8")
-    while piece:
-        yield piece
-        piece = content.read()
-
-
-def _largest(hosts: int) -> int:
-    """Size of the largest document of ``hosts`` machines in MiB."""
-    return check_reader.CheckSize(hosts).bytes >> 20
-
-
-def _check_schema(path: Path | str, name: object) -> None:
-    """Raise CheckFileError unless ``name`` is that of the check's schema."""
-    if name == CHECK_SCHEMA:
-        return
-    tool, _, version = name.partition("/") if isinstance(name, str) else ("", "", "")
-    newest = CHECK_SCHEMA.partition("/")[2]
-    if tool == _NAME and version.isascii() and version.isdigit() and version.strip("0"):
-        newer = len(version) > 4 or int(version) > int(newest)
-        raise CheckFileError(
-            f"{path} is a check of schema version {version[:20]}, but this stallscope reads version {newest}: "
-            + ("upgrade it" if newer else "save the check again")
+    def __init__(self, matrix: Matrix, reference: ReferenceComparison | None = None) -> None:
+        self._matrix = matrix
+        self._detectable = _Detectable.of(matrix)
+        self._sources = _Sources(matrix)
+        self.head = WholeCheck(
+            schema="stallscope.check/2",
+            program=matrix.program,
+            backend=matrix.backend,  # type: ignore[arg-type]
+            profile=matrix.profile,
+            sim_seed=matrix.sim_seed,
+            seed=matrix.seed,
+            quick=matrix.quick,
+            interrupted=matrix.interrupted,
+            started_at=matrix.started_at,
+            seconds=float(matrix.seconds),
+            repeats=matrix.repeats,
+            pace_us=float(matrix.pace_us),
+            timeline=matrix.timeline,
+            detectable=self._detectable.summary,
+            spread=None,
+            reference=None if reference is None else FoundByReference.of(reference),
+            fingerprint=dict(matrix.fingerprint),
+            hosts={name: dict(fingerprint) for name, fingerprint in matrix.hosts.items()},
+            rows=list(matrix.rows),
+            columns=list(matrix.columns),
+            cells=[],
+            timeline_status=UNSET if matrix.timeline_summary is None else TimelineDocument.of(matrix.timeline_summary),
         )
-    kind = tool.removeprefix("stallscope.")
-    what = f"what `stallscope {kind} --json` writes, not a check" if tool in _OTHERS else "not a check of stallscope"
-    raise CheckFileError(f"{path} is {what}: name a file that `stallscope check --save` wrote")
 
-
-def _chunks(matrix: Matrix, path: Path | str, progress: Callable[[float], None]) -> Iterator[bytes]:
-    """The document as text in chunks, one line per cell, so that it is never in memory as a whole."""
-    size, limit = 0, check_reader.CheckSize(len(matrix.hosts))
-
-    def counted(text: str) -> bytes:
-        nonlocal size
-        chunk = text.encode()
-        size += len(chunk)
-        if size > limit.bytes:
-            raise CheckFileError(
-                f"{path} would be larger than {limit.bytes >> 20} MiB, the largest that can be read: check "
-                "fewer victims"
+    def cells(self) -> Iterator[CheckCell]:
+        """The cells."""
+        for cell in self._matrix.cells.values():
+            ratios = self._detectable.ratios.get((cell.row, cell.column), {})
+            yield CheckCell(
+                row=cell.row,
+                column=cell.column,
+                status=cell.status,
+                reason=cell.reason,
+                hosts=list(cell.hosts),
+                in_flight_us=us_of(cell.in_flight_ns),
+                in_flight_op=cell.in_flight_op,
+                figures={channel_name(channel): self._figures(cell, channel, ratios) for channel in cell.channels},
+                verdicts=[CheckVerdict.of(verdict, host=verdict.host) for verdict in cell.verdicts],
+                repeats=list(map(CheckRepeat.of, cell.repeats)),
             )
-        return chunk
 
-    own = _Detectable.of(matrix)
-    sources = _Sources(matrix)
-    baselines = _BaselineTexts(keep=not matrix.hosts)
-    yield counted(f'{_json(_head(matrix, own))[:-1]},"cells":[')
-    for number, cell in enumerate(matrix.cells.values()):
-        progress(number / len(matrix.cells))
-        yield counted(f'{"," if number else ""}\n{_json(_cell_head(cell, own, sources))[:-1]},"repeats":[')
-        for place, repeat in enumerate(cell.repeats):
-            yield counted(f"{',' if place else ''}{baselines.repeat(repeat)}")
-        yield counted("]}")
-    yield counted("\n]}\n")
-
-
-class _BaselineTexts:
-    """Texts of the baselines of one check, of which each serves several cells; those of a merged one are not kept."""
-
-    def __init__(self, keep: bool) -> None:
-        self._keep = keep
-        # By identity, with the object itself, so that no other one can have it.
-        self._texts: dict[int, tuple[ChannelMap, str]] = {}
-
-    def repeat(self, repeat: Repeat) -> str:
-        """``repeat`` as JSON text, what ``_json`` makes of ``_repeat_out``."""
-        if not self._keep:
-            return _json(_repeat_out(repeat))
-        head = _json({"host": clean(repeat.host), "calls": repeat.window.iterations, "window_s": repeat.window.seconds})
-        channels = _json(_channels_out(repeat.window.channels))
-        before, after = self._text(repeat.before), self._text(repeat.after)
-        return f'{head[:-1]},"channels":{channels},"before":{before},"after":{after}}}'
-
-    def _text(self, channels: ChannelMap) -> str:
-        known = self._texts.get(id(channels))
-        if known is None:
-            known = self._texts[id(channels)] = channels, _json(_channels_out(channels))
-        return known[1]
-
-
-def _json(value: object) -> str:
-    return escaped_json(json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False))
-
-
-def _head(matrix: Matrix, own: _Detectable) -> dict[str, Any]:
-    return {
-        "schema": CHECK_SCHEMA,
-        "program": clean(matrix.program),
-        "backend": matrix.backend,
-        "profile": matrix.profile,
-        "sim_seed": matrix.sim_seed,
-        "seed": matrix.seed,
-        "quick": matrix.quick,
-        "interrupted": matrix.interrupted,
-        "started_at": matrix.started_at,
-        "seconds": float(matrix.seconds),
-        "repeats": matrix.repeats,
-        "pace_us": float(matrix.pace_us),
-        "timeline": matrix.timeline,
-        **({} if matrix.timeline_summary is None else {"timeline_status": plain(matrix.timeline_summary.document())}),
-        "detectable": own.summary,
-        "spread": None,
-        "reference": None,
-        "fingerprint": plain(matrix.fingerprint),
-        "hosts": {clean(name): plain(of) for name, of in matrix.hosts.items()},
-        "rows": [plain(asdict(row)) for row in matrix.rows],
-        "columns": [plain(asdict(column)) for column in matrix.columns],
-    }
-
-
-def _cell_out(cell: Cell, own: _Detectable, sources: _Sources) -> dict[str, Any]:
-    return {**_cell_head(cell, own, sources), "repeats": [_repeat_out(repeat) for repeat in cell.repeats]}
-
-
-def _cell_head(cell: Cell, own: _Detectable, sources: _Sources) -> dict[str, Any]:
-    """``cell`` as JSON types, without its repeats, of which there is one for each host."""
-    return {
-        "row": clean(cell.row),
-        "column": clean(cell.column),
-        "status": str(cell.status),
-        "reason": plain(cell.reason),
-        "hosts": [plain(asdict(host)) for host in cell.hosts],
-        "in_flight_us": _us(cell.in_flight_ns),
-        "in_flight_op": plain(cell.in_flight_op),
-        "figures": figures(cell, own.ratios.get((cell.row, cell.column), {}), sources),
-        "verdicts": [_verdict_out(verdict) for verdict in cell.verdicts],
-    }
-
-
-def _repeat_out(repeat: Repeat) -> dict[str, Any]:
-    return {
-        "host": clean(repeat.host),
-        "calls": repeat.window.iterations,
-        "window_s": repeat.window.seconds,
-        "channels": _channels_out(repeat.window.channels),
-        "before": _channels_out(repeat.before),
-        "after": _channels_out(repeat.after),
-    }
+    def _figures(
+        self, cell: Cell, channel: Channel, detectable: Mapping[tuple[Channel, Quantile], float | None]
+    ) -> CheckFigures:
+        now, baseline = cell.channels[channel], cell.baseline.get(channel, Histogram.empty())
+        figures: dict[str, float | None] = {}
+        for quantile in PERCENTILES:
+            ratio = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
+            figures[f"{quantile}_us"] = us_of(now.percentile(quantile.percent))
+            figures[f"baseline_{quantile}_us"] = us_of(baseline.percentile(quantile.percent))
+            figures[f"ratio_{quantile}"] = None if ratio is None else rounded(ratio.ratio)
+            figures[f"detectable_{quantile}"] = rounded(detectable.get((channel, quantile)))
+        return CheckFigures(source=self._sources.of(cell.row, channel.phase), calls=now.count, **figures)
 
 
 @dataclass(frozen=True)
@@ -303,7 +335,7 @@ class _Detectable:
     """The ratios that a comparison with another check like ``matrix`` could detect: by cell, and the summary."""
 
     ratios: Mapping[tuple[str, str], Mapping[tuple[Channel, Quantile], float | None]]
-    summary: dict[str, Any] | None
+    summary: Sensitivities | None
 
     @classmethod
     def of(cls, matrix: Matrix) -> _Detectable:
@@ -318,7 +350,7 @@ class _Detectable:
             (cell.row, cell.column): {(part.channel, part.quantile): part.detectable for part in cell.parts}
             for cell in comparison.cells
         }
-        return cls(ratios, {str(quantile): shares(one) for quantile, one in comparison.sensitivity().items()})
+        return cls(ratios, detectable_shares(comparison))
 
 
 class _Sources:
@@ -343,65 +375,170 @@ class _Sources:
         return self._known[key]
 
 
-def figures(
-    cell: Cell, detectable: Mapping[tuple[Channel, Quantile], float | None], sources: _Sources
-) -> dict[str, dict[str, Any]]:
-    """The figures of each channel of ``cell``: percentiles in microseconds and those of the baseline, their ratios, and
-    the number of calls. A percentile or ratio is None without calls.
+def channel_name(channel: Channel) -> str:
+    """The key of a channel in documents: ``call``, or ``call:LABEL`` for one op."""
+    return f"{channel.phase}:{channel.label}" if channel.label else str(channel.phase)
+
+
+def _histograms_out(channels: ChannelMap) -> Histograms:
+    return {channel_name(channel): CheckHistogram.of(one) for channel, one in channels.items()}
+
+
+class ReadCheck:
+    """The matrix of a document whose cells are read one at a time; ``head`` is all of it but its cells."""
+
+    def __init__(self, head: CheckDocument[Any]) -> None:
+        """Raises MalformedJson unless names are unique and the time has an offset."""
+        self._head = head
+        self._cells: dict[tuple[str, str], Cell] = {}
+        self._channels: dict[str, Channel] = {}
+        self._repeats = self._verdicts = 0
+        self._names = {"row": _names("rows", head.rows), "column": _names("columns", head.columns)}
+        self._hosts = {"", *head.hosts}
+        self._spool: RepeatSpool | None = None
+        try:
+            offset = datetime.datetime.fromisoformat(head.started_at).utcoffset()
+        except ValueError:
+            offset = None
+        if offset is None:
+            raise MalformedJson("started_at is not an ISO 8601 time with an offset from UTC")
+        if head.hosts:
+            # Its temporary file needs modules that the check of one machine does without.
+            from stallprobes.matrix.repeat_spool import RepeatSpool
+
+            self._spool = RepeatSpool()
+
+    def add(self, cell: CheckCell, where: str) -> None:
+        """Add a cell, which is ``where`` in the document. Raises MalformedJson."""
+        self._require_known(cell, where)
+        in_flight_ns = _ns(cell.in_flight_us)
+        self._cells[cell.row, cell.column] = Cell(
+            row=cell.row,
+            column=cell.column,
+            status=cell.status,
+            reason=cell.reason,
+            repeats=self._repeats_of(cell, where),
+            verdicts=tuple(one.verdict() for one in cell.verdicts),
+            in_flight_ns=None if in_flight_ns is None else round(in_flight_ns),
+            in_flight_op=cell.in_flight_op,
+            hosts=tuple(cell.hosts),
+        )
+
+    def _require_known(self, cell: CheckCell, where: str) -> None:
+        """Raise MalformedJson unless a cell names known rows, columns and hosts, once, and is within the limits."""
+        for key, names in self._names.items():
+            if getattr(cell, key) not in names:
+                raise MalformedJson(f"{where}.{key} is not among those the check lists")
+        if (cell.row, cell.column) in self._cells:
+            raise MalformedJson(f"{where} is a second cell of its row and column")
+        named = (one.host for part in (cell.verdicts, cell.hosts, cell.repeats) for one in part)
+        for host in named:
+            if host not in self._hosts:
+                raise MalformedJson(f"{where} names the host “{codec.clean(host)}”, which is not among the hosts")
+        self._verdicts += len(cell.verdicts)
+        self._repeats += len(cell.repeats)
+        for number, most, what in (
+            (self._verdicts, MOST_VERDICTS, "verdicts"),
+            (self._repeats, MOST_REPEATS * max(len(self._hosts) - 1, 1), "repeats"),
+        ):
+            if number > most:
+                raise MalformedJson(f"{where} is beyond {most} {what} in total")
+
+    def _repeats_of(self, cell: CheckCell, where: str) -> Sequence[Repeat]:
+        """The repeats of ``cell``: in memory, those of a merged check in a temporary file. Raises MalformedJson."""
+        histograms = iter(_histograms(cell, where))
+        repeats: Sequence[Repeat] | SpooledRepeats = [] if self._spool is None else self._spool.sequence()
+        calls = 0
+        for one in cell.repeats:
+            channels, before, after = [
+                {self._channel(key, where): next(histograms) for key in part} for part in one.parts
+            ]
+            window = Window(channels, one.calls, round(one.window_s * 1e9))
+            repeat = Repeat(window, before, after, one.host)
+            calls += repeat.values
+            repeats.append(repeat)  # type: ignore[union-attr]
+        if calls > MOST:
+            raise MalformedJson(f"{where} has counts above 2**53 in total")
+        return tuple(repeats) if self._spool is None else repeats
+
+    def _channel(self, name: str, where: str) -> Channel:
+        known = self._channels.get(name)
+        if known is None:
+            phase, colon, label = name.partition(":")
+            if phase not in _PHASES or (colon and not label) or len(self._channels) == MOST_CHANNELS:
+                raise MalformedJson(f"{where} has the channel “{codec.clean(name[:40])}”, which is none")
+            known = self._channels[name] = Channel(Phase(phase), label)
+        return known
+
+    def matrix(self) -> Matrix:
+        """The matrix of the cells that were added."""
+        head = self._head
+        return Matrix(
+            backend=head.backend,
+            fingerprint=head.fingerprint,
+            started_at=head.started_at,
+            seconds=head.seconds,
+            rows=tuple(head.rows),
+            columns=tuple(head.columns),
+            cells=self._cells,
+            seed=head.seed,
+            repeats=head.repeats,
+            pace_us=head.pace_us,
+            quick=head.quick,
+            interrupted=head.interrupted,
+            timeline=head.timeline,
+            timeline_summary=None if head.timeline_status is UNSET else head.timeline_status.summary(),
+            profile=head.profile,
+            sim_seed=head.sim_seed,
+            program=head.program,
+            hosts=head.hosts,
+        )
+
+
+def _names(key: str, lines: Collection[MatrixRow | MatrixColumn]) -> set[str]:
+    names = {line.name for line in lines}
+    if "" in names:
+        raise MalformedJson(f"{key} has an empty name")
+    if len(names) < len(lines):
+        raise MalformedJson(f"{key} has a duplicate name")
+    return names
+
+
+def _histograms(cell: CheckCell, where: str) -> Iterable[Histogram]:
+    """The histograms of ``cell``, in the order of the document. Raises MalformedJson, which names the place."""
+    documents = [one for repeat in cell.repeats for part in repeat.parts for one in part.values()]
+    try:
+        texts = [bytes(one.histogram) for one in documents]
+        sizes = [text.count(b"[") - 1 for text in texts]
+        return HistogramBlock.read(_numbers(texts), sizes, [one.max_ns for one in documents]).histograms()
+    except ValueError:
+        # One by one, which takes ten times as long, to name the first that is not valid.
+        return _histograms_one_by_one(cell, where)
+
+
+def _numbers(texts: Sequence[bytes]) -> Int64s:
+    """The numbers in several lists of pairs such as ``[[64,1],[65,3]]``, which are valid JSON.
+
+    Raises ValueError for a text of another form, also for one with spaces.
     """
-    return {_channel_out(channel): _figures(cell, channel, detectable, sources) for channel in cell.channels}
+    text = b",".join([one[1:-1] for one in texts if one != b"[]"])
+    between = text.translate(None, b"0123456789")
+    if between != (b"[,]," * text.count(b"["))[:-1]:
+        raise ValueError
+    return np.fromstring(text.translate(None, b"[]"), np.int64, sep=",") if text else np.zeros(0, np.int64)
 
 
-def _figures(
-    cell: Cell,
-    channel: Channel,
-    detectable: Mapping[tuple[Channel, Quantile], float | None],
-    sources: _Sources,
-) -> dict[str, Any]:
-    now, baseline = cell.channels[channel], cell.baseline.get(channel)
-    found: dict[str, Any] = {"source": str(sources.of(cell.row, channel.phase))}
-    for quantile in PERCENTILES:
-        ratio = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
-        found[f"{quantile}_us"] = _us(now.percentile(quantile.percent))
-        found[f"baseline_{quantile}_us"] = None if baseline is None else _us(baseline.percentile(quantile.percent))
-        found[f"ratio_{quantile}"] = None if ratio is None else _rounded(ratio.ratio)
-        found[f"detectable_{quantile}"] = _rounded(detectable.get((channel, quantile)))
-    return {**found, "calls": now.count}
+def _histograms_one_by_one(cell: CheckCell, where: str) -> Iterator[Histogram]:
+    for number, repeat in enumerate(cell.repeats):
+        for name, part in zip(("channels", "before", "after"), repeat.parts, strict=True):
+            for key, one in part.items():
+                place = f"{where}.repeats[{number}].{name}[“{codec.clean(key[:40])}”]"
+                pairs = codec.decoded(one.histogram, Pairs, f"{place}.histogram")
+                try:
+                    yield Histogram.read(pairs, one.max_ns)
+                except ValueError as error:
+                    raise MalformedJson(f"{place} {error}") from None
 
 
-def _verdict_out(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "probe": clean(verdict.probe),
-        "phase": None if verdict.phase is None else str(verdict.phase),
-        "quantile": str(verdict.quantile),
-        "baseline_us": _us(verdict.baseline_ns),
-        "range_us": None if verdict.range_ns is None else [_us(ns) for ns in verdict.range_ns],
-        "now_us": _us(verdict.now_ns),
-        "ratio": _rounded(verdict.ratio),
-        "detectable": _rounded(verdict.detectable),
-        "kind": str(verdict.kind),
-        "proof": str(verdict.proof),
-        "host": clean(verdict.host),
-        "head": clean(verdict.head),
-        "cause": clean(verdict.cause),
-        "remedy": clean(verdict.remedy),
-        "sentence": clean(verdict.sentence),
-    }
-
-
-def _channels_out(channels: ChannelMap) -> dict[str, Any]:
-    return {
-        _channel_out(channel): {"max_ns": one.max_ns, "histogram": one.pairs()} for channel, one in channels.items()
-    }
-
-
-def _channel_out(channel: Channel) -> str:
-    return f"{channel.phase}:{clean(channel.label)}" if channel.label else str(channel.phase)
-
-
-def _us(ns: float | None) -> float | None:
-    return None if ns is None else _rounded(ns / 1000)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(float(value), 3)
+def _ns(us: float | None) -> float | None:
+    return None if us is None else us * 1000

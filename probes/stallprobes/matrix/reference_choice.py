@@ -28,7 +28,7 @@ def shipped(name: str) -> Reference:
     """The reference ``name`` of the package. Raises KeyError for an unknown name."""
     if name not in references.names():
         raise KeyError(name)
-    return reference_document.read(references.text(name), name)
+    return reference_document.read(references.text(name).encode(), name)
 
 
 def load(name: str) -> Reference:

@@ -5,18 +5,20 @@ One line per cell, so that a difference between two versions can be read.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+from msgspec.structs import asdict
 
 from stallprobes.errors import CheckFileError, MalformedJson
-from stallprobes.files.json_reader import Node, clean, parse, plain
+from stallprobes.files import codec
+from stallprobes.files.codec import Document, Figure, Name, Natural, Positive, Text, about
 from stallprobes.foreign_text import escaped_json
-from stallprobes.latency.ratio import PERCENTILES
+from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.matrix import MatrixColumn, MatrixRow
 from stallprobes.matrix.reference import (
-    FINGERPRINT_KEYS,
-    REFERENCE_PHASES,
     CellState,
     RatioRange,
     Reference,
@@ -26,16 +28,165 @@ from stallprobes.matrix.reference import (
     UnusualCell,
 )
 from stallprobes.model import Phase
+from stallprobes.units import rounded
 
 REFERENCE_SCHEMA = "stallscope.reference/1"
 _LARGEST = 16 * 1024 * 1024
-# Upper limits of values in a document.
-_MOST = 1_000_000
-_MICROSECONDS = 1e13
-_SECONDS = 1e9
-_RATIO = 1e18
-# Phases by the word that the document has for them.
-_PHASES = {phase.traits.word: phase for phase in REFERENCE_PHASES}
+# The phases of which a reference has ratios.
+ReferencePhase = Literal["call", "wait", "start", "due"]
+Percentile = Literal["p50", "p99"]
+
+
+class ReferenceFingerprint(Document):
+    """What all checks have in common; null where they differ."""
+
+    gpu: Name
+    driver: Text
+    cuda: Text
+    memory_bytes: Natural | None
+    module_loading: Text | None
+    mig: bool | None
+    mps: bool | None
+    compute_mode: Text | None
+
+
+class ReferenceRow(Document):
+    """A victim."""
+
+    name: Name
+    title: Text
+    entry: Text
+    context: Text
+    stream: Text
+    baseline_us: Annotated[
+        dict[ReferencePhase, Figure],
+        about("Median over the checks of the victim's median latency with no aggressor, by phase."),
+    ]
+
+    @classmethod
+    def of(cls, row: MatrixRow, reference: Reference) -> ReferenceRow:
+        """The document of a row."""
+        baselines = {
+            str(phase): round(ns / 1000, 3) for (name, phase), ns in reference.baselines_ns.items() if name == row.name
+        }
+        return cls(row.name, row.title, row.entry, row.context, row.stream, baselines)  # type: ignore[arg-type]
+
+
+class ReferenceCellDocument(Document):
+    """A victim with an aggressor."""
+
+    row: Text
+    column: Text
+    checks: Annotated[
+        dict[CellState, Positive],
+        about("Number of checks by the state of the cell; a check that did not measure it is not counted."),
+    ]
+    ratios: Annotated[
+        dict[ReferencePhase, dict[Percentile, tuple[Figure, Figure]]],
+        about("Smallest and largest ratio to the baseline among the checks, by phase and percentile."),
+    ]
+
+    @classmethod
+    def of(cls, row: str, column: str, cell: ReferenceCell) -> ReferenceCellDocument:
+        """The document of a cell."""
+        ratios: dict[Any, dict[Any, tuple[float, float]]] = {}
+        for (phase, quantile), one in cell.ratios.items():
+            ratios.setdefault(str(phase), {})[str(quantile)] = one.low, one.high
+        return cls(row, column, dict(cell.checks), ratios)
+
+    def cell(self) -> ReferenceCell:
+        """The cell that the document was made of."""
+        ratios = {
+            (Phase(phase), Quantile(quantile)): RatioRange(*ends)
+            for phase, ranges in self.ratios.items()
+            for quantile, ends in ranges.items()
+        }
+        return ReferenceCell(self.checks, ratios)
+
+
+class ReferenceDocument(Document):
+    """Recorded checks of one model of GPU with one driver, against which stallscope names what is unusual. Keys ending
+    in _us are microseconds."""
+
+    schema: Literal["stallscope.reference/1"]
+    pace_us: Annotated[Figure, about("Period of the victims.")]
+    fingerprint: ReferenceFingerprint
+    machines: Annotated[Positive, about("Number of machines.")]
+    checks: Annotated[list[ReferenceCheck], Meta(min_length=1)]
+    rows: list[ReferenceRow]
+    columns: list[MatrixColumn]
+    cells: list[ReferenceCellDocument]
+
+
+class UnusualFact(Document):
+    """A difference between the machines."""
+
+    key: Text
+    here: Any
+    there: Any
+
+
+class UnusualCellDocument(Document):
+    """A cell that differs from the reference."""
+
+    row: Text
+    column: Text
+    phase: ReferencePhase
+    quantile: Quantile
+    ratio: Annotated[Figure | None, about("Ratio to the baseline here; null for a call in flight.")]
+    there: Annotated[
+        tuple[Figure, Figure] | None,
+        about("Smallest and largest ratio among the checks of the reference; null where no call returned."),
+    ]
+
+    @classmethod
+    def of(cls, cell: UnusualCell) -> UnusualCellDocument:
+        """The document of ``cell``."""
+        there = None if cell.range is None else (cell.range.low, cell.range.high)
+        phase: Any = str(cell.phase)
+        return cls(cell.row, cell.column, phase, cell.quantile, rounded(cell.ratio), there)
+
+
+class FoundByReference(Document):
+    """What is unusual in a check, by a reference: the member ``reference`` of its document."""
+
+    name: Text
+    gpu: Text
+    driver: Text
+    machines: Positive
+    checks: Positive
+    first: Annotated[Text, about("Date of the first check of the reference.")]
+    last: Annotated[Text, about("Date of its last check.")]
+    compared: Natural
+    absent: Annotated[Natural, about("Number of cells that the reference does not have.")]
+    disagreed: Annotated[Natural, about("Number of cells on which its checks disagree.")]
+    unjudged: Annotated[Natural, about("Number of cells that this check did not judge.")]
+    differences: list[UnusualFact]
+    stalled_here: Annotated[list[UnusualCellDocument], about("Cells that stall here and in no check of the reference.")]
+    stalled_there: Annotated[
+        list[UnusualCellDocument], about("Cells that stall in every check of the reference and not here.")
+    ]
+
+    @classmethod
+    def of(cls, found: ReferenceComparison) -> FoundByReference:
+        """The document of ``found``."""
+        first, last = found.reference.dates
+        return cls(
+            name=found.reference.name,
+            gpu=found.reference.gpu,
+            driver=found.reference.driver,
+            machines=found.reference.machines,
+            checks=len(found.reference.checks),
+            first=first,
+            last=last,
+            compared=found.compared,
+            absent=found.absent,
+            disagreed=found.disagreed,
+            unjudged=found.unjudged,
+            differences=[UnusualFact(one.key, one.new, one.old) for one in found.differences],
+            stalled_here=list(map(UnusualCellDocument.of, found.stalled_here)),
+            stalled_there=list(map(UnusualCellDocument.of, found.stalled_there)),
+        )
 
 
 def text(reference: Reference) -> str:
@@ -46,17 +197,18 @@ def text(reference: Reference) -> str:
         "fingerprint": dict(reference.fingerprint),
         "machines": reference.machines,
     }
-    lists = {
-        "checks": [_check_out(check) for check in reference.checks],
-        "rows": [_row_out(reference, row) for row in reference.rows.values()],
-        "columns": [
-            {"name": one.name, "title": one.title, "aggressors": list(one.aggressors)}
-            for one in reference.columns.values()
-        ],
-        "cells": [_cell_out(*key, cell) for key, cell in reference.cells.items()],
+    lists: dict[str, Sequence[object]] = {
+        "checks": reference.checks,
+        "rows": [ReferenceRow.of(row, reference) for row in reference.rows.values()],
+        "columns": list(reference.columns.values()),
+        "cells": [ReferenceCellDocument.of(*key, cell) for key, cell in reference.cells.items()],
     }
     parts = ['"' + key + '":[\n' + ",\n".join(map(_json, items)) + "\n]" for key, items in lists.items()]
     return ",\n".join([_json(head)[:-1], *parts]) + "}\n"
+
+
+def _json(value: object) -> str:
+    return escaped_json(codec.encoded(value).decode())
 
 
 def load(path: Path) -> Reference:
@@ -66,7 +218,7 @@ def load(path: Path) -> Reference:
             data = file.read(_LARGEST + 1)
         if len(data) > _LARGEST:
             raise CheckFileError(f"{path} is not a reference: none is larger than {_LARGEST >> 20} MiB")
-        return read(data.decode(), path.stem)
+        return read(data, path.stem)
     except OSError as error:
         raise CheckFileError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError:
@@ -75,162 +227,34 @@ def load(path: Path) -> Reference:
         raise CheckFileError(f"{path} is not a reference: {error}") from error
 
 
-def read(document: str, name: str) -> Reference:
-    """The reference in the text ``document``, called ``name``. Raises MalformedJson for any other content."""
-    node = Node(parse(document, lambda found: found), "")
-    if not isinstance(node.value, dict) or node.value.get("schema") != REFERENCE_SCHEMA:
-        raise MalformedJson(f"its schema is not {REFERENCE_SCHEMA}")
-    fields = node.fields("schema", "pace_us", "fingerprint", "machines", "checks", "rows", "columns", "cells")
-    fingerprint = fields["fingerprint"].fields(*FINGERPRINT_KEYS)
-    fingerprint["gpu"].name()
-    checks = tuple(_check(one) for one in fields["checks"].items())
-    if not checks:
-        raise fields["checks"].wrong("is empty")
-    rows = {(row := _row(one)).name: row for one in fields["rows"].items()}
-    columns = {(column := _column(one)).name: column for one in fields["columns"].items()}
-    for named, number in ((fields["rows"], len(rows)), (fields["columns"], len(columns))):
-        if number < len(named.items()):
-            raise named.wrong("has a duplicate name")
-    cells = {}
-    for one in fields["cells"].items():
-        cell = one.fields("row", "column", "checks", "ratios")
-        key = cell["row"].one_of(rows), cell["column"].one_of(columns)
-        if key in cells:
-            raise one.wrong("is a second cell of its row and column")
-        cells[key] = ReferenceCell(_states(cell["checks"]), _ratios(cell["ratios"]))
+def read(text_of_document: bytes, name: str) -> Reference:
+    """The reference in the text of a document, called ``name``. Raises MalformedJson and UnicodeDecodeError."""
+    document = codec.decoded(text_of_document, ReferenceDocument)
+    rows = {row.name: MatrixRow(row.name, row.title, row.entry, row.context, row.stream) for row in document.rows}
+    columns = {column.name: column for column in document.columns}
+    cells = {(one.row, one.column): one.cell() for one in document.cells}
+    if any(one.low > one.high for cell in cells.values() for one in cell.ratios.values()):
+        raise MalformedJson("cells has a range whose end is below its begin")
+    for key, listed, named in (
+        ("rows", document.rows, rows),
+        ("columns", document.columns, columns),
+        ("cells", document.cells, cells),
+    ):
+        if len(named) < len(listed):
+            raise MalformedJson(f"{key} has a duplicate name")
+    for row, column in cells:
+        if row not in rows or column not in columns:
+            raise MalformedJson(f"a cell is of {row} and {column}, which are not among the rows and columns")
     return Reference(
         name=name,
-        pace_us=fields["pace_us"].number(_MICROSECONDS),
-        fingerprint=fields["fingerprint"].free(),
-        machines=fields["machines"].whole(1, _MOST),
-        checks=checks,
+        pace_us=document.pace_us,
+        fingerprint=asdict(document.fingerprint),
+        machines=document.machines,
+        checks=tuple(document.checks),
         rows=rows,
         columns=columns,
         baselines_ns={
-            (name, phase): 1000 * us
-            for name, one in zip(rows, fields["rows"].items(), strict=True)
-            for phase, us in _baselines(one)
+            (row.name, Phase(phase)): 1000 * us for row in document.rows for phase, us in row.baseline_us.items()
         },
         cells=cells,
     )
-
-
-def comparison_out(found: ReferenceComparison) -> dict[str, Any]:
-    """``found`` as JSON types, the member ``reference`` of the document of a check."""
-    first, last = found.reference.dates
-    return {
-        "name": clean(found.reference.name),
-        "gpu": found.reference.gpu,
-        "driver": found.reference.driver,
-        "machines": found.reference.machines,
-        "checks": len(found.reference.checks),
-        "first": first,
-        "last": last,
-        "compared": found.compared,
-        "absent": found.absent,
-        "disagreed": found.disagreed,
-        "unjudged": found.unjudged,
-        "differences": [{"key": one.key, "here": plain(one.new), "there": plain(one.old)} for one in found.differences],
-        "stalled_here": [_unusual_out(one) for one in found.stalled_here],
-        "stalled_there": [_unusual_out(one) for one in found.stalled_there],
-    }
-
-
-def _unusual_out(cell: UnusualCell) -> dict[str, Any]:
-    return {
-        "row": clean(cell.row),
-        "column": clean(cell.column),
-        "phase": cell.phase.traits.word,
-        "quantile": str(cell.quantile),
-        "ratio": None if cell.ratio is None else round(float(cell.ratio), 3),
-        "there": None if cell.range is None else [cell.range.low, cell.range.high],
-    }
-
-
-def _json(value: object) -> str:
-    return escaped_json(json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False))
-
-
-def _check_out(check: ReferenceCheck) -> dict[str, Any]:
-    return {
-        "started_at": check.started_at,
-        "seconds": check.seconds,
-        "repeats": check.repeats,
-        "cpus": check.cpus,
-    }
-
-
-def _row_out(reference: Reference, row: MatrixRow) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "title": row.title,
-        "entry": row.entry,
-        "context": row.context,
-        "stream": row.stream,
-        "baseline_us": {
-            word: round(reference.baselines_ns[row.name, phase] / 1000, 3)
-            for word, phase in _PHASES.items()
-            if (row.name, phase) in reference.baselines_ns
-        },
-    }
-
-
-def _cell_out(row: str, column: str, cell: ReferenceCell) -> dict[str, Any]:
-    ratios: dict[str, dict[str, list[float]]] = {}
-    for (phase, quantile), found in cell.ratios.items():
-        ratios.setdefault(phase.traits.word, {})[quantile] = [found.low, found.high]
-    checks = {str(state): number for state, number in cell.checks.items()}
-    return {"row": row, "column": column, "checks": checks, "ratios": ratios}
-
-
-def _check(node: Node) -> ReferenceCheck:
-    fields = node.fields("started_at", "seconds", "repeats", "cpus")
-    return ReferenceCheck(
-        started_at=fields["started_at"].name(),
-        seconds=fields["seconds"].number(_SECONDS),
-        repeats=fields["repeats"].whole(0, _MOST),
-        cpus=None if fields["cpus"].value is None else fields["cpus"].whole(1, _MOST),
-    )
-
-
-def _row(node: Node) -> MatrixRow:
-    fields = node.fields("name", "title", "entry", "context", "stream", "baseline_us")
-    del fields["baseline_us"]
-    return MatrixRow(name=fields.pop("name").name(), **{key: one.text() for key, one in fields.items()})
-
-
-def _baselines(node: Node) -> list[tuple[Phase, float]]:
-    members = Node(node.value["baseline_us"], f"{node.where}.baseline_us").members()
-    return [(_phase(word, one), one.number(_MICROSECONDS)) for word, one in members.items()]
-
-
-def _column(node: Node) -> MatrixColumn:
-    fields = node.fields("name", "title", "aggressors")
-    aggressors = tuple(one.name() for one in fields["aggressors"].items())
-    return MatrixColumn(fields["name"].name(), fields["title"].text(), aggressors)
-
-
-def _states(node: Node) -> dict[CellState, int]:
-    return {
-        Node(state, f"a state in {node.where}").choice(CellState): one.whole(1, _MOST)
-        for state, one in node.members().items()
-    }
-
-
-def _ratios(node: Node) -> dict[Any, RatioRange]:
-    found = {}
-    for word, phase in node.members().items():
-        for quantile, one in phase.members().items():
-            if quantile not in PERCENTILES:
-                raise one.wrong("is not one of p50, p99")
-            ends = [end.number(_RATIO) for end in one.items()]
-            if len(ends) != 2 or ends[0] > ends[1]:
-                raise one.wrong("is not a range of two numbers")
-            found[_phase(word, one), PERCENTILES[PERCENTILES.index(quantile)]] = RatioRange(*ends)
-    return found
-
-
-def _phase(word: str, node: Node) -> Phase:
-    if word not in _PHASES:
-        raise node.wrong(f"is not of one of the phases {', '.join(_PHASES)}")
-    return _PHASES[word]

@@ -19,8 +19,7 @@ from stallprobes.errors import StallprobesError
 from stallprobes.files import atomic
 from stallprobes.foreign_text import printable_lines
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.matrix import document as check_document
-from stallprobes.matrix import reference_document
+from stallprobes.matrix import check_file, reference_document
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow
 from stallprobes.matrix.reference import (
     FINGERPRINT_KEYS,
@@ -146,7 +145,7 @@ def main(arguments: Sequence[str]) -> str | None:
     try:
         out = atomic.named_file(arguments[0])
         atomic.ready(out, force=True)
-        made = make(out.stem, [check_document.load(path) for path in checks])
+        made = make(out.stem, [check_file.load(path) for path in checks])
         atomic.write(out, (reference_document.text(made).encode(),), force=True, mode=0o644)
     except StallprobesError as error:
         return printable_lines(f"error: {error}")

@@ -7,183 +7,319 @@ null.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+from msgspec import UNSET, Meta, UnsetType
+
+from stallprobes.files import codec
+from stallprobes.files.codec import Document, Figure, Integer, Natural, Positive, Seconds, Text, about
 from stallprobes.latency.ratio import PERCENTILES
-from stallprobes.model import Channel, Probe
-from stallprobes.verdicts.blame import sentence
+from stallprobes.model import Channel, Kind, Phase, Probe, Role, Source
+from stallprobes.records.timeline_document import TimelineDocument
+from stallprobes.units import rounded, us_of
+from stallprobes.verdicts.blame import BlameOutcome, Conclusion, Interval, sentence
+from stallprobes.verdicts.verdict_document import PercentileSpreads, VerdictDocument
 
 if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
     from stallprobes.latency.window import ChannelMap
+    from stallprobes.measurement.gpu_state import GpuState
     from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
-    from stallprobes.verdicts.blame import Blame
-    from stallprobes.verdicts.verdict import Verdict
+    from stallprobes.verdicts.blame import AggressorBlame, Blame, FigureBlame
 
 RUN_SCHEMA = "stallscope.run/2"
 # With fewer values, the p99.9 is the maximum.
 P999_NEEDS = 1000
+_OPERATION = about("Label of the operation; null for all operations of the phase.")
 
 
-def document(result: RunResult) -> dict[str, Any]:
-    """``result`` as JSON types."""
+class RunFigures(Document):
+    """Latencies of a channel."""
+
+    source: Annotated[
+        Source,
+        about(
+            "How it is measured. host: clock of the host around the call. events: pairs of CUDA events. timeline: "
+            "records of the GPU's work."
+        ),
+    ]
+    count: Natural
+    first_us: Annotated[Figure | None, about("The first call, which is not in the histogram.")]
+    p50_us: Figure | None
+    p90_us: Figure | None
+    p99_us: Figure | None
+    p999_us: Annotated[Figure | None, about("null for fewer than 1000 values.")]
+    max_us: Figure | None
+    histogram: Annotated[
+        list[tuple[Natural, Positive]],
+        about("[[lower bound of the bucket in ns, count], ...], ascending; 64 buckets per octave."),
+    ]
+
+    @classmethod
+    def of(cls, probe: Probe, channel: Channel, histogram: Histogram, first_ns: int | None, **others: Any) -> Self:
+        """The figures of a channel of ``probe``; ``others`` are the members that a subclass adds."""
+        return cls(
+            source=probe.program.source(channel.phase),
+            count=histogram.count,
+            first_us=us_of(first_ns) if probe.program.measures_first(channel) else None,
+            p50_us=us_of(histogram.percentile(50)),
+            p90_us=us_of(histogram.percentile(90)),
+            p99_us=us_of(histogram.percentile(99)),
+            p999_us=us_of(histogram.percentile_or_none(99.9, P999_NEEDS)),
+            max_us=us_of(histogram.max_ns) if histogram.count else None,
+            histogram=histogram.pairs(),  # type: ignore[arg-type]
+            **others,
+        )
+
+
+class RunOp(RunFigures):
+    """Latencies of one operation of a program."""
+
+    op: Text
+    phase: Phase
+    baseline: RunFigures | None
+
+
+class RunProbe(Document):
+    """A probe of a variant."""
+
+    name: Text
+    title: Text
+    entry: Annotated[Text, about("Name in the catalogue.")]
+    role: Role
+    context: Text
+    stream: Text
+    state: Literal["quiet", "drift", "unsteady", "slower", "STALLED", "STARVED", "running", "off", "failed", "n/a"]
+    calls: Annotated[Natural, about("Iterations that ended in the window.")]
+    starved: Annotated[bool, about("Fewer than 3 calls returned in 0.5 s although more were due.")]
+    in_flight_us: Annotated[Figure | None, about("Age of the call in flight at the end of the window.")]
+    in_flight_op: Text | None
+    error: Annotated[Text | None, about("Op, return code and CUDA's text if an error stopped the probe.")]
+    window_s: Seconds
+    period_us: Annotated[Figure, about("Time between scheduled starts; 0 means back to back.")]
+    gpu_starts: Annotated[
+        Natural | None, about("Starts that the GPU counted in the window, if the program counts them.")
+    ]
+    phases: dict[Phase, RunFigures]
+    baseline: Annotated[dict[Phase, RunFigures], about("The same probe with no aggressor running.")]
+    ops: list[RunOp]
+
+    @classmethod
+    def of(cls, result: ProbeResult) -> RunProbe:
+        """The document of ``result``."""
+        probe, window = result.probe, result.window
+        return cls(
+            name=probe.name,
+            title=probe.title,
+            entry=probe.entry,
+            role=probe.role,
+            context=probe.context,
+            stream=probe.stream,
+            state=result.state,  # type: ignore[arg-type]
+            calls=window.iterations,
+            starved=result.starved,
+            in_flight_us=None if window.in_flight is None else us_of(window.in_flight.age_ns),
+            in_flight_op=result.in_flight_op,
+            error=result.error,
+            window_s=window.seconds,
+            period_us=window.period_ns / 1000,
+            gpu_starts=None if probe.program.proof is None else window.proof,
+            phases=_phases(probe, window.channels, window.first_ns),
+            baseline=_phases(probe, result.baseline, {}),
+            ops=[_op(result, channel, histogram) for channel, histogram in window.channels.items() if channel.label],
+        )
+
+
+def _op(result: ProbeResult, channel: Channel, histogram: Histogram) -> RunOp:
+    baseline = result.baseline.get(channel)
+    quiet = None if baseline is None else RunFigures.of(result.probe, channel, baseline, None)
+    first_ns = result.window.first_ns.get(channel)
+    return RunOp.of(result.probe, channel, histogram, first_ns, op=channel.label, phase=channel.phase, baseline=quiet)
+
+
+def _phases(probe: Probe, channels: ChannelMap, first_ns: Mapping[Channel, int | None]) -> dict[Phase, RunFigures]:
     return {
-        "schema": RUN_SCHEMA,
-        "backend": "simulated" if result.simulated else result.backend,
-        "profile": result.profile,
-        "seed": result.seed,
-        "started_at": result.started_at,
-        "seconds": result.seconds,
-        "timeline": result.timeline,
-        **({} if result.timeline_summary is None else {"timeline_status": result.timeline_summary.document()}),
-        "interrupted": result.interrupted,
-        "fingerprint": dict(result.fingerprint),
-        "results": [_variant(variant) for variant in result.variants],
-    }
-
-
-def _variant(variant: VariantResult) -> dict[str, Any]:
-    return {
-        "pattern": variant.pattern,
-        "variant": variant.variant,
-        "kind": str(variant.kind),
-        "status": variant.status,
-        "reason": variant.reason,
-        "baseline_s": variant.baseline_s,
-        "window_s": variant.window_s,
-        "slots": variant.slots,
-        "together": variant.together,
-        "probes": [_probe(probe) for probe in variant.probes],
-        "verdicts": [_verdict(verdict) for verdict in variant.verdicts],
-        "blame": None if variant.blame is None else _blame(variant.blame, variant),
-        "spread": _spread(variant),
-        **({} if variant.gpu_states is None else {"gpu_state": variant.gpu_states.document()}),
-    }
-
-
-def _spread(variant: VariantResult) -> dict[str, Any] | None:
-    """The largest spread among the probes of ``variant``, for each percentile."""
-    found = {str(quantile): variant.widest(quantile) for quantile in PERCENTILES}
-    if all(one is None for one in found.values()):
-        return None
-    return {name: None if one is None else _rounded(one.ratio) for name, one in found.items()}
-
-
-def _probe(result: ProbeResult) -> dict[str, Any]:
-    probe, window = result.probe, result.window
-    return {
-        "name": probe.name,
-        "title": probe.title,
-        "entry": probe.entry,
-        "role": str(probe.role),
-        "context": probe.context,
-        "stream": probe.stream,
-        "state": result.state,
-        "calls": window.iterations,
-        "starved": result.starved,
-        "in_flight_us": None if window.in_flight is None else _us(window.in_flight.age_ns),
-        "in_flight_op": result.in_flight_op,
-        "error": result.error,
-        "window_s": window.seconds,
-        "period_us": window.period_ns / 1000,
-        "gpu_starts": None if probe.program.proof is None else window.proof,
-        "phases": _phases(probe, window.channels, window.first_ns),
-        "baseline": _phases(probe, result.baseline, {}),
-        "ops": [
-            {
-                "op": channel.label,
-                "phase": str(channel.phase),
-                **_figures(probe, channel, histogram, window.first_ns.get(channel)),
-                "baseline": _figures(probe, channel, result.baseline[channel], None)
-                if channel in result.baseline
-                else None,
-            }
-            for channel, histogram in window.channels.items()
-            if channel.label
-        ],
-    }
-
-
-def _phases(probe: Probe, channels: ChannelMap, first_ns: Mapping[Channel, int | None]) -> dict[str, Any]:
-    return {
-        str(channel.phase): _figures(probe, channel, histogram, first_ns.get(channel))
+        channel.phase: RunFigures.of(probe, channel, histogram, first_ns.get(channel))
         for channel, histogram in channels.items()
         if not channel.label
     }
 
 
-def _figures(probe: Probe, channel: Channel, histogram: Histogram, first_ns: int | None) -> dict[str, Any]:
-    return {
-        "source": str(probe.program.source(channel.phase)),
-        "count": histogram.count,
-        "first_us": _us(first_ns) if probe.program.measures_first(channel) else None,
-        "p50_us": _us(histogram.percentile(50)),
-        "p90_us": _us(histogram.percentile(90)),
-        "p99_us": _us(histogram.percentile(99)),
-        "p999_us": _us(histogram.percentile_or_none(99.9, P999_NEEDS)),
-        "max_us": _us(histogram.max_ns) if histogram.count else None,
-        "histogram": histogram.pairs(),
-    }
+class RunAggressor(Document):
+    """An aggressor's part in a figure of a victim."""
+
+    aggressor: Text
+    alone_us: Annotated[Figure | None, about("With only this aggressor on.")]
+    without_us: Annotated[Figure | None, about("With only this aggressor off.")]
+    share: Annotated[Interval | None, about("Share of the delay, 1 for all of it, with its 95 % interval.")]
+    conclusion: Conclusion
+
+    @classmethod
+    def of(cls, part: AggressorBlame) -> RunAggressor:
+        """The document of ``part``."""
+        share = part.share
+        ends = () if share is None else (round(float(one), 3) for one in (share.value, share.low, share.high))
+        return cls(
+            aggressor=part.aggressor,
+            alone_us=us_of(part.alone_ns),
+            without_us=us_of(part.without_ns),
+            share=None if share is None else Interval(*ends),
+            conclusion=part.conclusion,
+        )
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "probe": verdict.probe,
-        "phase": None if verdict.phase is None else str(verdict.phase),
-        "quantile": str(verdict.quantile),
-        "baseline_us": _us(verdict.baseline_ns),
-        "range_us": None if verdict.range_ns is None else [_us(ns) for ns in verdict.range_ns],
-        "now_us": _us(verdict.now_ns),
-        "ratio": _rounded(verdict.ratio),
-        "detectable": _rounded(verdict.detectable),
-        "kind": str(verdict.kind),
-        "proof": str(verdict.proof),
-        "head": verdict.head,
-        "cause": verdict.cause,
-        "remedy": verdict.remedy,
-        "sentence": verdict.sentence,
-    }
+class RunBlameFigure(Document):
+    """What the experiment found for one figure of one victim."""
+
+    probe: Text
+    phase: Phase
+    op: Annotated[Text | None, _OPERATION]
+    quantile: Literal["p50", "p99"]
+    off_us: Annotated[Figure | None, about("With all aggressors off.")]
+    on_us: Annotated[Figure | None, about("With all aggressors on.")]
+    ratio: Figure | None
+    outcome: BlameOutcome
+    aggressors: list[RunAggressor]
+    sentence: Text
+
+    @classmethod
+    def of(cls, figure: FigureBlame, titles: Mapping[str, str]) -> RunBlameFigure:
+        """The document of ``figure``; ``titles`` are those of the probes by name."""
+        return cls(
+            probe=figure.victim,
+            phase=figure.channel.phase,
+            op=figure.channel.label or None,
+            quantile=figure.quantile,  # type: ignore[arg-type]
+            off_us=us_of(figure.off_ns),
+            on_us=us_of(figure.on_ns),
+            ratio=rounded(figure.ratio),
+            outcome=figure.outcome,
+            aggressors=list(map(RunAggressor.of, figure.aggressors)),
+            sentence=sentence(figure, titles),
+        )
 
 
-def _blame(blame: Blame, variant: VariantResult) -> dict[str, Any]:
-    titles = {result.probe.name: result.probe.title for result in variant.probes}
-    return {
-        "aggressors": list(blame.aggressors),
-        "rounds": blame.rounds,
-        "seconds": _rounded(blame.seconds),
-        "idle": list(blame.idle),
-        "figures": [
-            {
-                "probe": figure.victim,
-                "phase": str(figure.channel.phase),
-                "op": figure.channel.label or None,
-                "quantile": str(figure.quantile),
-                "off_us": _us(figure.off_ns),
-                "on_us": _us(figure.on_ns),
-                "ratio": _rounded(figure.ratio),
-                "outcome": str(figure.outcome),
-                "aggressors": [
-                    {
-                        "aggressor": part.aggressor,
-                        "alone_us": _us(part.alone_ns),
-                        "without_us": _us(part.without_ns),
-                        "share": None
-                        if part.share is None
-                        else {name: _rounded(getattr(part.share, name)) for name in ("value", "low", "high")},
-                        "conclusion": str(part.conclusion),
-                    }
-                    for part in figure.aggressors
-                ],
-                "sentence": sentence(figure, titles),
-            }
-            for figure in blame.figures
-        ],
-    }
+class RunBlame(Document):
+    """The experiment that switched each aggressor on and off."""
+
+    aggressors: Annotated[list[Text], Meta(min_length=1)]
+    rounds: Annotated[Natural, about("Complete rounds; each measures all off, all on, each alone and each off.")]
+    seconds: Seconds | None
+    idle: Annotated[list[Text], about("Aggressors that did not run in some of the windows in which they were on.")]
+    figures: list[RunBlameFigure]
+
+    @classmethod
+    def of(cls, blame: Blame, titles: Mapping[str, str]) -> RunBlame:
+        """The document of ``blame``; ``titles`` are those of the probes by name."""
+        return cls(
+            aggressors=list(blame.aggressors),
+            rounds=blame.rounds,
+            seconds=rounded(blame.seconds),
+            idle=list(blame.idle),
+            figures=[RunBlameFigure.of(figure, titles) for figure in blame.figures],
+        )
 
 
-def _us(ns: float | None) -> float | None:
-    return None if ns is None else _rounded(ns / 1000)
+class RunGpuState(Document):
+    """Clock, power and performance states of the GPU: lowest and highest value."""
+
+    sm_clock_mhz: tuple[float, float] | None
+    power_w: tuple[float, float] | None
+    performance_states: list[Text]
+
+    @classmethod
+    def of(cls, state: GpuState) -> RunGpuState:
+        """The document of ``state``."""
+        power_w = None if state.power_w is None else (round(state.power_w[0], 1), round(state.power_w[1], 1))
+        return cls(state.sm_clock_mhz, power_w, list(state.performance_states))
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(float(value), 3)
+class RunGpuStates(Document):
+    """State of the GPU beside calls that are made after long idle times."""
+
+    baseline: RunGpuState
+    window: RunGpuState
+
+
+class RunVariant(Document, kw_only=True):
+    """Result of a variant."""
+
+    pattern: Text
+    variant: Text
+    kind: Kind
+    status: Literal["ok", "unsupported", "invalid"]
+    reason: Annotated[Text | None, about("Reason why it is unsupported or invalid.")]
+    baseline_s: Annotated[Seconds, about("Length of the baseline.")]
+    window_s: Annotated[Seconds, about("Length of the window with the aggressors running.")]
+    slots: Annotated[bool, about("Whether victims of different contexts ran in slots, one context at a time.")]
+    together: Annotated[bool, about("Whether --together switched slots off.")]
+    probes: list[RunProbe]
+    verdicts: list[VerdictDocument]
+    blame: RunBlame | None
+    spread: PercentileSpreads | None
+    gpu_state: RunGpuStates | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, variant: VariantResult) -> RunVariant:
+        """The document of ``variant``."""
+        titles = {result.probe.name: result.probe.title for result in variant.probes}
+        states = variant.gpu_states
+        widest = [variant.widest(quantile) for quantile in PERCENTILES]
+        return cls(
+            pattern=variant.pattern,
+            variant=variant.variant,
+            kind=variant.kind,
+            status=variant.status,  # type: ignore[arg-type]
+            reason=variant.reason,
+            baseline_s=variant.baseline_s,
+            window_s=variant.window_s,
+            slots=variant.slots,
+            together=variant.together,
+            probes=list(map(RunProbe.of, variant.probes)),
+            verdicts=list(map(VerdictDocument.of, variant.verdicts)),
+            blame=None if variant.blame is None else RunBlame.of(variant.blame, titles),
+            spread=PercentileSpreads.of(*(None if one is None else one.ratio for one in widest)),
+            gpu_state=UNSET
+            if states is None
+            else RunGpuStates(RunGpuState.of(states.baseline), RunGpuState.of(states.window)),
+        )
+
+
+class RunDocument(Document, kw_only=True):
+    """Output of `stallscope run --json`. Latencies are microseconds (keys ending in _us), histograms nanoseconds; null
+    means unknown or too few values."""
+
+    schema: Literal["stallscope.run/2"]
+    backend: Annotated[Literal["cuda", "simulated", "host"], about("host: probes without CUDA.")]
+    profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")]
+    seed: Annotated[Integer | None, about("Seed of the simulated GPU; null on a real GPU.")]
+    started_at: Annotated[Text, about("ISO 8601.")]
+    seconds: Annotated[Seconds, about("Requested window length per variant.")]
+    timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")]
+    timeline_status: TimelineDocument | UnsetType = UNSET
+    interrupted: Annotated[bool, about("Whether the run was stopped early; results then holds the finished variants.")]
+    fingerprint: Annotated[
+        dict[str, Any], about("GPU, driver, settings and host. The key unknown gives the reason for each null.")
+    ]
+    results: list[RunVariant]
+
+
+def document(result: RunResult) -> dict[str, Any]:
+    """``result`` as JSON types."""
+    summary = result.timeline_summary
+    found: dict[str, Any] = codec.plain(
+        RunDocument(
+            schema="stallscope.run/2",
+            backend="simulated" if result.simulated else result.backend,  # type: ignore[arg-type]
+            profile=result.profile,
+            seed=result.seed,
+            started_at=result.started_at,
+            seconds=result.seconds,
+            timeline=result.timeline,
+            timeline_status=UNSET if summary is None else TimelineDocument.of(summary),
+            interrupted=result.interrupted,
+            fingerprint=dict(result.fingerprint),
+            results=list(map(RunVariant.of, result.variants)),
+        )
+    )
+    return found

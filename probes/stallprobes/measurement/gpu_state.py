@@ -37,14 +37,6 @@ class GpuState:
         states = sorted(set(values(_STATE)), key=lambda state: int(state[1:]))
         return cls(_range(values(_CLOCK)), _range(values(_POWER)), tuple(states))
 
-    def document(self) -> dict[str, object]:
-        """The state as JSON types."""
-        return {
-            "sm_clock_mhz": None if self.sm_clock_mhz is None else list(self.sm_clock_mhz),
-            "power_w": None if self.power_w is None else [round(value, 1) for value in self.power_w],
-            "performance_states": list(self.performance_states),
-        }
-
 
 def _range(values: Sequence[float]) -> tuple[float, float] | None:
     return (min(values), max(values)) if values else None
@@ -56,10 +48,6 @@ class GpuStates:
 
     baseline: GpuState
     window: GpuState
-
-    def document(self) -> dict[str, object]:
-        """Both as JSON types."""
-        return {"baseline": self.baseline.document(), "window": self.window.document()}
 
 
 class GpuStateRecorder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import reduce
 
 from stallprobes.native.layouts.cupti import RecordKind
@@ -36,16 +36,6 @@ class TimelineSummary:
     def context_switches(self) -> bool:
         """Whether context switches were recorded."""
         return RecordKind.CONTEXT_SWITCH in self.kinds
-
-    def document(self) -> dict[str, object]:
-        """The summary as JSON types: ``timeline_status`` of a run's and a check's document."""
-        return {
-            "library": self.library,
-            "kinds": [kind.word for kind in self.kinds],
-            "context_switches": self.context_switches,
-            "note": self.note or None,
-            "losses": asdict(self.losses),
-        }
 
     @classmethod
     def joined(cls, parts: Iterable[TimelineSummary]) -> TimelineSummary | None:

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
+from msgspec import Meta
+
+from stallprobes.files import codec
+from stallprobes.files.codec import Document, Natural, Seconds, Text, about
 from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.watch_file import WatchState
+from stallprobes.units import us_of
+from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.findings import (
     CallAlongside,
     CallInFlight,
@@ -28,6 +35,328 @@ from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
 
 WATCH_SCHEMA = "stallscope.watch/1"
+Us = Annotated[float, Meta(ge=0)]
+_MEMORY = ["pageable", "pinned", "device", "array", "managed", "device-static", "managed-static"]
+Memory = Annotated[Text, Meta(extra_json_schema={"enum": _MEMORY})]
+StackNumber = Annotated[
+    Natural | None,
+    about("Place of the call's stack in the list of the process; null if it was not recorded."),
+]
+Cause = Annotated[
+    WaitCause,
+    about(
+        "In order of evidence. module-loading to tracing: an overhead record of the call. gpu-work: work of the GPU in "
+        "front of the call. staged-copy: the same, most of it in front of another peer copy that the driver stages. "
+        "own-work: its own work on the GPU. other-context, other-process: the time-slice of another context. "
+        "pageable-copy to stream: a call of another thread. no-cpu: the thread was ready to run and had no CPU. "
+        "held-stream: its stream waited for something that is no work of the GPU. itself: what the function does takes "
+        "long. unattributed: nothing that was recorded explains it."
+    ),
+]
+
+
+class WatchError(Document):
+    """The call of CUPTI that failed."""
+
+    function: Text
+    code: int
+
+
+class WatchCupti(Document):
+    """The CUPTI that recorded."""
+
+    path: Text
+    version: Natural
+
+
+class WatchLoss(Document):
+    """Time that slow calls lost to one cause."""
+
+    cause: Cause
+    thread: Annotated[Natural | None, about("Thread of the calls that are the cause; null for other causes.")]
+    thread_name: Text
+    calls: Natural
+    us: Us
+    proven_us: Annotated[
+        Us,
+        about("The part whose cause is proven, or known by what the function does or by a check or reference."),
+    ]
+    remedy: Annotated[Text, about("What helps; empty where nothing is known.")]
+
+
+class WatchRow(Document):
+    """All calls of one function in one thread."""
+
+    function: Text
+    family: Text | None
+    calls: Natural
+    failed: Natural
+    slow: Annotated[Natural, about("Calls that took at least the limit.")]
+    total_us: Us
+    p50_us: Us | None
+    p99_us: Us | None
+    max_us: Us | None
+    median_us: Annotated[
+        Us,
+        about(
+            "The duration above which time is lost: the median, or that of the calls below the limit where most calls "
+            "are slow."
+        ),
+    ]
+    lost_us: Us
+    unkept: Annotated[Natural, about("Slow calls that were overwritten before they were read.")]
+    unkept_us: Annotated[Us, about("Their excess by the histogram.")]
+    histogram_ns: Annotated[
+        list[tuple[Natural, Natural]], about("Lower bound of each bucket in ns, and its number of calls.")
+    ]
+
+
+class WatchAlongside(Document):
+    """Calls of one function in another thread, with the figures of the longest."""
+
+    thread: Natural
+    thread_name: Text
+    function: Text
+    calls: Natural
+    at_s: float
+    duration_us: Us
+    overlap_us: Annotated[Us, about("Time that both took.")]
+    stream: int | None
+    bytes: int | None
+    source: Memory | None
+    target: Memory | None
+
+
+class WatchArguments(Document):
+    """A call of the driver: who made it, and with which arguments."""
+
+    function: Annotated[Text, about("Function of the driver.")]
+    thread: Annotated[Natural, about("Thread id of the system.")]
+    thread_name: Text
+    context: Annotated[Natural, about("CUPTI's number of the context.")]
+    stream: Annotated[int | None, about("Handle of the stream; null without such an argument. 0 is the NULL stream.")]
+    bytes: Annotated[int | None, about("Null without such an argument.")]
+    source: Annotated[Memory | None, about("Memory that a copy reads.")]
+    target: Annotated[Memory | None, about("Memory that it writes.")]
+    correlation: Annotated[Natural, about("CUPTI's number of the call.")]
+
+    @classmethod
+    def of(cls, call: ExplainedCall | CallInFlight, **others: Any) -> Self:
+        """The document of ``call``; ``others`` are the members that a subclass adds."""
+        return cls(
+            function=call.function,
+            thread=call.thread,
+            thread_name=call.thread_name,
+            context=call.context,
+            stream=call.stream,
+            bytes=call.bytes,
+            source=_memory(call.source),
+            target=_memory(call.target),
+            correlation=call.correlation,
+            **others,
+        )
+
+
+class WatchInFlight(WatchArguments):
+    """A call that has not returned."""
+
+    since_s: float
+    age_us: Us
+    depth: Annotated[Natural, about("Number of calls of its thread that contain it.")]
+    cause: Cause
+    beside: Annotated[
+        list[WatchAlongside], about("Calls in flight of other threads that last for at least 80 % of its age.")
+    ]
+    sentence: Text
+    stack: StackNumber
+    kernel_wait: Annotated[
+        Text,
+        about(
+            "Function or system call of the kernel in which the thread waits; running: on a CPU; empty if not known."
+        ),
+    ]
+
+
+class WatchThread(Document):
+    """A thread."""
+
+    id: Natural
+    name: Text
+    owners: Annotated[Natural, about("Number of threads that share the row; id and name are the last one's.")]
+    seconds: Seconds
+    ended: bool
+    headline: Text
+    lost_us: Us
+    lost_share: Annotated[float, Meta(ge=0, le=1)]
+    lost: Annotated[list[WatchLoss], about("The most time first.")]
+    slow_calls: Natural
+    rows: list[WatchRow]
+    in_flight: list[WatchInFlight]
+
+
+class WatchPart(Document):
+    """A part of a wait with its cause."""
+
+    cause: Cause
+    us: Us
+
+
+class WatchWork(Document):
+    """Pieces of work with one name, kind, context and stream."""
+
+    kind: Annotated[Text, Meta(extra_json_schema={"enum": ["kernel", "copy", "peer copy", "memset"]})]
+    name: Annotated[Text, about("Name of the kernel; empty for other work.")]
+    direction: Text | None
+    context: Natural
+    stream: Annotated[Natural, about("CUPTI's number of the stream.")]
+    count: Natural
+    total_us: Us
+    overlap_us: Annotated[Us, about("Time within the call.")]
+    bytes: Natural
+    own: Annotated[bool, about("Whether the slow call submitted it.")]
+
+
+class WatchEngineUse(Document):
+    """Another context's use of the graphics engine."""
+
+    context: Annotated[Natural | None, about("Null: another process.")]
+    us: Us
+
+
+class WatchEvidence(Document):
+    """What shows the cause; empty where there is none."""
+
+    overlap_us: Annotated[Us, about("The part of the call that the evidence covers.")]
+    overhead_us: Annotated[Us, about("Time of the call's overhead records of the cause.")]
+    run_delay_us: Annotated[Us, about("The least time for which the thread was ready to run and had no CPU.")]
+    work: list[WatchWork]
+    calls: list[WatchAlongside]
+    engine: Annotated[list[WatchEngineUse], about("Others that had the graphics engine meanwhile.")]
+    known_by: Annotated[Text | None, about("The check or reference that shows that the pair stalls.")]
+
+
+class WatchSlowCall(WatchArguments):
+    """A call that took at least the limit."""
+
+    at_s: Annotated[float, about("When it began.")]
+    duration_us: Us
+    excess_us: Annotated[Us, about("The duration less the median of its row.")]
+    result: Annotated[int, about("The driver's code, 0 for success.")]
+    nested: Annotated[
+        bool, about("Whether another slow call of the thread contains it, so that its time counts there.")
+    ]
+    cause: Cause
+    certainty: Annotated[
+        Certainty | None,
+        about(
+            "proven: by records of the call itself. known: by what the function does, or by overlap in time where a "
+            "check or reference shows that the pair stalls. beside: by overlap in time alone."
+        ),
+    ]
+    explained_us: Annotated[Us, about("The part of the excess that the cause explains.")]
+    also: Annotated[list[WatchPart], about("Other parts of the excess with their causes; the rest is unattributed.")]
+    evidence: WatchEvidence
+    sentence: Text
+    stack: StackNumber
+    range: Annotated[
+        Text | None,
+        about(
+            "The innermost NVTX range that the thread had pushed, else the last one that was started before the call "
+            "and had not ended; null without one."
+        ),
+    ]
+
+
+class WatchSite(Document):
+    """Slow calls of one function and size that the same frames of the program's own code made."""
+
+    function: Text
+    bytes: int | None
+    blocking: Annotated[bool, about("Whether they are copies that return only when the data is there.")]
+    stack: Annotated[StackNumber, about("Of the last one.")]
+    place: Annotated[StackFrame | None, about("The innermost frame of the program's own code.")]
+    calls: Annotated[
+        Natural,
+        about("Including a share of the calls of the function and size that have no stack, as in the times."),
+    ]
+    recorded: Annotated[Natural, about("Calls that have such a stack.")]
+    per_second: Annotated[
+        Us | None, about("From the begin of the first to the return of the last; null for less than a second.")
+    ]
+    first_s: float
+    last_s: float
+    total_us: Us
+    lost_us: Us
+    cause: Annotated[Cause, about("That of most of the time lost.")]
+    sentence: Text
+
+
+class WatchProcess(Document):
+    """A process of the program."""
+
+    pid: Natural
+    parent_pid: Natural
+    image: Annotated[Natural, about("Number of programs that the process has executed with CUDA before.")]
+    name: Text
+    command: Text
+    began_s: Seconds
+    seconds: Seconds
+    ended: bool
+    state: Annotated[
+        Text,
+        Meta(
+            description="What the injected library does in the process.",
+            extra_json_schema={"enum": [state.name.lower().replace("_", "-") for state in WatchState]},
+        ),
+    ]
+    error: WatchError | None
+    cupti: WatchCupti
+    calls_only: bool
+    slow_us: Annotated[Us, about("The limit from which a call is slow.")]
+    calls: Natural
+    records: Natural
+    losses: Annotated[dict[str, Natural], about("Calls and records that were not recorded, by reason.")]
+    missed_records: Annotated[Natural, about("Records that were overwritten before they were read.")]
+    gaps: Annotated[list[Text], about("Evidence that is missing, and why.")]
+    lost_us: Us
+    unattributed_us: Us
+    lost: list[WatchLoss]
+    threads: Annotated[list[WatchThread], about("The most time lost first.")]
+    slow_calls: Annotated[list[WatchSlowCall], about("The last ones, oldest first.")]
+    slow_calls_dropped: Natural
+    sites: Annotated[
+        list[WatchSite],
+        about("Slow calls by the stack of the program's own code, the most time lost first."),
+    ]
+    stacks: Annotated[
+        list[CallStack],
+        about("The different stacks, innermost frames first, which others name by their place in this list."),
+    ]
+
+
+class WatchDocument(Document):
+    """Output of `stallscope watch --json`: the driver calls of a program, and what each slow one waited for. Latencies
+    are microseconds, times are seconds from the begin of the watch. Unknown values are null."""
+
+    schema: Literal["stallscope.watch/1"]
+    program: Annotated[list[Text] | None, about("The words of the command; null where it was started elsewhere.")]
+    exit_code: Annotated[
+        Natural | None,
+        about(
+            "Of the program, 128 + n if signal n ended it; null where it was started elsewhere, or where a recording "
+            "ends before it."
+        ),
+    ]
+    began_at: Annotated[
+        Text | None,
+        Meta(
+            description="Begin of the watch, UTC; null without a process that used CUDA.",
+            extra_json_schema={"format": "date-time"},
+        ),
+    ]
+    seconds: Seconds
+    problems: Annotated[list[Text], about("A sentence for whatever could not be recorded or read.")]
+    processes: list[WatchProcess]
 
 
 def document(
@@ -42,15 +371,18 @@ def document(
     """
     first_ns = min((process.began_ns for process in findings.processes), default=0)
     began = datetime.datetime.fromtimestamp(findings.began_at_ns / 1e9, datetime.UTC)
-    return {
-        "schema": WATCH_SCHEMA,
-        "program": None if program is None else list(program),
-        "exit_code": exit_code,
-        "began_at": began.isoformat(timespec="milliseconds") if findings.processes else None,
-        "seconds": _seconds(findings.duration_ns),
-        "problems": [*problems, *findings.problems],
-        "processes": [_process(process, first_ns) for process in findings.processes],
-    }
+    found: dict[str, Any] = codec.plain(
+        WatchDocument(
+            schema="stallscope.watch/1",
+            program=None if program is None else list(program),
+            exit_code=exit_code,
+            began_at=began.isoformat(timespec="milliseconds") if findings.processes else None,
+            seconds=_seconds(findings.duration_ns),
+            problems=[*problems, *findings.problems],
+            processes=[_process(process, first_ns) for process in findings.processes],
+        )
+    )
+    return found
 
 
 class _Stacks:
@@ -63,217 +395,186 @@ class _Stacks:
         """The place of ``stack``; None without one."""
         return None if stack is None else self._places.setdefault(stack, len(self._places))
 
-    def out(self) -> list[dict[str, Any]]:
-        """The list."""
-        return [
-            {
-                "python": [_stack_frame(frame) for frame in stack.python],
-                "native": [_stack_frame(frame) for frame in stack.native],
-                "complete": stack.complete,
-            }
-            for stack in self._places
-        ]
+    def listed(self) -> list[CallStack]:
+        """The stacks."""
+        return list(self._places)
 
 
-def _process(process: ProcessFindings, first_ns: int) -> dict[str, Any]:
+def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
     stacks = _Stacks()
-    return {
-        "pid": process.pid,
-        "parent_pid": process.parent_pid,
-        "image": process.image,
-        "name": process.name,
-        "command": process.command,
-        "began_s": _seconds(process.began_ns - first_ns),
-        "seconds": _seconds(process.duration_ns),
-        "ended": process.ended,
-        "state": _word(process.state.name),
-        "error": {"function": process.failed_function, "code": process.code} if process.code else None,
-        "cupti": {"path": process.cupti_path, "version": process.cupti_version},
-        "calls_only": process.calls_only,
-        "slow_us": _us(process.slow_limit_ns),
-        "calls": process.calls,
-        "records": process.records,
-        "losses": {_word(kind.name): count for kind, count in process.losses.items()},
-        "missed_records": process.missed_records,
-        "gaps": list(process.gaps),
-        "lost_us": _us(process.lost_ns),
-        "unattributed_us": _us(process.unattributed_ns),
-        "lost": [_loss(loss) for loss in process.lost],
-        "threads": [_thread(thread, first_ns, stacks) for thread in process.threads],
-        "slow_calls": [_slow(call, first_ns, stacks) for call in process.slow_calls],
-        "slow_calls_dropped": process.dropped_slow_calls,
-        "sites": [_call_site(site, first_ns, stacks) for site in process.sites],
+    return WatchProcess(
+        pid=process.pid,
+        parent_pid=process.parent_pid,
+        image=process.image,
+        name=process.name,
+        command=process.command,
+        began_s=_seconds(process.began_ns - first_ns),
+        seconds=_seconds(process.duration_ns),
+        ended=process.ended,
+        state=_word(process.state.name),
+        error=WatchError(process.failed_function, process.code) if process.code else None,
+        cupti=WatchCupti(process.cupti_path, process.cupti_version),
+        calls_only=process.calls_only,
+        slow_us=us_of(process.slow_limit_ns),
+        calls=process.calls,
+        records=process.records,
+        losses={_word(kind.name): count for kind, count in process.losses.items()},
+        missed_records=process.missed_records,
+        gaps=list(process.gaps),
+        lost_us=us_of(process.lost_ns),
+        unattributed_us=us_of(process.unattributed_ns),
+        lost=[_loss(loss) for loss in process.lost],
+        threads=[_thread(thread, first_ns, stacks) for thread in process.threads],
+        slow_calls=[_slow(call, first_ns, stacks) for call in process.slow_calls],
+        slow_calls_dropped=process.dropped_slow_calls,
+        sites=[_call_site(site, first_ns, stacks) for site in process.sites],
         # The last, as it has the stacks that the others name.
-        "stacks": stacks.out(),
-    }
+        stacks=stacks.listed(),
+    )
 
 
-def _call_site(site: CallSite, first_ns: int, stacks: _Stacks) -> dict[str, Any]:
-    return {
-        "function": site.function,
-        "bytes": site.bytes,
-        "blocking": site.blocking,
-        "stack": stacks.place_of(site.stack),
-        "place": None if site.stack.place is None else _stack_frame(site.stack.place),
-        "calls": site.calls,
-        "recorded": site.recorded,
-        "per_second": None if site.rate is None else round(site.rate, 3),
-        "first_s": _seconds(site.first_ns - first_ns, 9),
-        "last_s": _seconds(site.last_ns - first_ns, 9),
-        "total_us": _us(site.total_ns),
-        "lost_us": _us(site.lost_ns),
-        "cause": str(site.cause),
-        "sentence": f"{site_text(site)}.",
-    }
+def _call_site(site: CallSite, first_ns: int, stacks: _Stacks) -> WatchSite:
+    return WatchSite(
+        function=site.function,
+        bytes=site.bytes,
+        blocking=site.blocking,
+        stack=stacks.place_of(site.stack),
+        place=site.stack.place,
+        calls=site.calls,
+        recorded=site.recorded,
+        per_second=None if site.rate is None else round(site.rate, 3),
+        first_s=_seconds(site.first_ns - first_ns, 9),
+        last_s=_seconds(site.last_ns - first_ns, 9),
+        total_us=us_of(site.total_ns),
+        lost_us=us_of(site.lost_ns),
+        cause=site.cause,
+        sentence=f"{site_text(site)}.",
+    )
 
 
-def _stack_frame(frame: StackFrame) -> dict[str, Any]:
-    return {
-        "kind": str(frame.kind),
-        "function": frame.function,
-        "file": frame.file,
-        "line": frame.line,
-        "offset": frame.offset,
-    }
+def _thread(thread: ThreadFindings, first_ns: int, stacks: _Stacks) -> WatchThread:
+    return WatchThread(
+        id=thread.id,
+        name=thread.name,
+        owners=thread.owners,
+        seconds=_seconds(thread.alive_ns),
+        ended=thread.ended,
+        headline=headline(thread),
+        lost_us=us_of(thread.lost_ns),
+        lost_share=round(thread.lost_share, 6),
+        lost=[_loss(loss) for loss in thread.lost],
+        slow_calls=thread.slow_calls,
+        rows=[_row(row) for row in thread.rows],
+        in_flight=[_in_flight(call, first_ns, stacks) for call in thread.in_flight],
+    )
 
 
-def _thread(thread: ThreadFindings, first_ns: int, stacks: _Stacks) -> dict[str, Any]:
-    return {
-        "id": thread.id,
-        "name": thread.name,
-        "owners": thread.owners,
-        "seconds": _seconds(thread.alive_ns),
-        "ended": thread.ended,
-        "headline": headline(thread),
-        "lost_us": _us(thread.lost_ns),
-        "lost_share": round(thread.lost_share, 6),
-        "lost": [_loss(loss) for loss in thread.lost],
-        "slow_calls": thread.slow_calls,
-        "rows": [_row(row) for row in thread.rows],
-        "in_flight": [_in_flight(call, first_ns, stacks) for call in thread.in_flight],
-    }
-
-
-def _row(row: CallRow) -> dict[str, Any]:
+def _row(row: CallRow) -> WatchRow:
     total = row.total
-    return {
-        "function": row.function,
-        "family": row.family,
-        "calls": total.count,
-        "failed": row.failed,
-        "slow": row.slow,
-        "total_us": _us(row.total_ns),
-        "p50_us": _us(total.percentile(50)),
-        "p99_us": _us(total.percentile(99)),
-        "max_us": _us(total.max_ns) if total.count else None,
-        "median_us": _us(row.median_ns),
-        "lost_us": _us(row.lost_ns),
-        "unkept": row.unkept,
-        "unkept_us": _us(row.unkept_ns),
-        "histogram_ns": total.pairs(),
-    }
+    return WatchRow(
+        function=row.function,
+        family=row.family,
+        calls=total.count,
+        failed=row.failed,
+        slow=row.slow,
+        total_us=us_of(row.total_ns),
+        p50_us=us_of(total.percentile(50)),
+        p99_us=us_of(total.percentile(99)),
+        max_us=us_of(total.max_ns) if total.count else None,
+        median_us=us_of(row.median_ns),
+        lost_us=us_of(row.lost_ns),
+        unkept=row.unkept,
+        unkept_us=us_of(row.unkept_ns),
+        histogram_ns=total.pairs(),  # type: ignore[arg-type]
+    )
 
 
-def _loss(loss: TimeLost) -> dict[str, Any]:
-    return {
-        "cause": str(loss.cause),
-        "thread": loss.thread,
-        "thread_name": loss.thread_name,
-        "calls": loss.calls,
-        "us": _us(loss.ns),
-        "proven_us": _us(loss.proven_ns),
-        "remedy": loss.cause.remedy,
-    }
+def _loss(loss: TimeLost) -> WatchLoss:
+    return WatchLoss(
+        cause=loss.cause,
+        thread=loss.thread,
+        thread_name=loss.thread_name,
+        calls=loss.calls,
+        us=us_of(loss.ns),
+        proven_us=us_of(loss.proven_ns),
+        remedy=loss.cause.remedy,
+    )
 
 
-def _slow(call: ExplainedCall, first_ns: int, stacks: _Stacks) -> dict[str, Any]:
-    return {
-        **_arguments(call),
-        "at_s": _seconds(call.begin_ns - first_ns, 9),
-        "duration_us": _us(call.duration_ns),
-        "excess_us": _us(call.excess_ns),
-        "result": call.result,
-        "nested": call.nested,
-        "cause": str(call.cause),
-        "certainty": None if call.certainty is None else str(call.certainty),
-        "explained_us": _us(call.explained_ns),
-        "also": [{"cause": str(part.cause), "us": _us(part.ns)} for part in call.also],
-        "evidence": _evidence(call.evidence, first_ns),
-        "sentence": call_text(call),
-        "stack": stacks.place_of(call.stack),
-        "range": call.range or None,
-    }
+def _slow(call: ExplainedCall, first_ns: int, stacks: _Stacks) -> WatchSlowCall:
+    return WatchSlowCall.of(
+        call,
+        at_s=_seconds(call.begin_ns - first_ns, 9),
+        duration_us=us_of(call.duration_ns),
+        excess_us=us_of(call.excess_ns),
+        result=call.result,
+        nested=call.nested,
+        cause=call.cause,
+        certainty=call.certainty,
+        explained_us=us_of(call.explained_ns),
+        also=[WatchPart(part.cause, us_of(part.ns)) for part in call.also],
+        evidence=_evidence(call.evidence, first_ns),
+        sentence=call_text(call),
+        stack=stacks.place_of(call.stack),
+        range=call.range or None,
+    )
 
 
-def _in_flight(call: CallInFlight, first_ns: int, stacks: _Stacks) -> dict[str, Any]:
-    return {
-        **_arguments(call),
-        "since_s": _seconds(call.begin_ns - first_ns, 9),
-        "age_us": _us(call.age_ns),
-        "depth": call.depth,
-        "cause": str(call.cause),
-        "beside": [_alongside(each, first_ns) for each in call.beside],
-        "sentence": in_flight_text(call),
-        "stack": stacks.place_of(call.stack),
-        "kernel_wait": call.kernel_wait,
-    }
+def _in_flight(call: CallInFlight, first_ns: int, stacks: _Stacks) -> WatchInFlight:
+    return WatchInFlight.of(
+        call,
+        since_s=_seconds(call.begin_ns - first_ns, 9),
+        age_us=us_of(call.age_ns),
+        depth=call.depth,
+        cause=call.cause,
+        beside=[_alongside(each, first_ns) for each in call.beside],
+        sentence=in_flight_text(call),
+        stack=stacks.place_of(call.stack),
+        kernel_wait=call.kernel_wait,
+    )
 
 
-def _arguments(call: ExplainedCall | CallInFlight) -> dict[str, Any]:
-    return {
-        "function": call.function,
-        "thread": call.thread,
-        "thread_name": call.thread_name,
-        "context": call.context,
-        "stream": call.stream,
-        "bytes": call.bytes,
-        "source": _memory(call.source),
-        "target": _memory(call.target),
-        "correlation": call.correlation,
-    }
+def _evidence(evidence: WaitEvidence, first_ns: int) -> WatchEvidence:
+    return WatchEvidence(
+        overlap_us=us_of(evidence.overlap_ns),
+        overhead_us=us_of(evidence.overhead_ns),
+        run_delay_us=us_of(evidence.run_delay_ns),
+        work=[_work(work) for work in evidence.work],
+        calls=[_alongside(call, first_ns) for call in evidence.calls],
+        engine=[WatchEngineUse(use.context, us_of(use.ns)) for use in evidence.engine],
+        known_by=evidence.known_by or None,
+    )
 
 
-def _evidence(evidence: WaitEvidence, first_ns: int) -> dict[str, Any]:
-    return {
-        "overlap_us": _us(evidence.overlap_ns),
-        "overhead_us": _us(evidence.overhead_ns),
-        "run_delay_us": _us(evidence.run_delay_ns),
-        "work": [_work(work) for work in evidence.work],
-        "calls": [_alongside(call, first_ns) for call in evidence.calls],
-        "engine": [{"context": use.context, "us": _us(use.ns)} for use in evidence.engine],
-        "known_by": evidence.known_by or None,
-    }
+def _work(work: WorkInFront) -> WatchWork:
+    return WatchWork(
+        kind=work.kind.word,
+        name=work.name,
+        direction=None if work.copy is None else _word(work.copy.name),
+        context=work.context,
+        stream=work.stream,
+        count=work.count,
+        total_us=us_of(work.total_ns),
+        overlap_us=us_of(work.overlap_ns),
+        bytes=work.bytes,
+        own=work.own,
+    )
 
 
-def _work(work: WorkInFront) -> dict[str, Any]:
-    return {
-        "kind": work.kind.word,
-        "name": work.name,
-        "direction": None if work.copy is None else _word(work.copy.name),
-        "context": work.context,
-        "stream": work.stream,
-        "count": work.count,
-        "total_us": _us(work.total_ns),
-        "overlap_us": _us(work.overlap_ns),
-        "bytes": work.bytes,
-        "own": work.own,
-    }
-
-
-def _alongside(call: CallAlongside, first_ns: int) -> dict[str, Any]:
-    return {
-        "thread": call.thread,
-        "thread_name": call.thread_name,
-        "function": call.function,
-        "calls": call.calls,
-        "at_s": _seconds(call.begin_ns - first_ns, 9),
-        "duration_us": _us(call.duration_ns),
-        "overlap_us": _us(call.overlap_ns),
-        "stream": call.stream,
-        "bytes": call.bytes,
-        "source": _memory(call.source),
-        "target": _memory(call.target),
-    }
+def _alongside(call: CallAlongside, first_ns: int) -> WatchAlongside:
+    return WatchAlongside(
+        thread=call.thread,
+        thread_name=call.thread_name,
+        function=call.function,
+        calls=call.calls,
+        at_s=_seconds(call.begin_ns - first_ns, 9),
+        duration_us=us_of(call.duration_ns),
+        overlap_us=us_of(call.overlap_ns),
+        stream=call.stream,
+        bytes=call.bytes,
+        source=_memory(call.source),
+        target=_memory(call.target),
+    )
 
 
 def _memory(kind: MemoryKind) -> str | None:
@@ -283,10 +584,6 @@ def _memory(kind: MemoryKind) -> str | None:
 def _word(name: str) -> str:
     """The name of a member as a value of the document: ``cupti-taken``."""
     return name.lower().replace("_", "-")
-
-
-def _us(ns: float | None) -> Any:
-    return None if ns is None else round(ns / 1000, 3)
 
 
 def _seconds(ns: int, digits: int = 6) -> float:

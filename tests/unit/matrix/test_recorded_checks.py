@@ -10,8 +10,7 @@ import pytest
 
 from factories.h200_facts import FACTS, broken, facts_of
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix import document as check_document
-from stallprobes.matrix import reference_choice, reference_document, reference_maker
+from stallprobes.matrix import check_file, reference_choice, reference_document, reference_maker
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import Matrix, Status
@@ -22,7 +21,7 @@ RECORDED = Path(__file__).parents[2] / "gpu" / "recorded"
 
 @cache
 def recorded(number: int) -> Matrix:
-    return check_document.load(RECORDED / f"check-h200x2-{number}.json.gz")
+    return check_file.load(RECORDED / f"check-h200x2-{number}.json.gz")
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -66,14 +65,14 @@ def test_two_checks_in_a_row_are_no_change() -> None:
 
 @cache
 def noisy(number: int) -> Matrix:
-    return check_document.load(RECORDED / f"check-h200-noisy-{number}.json.gz")
+    return check_file.load(RECORDED / f"check-h200-noisy-{number}.json.gz")
 
 
 def test_a_tail_that_the_machine_s_baselines_have_too_is_no_change() -> None:
     """Two checks in a row on a noisy host: in one the pinned D2H waits 12 to 17 µs at p99 in all repeats of a cell, in
     the other 6 µs; without an aggressor it waits 5 to 19 µs."""
     folder = RECORDED / "consecutive"
-    older, newer = (check_document.load(folder / f"check-h200-{number}.json.gz") for number in (3, 5))
+    older, newer = (check_file.load(folder / f"check-h200-{number}.json.gz") for number in (3, 5))
     comparison = compare(older, newer)
     counts = comparison.counts()
     assert counts[Change.SLOWER] == counts[Change.FASTER] == 0

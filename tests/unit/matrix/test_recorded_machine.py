@@ -11,7 +11,7 @@ import pytest
 
 from factories.recorded_machine import RecordedMachine, checked
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix import document
+from stallprobes.matrix import check_file
 from stallprobes.matrix.check import schedule
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import Change, Comparison
@@ -24,7 +24,7 @@ SLOWNESS = 1.5
 
 @pytest.fixture(scope="module")
 def recorded() -> list[Matrix]:
-    return [document.load(MINUTE / f"check-h200-{number}.json.gz") for number in (1, 2)]
+    return [check_file.load(MINUTE / f"check-h200-{number}.json.gz") for number in (1, 2)]
 
 
 @pytest.fixture(scope="module")

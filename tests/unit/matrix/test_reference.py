@@ -16,8 +16,7 @@ from factories import matrices
 from stallprobes.errors import CheckFileError, NotComparable
 from stallprobes.files import schemas
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix import document as check_document
-from stallprobes.matrix import reference_choice, reference_document, reference_maker, references
+from stallprobes.matrix import check_file, reference_choice, reference_document, reference_maker, references
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.matrix.reference import CellState, Reference, ReferenceCell, ReferenceComparison
 
@@ -177,7 +176,7 @@ def test_one_check_makes_no_reference() -> None:
 def test_the_maker_writes_a_file_that_the_library_uses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(tmp_path / f"check-{seed}.json.gz") for seed in (2, 1)]
     for seed, file in zip((2, 1), files, strict=True):
-        check_document.save(check(seed), file)
+        check_file.save(check(seed), file)
     out = tmp_path / "made-up.json"
     assert reference_maker.main([str(out), *files]) is None
     assert out.read_text(encoding="utf-8") == reference_document.text(made(check(1), check(2)))
@@ -203,7 +202,7 @@ def test_every_reference_of_the_package_follows_its_schema_and_is_small(name: st
 
 def test_a_document_that_is_read_is_the_one_that_was_written(calm: Reference, stalling: Reference) -> None:
     for one in (calm, stalling):
-        again = reference_document.read(reference_document.text(one), one.name)
+        again = reference_document.read(reference_document.text(one).encode(), one.name)
         assert (again.cells, again.baselines_ns, again.checks) == (one.cells, one.baselines_ns, one.checks)
 
 

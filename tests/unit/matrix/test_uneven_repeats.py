@@ -13,8 +13,8 @@ import pytest
 
 from factories import documents, matrices
 from stallprobes.latency.ratio import PERCENTILES, Quantile
+from stallprobes.matrix import check_file, merge, prometheus, reference_maker
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix import merge, prometheus, reference_maker
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import QUIET, Matrix
@@ -36,8 +36,8 @@ def even(seed: int, **more: Any) -> Matrix:
 
 def test_a_saved_check_keeps_all_repeats_and_says_how_many(tmp_path: Path) -> None:
     matrix = uneven(1)
-    check_document.save(matrix, tmp_path / "a.json.gz")
-    found = check_document.load(tmp_path / "a.json.gz")
+    check_file.save(matrix, tmp_path / "a.json.gz")
+    found = check_file.load(tmp_path / "a.json.gz")
     assert check_document.document(found) == check_document.document(matrix)
     documents.validator(check_document.CHECK_SCHEMA).validate(check_document.document(found))
     assert [len(c.repeats) for c in found.cells.values()] == [len(c.repeats) for c in matrix.cells.values()]

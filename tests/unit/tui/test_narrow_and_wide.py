@@ -9,7 +9,7 @@ import pytest
 
 from stallprobes.latency.ratio import Quantile
 from stallprobes.live.view_model import LogEntry, MonitorView, ProbeRow
-from stallprobes.matrix import document
+from stallprobes.matrix import check_file
 from stallprobes.model import Phase, Role
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
@@ -64,7 +64,7 @@ def test_equal_names_stay_equal() -> None:
 @pytest.fixture(scope="module")
 def names() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Rows and columns of a recorded check."""
-    matrix = document.load(CHECK)
+    matrix = check_file.load(CHECK)
     return tuple(one.name for one in matrix.rows), tuple(one.name for one in matrix.columns)
 
 

@@ -69,19 +69,19 @@ class MatrixServices:
 
     def load(self, path: Path) -> Matrix:
         """The matrix in a file. Raises RequestRejected."""
-        from stallprobes.matrix import document as check_document
+        from stallprobes.matrix import check_file
 
         try:
-            return check_document.load(path)
+            return check_file.load(path)
         except CheckFileError as error:
             raise RequestRejected(str(error)) from error
 
     def save(self, matrix: Matrix, path: Path, force: bool) -> None:
         """Write a matrix to a file, over another one only with ``force``. Raises RequestRejected."""
-        from stallprobes.matrix import document as check_document
+        from stallprobes.matrix import check_file
 
         try:
-            check_document.save(matrix, path, force=force)
+            check_file.save(matrix, path, force=force)
         except (CheckFileError, FileExistsError) as error:
             raise RequestRejected(str(error)) from error
 

@@ -3,16 +3,177 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from stallprobes.model import Source
+from msgspec import Meta
+
+from stallprobes.files import codec
+from stallprobes.files.codec import Document, Figure, Natural, Positive, Seconds, Text, about
+from stallprobes.latency.ratio import PERCENTILES
+from stallprobes.model import Phase, Source
+from stallprobes.units import rounded, us_of
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison, QuantileChange
-    from stallprobes.matrix.comparing.sensitivity import Sensitivity
     from stallprobes.matrix.matrix import Matrix
 
 COMPARE_SCHEMA = "stallscope.compare/2"
+# The words of ``Change``, whose module loads the tests of a comparison.
+ChangeWord = Literal["same", "slower", "faster", "unsure"]
+Detectable = Annotated[
+    float,
+    Meta(
+        ge=1,
+        description="Smallest ratio that a comparison would report as slower or unsure with a probability of 90 %.",
+    ),
+]
+
+
+class DetectableShares(Document):
+    """The ratios that half and nine of ten of the phases could detect; null where fewer could detect any."""
+
+    phases: Annotated[Positive, about("Number of phases of cells with enough calls.")]
+    half: Detectable | None
+    nine_of_ten: Detectable | None
+
+
+class Sensitivities(Document):
+    """The ratios that half and nine of ten of the phases of all cells could detect; null for no phase."""
+
+    p50: DetectableShares | None
+    p99: DetectableShares | None
+
+
+class CompareSide(Document):
+    """One of the two checks."""
+
+    program: Annotated[Text, about("Version of stallscope that measured it.")]
+    backend: Literal["cuda", "simulated", "host"]
+    profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")]
+    started_at: Annotated[Text, about("ISO 8601.")]
+    seconds: Seconds
+    timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")]
+    interrupted: bool
+    hosts: Annotated[list[Text], about("Host names of a merged check.")]
+    fingerprint: dict[str, Any]
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> CompareSide:
+        """The document of a check."""
+        return cls(
+            program=matrix.program,
+            backend=matrix.backend,  # type: ignore[arg-type]
+            profile=matrix.profile,
+            started_at=matrix.started_at,
+            seconds=matrix.seconds,
+            timeline=matrix.timeline,
+            interrupted=matrix.interrupted,
+            hosts=list(matrix.hosts),
+            fingerprint=dict(matrix.fingerprint),
+        )
+
+
+class ChangedFact(Document):
+    """A difference between the fingerprints."""
+
+    key: Text
+    old: Any
+    new: Any
+
+
+class CellPlace(Document):
+    """The place of a cell."""
+
+    row: Annotated[Text, about("Name of the victim.")]
+    column: Annotated[Text, about("Name of the aggressor column.")]
+
+
+class ComparePart(Document):
+    """The change of one percentile of one channel."""
+
+    phase: Phase
+    op: Annotated[Text | None, about("Label of the op if an iteration makes several calls.")]
+    quantile: Literal["p50", "p99"]
+    source: Annotated[Source, about("How it is measured; a comparison is of the phases that the host measures.")]
+    old_us: Figure | None
+    new_us: Figure | None
+    ratio: Annotated[Figure | None, about("New divided by old.")]
+    detectable: Detectable | None
+    change: ChangeWord
+    why: Text
+
+    @classmethod
+    def of(cls, part: QuantileChange) -> ComparePart:
+        """The document of ``part``."""
+        return cls(
+            phase=part.channel.phase,
+            op=part.channel.label or None,
+            quantile=part.quantile,  # type: ignore[arg-type]
+            source=Source.HOST,
+            old_us=us_of(part.old_ns),
+            new_us=us_of(part.new_ns),
+            ratio=rounded(part.ratio),
+            detectable=rounded(part.detectable),
+            change=part.change,  # type: ignore[arg-type]
+            why=part.why,
+        )
+
+
+class CompareCell(Document):
+    """The change of a cell."""
+
+    row: Text
+    column: Text
+    change: Annotated[ChangeWord, about("The first that any of its parts has: slower, faster, unsure, same.")]
+    newly_starved: Annotated[bool, about("Starved in the new check and not in the old one.")]
+    no_longer_starved: bool
+    note: Annotated[Text, about("Reason why the cell cannot be compared, else empty.")]
+    parts: list[ComparePart]
+
+    @classmethod
+    def of(cls, cell: CellChange) -> CompareCell:
+        """The document of ``cell``."""
+        return cls(
+            row=cell.row,
+            column=cell.column,
+            change=cell.change,  # type: ignore[arg-type]
+            newly_starved=cell.newly_starved,
+            no_longer_starved=cell.no_longer_starved,
+            note=cell.note,
+            parts=list(map(ComparePart.of, cell.parts)),
+        )
+
+
+class CompareDocument(Document):
+    """Output of `stallscope compare --json` and `stallscope check --compare OLD --json`. Latencies are microseconds
+    (keys ending in _us); null means unknown."""
+
+    schema: Literal["stallscope.compare/2"]
+    false_alarm_rate: Annotated[
+        float,
+        Meta(
+            gt=0,
+            lt=1,
+            description="Upper bound of the probability that a comparison of two unchanged checks reports slower or "
+            "faster for any cell, for independent calls.",
+        ),
+    ]
+    detectable: Sensitivities
+    old: CompareSide
+    new: CompareSide
+    differences: Annotated[list[ChangedFact], about("Differences between the fingerprints.")]
+    counts: Annotated[dict[ChangeWord, Natural], about("Number of cells per change.")]
+    fail_on: Annotated[
+        list[Literal["slower", "starved", "faster", "unsure"]], about("Changes for which the command exits with 1.")
+    ]
+    regressions: Annotated[list[CellPlace], about("Cells selected by fail_on.")]
+    cells: Annotated[list[CompareCell], about("Cells that both checks measured.")]
+    only_old: list[CellPlace]
+    only_new: list[CellPlace]
+    check: Annotated[
+        dict[str, Any] | None,
+        about("The new check (stallscope.check/2) if the same command measured it, else null."),
+    ]
 
 
 def document(
@@ -24,81 +185,33 @@ def document(
     """``comparison`` as JSON types.
 
     ``regressions`` are the cells that ``fail_on`` asks for. ``check`` is the new check's own document, for a command
-    that measured it.
+    that measured it; it may have an iterator of its cells.
     """
-    return {
-        "schema": COMPARE_SCHEMA,
-        "false_alarm_rate": comparison.false_alarm_rate,
-        "detectable": {str(quantile): shares(one) for quantile, one in comparison.sensitivity().items()},
-        "old": _side(comparison.old),
-        "new": _side(comparison.new),
-        "differences": [{"key": one.key, "old": one.old, "new": one.new} for one in comparison.differences],
-        "counts": {str(change): number for change, number in comparison.counts().items()},
-        "fail_on": list(fail_on),
-        "regressions": [{"row": cell.row, "column": cell.column} for cell in regressions],
-        "cells": [_cell(cell) for cell in comparison.cells],
-        "only_old": [{"row": row, "column": column} for row, column in comparison.only_old],
-        "only_new": [{"row": row, "column": column} for row, column in comparison.only_new],
-        "check": None if check is None else dict(check),
-    }
+    own = CompareDocument(
+        schema="stallscope.compare/2",
+        false_alarm_rate=comparison.false_alarm_rate,
+        detectable=detectable_shares(comparison),
+        old=CompareSide.of(comparison.old),
+        new=CompareSide.of(comparison.new),
+        differences=[ChangedFact(one.key, one.old, one.new) for one in comparison.differences],
+        counts=dict(comparison.counts()),  # type: ignore[arg-type]
+        fail_on=list(fail_on),  # type: ignore[arg-type]
+        regressions=[CellPlace(cell.row, cell.column) for cell in regressions],
+        cells=list(map(CompareCell.of, comparison.cells)),
+        only_old=[CellPlace(*place) for place in comparison.only_old],
+        only_new=[CellPlace(*place) for place in comparison.only_new],
+        check=None,
+    )
+    return {**codec.plain(own), "check": check}
 
 
-def shares(sensitivity: Sensitivity | None) -> dict[str, float | None] | None:
-    """The ratios that half and nine of ten of the phases could detect, None for no phase."""
-    if sensitivity is None:
-        return None
-    return {
-        "phases": sensitivity.phases,
-        "half": _rounded(sensitivity.half),
-        "nine_of_ten": _rounded(sensitivity.nine_of_ten),
-    }
-
-
-def _side(matrix: Matrix) -> dict[str, Any]:
-    return {
-        "program": matrix.program,
-        "backend": matrix.backend,
-        "profile": matrix.profile,
-        "started_at": matrix.started_at,
-        "seconds": matrix.seconds,
-        "timeline": matrix.timeline,
-        "interrupted": matrix.interrupted,
-        "hosts": list(matrix.hosts),
-        "fingerprint": dict(matrix.fingerprint),
-    }
-
-
-def _cell(cell: CellChange) -> dict[str, Any]:
-    return {
-        "row": cell.row,
-        "column": cell.column,
-        "change": str(cell.change),
-        "newly_starved": cell.newly_starved,
-        "no_longer_starved": cell.no_longer_starved,
-        "note": cell.note,
-        "parts": [_part(part) for part in cell.parts],
-    }
-
-
-def _part(part: QuantileChange) -> dict[str, Any]:
-    return {
-        "phase": str(part.channel.phase),
-        "op": part.channel.label or None,
-        "quantile": str(part.quantile),
-        # A comparison is of the phases that the host measures.
-        "source": str(Source.HOST),
-        "old_us": _us(part.old_ns),
-        "new_us": _us(part.new_ns),
-        "ratio": _rounded(part.ratio),
-        "detectable": _rounded(part.detectable),
-        "change": str(part.change),
-        "why": part.why,
-    }
-
-
-def _us(ns: float | None) -> float | None:
-    return None if ns is None else _rounded(ns / 1000)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(float(value), 3)
+def detectable_shares(comparison: Comparison) -> Sensitivities:
+    """The ratios that half and nine of ten of the compared phases could detect."""
+    sensitivity = comparison.sensitivity()
+    p50, p99 = (
+        None
+        if (found := sensitivity[quantile]) is None
+        else DetectableShares(found.phases, rounded(found.half), rounded(found.nine_of_ten))
+        for quantile in PERCENTILES
+    )
+    return Sensitivities(p50, p99)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stallprobes.errors import CheckFileError
 from stallprobes.machine import fingerprint
-from stallprobes.matrix import document
+from stallprobes.matrix import check_file
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.reference import gpu_model
 from stallprobes.matrix.reference_choice import reference_of_gpu
@@ -27,7 +27,7 @@ def stalls_of_this_machine(check: Path | None = None) -> KnownStalls | None:
 
 
 def _fitting(path: Path, models: set[str]) -> Matrix:
-    matrix = document.load(path)
+    matrix = check_file.load(path)
     if matrix.simulated:
         raise CheckFileError(f"{path} is of a simulated GPU: name a check of this machine")
     if matrix.hosts:

@@ -1,0 +1,216 @@
+"""Files of checks: atomic writing, and reading with a check of every value.
+
+A file may be compressed with gzip, to a fifth of its size: ``save`` compresses if the name ends in ``.gz``, and
+``load`` recognizes gzip by the first bytes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from msgspec import Raw, Struct
+
+from stallprobes.errors import (
+    CheckFileError,
+    DamagedData,
+    FileNotWritten,
+    MalformedJson,
+    OversizedData,
+    TruncatedJson,
+)
+from stallprobes.files import atomic, codec, compression
+from stallprobes.files.compression import Compression, DecompressedStream
+from stallprobes.foreign_text import escaped_json
+from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, WrittenCheck
+from stallprobes.matrix.matrix import Matrix
+
+# Largest document of one machine, and what each host of a merged check adds. A check of one machine has 6 MB, a merged
+# one less per host.
+LARGEST, LARGEST_PER_HOST = 48 << 20, 8 << 20
+MOST_HOSTS = 10_000
+# The schema's name is in so many characters at the start of a check.
+_HEAD = 200
+_GZIP = b"\x1f\x8b"
+_NAME = "stallscope.check"
+_OTHERS = ("stallscope.run", "stallscope.doctor")
+_CELLS = b'"cells":['
+
+
+class _Schema(Struct):
+    """The member of a document that says which one it is."""
+
+    schema: Any = None
+
+
+def save(
+    matrix: Matrix, path: Path | str, force: bool = False, progress: Callable[[float], None] = lambda _: None
+) -> None:
+    """Write ``matrix`` to ``path`` atomically; an existing file is replaced only with ``force``.
+
+    The file is compressed with gzip if the name ends in ``.gz``; equal matrices give equal bytes. The permissions
+    follow the user's umask. ``progress`` is called with the share (0 to 1) of the cells that are written. Raises
+    CheckFileError, and then leaves no temporary file.
+    """
+    chunks = _limited(_chunks(matrix, progress), path, _largest(len(matrix.hosts)))
+    try:
+        atomic.write(Path(path), compression.for_name(path, chunks), force=force)
+    except FileNotWritten as error:
+        raise CheckFileError(str(error)) from error
+
+
+def ready(path: Path | str, force: bool = False) -> None:
+    """Raise CheckFileError if ``save`` could not write ``path`` now; to be called before measuring."""
+    try:
+        atomic.ready(Path(path), force=force)
+    except FileNotWritten as error:
+        raise CheckFileError(str(error)) from error
+
+
+def _chunks(matrix: Matrix, progress: Callable[[float], None]) -> Iterator[bytes]:
+    """The document as text in chunks, one line per cell, so that it is never in memory as a whole."""
+    written = WrittenCheck(matrix)
+    yield _text_of(written.head).removesuffix(b"]}")
+    for number, cell in enumerate(written.cells()):
+        progress(number / len(matrix.cells))
+        yield (b",\n" if number else b"\n") + _text_of(cell)
+    yield b"\n]}\n"
+
+
+def _text_of(part: CheckDocument[CheckCell] | CheckCell) -> bytes:
+    return escaped_json(codec.encoded(part).decode()).encode()
+
+
+def _limited(chunks: Iterable[bytes], path: Path | str, most: int) -> Iterator[bytes]:
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > most:
+            raise CheckFileError(
+                f"{path} would be larger than {most >> 20} MiB, the largest that can be read: check fewer victims"
+            )
+        yield chunk
+
+
+def _largest(hosts: int) -> int:
+    """Size of the largest document of ``hosts`` machines in bytes; 0 is the check of one that is not merged."""
+    return LARGEST + LARGEST_PER_HOST * min(hosts, MOST_HOSTS)
+
+
+def load(path: Path | str) -> Matrix:
+    """The check saved in ``path``, compressed or not. Raises CheckFileError for any other content."""
+    try:
+        with open(path, "rb") as file:
+            return _read(path, file)
+    except IsADirectoryError:
+        raise CheckFileError(f"{path} is a folder: name a file in it") from None
+    except OversizedData:
+        raise CheckFileError(
+            f"{path} is not a check: none is so large ({_largest(0) >> 20} MiB for one machine); name another file"
+        ) from None
+    except MemoryError:
+        raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise CheckFileError(f"{path} cannot be read: {why}") from error
+
+
+def _read(path: Path | str, file: BinaryIO) -> Matrix:
+    compressed = file.peek(len(_GZIP)).startswith(_GZIP)  # type: ignore[attr-defined]
+    content = DecompressedStream(file, Compression.GZIP if compressed else Compression.NONE, _largest(MOST_HOSTS))
+    text: bytes | mmap = b""
+    try:
+        text = _whole_text(path, content)
+        if content.complete and not text[:_HEAD].strip():
+            raise CheckFileError(f"{path} is empty: save the check again")
+        if content.ended_early:
+            raise TruncatedJson("it ends within its compressed data")
+        return _matrix(text)
+    except (DamagedData, TruncatedJson, MalformedJson, UnicodeDecodeError) as error:
+        raise CheckFileError(f"{path} {_what_is_wrong(text, error)}") from error
+
+
+def _whole_text(path: Path | str, content: DecompressedStream) -> bytes | mmap:
+    """The text in ``content``: in memory, that of many hosts in a temporary file.
+
+    Raises CheckFileError for what cannot be a check, by its beginning, and OversizedData.
+    """
+    pieces: list[bytes] = []
+    while piece := content.read():
+        if not pieces:
+            _require_text_of_check(path, piece)
+        pieces.append(piece)
+        if content.size > _largest(0) and content.largest > _largest(0):
+            return _mapped(pieces, content)
+    return b"".join(pieces)
+
+
+def _mapped(pieces: list[bytes], content: DecompressedStream) -> mmap:
+    head, cells, _ = b"".join(pieces).partition(_CELLS)
+    try:
+        hosts = codec.decoded(head + cells + b"]}", CheckDocument[Raw]).hosts
+    except (MalformedJson, UnicodeDecodeError):
+        raise OversizedData from None
+    content.largest = _largest(len(hosts))
+    with tempfile.TemporaryFile() as file:
+        file.writelines(chain(pieces, iter(content.read, b"")))
+        file.flush()
+        return mmap(file.fileno(), 0, access=ACCESS_READ)
+
+
+def _require_text_of_check(path: Path | str, beginning: bytes) -> None:
+    if beginning.startswith(b'{"format": "stallscope.recording"'):
+        raise CheckFileError(f"{path} is a recording, not a check: look at it with `stallscope replay`")
+    if beginning.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        raise CheckFileError(f"{path} begins with a byte order mark: save it as plain UTF-8")
+
+
+def _matrix(text: bytes | mmap) -> Matrix:
+    document = codec.decoded(text, CheckDocument[Raw])
+    read = ReadCheck(document)
+    for number, cell in enumerate(document.cells):
+        where = f"cells[{number}]"
+        read.add(codec.decoded(cell, CheckCell, where), where)
+    return read.matrix()
+
+
+def _what_is_wrong(text: bytes | mmap, error: Exception) -> str:
+    """What is wrong with a file with ``text``, which could not be read for ``error``, and what to do."""
+    copy_again = "copy it again, or save the check again"
+    name = "name a file that `stallscope check --save` wrote"
+    if isinstance(error, TruncatedJson):
+        return f"is cut off: {error}; {copy_again}"
+    if isinstance(error, DamagedData):
+        return f"is damaged: {error}; {copy_again}"
+    try:
+        other = _other_document(codec.decoded(bytes(text), _Schema).schema)
+    except (MalformedJson, UnicodeDecodeError):
+        other = ""
+    if other:
+        return f"{other}"
+    why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+    # Without the schema's name at the start, the file is more likely another one than a damaged check.
+    if f'"{_NAME}/'.encode() in text[:_HEAD]:
+        return f"is damaged: {why}; {copy_again}"
+    return f"is not a check: {why}; {name}"
+
+
+def _other_document(schema: object) -> str:
+    """What a document with the name ``schema`` is, if it is not that of a check that is read here; else ""."""
+    if schema == CHECK_SCHEMA:
+        return ""
+    tool, _, version = schema.partition("/") if isinstance(schema, str) else ("", "", "")
+    newest = CHECK_SCHEMA.partition("/")[2]
+    if tool == _NAME and version.isascii() and version.isdigit() and version.strip("0"):
+        newer = len(version) > 4 or int(version) > int(newest)
+        return (
+            f"is a check of schema version {version[:20]}, but this stallscope reads version {newest}: "
+            f"{'upgrade it' if newer else 'save the check again'}"
+        )
+    kind = tool.removeprefix("stallscope.")
+    what = f"what `stallscope {kind} --json` writes, not a check" if tool in _OTHERS else "not a check of stallscope"
+    return f"is {what}: name a file that `stallscope check --save` wrote"

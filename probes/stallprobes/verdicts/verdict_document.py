@@ -1,0 +1,89 @@
+"""A verdict in JSON documents. Latencies are microseconds with three decimals; unknown values are null."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from msgspec import Meta
+
+from stallprobes.files.codec import Document, Figure, Text, about
+from stallprobes.latency.ratio import Quantile
+from stallprobes.model import Phase
+from stallprobes.units import rounded, us_of
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.verdict import Proof, Verdict
+
+Detectable = Annotated[float, Meta(ge=1, description="Smallest ratio that would have been noticed.")]
+_KIND = about(
+    "drift: as slow after the aggressors stopped. unsteady: the machine itself varies by as much with no aggressor "
+    "running. host: noise of the machine itself. gpu-time: host time that is GPU time. overhead: host time that no GPU "
+    "work explains."
+)
+_PROOF = about(
+    "How the cause is known. rule: the catalogue knows it for this combination. switching: the slowdown began and "
+    "ended with the aggressor. blame: an experiment switched each aggressor on and off."
+)
+
+
+class PercentileSpreads(Document):
+    """Variation of the machine with no aggressor running: the highest over the lowest percentile of a second, of the
+    probe that varies most."""
+
+    p50: Annotated[float, Meta(ge=1)] | None
+    p99: Annotated[float, Meta(ge=1)] | None
+
+    @classmethod
+    def of(cls, p50: float | None, p99: float | None) -> PercentileSpreads | None:
+        """The document of both spreads; None where neither is known."""
+        return None if p50 is None and p99 is None else cls(rounded(p50), rounded(p99))
+
+
+class VerdictDocument(Document):
+    """A finding about one probe."""
+
+    probe: Text
+    phase: Phase | None
+    quantile: Quantile
+    baseline_us: Figure | None
+    range_us: Annotated[
+        tuple[Figure, Figure] | None,
+        about("Lowest and highest percentile of the baseline's seconds, where they are known."),
+    ]
+    now_us: Figure | None
+    ratio: Figure | None
+    detectable: Detectable | None
+    kind: Annotated[VerdictKind, _KIND]
+    proof: Annotated[Proof, _PROOF]
+    head: Annotated[Text, about("What was measured.")]
+    cause: Text
+    remedy: Text
+    sentence: Annotated[Text, about("Host in a merged check, head and cause.")]
+
+    @classmethod
+    def of(cls, verdict: Verdict, **others: Any) -> Self:
+        """The document of ``verdict``; ``others`` are the members that a subclass adds."""
+        return cls(
+            probe=verdict.probe,
+            phase=verdict.phase,
+            quantile=verdict.quantile,
+            baseline_us=us_of(verdict.baseline_ns),
+            range_us=range_us(verdict.range_ns),
+            now_us=us_of(verdict.now_ns),
+            ratio=rounded(verdict.ratio),
+            detectable=rounded(verdict.detectable),
+            kind=verdict.kind,
+            proof=verdict.proof,
+            head=verdict.head,
+            cause=verdict.cause,
+            remedy=verdict.remedy,
+            sentence=verdict.sentence,
+            **others,
+        )
+
+
+def range_us(range_ns: tuple[float, float] | None) -> tuple[float, float] | None:
+    """A range of nanoseconds in microseconds with three decimals; None for None."""
+    if range_ns is None:
+        return None
+    low, high = (round(float(ns) / 1000, 3) for ns in range_ns)
+    return low, high
