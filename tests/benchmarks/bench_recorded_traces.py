@@ -9,7 +9,6 @@ in the last third. Times are processor time of this process; the simulation itse
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import zlib
@@ -25,12 +24,12 @@ sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "tests")]
 from factories.simulated_machine import machine  # noqa: E402
 from stallprobes.catalog import Placement, entries  # noqa: E402
 from stallprobes.engine.timeline.reader import read_rows  # noqa: E402
-from stallprobes.files.json_reader import Node, parse  # noqa: E402
+from stallprobes.files.codec import decoded, encoded  # noqa: E402
 from stallprobes.live.analyzer import Analyzer  # noqa: E402
 from stallprobes.live.trace_keeper import TraceKeeper  # noqa: E402
 from stallprobes.model import MS, SECONDARY, Probe  # noqa: E402
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet  # noqa: E402
-from stallprobes.traces.codec import MOST_ROWS, cut, read_trace, rows, trace_out  # noqa: E402
+from stallprobes.traces.codec import MOST_ROWS, StoredTrace, cut, rows  # noqa: E402
 from stallprobes.traces.summary import summary  # noqa: E402
 from stallprobes.traces.trace import Trace  # noqa: E402
 
@@ -107,10 +106,10 @@ def stored(trace: Trace) -> None:
     begun_s = time.process_time()
     part = cut(trace)
     cut_s = time.process_time()
-    text = json.dumps(trace_out(part), separators=(",", ":"))
-    packed = zlib.compress(text.encode(), 6)
+    text = encoded(StoredTrace.of(part))
+    packed = zlib.compress(text, 6)
     written_s = time.process_time()
-    read_trace(Node(parse(text, lambda found: found), "trace"))
+    decoded(text, StoredTrace).trace()
     read_s = time.process_time()
     print(f"{rows(part)} of {rows(trace)} rows: {len(text) / 1000:.0f} KB, {len(packed) / 1000:.0f} KB in the file;")
     times = (cut_s - begun_s, written_s - cut_s, read_s - written_s)

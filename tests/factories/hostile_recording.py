@@ -14,8 +14,7 @@ from stallprobes.engine.backend import ProbeFailure
 from stallprobes.latency.baseline import Baseline
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
-from stallprobes.recording.index import RecordedTrace
-from stallprobes.recording.observation import GpuName, Observation, ProbeSet
+from stallprobes.recording.observation import GpuName, Observation, ProbeSet, RecordedTrace
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
 from stallprobes.traces.trace import Trace

@@ -9,7 +9,6 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.model import Channel
 
 # Escape sequences of C0 and C1, a bell, BS, CR, a forged line; direction, zero width, separators, tags, a lone
 # surrogate; markup of Textual and HTML; a wide character and a combining one.
@@ -45,8 +44,8 @@ def poisoned(value: _Value, keep: Iterable[str] = (), hostile: str = HOSTILE) ->
             return one if not one or one in kept else f"{hostile[:6]}{one}{hostile}"
         if isinstance(one, Mapping):
             return type(one)({of(key): of(item) for key, item in one.items()})  # type: ignore[call-arg]
-        if isinstance(one, Channel):
-            return Channel(*map(of, one))
+        if isinstance(one, tuple) and hasattr(one, "_fields"):
+            return type(one)(*map(of, one))
         if isinstance(one, (tuple, frozenset, list)):
             return type(one)(map(of, one))
         if is_dataclass(one) and not isinstance(one, type):

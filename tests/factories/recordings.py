@@ -14,6 +14,7 @@ from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.gpu_work import timeline_channels
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
+from stallprobes.files import codec
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import NO_SAMPLES, InFlight
@@ -25,6 +26,7 @@ from stallprobes.native.layouts.board import EngineState, ProbeState
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
+from stallprobes.recording.recording_format import VERSION, Head
 
 # What the clock on the wall shows when a recording begins.
 WALL_S = 1_800_000_000.0
@@ -51,7 +53,8 @@ def lines_of(data: bytes) -> list[Any]:
 
 def encoded(line: Any) -> bytes:
     """``line`` as a recording has it, without its checksum."""
-    return json.dumps(line, separators=(",", ":")).encode()
+    # Not every mutant is text in UTF-8.
+    return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
 
 
 def recording_of(content: Any, known: Mapping[int, bytes] = MappingProxyType({})) -> bytes:
@@ -66,7 +69,7 @@ def recording_of(content: Any, known: Mapping[int, bytes] = MappingProxyType({})
 def sealed(lines: Iterable[bytes]) -> bytes:
     """A recording of encoded ``lines`` with right checksums."""
     text = b"".join(b"%08x %s\n" % (zlib.crc32(line), line) for line in lines)
-    return b'{"format": "stallscope.recording", "version": 2}\n' + zlib.compress(text, 1)
+    return codec.encoded(Head("stallscope.recording", VERSION)) + b"\n" + zlib.compress(text, 1)
 
 
 def record_every_kind(path: Path) -> None:

@@ -17,7 +17,7 @@ from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import BINS
 from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
-from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, TelemetrySnapshot, TelemetryState
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallscope.tui.common.header import nvml_line
@@ -59,7 +59,7 @@ def text(line: Line) -> str:
     return "".join(part for part, _ in line)
 
 
-def telemetry(state: str = "live", why: str | None = None, **changed: TelemetryReading) -> TelemetrySnapshot:
+def telemetry(state: TelemetryState = "live", why: str | None = None, **changed: TelemetryReading) -> TelemetrySnapshot:
     known = {field.name: TelemetryReading(VALUES.get(field.name), NOW, None) for field in FIELDS}
     return TelemetrySnapshot("GPU-1", NOW, state, why, MappingProxyType({**known, **changed}))
 
@@ -295,17 +295,17 @@ def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
 
 
 def test_both_gpus_are_told() -> None:
-    def words(pattern: str, variant: str, gpu: str, *more: str) -> str:
-        gpus = tuple(GpuName.of_label(one) for one in (gpu, *more) if one)
+    def words(pattern: str, variant: str, *gpus: GpuName) -> str:
         return gpu_label(ProbeSet("b", (), CUDA, gpus, pattern=pattern, variant=variant))
 
     two, one = ("peer-copy-behind-kernel", "staged"), ("scalar-readback", "pageable")
-    assert words(*two, "NVIDIA H200 (GPU 0)", "NVIDIA H200 (GPU 3)") == "2 × NVIDIA H200 (GPU 0, GPU 3)"
-    assert words(*two, "A (GPU 0)", "B (GPU 1)") == "A (GPU 0) + B (GPU 1)"
-    assert words(*two, "NVIDIA H200", "NVIDIA H200") == "2 × NVIDIA H200"
-    assert words(*two, "NVIDIA H200 (GPU 0)") == "NVIDIA H200 (GPU 0) + 1 more GPU"
-    assert words(*one, "NVIDIA H200 (GPU 0)") == "NVIDIA H200 (GPU 0)"
-    assert words("", "", "") == ""
+    h200 = GpuName("NVIDIA H200", 0)
+    assert words(*two, h200, GpuName("NVIDIA H200", 3)) == "2 × NVIDIA H200 (GPU 0, GPU 3)"
+    assert words(*two, GpuName("A", 0), GpuName("B", 1)) == "A (GPU 0) + B (GPU 1)"
+    assert words(*two, GpuName("NVIDIA H200"), GpuName("NVIDIA H200")) == "2 × NVIDIA H200"
+    assert words(*two, h200) == "NVIDIA H200 (GPU 0) + 1 more GPU"
+    assert words(*one, h200) == "NVIDIA H200 (GPU 0)"
+    assert words("", "") == ""
 
 
 def test_an_entry_says_when_what_why_and_what_helps() -> None:

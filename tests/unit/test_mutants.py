@@ -20,7 +20,10 @@ from stallprobes.matrix import check_file, reference_document, reference_maker
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.reference import FINGERPRINT_KEYS
 from stallprobes.measurement import document as run_document
+from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine, TraceLine
 from stallprobes.recording.recording import Recording
+from stallprobes.recording.recording_format import Line
+from stallprobes.traces.codec import StoredTrace
 from stallprobes.traces.summary import summary
 from stallscope.tui import settings
 from stallscope.tui.settings import SettingsError
@@ -112,13 +115,13 @@ def seek(path: Path, _passed: int) -> None:
 
 def test_the_base_of_the_recordings_has_every_key_and_is_read(recording: bytes, file: MemoryFile) -> None:
     lines = recordings.lines_of(recording)
-    observed = [line["f"] for line in lines if "f" in line]
-    assert set().union(*observed) == {"w", "e", "s", "nvml", "troubles", "held", "others", "blame", "timeline"}
-    keys = {"at", "state", "beat", "p", "slots", "polls", "traced"}
-    assert set().union(*(one["s"] for one in observed if "s" in one)) == keys
-    assert set().union(*(line for line in lines if "quiet" in line)) == {"quiet", "windows", "traced"}
-    (trace,) = (line["trace"] for line in lines if "trace" in line)
-    assert all(trace[key] not in (None, [], [0]) for key in trace)
+    kinds: tuple[type[Line], ...] = (ProbeSetLine, BaselinesLine, ObservationLine, TraceLine)
+    for kind in kinds:
+        found = [line[kind.key] for line in lines if kind.key in line]
+        assert set().union(*found) == set(kind.__struct_fields__)
+    (trace,) = (line["trace"]["trace"] for line in lines if "trace" in line)
+    assert set(trace) | {"simulated", "kernels"} == set(StoredTrace.__struct_fields__)
+    observed = [line["observation"] for line in lines if "observation" in line]
     path = file.write(recordings.recording_of(lines))
     document = replay_document.document(path)
     assert (document["observations"], document["cut_off"]) == (len(observed), False)

@@ -11,6 +11,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,7 @@ from stallprobes.files import schemas
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live import replay_document
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.recording.stream import RecordingStream
+from stallprobes.recording.recording import Recording
 
 TESTS = Path(__file__).parents[1]
 LOGS = TESTS / "data" / "recorded_logs.json.gz"
@@ -161,7 +162,8 @@ def test_a_screen_with_slots_left_alone_is_unsteady_once_per_probe_and_then_repo
 
 
 def test_a_recording_holds_how_long_each_thread_polled() -> None:
-    first = (moment.observation.snapshot for moment in islice(RecordingStream(SLOTS), 60))
+    with closing(Recording(SLOTS)) as recording:
+        first = [observation.snapshot for observation in islice(recording.play(), 60)]
     polled_ns = [snapshot.probes["launch"].polled_ns for snapshot in first if snapshot is not None]
     assert polled_ns[-1] > 100_000_000
 

@@ -10,7 +10,6 @@ import pytest
 
 from factories.watch_calls import D2H, MAIN, OTHER, at_ns, batch, copy, kernel, overhead, process, slow, switch, thread
 from factories.watch_moments import SECOND_US, history, step, training
-from stallprobes.files.json_reader import Node
 from stallprobes.model import Phase
 from stallprobes.native.layouts.cupti import OverheadKind, SwitchOperation
 from stallprobes.traces import chrome, codec
@@ -125,7 +124,7 @@ def test_a_trace_without_a_slow_call_has_the_work_of_the_gpu() -> None:
 
 def test_it_is_stored_and_written_for_perfetto_with_the_names_of_kernels() -> None:
     made = history(1).trace()
-    read = codec.read_trace(Node(json.loads(json.dumps(codec.trace_out(made))), "trace"))
+    read = codec.StoredTrace.of(made).trace()
     assert read.kernels == made.kernels
     assert read.work["sequence"].tolist() == made.work["sequence"].tolist()
     assert (read.calls["returned_ns"] == made.calls["returned_ns"]).all()
@@ -142,4 +141,4 @@ def test_hostile_records_make_no_impossible_rows() -> None:
     rows["start"][1] = 2**64 - 1
     kept = WatchTraceHistory()
     kept.feed(training(1)[0], replace(records, rows=rows), at_ns(SECOND_US))
-    codec.read_trace(Node(json.loads(json.dumps(codec.trace_out(codec.cut(kept.trace())))), "trace"))
+    codec.StoredTrace.of(codec.cut(kept.trace())).trace()

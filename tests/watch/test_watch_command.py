@@ -30,8 +30,8 @@ from stallprobes.native.library import injected_library
 from stallprobes.native.sources import LIBRARIES
 from stallprobes.watch import environment as watch_environment
 from stallprobes.watch.environment import INJECTION_VARIABLE
+from stallprobes.watch.live.recorder import MOST_WORDS
 from stallprobes.watch.live.recording import WatchRecording
-from stallprobes.watch.live.value_codec import MOST_ITEMS
 from stallprobes.watch.reading.folder import create_folder
 from stallscope.cli import main as cli
 from stallscope.cli.watching import session
@@ -676,7 +676,7 @@ def test_a_folder_with_a_colon_cannot_be_preloaded_from(
 
 def test_more_words_than_a_recording_keeps(watch: Watch, tmp_path: Path) -> None:
     record = tmp_path / "a.rec"
-    words = map(str, range(MOST_ITEMS + 1))
+    words = map(str, range(MOST_WORDS + 1))
     assert watch("--record", str(record), "true", *words)[0] == 0
     with closing(WatchRecording(record)) as recording:
-        assert len(recording.last().moment.program.words) == MOST_ITEMS
+        assert len(recording.last().moment.program.words) == MOST_WORDS

@@ -31,13 +31,13 @@ SECONDS = 4
 def closed_recordings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Closes the recordings of a test: the collector would warn of an open file in the middle of another one."""
     opened: list[WatchRecording] = []
-    index = WatchRecording._index
+    usual = WatchRecording._read_first
 
     def noted(recording: WatchRecording) -> None:
         opened.append(recording)
-        index(recording)
+        usual(recording)
 
-    monkeypatch.setattr(WatchRecording, "_index", noted)
+    monkeypatch.setattr(WatchRecording, "_read_first", noted)
     yield
     for recording in opened:
         recording.close()
@@ -104,7 +104,7 @@ def test_it_has_the_values_of_nvml(tmp_path: Path, written: list[WatchMoment]) -
 
 
 def test_a_line_has_only_the_calls_that_are_new_or_have_changed(recorded: Path) -> None:
-    lines = [json.loads(text)["watch"] for text in lines_of(recorded) if text.startswith(b'{"watch"')]
+    lines = [json.loads(text)["moment"] for text in lines_of(recorded) if text.startswith(b'{"moment"')]
     counts = [len(line["findings"]["processes"][0].get("slow_calls", ())) for line in lines]
     # Those of the last second, and a cause that has become known.
     assert counts[0] == 12
@@ -181,8 +181,7 @@ def test_a_full_disk_is_said_and_what_was_written_is_readable(
         def close(self) -> None:
             pass
 
-    assert recorder._writer is not None
-    monkeypatch.setattr(recorder._writer, "_file", Full())
+    monkeypatch.setattr(recorder._lines, "_file", Full())
     recorder.put(written[1], output(2))
     assert recorder.problem == (f"{path} cannot be written: No space left on device; the 1 moments before are readable")
     recorder.put(written[2])
@@ -223,9 +222,9 @@ def rewritten(recorded: Path, path: Path, change: Callable[[Any], None]) -> Path
     out = []
     for text in lines_of(recorded):
         value = json.loads(text)
-        if "watch" in value:
-            change(value["watch"])
-        line = json.dumps(value, separators=(",", ":")).encode()
+        if "moment" in value:
+            change(value["moment"])
+        line = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
         out.append(f"{zlib.crc32(line):08x} ".encode() + line + b"\n")
     path.write_bytes(head + b"\n" + zlib.compress(b"".join(out)))
     return path
@@ -240,7 +239,7 @@ def row_of(line: Any) -> Any:
 
 
 HOSTILE: dict[str, Callable[[Any], None]] = {
-    "a negative time": lambda line: line.update(at=-1),
+    "a negative time": lambda line: line.update(at_ns=-1),
     "a count as text": lambda line: process_of(line).update(pid="1"),
     "true as a count": lambda line: process_of(line).update(calls=True),
     "a huge count": lambda line: process_of(line).update(calls=2**80),
@@ -248,8 +247,8 @@ HOSTILE: dict[str, Callable[[Any], None]] = {
     "true as a state": lambda line: process_of(line).update(state=True),
     "an escape sequence": lambda line: process_of(line).update(name="\x1b[2J"),
     "a missing name": lambda line: process_of(line).pop("name"),
-    "a bucket that is none": lambda line: row_of(line).update(total=[200, [[129, 1]]]),
-    "a histogram of one part": lambda line: row_of(line).update(total=[200]),
+    "a bucket that is none": lambda line: row_of(line).update(total=[200, 9999, 1]),
+    "a histogram of one part": lambda line: row_of(line).update(total=[200, 1]),
     "no list of rows": lambda line: process_of(line)["threads"][0].update(rows=3),
     "output that is no list": lambda line: line.update(output="text"),
     "a culprit without its call": lambda line: process_of(line).update(

@@ -117,7 +117,7 @@ def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | Non
     except NoGpu as error:
         raise CommandError(ExitCode.NO_GPU, str(error)) from error
     details = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
-    placed = replace(probe_set, gpus=tuple(GpuName.of_label(one.label) for one in found), details=details)
+    placed = replace(probe_set, gpus=tuple(GpuName(one.name, one.index) for one in found), details=details)
     return RecordingSetup(placed, found, Options(gpu=gpu_choice.uuids(found)))
 
 

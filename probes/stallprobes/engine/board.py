@@ -13,7 +13,6 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -304,7 +303,7 @@ def _histograms(part: ProbeSection, channels: Sequence[Channel], rows: slice) ->
 def _flight_at(flight: InFlight, at_ns: int, in_slots: bool) -> InFlight:
     """The call in flight at the time ``at_ns``."""
     allowed_ns = flight.allowed_ns if in_slots else max(at_ns - flight.due_ns, 0)
-    return replace(flight, age_ns=max(at_ns - flight.since_ns, 0), allowed_ns=allowed_ns)
+    return flight._replace(age_ns=max(at_ns - flight.since_ns, 0), allowed_ns=allowed_ns)
 
 
 def _in_flight(words: ProbeWords, allowed_ns: int) -> InFlight | None:

@@ -28,6 +28,13 @@ Text = Annotated[str, Meta(max_length=LONGEST_TEXT, pattern=_WITHOUT_CONTROL)]
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=_WITHOUT_CONTROL)]
 # A count, a number of bytes, or nanoseconds.
 Natural = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
+# What the driver or the clock has: a handle, a size, 146 years in nanoseconds.
+Unsigned = Annotated[int, Meta(ge=0, le=2**62)]
+Nanoseconds = Unsigned
+# What a structured array holds.
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+# A time since 1970, until 2286.
+WallSeconds = Annotated[float, Meta(ge=0, le=1e10)]
 Positive = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
 Integer = Annotated[int, Meta(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
 # A latency in microseconds or a ratio, up to what a figure of 64 bits in nanoseconds can make of it.
@@ -50,6 +57,11 @@ def about(description: str) -> Meta:
 _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
 # What may be a control character in JSON.
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
+# Escapes, of which these are no control characters as ``encoded`` writes them.
+_ESCAPE = re.compile(rb"\\(?:u00|.)")
+_PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
+_LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 
 def clean(text: str) -> str:
@@ -62,9 +74,26 @@ def encoded(value: object) -> bytes:
     try:
         text = msgspec.json.encode(value, enc_hook=_out)
     except UnicodeEncodeError:
-        return _cleaned(value)
+        return cleaned(value)
     odd = _ESCAPED.search(text) or _C1.search(text) or b"\x7f" in text
-    return _cleaned(value) if odd else text
+    return cleaned(value) if odd else text
+
+
+def cleaned(value: object) -> bytes:
+    """``value`` as JSON text in UTF-8, its strings as ``clean`` returns them, and cut to LONGEST_TEXT."""
+    return msgspec.json.encode(_clean_strings(msgspec.to_builtins(value, enc_hook=_out)))
+
+
+def is_odd(text: bytes) -> bool:
+    """Whether a string of the JSON ``text`` is none that ``cleaned`` writes: with control characters, or too long."""
+    if not _PLAIN_ESCAPES.issuperset(_ESCAPE.findall(text)) or b"\x7f" in text or _C1.search(text):
+        return True
+    # Hardly any text has so long a part without quotes, which is found faster than strings are.
+    return bool(_LONG_PART.search(text.replace(rb'\"', b"  "))) and any(map(_is_long, _STRING.findall(text)))
+
+
+def _is_long(string: bytes) -> bool:
+    return len(string) > LONGEST_TEXT and len(msgspec.json.decode(string)) > LONGEST_TEXT
 
 
 def plain(value: object) -> Any:
@@ -93,6 +122,11 @@ def decoded(text: bytes | mmap | msgspec.Raw, kind: type[Value], where: str = ""
         if "truncated" in str(error) or (place is not None and int(place[1]) >= len(text)):
             raise TruncatedJson("its end is missing") from None
         raise MalformedJson(f"it is not valid JSON: {str(error).removeprefix('JSON is malformed: ')}") from None
+
+
+def attributes(value: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The attributes of ``value`` that are fields of ``kind``, by name."""
+    return {name: getattr(value, name) for name in kind.__struct_fields__}
 
 
 def schema(kind: Any) -> dict[str, Any]:
@@ -124,14 +158,10 @@ def _unknown(kind: type) -> Any:
     raise TypeError(f"the codec has no type {kind}")
 
 
-def _cleaned(value: object) -> bytes:
-    return msgspec.json.encode(_clean_strings(msgspec.to_builtins(value, enc_hook=_out)))
-
-
 def _clean_strings(value: Any) -> Any:
     match value:
         case str():
-            return clean(value)
+            return clean(value)[:LONGEST_TEXT]
         case dict():
             return {_clean_strings(key): _clean_strings(item) for key, item in value.items()}
         case list() | tuple():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, chain
+from operator import ge
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 # The largest integer that every JSON parser represents exactly.
 MOST = 2**53
+# The largest value in ns.
+LARGEST = 2**62
 
 Counts = NDArray[np.uint64]
 Int64s = NDArray[np.int64]
@@ -316,6 +319,25 @@ class Histogram:
         """The histogram of ``[(lower bound in ns, count), ...]``, as ``HistogramBlock.read`` describes it."""
         flat = np.array(list(chain.from_iterable(pairs)), dtype=np.int64)
         return cls(HistogramBlock.read(flat, [len(pairs)], [max_ns]), 0)
+
+    @classmethod
+    def of_json(cls, value: Any) -> Histogram:
+        """The histogram that ``to_json`` wrote. Raises ValueError for what is none."""
+        if type(value) is not list or not len(value) % 2 or not set(map(type, value)) <= {int}:
+            raise ValueError("is not a list of a maximum and pairs of integers")
+        max_ns, buckets, counts = value[0], value[1::2], value[2::2]
+        if any(map(ge, buckets, buckets[1:])) or not 0 <= min(buckets, default=0) <= max(buckets, default=0) < BUCKETS:
+            raise ValueError(f"has buckets that do not ascend from 0 to {BUCKETS - 1}")
+        if min(counts, default=1) < 1 or sum(counts) > MOST:
+            raise ValueError("has a count below 1, or counts above 2**53 in total")
+        if not LOWER[max(buckets, default=0)] <= max_ns <= LARGEST:
+            raise ValueError("has a maximum below its highest bucket, or above 2**62")
+        used = np.array((buckets, counts), dtype=np.int64)
+        return cls(HistogramBlock(used, [0, len(buckets)], [max_ns], [sum(counts)]), 0)
+
+    def to_json(self) -> list[int]:
+        """The maximum in ns, then the number and the count of each bucket in use."""
+        return [self.max_ns, *self.used.T.ravel().tolist()]
 
     @property
     def used(self) -> Int64s:

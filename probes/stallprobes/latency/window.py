@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ Samples = NDArray[Any]
 NO_SAMPLES: Samples = np.zeros(0, dtype=dtype_of(Sample))
 
 
-@dataclass(frozen=True)
-class InFlight:
+class InFlight(NamedTuple):
     """A call that has not returned.
 
     ``op`` is the index of its operation in the program, ``since_ns`` the board's time at its start, ``age_ns`` its age,

@@ -23,7 +23,7 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import Phase, Probe, Role
 from stallprobes.recording.observation import SIM, Observation
-from stallprobes.recording.stream import RecordingStream
+from stallprobes.recording.recording import RecordingStream
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import Trace
 from stallprobes.units import rounded, us_of

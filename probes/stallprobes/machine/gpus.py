@@ -53,10 +53,14 @@ class Gpu:
     processes: tuple[GpuProcess, ...] | None = None
 
     @property
+    def index(self) -> int | None:
+        """Its number on this machine: NVML's, else CUDA's."""
+        return self.nvml_index if self.nvml_index is not None else self.cuda_index
+
+    @property
     def label(self) -> str:
         """``NVIDIA H200 (GPU 0)``."""
-        index = self.nvml_index if self.nvml_index is not None else self.cuda_index
-        return f"{self.name} (GPU {index})"
+        return f"{self.name} (GPU {self.index})"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.machine import nvml
@@ -23,8 +23,9 @@ HANGING_AFTER_S = 1.0
 RETRY_S = 5.0
 # NVML averages utilisation over a window between these lengths, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
-# States of a snapshot, from the best to the worst.
-STATES = ("live", "starting", "hanging", "unavailable", "lost")
+# From the best to the worst.
+TelemetryState = Literal["live", "starting", "hanging", "unavailable", "lost"]
+_STATES = get_args(TelemetryState)
 
 _THROTTLE_REASONS = {
     0x1: "idle",
@@ -39,8 +40,7 @@ _THROTTLE_REASONS = {
 }
 
 
-@dataclass(frozen=True)
-class TelemetryReading:
+class TelemetryReading(NamedTuple):
     """A value and the time of its reading in ns (CLOCK_MONOTONIC; 0: never).
 
     ``value`` is None if it is not available; ``why`` is the reason.
@@ -103,13 +103,13 @@ FIELDS = (
 class TelemetrySnapshot:
     """The last values of one GPU.
 
-    ``state`` is one of STATES: "starting", "live", "hanging" (a call has not returned), "lost" (the GPU), or
-    "unavailable" (NVML); ``why`` is a sentence for all but the first two. ``readings`` has every name of FIELDS.
+    ``state`` is "starting", "live", "hanging" (a call has not returned), "lost" (the GPU), or "unavailable" (NVML);
+    ``why`` is a sentence for all but the first two. ``readings`` has every name of FIELDS.
     """
 
     uuid: str
     at_ns: int
-    state: str
+    state: TelemetryState
     why: str | None
     readings: Mapping[str, TelemetryReading]
 
@@ -128,7 +128,7 @@ class _Reader:
 
     fields: tuple[TelemetryField, ...]
     readings: dict[str, TelemetryReading] = field(default_factory=dict)
-    state: str = "starting"
+    state: TelemetryState = "starting"
     why: str | None = None
     calling: tuple[str, int] | None = None
 
@@ -176,18 +176,19 @@ class Telemetry:
         """The last values. Never blocks."""
         now = self._clock()
         readings = {f.name: TelemetryReading() for reader in self._readers for f in reader.fields}
-        state, why = "live", None
+        state: TelemetryState = "live"
+        why = None
         for reader in self._readers:
             readings.update(reader.readings.copy())
             of_reader, of_why = self._state_of(reader, now)
-            if STATES.index(of_reader) > STATES.index(state):
+            if _STATES.index(of_reader) > _STATES.index(state):
                 state, why = of_reader, of_why
         if state in ("lost", "unavailable"):
             readings = {name: TelemetryReading(None, reading.at_ns, why) for name, reading in readings.items()}
         return TelemetrySnapshot(self.uuid, now, state, why, MappingProxyType(readings))
 
     @staticmethod
-    def _state_of(reader: _Reader, now: int) -> tuple[str, str | None]:
+    def _state_of(reader: _Reader, now: int) -> tuple[TelemetryState, str | None]:
         calling = reader.calling
         if calling is not None and now - calling[1] > HANGING_AFTER_S * NS:
             return "hanging", f"NVML has not answered for {(now - calling[1]) / NS:.1f} s ({calling[0]})"

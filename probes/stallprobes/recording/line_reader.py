@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from io import RawIOBase
 from os import fstat
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from stallprobes.errors import DamagedData, OversizedData, RecordingError
 from stallprobes.files.compression import Compression, DecompressedStream
-from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, check_head
+from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, Head, Line
 
 # A recording is compressed to a fifth, and to a hundredth if nothing in it changes but the time: each line has a
 # checksum and ends with a flush. Only a short one may be compressed further.
@@ -28,13 +28,18 @@ _UNLIMITED = 1 << 62
 _POINT_BYTES = 1 << 22
 _MOST_POINTS = 256
 
+_Kind = TypeVar("_Kind", bound=Line)
 
-@dataclass(frozen=True)
-class RecordedLine:
+
+class RecordedLine(NamedTuple):
     """A line without its checksum. ``at`` is its position in the decompressed text."""
 
     at: int
     text: bytes
+
+    def is_of(self, kind: type[Line]) -> bool:
+        """Whether it is a line of ``kind``."""
+        return self.text.startswith(kind.start)
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class RecordingLines:
         except (OSError, ValueError) as error:
             raise _unreadable(path, error) from error
         try:
-            check_head(path, head)
+            Head.of_text(path, head)
         except RecordingError:
             self._file.close()
             raise
@@ -112,12 +117,12 @@ class RecordingLines:
         # Without a newline at its end the last line is incomplete.
         self.cut_off = self.cut_off or bool(rest) or not stream.complete
 
-    def line(self, at: int) -> bytes:
-        """The text of the line at the position ``at``."""
+    def line(self, at: int, kind: type[_Kind]) -> _Kind:
+        """The line of ``kind`` at the position ``at``. Raises MalformedJson, too."""
         found = next(self.read(at), None)
         if found is None:
             raise RecordingError(f"{self.path} has changed since it was opened")
-        return found.text
+        return kind.of_text(found.text)
 
     def _pieces(self, stream: DecompressedStream, view: _FileView) -> Iterator[bytes]:
         while True:
@@ -154,7 +159,7 @@ def _seekable(path: Path) -> BinaryIO:
             opened.pop_all()
             return file
         head = file.readline(LONGEST_HEAD)
-        check_head(path, head)
+        Head.of_text(path, head)
         copied = cast(BinaryIO, opened.enter_context(tempfile.TemporaryFile()))
         copied.write(head)
         shutil.copyfileobj(file, copied)

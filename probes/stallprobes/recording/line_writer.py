@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Mapping
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import BinaryIO
 
-from stallprobes.recording.recording_format import LONGEST_LINE, TRACE
+from stallprobes.errors import RecordingError
+from stallprobes.files.codec import encoded
+from stallprobes.recording.lines import TraceLine
+from stallprobes.recording.recording_format import LONGEST_LINE, VERSION, Head
 from stallprobes.traces import codec
+from stallprobes.traces.codec import StoredTrace
 from stallprobes.traces.trace import Trace
 
 # Of all traces of a recording, compressed. One takes some 10 KB, at most some 300.
@@ -18,20 +21,23 @@ LONGEST_TEXT_OF_LINE = LONGEST_LINE - 64
 
 
 class LineWriter:
-    """Writes the first line ``head`` to ``file``, then lines. Methods raise OSError, or ValueError for NaN."""
+    """Writes lines to ``path``, a new file that is created with the first of them; ``kind`` is that of the head.
 
-    def __init__(self, file: BinaryIO, head: Mapping[str, Any]) -> None:
-        self._file = file
+    Raises RecordingError where the file exists or cannot be created; the methods raise OSError.
+    """
+
+    def __init__(self, path: Path, kind: str = "") -> None:
+        _try_to_create(path)
+        self._path, self._kind = path, kind
+        self._file: BinaryIO | None = None
         self._zlib = zlib.compressobj(6)
         self._trace_bytes = 0
-        self._put(json.dumps(head).encode() + b"\n")
 
-    def put(self, value: Mapping[str, Any]) -> int:
-        """Write a line. Returns its size in the file."""
-        return self.put_encoded(encoded(value))
-
-    def put_encoded(self, text: bytes) -> int:
+    def put(self, text: bytes) -> int:
         """Write the line ``text``. Returns its size in the file."""
+        if self._file is None:
+            self._file = created(self._path)
+            self._put(encoded(Head("stallscope.recording", VERSION, self._kind)) + b"\n")
         line = f"{zlib.crc32(text):08x} ".encode() + text + b"\n"
         data = self._zlib.compress(line) + self._zlib.flush(zlib.Z_SYNC_FLUSH)
         self._put(data)
@@ -39,30 +45,60 @@ class LineWriter:
 
     def put_trace(self, trace: Trace) -> bool:
         """Write a trace; False if the traces have become too large, so that it is left out."""
-        text, most = encoded(_trace_line(codec.cut(trace))), codec.MOST_ROWS
+        text, most = trace_text(trace, codec.MOST_ROWS), codec.MOST_ROWS
         while len(text) > LONGEST_TEXT_OF_LINE and most:
             most //= 2
-            text = encoded(_trace_line(codec.cut(trace, most)))
+            text = trace_text(trace, most)
         if len(text) > LONGEST_TEXT_OF_LINE or self._trace_bytes > _MOST_TRACE_BYTES:
             return False
-        self._trace_bytes += self.put_encoded(text)
+        self._trace_bytes += self.put(text)
         return True
 
-    def finish(self) -> None:
-        """Write the end."""
-        self._put(self._zlib.flush(zlib.Z_FINISH))
+    def close(self, *, complete: bool, keep: bool) -> None:
+        """Close the file, with the end written if it is ``complete``. It stays only with ``keep``."""
+        if self._file is None:
+            return
+        try:
+            if complete:
+                self._put(self._zlib.flush(zlib.Z_FINISH))
+        finally:
+            self._file.close()
+            self._file = None
+            if not keep:
+                self._path.unlink(missing_ok=True)
 
     def _put(self, data: bytes) -> None:
         # On a disk that is almost full, a part is written.
+        assert self._file is not None
         while data:
             data = data[self._file.write(data) :]
 
 
-def encoded(value: Mapping[str, Any]) -> bytes:
-    """The text of a line. Raises ValueError for a value that JSON cannot hold."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+def trace_text(trace: Trace, most: int = codec.MOST_ROWS) -> bytes:
+    """The line of a trace, cut to ``most`` rows."""
+    part = codec.cut(trace, most)
+    at_ns = part.end_ns if part.trigger is None else part.trigger.returned_ns
+    return TraceLine(part.wall_s(at_ns), StoredTrace.of(part)).text()
 
 
-def _trace_line(trace: Trace) -> dict[str, Any]:
-    at_ns = trace.end_ns if trace.trigger is None else trace.trigger.returned_ns
-    return {TRACE: {"w": round(trace.wall_s(at_ns), 4), **codec.trace_out(trace)}}
+def created(path: Path) -> BinaryIO:
+    """The new file ``path``. Raises OSError."""
+    # Without a buffer, whose rest would be written again when the file is closed on a full disk.
+    return path.open("xb", buffering=0)
+
+
+def not_written(path: Path, error: Exception) -> str:
+    """The sentence that ``path`` cannot be written because of ``error``."""
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"{path} cannot be written: {why}"
+
+
+def _try_to_create(path: Path) -> None:
+    """Raise RecordingError unless ``path`` can be created. It is not left behind."""
+    try:
+        created(path).close()
+        path.unlink()
+    except FileExistsError:
+        raise RecordingError(f"{path} exists; a recording never overwrites a file") from None
+    except (OSError, ValueError) as error:
+        raise RecordingError(not_written(path, error)) from error

@@ -5,7 +5,6 @@ A live source makes them ten times a second, a recording stores them, and the an
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,8 +16,6 @@ from stallprobes.model import Probe
 CUDA = "cuda"
 SIM = "sim"
 HOST = "host"
-
-_LABEL = re.compile(r"(?P<model>.*) \(GPU (?P<index>\d+)\)")
 
 
 class EngineCondition(StrEnum):
@@ -45,12 +42,6 @@ class GpuName:
     def label(self) -> str:
         """``NVIDIA H200 (GPU 0)``."""
         return self.model if self.index is None else f"{self.model} (GPU {self.index})"
-
-    @classmethod
-    def of_label(cls, label: str) -> GpuName:
-        """The GPU of a recorded ``label``."""
-        found = _LABEL.fullmatch(label)
-        return cls(label) if found is None else cls(found["model"], int(found["index"]))
 
 
 @dataclass(frozen=True)
@@ -105,3 +96,12 @@ class Observation:
     other_processes: tuple[str, ...] = ()
     experiment: bool = False
     timeline: bool | None = False
+
+
+@dataclass(frozen=True)
+class RecordedTrace:
+    """A trace in a recording: its number, its time since 1970, and that since the first entry, in seconds."""
+
+    number: int
+    wall_s: float
+    at_s: float

@@ -1,37 +1,70 @@
-"""Format of recordings: its name and version, the keys of its lines, and limits that a reader and the writer share."""
+"""Format of recordings: its name and version, the form of lines, and limits that a reader and the writer share."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
 
-from stallprobes.errors import RecordingError
+from msgspec import Meta, Struct
 
-FORMAT = "stallscope.recording"
-VERSION = 2
+from stallprobes.errors import MalformedJson, RecordingError
+from stallprobes.files.codec import cleaned, decoded, encoded, is_odd
 
-# Keys of the kinds of lines.
-PROBE_SET, BASELINES, OBSERVATION, TRACE = "bench", "quiet", "f", "trace"
+VERSION = 3
 
 LONGEST_HEAD = 1 << 16
 # A longer line is damage: an observation takes some kilobytes, the baselines of sixteen probes some hundred.
 LONGEST_LINE = 1 << 22
-LONGEST_TEXT = 4000
-# Items of a list, such as the processes on a GPU.
-MOST_ITEMS = 1000
 
 
-def check_head(path: Path, head: bytes) -> None:
-    """Raise RecordingError unless ``head``, the first line of ``path``, is that of a readable recording."""
-    try:
-        known = json.loads(head)
-        version = known["version"] if known["format"] == FORMAT else None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        version = None
-    if type(version) is not int or version < 1:
-        raise RecordingError(f"{path} is not a recording of stallscope")
-    if version != VERSION:
-        remedy = "upgrade it" if version > VERSION else "record again"
-        raise RecordingError(
-            f"{path} has version {str(version)[:20]} of the format; this stallscope reads version {VERSION}: {remedy}"
-        )
+class Head(Struct):
+    """The first line: ``kind`` is "" for a recording of probes, or the key of the lines of another one."""
+
+    format: Literal["stallscope.recording"]
+    version: Annotated[int, Meta(ge=1)]
+    kind: str = ""
+
+    @classmethod
+    def of_text(cls, path: Path, text: bytes) -> Head:
+        """The head of ``path``. Raises RecordingError unless it is that of a readable recording."""
+        try:
+            head = decoded(text, cls)
+        except (MalformedJson, UnicodeDecodeError):
+            raise RecordingError(f"{path} is not a recording of stallscope") from None
+        if head.version != VERSION:
+            remedy = "upgrade it" if head.version > VERSION else "record again"
+            raise RecordingError(
+                f"{path} has version {str(head.version)[:20]} of the format; "
+                f"this stallscope reads version {VERSION}: {remedy}"
+            )
+        return head
+
+
+class Line(Struct, frozen=True, omit_defaults=True):
+    """Base of the lines, whose text is ``{KEY: {MEMBERS}}``.
+
+    The first member of a line that has a time is ``wall_s``, so that an index is made without decoding the line.
+    """
+
+    key: ClassVar[str]
+    # How the text of such a line begins.
+    start: ClassVar[bytes]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.start = f'{{"{cls.key}":'.encode()
+
+    def text(self) -> bytes:
+        """The text of the line. Raises TypeError for a value that the format cannot hold."""
+        text = encoded(self)
+        return self.start + (cleaned(self) if is_odd(text) else text) + b"}"
+
+    @classmethod
+    def of_text(cls, text: bytes) -> Self:
+        """The line that begins with ``start``. Raises MalformedJson."""
+        if is_odd(text):
+            raise MalformedJson("it has control characters, or too long a string")
+        try:
+            return decoded(text[len(cls.start) : -1], cls)
+        except UnicodeDecodeError:
+            raise MalformedJson("it is not UTF-8") from None

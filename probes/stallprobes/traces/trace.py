@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.model import Phase, Probe, Role, op_name
-from stallprobes.records.rows import Rows
+from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK, Rows
 from stallprobes.records.timeline import TimelineLosses
 
 Int64s = NDArray[np.int64]
 
 # The end of a tenure that lasts.
 OPEN = np.iinfo(np.int64).max
+# The tables of a trace, by their names: the type of the rows, and the columns of start and end.
+TABLES = {
+    "calls": (CALL, "began_ns", "returned_ns"),
+    "work": (WORK, "start_ns", "end_ns"),
+    "tenures": (TENURE, "start_ns", "end_ns"),
+    "overheads": (OVERHEAD, "start_ns", "end_ns"),
+}
 # A call in flight counts from a reading of the clock that is at most so much earlier than the one at its begin.
 _READING_BEFORE_NS = 100_000
 
@@ -145,15 +153,11 @@ class Trace:
     def between(self, begin_ns: int, end_ns: int) -> Trace:
         """The part from ``begin_ns`` to ``end_ns``, as far as it was recorded: a span outside gives an empty part."""
         first_ns = min(max(begin_ns, self.begin_ns), self.end_ns)
-        return replace(
-            self,
-            begin_ns=first_ns,
-            end_ns=max(min(end_ns, self.end_ns), first_ns),
-            calls=overlapping(self.calls, "began_ns", "returned_ns", begin_ns, end_ns),
-            work=overlapping(self.work, "start_ns", "end_ns", begin_ns, end_ns),
-            tenures=overlapping(self.tenures, "start_ns", "end_ns", begin_ns, end_ns),
-            overheads=overlapping(self.overheads, "start_ns", "end_ns", begin_ns, end_ns),
-        )
+        tables: dict[str, Any] = {
+            name: overlapping(getattr(self, name), start, end, begin_ns, end_ns)
+            for name, (_, start, end) in TABLES.items()
+        }
+        return replace(self, begin_ns=first_ns, end_ns=max(min(end_ns, self.end_ns), first_ns), **tables)
 
     def triggered(self, trigger: TraceTrigger | None) -> Trace:
         """The trace with another trigger."""

@@ -119,12 +119,12 @@ def test_a_damaged_trace_is_one_sentence_and_no_file_is_left(
     traced: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = recordings.lines_of(traced.read_bytes())
-    lines[-1]["trace"]["trigger"] = [9, 1, 2]
+    lines[-1]["trace"]["trace"]["trigger"]["probe"] = 9
     traced.write_bytes(recordings.recording_of(lines))
     path = traced.parent / "out.json"
     code, out, err = run(capsys, monkeypatch, traced, "--trace", path)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "trace 1: trace.trigger[0] is not an integer from 0 to 1" in err
+    assert "trace 1: the trigger is no call of a probe" in err
     assert [one.name for one in traced.parent.iterdir()] == ["traced.rec"]
 
 

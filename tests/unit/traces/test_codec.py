@@ -13,10 +13,9 @@ from factories import mutations
 from factories.traces import handmade_trace, simulated_trace
 from stallprobes.catalog import Placement, entries
 from stallprobes.errors import MalformedJson
-from stallprobes.files.json_reader import Node, parse
+from stallprobes.files.codec import decoded, encoded
 from stallprobes.model import MS, SECONDARY
-from stallprobes.traces import codec
-from stallprobes.traces.codec import MOST_ROWS, cut, read_trace, rows, trace_out
+from stallprobes.traces.codec import MOST_ROWS, StoredTrace, cut, rows
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import Trace, TraceTrigger
@@ -30,9 +29,19 @@ def simulated() -> Trace:
     return simulated_trace(VICTIM, AGGRESSOR, entries()["d2h-pageable"].probe(), ns=60 * MS)
 
 
+def stored(trace: Trace) -> Any:
+    """``trace`` as JSON types."""
+    return json.loads(encoded(StoredTrace.of(trace)))
+
+
+def read(value: Any) -> Trace:
+    """The trace that ``stored`` made. Raises MalformedJson, and ValueError for one that is not consistent."""
+    return decoded(json.dumps(value).encode(), StoredTrace).trace()
+
+
 def again(trace: Trace) -> Trace:
     """``trace`` written and read."""
-    return read_trace(Node(parse(json.dumps(trace_out(trace), allow_nan=False), lambda found: found), "trace"))
+    return read(stored(trace))
 
 
 def assert_equal(one: Trace, other: Trace) -> None:
@@ -75,8 +84,7 @@ def test_a_row_that_ends_before_it_begins_is_left_out() -> None:
 
 
 def test_it_takes_a_few_bytes_a_row(simulated: Trace) -> None:
-    text = json.dumps(trace_out(simulated), separators=(",", ":"))
-    assert len(text) < 50 * rows(simulated)
+    assert len(encoded(StoredTrace.of(simulated))) < 50 * rows(simulated)
 
 
 def test_a_long_trace_is_cut_around_its_trigger(simulated: Trace) -> None:
@@ -115,12 +123,12 @@ def test_a_trace_cannot_be_cut_off_its_own_work() -> None:
 
 
 def test_mutants_are_refused_with_a_sentence_or_are_consistent() -> None:
-    base = json.loads(json.dumps(trace_out(handmade_trace(VICTIM, AGGRESSOR))))
+    base = stored(handmade_trace(VICTIM, AGGRESSOR))
     passed, sentences = 0, set()
     for number, mutant in enumerate(mutations.mutants(base, 12, 1000)):
         try:
-            trace = read_trace(Node(mutant, "trace"))
-        except MalformedJson as refused:
+            trace = read(mutant)
+        except (MalformedJson, ValueError) as refused:
             sentences.add(str(refused))
             continue
         passed += 1
@@ -137,38 +145,27 @@ def test_mutants_are_refused_with_a_sentence_or_are_consistent() -> None:
 
 @pytest.mark.parametrize("bomb", ["count", "rows", "columns"])
 def test_a_bomb_takes_little_memory(bomb: str) -> None:
-    base: dict[str, Any] = trace_out(handmade_trace(VICTIM, AGGRESSOR))
-    refused = bomb != "rows"
-    match bomb:
-        case "count":
-            # Constant columns claim more rows than the line has values.
-            base["overheads"] = [10**15, [0], [0], [0], [0]]
-        case "rows":
-            base["overheads"] = [MOST_ROWS - rows(handmade_trace(VICTIM, AGGRESSOR)) + 1, [0], [0], [0], [0]]
-        case _:
-            base["calls"] = [2, *([0] * 10**6 for _ in range(6))]
-    node = Node(base, "trace")
+    base, left = stored(handmade_trace(VICTIM, AGGRESSOR)), MOST_ROWS - rows(handmade_trace(VICTIM, AGGRESSOR)) + 1
+    start_ns = base["begin_ns"]
+    # Constant columns claim more rows than the line has values.
+    base["overheads"] = [10**15 if bomb == "count" else left, [[4], [1], [start_ns], [start_ns]]]
+    if bomb == "columns":
+        base["overheads"] = [1, [[0]] * 10**6]
+    text = json.dumps(base).encode()
     tracemalloc.start()
     try:
-        if refused:
-            with pytest.raises(MalformedJson):
-                read_trace(node)
+        if bomb != "rows":
+            with pytest.raises((MalformedJson, ValueError)):
+                decoded(text, StoredTrace).trace()
         else:
-            assert rows(read_trace(node)) == MOST_ROWS
-        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+            assert rows(decoded(text, StoredTrace).trace()) == MOST_ROWS
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
     finally:
         tracemalloc.stop()
 
 
 def test_more_rows_than_the_limit_are_refused() -> None:
-    base: dict[str, Any] = trace_out(handmade_trace(VICTIM, AGGRESSOR))
-    base["overheads"] = [MOST_ROWS, [0], [0], [0], [0]]
-    with pytest.raises(MalformedJson, match="is not an integer from 0 to"):
-        read_trace(Node(base, "trace"))
-
-
-def test_every_column_is_stored_once() -> None:
-    for key, (shape, start, end) in codec._COLUMNS.items():
-        stored = [start, end, *codec._COUNTED[key], *codec._PLAIN[key]]
-        assert sorted(set(stored)) == sorted(stored)
-        assert set(shape.names or ()) - set(stored) == ({"began_ns", "returned_ns"} if key == "work" else set())
+    base = stored(handmade_trace(VICTIM, AGGRESSOR))
+    base["overheads"] = [MOST_ROWS, [[4], [1], [base["begin_ns"]], [base["begin_ns"]]]]
+    with pytest.raises(ValueError, match="has more than 20000 rows"):
+        read(base)

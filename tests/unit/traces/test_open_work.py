@@ -11,14 +11,14 @@ from factories.chrome_traces import ReadTrace, read_chrome_trace
 from factories.traces import advance, history_of, traced_machine
 from stallprobes.catalog import entries
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.files.json_reader import Node
+from stallprobes.files.codec import decoded, encoded
 from stallprobes.model import MS, US
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import GpuRecord, HostCall
 from stallprobes.records.rows import WORK, Rows
 from stallprobes.records.timeline import BEGINNING, OFF, TimelineCost, TimelineLosses
 from stallprobes.traces.chrome import TitledTrace, chunks
-from stallprobes.traces.codec import read_trace, trace_out
+from stallprobes.traces.codec import StoredTrace
 from stallprobes.traces.open_work import UnrecordedCalls
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind, rows_of, spans_of
 from stallprobes.traces.trace import OpenWork, Trace
@@ -99,8 +99,8 @@ def test_a_picture_without_open_work_does_not_mention_it(running: Trace) -> None
 
 
 def test_it_comes_back_from_a_recording(running: Trace) -> None:
-    assert read_trace(Node(trace_out(running), "trace")).open_work == running.open_work
-    assert "open_work" not in trace_out(replace(running, open_work=()))
+    stored = StoredTrace.of(running)
+    assert decoded(encoded(stored), StoredTrace).trace().open_work == running.open_work
 
 
 def read(trace: Trace) -> ReadTrace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from stallprobes.recording.index import RecordedTrace
+from stallprobes.recording.observation import RecordedTrace
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.trace_history import TriggeringCall

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from stallprobes.errors import RecordingError
-from stallprobes.recording.index import RecordedTrace
+from stallprobes.recording.observation import RecordedTrace
 from stallprobes.traces.trace import Trace
 
 

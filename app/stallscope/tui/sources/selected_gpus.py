@@ -58,7 +58,7 @@ class SelectedGpus:
     def select_more(self, survey: Survey, count: int) -> tuple[GpuName, ...]:
         """Select ``count`` GPUs, of which the present ones are the first. Raises NoGpu."""
         self._selected = gpus.choose(",".join(gpu.uuid for gpu in self._selected) or None, survey, count)
-        return tuple(GpuName.of_label(gpu.label) for gpu in self._selected[:count])
+        return tuple(GpuName(gpu.name, gpu.index) for gpu in self._selected[:count])
 
     def cuda_uuids(self, count: int = 0, sharing_allowed: bool = False) -> str | None:
         """The UUIDs for CUDA, separated by commas; None without a selection.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from stallprobes.machine.telemetry import TelemetrySnapshot
-from stallprobes.recording.index import RecordedTrace
-from stallprobes.recording.observation import Observation
+from stallprobes.recording.observation import Observation, RecordedTrace
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
 from stallscope.tui.sources.kept_traces import KeptTraces

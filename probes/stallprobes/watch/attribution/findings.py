@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stallprobes.files.codec import Int64, Unsigned
 from stallprobes.latency.histogram import Histogram
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
@@ -30,12 +31,12 @@ class WorkInFront:
     kind: RecordKind
     name: str
     copy: CopyKind | None
-    context: int
-    stream: int
-    count: int
-    total_ns: int
-    overlap_ns: int
-    bytes: int = 0
+    context: Unsigned
+    stream: Unsigned
+    count: Unsigned
+    total_ns: Unsigned
+    overlap_ns: Unsigned
+    bytes: Unsigned = 0
     own: bool = False
 
 
@@ -46,15 +47,15 @@ class CallAlongside:
     ``overlap_ns`` is the time that the slow call and any of them had in common.
     """
 
-    thread: int
+    thread: Unsigned
     thread_name: str
     function: str
-    calls: int
-    begin_ns: int
-    duration_ns: int
-    overlap_ns: int
-    stream: int | None = None
-    bytes: int | None = None
+    calls: Unsigned
+    begin_ns: Unsigned
+    duration_ns: Unsigned
+    overlap_ns: Unsigned
+    stream: Unsigned | None = None
+    bytes: Unsigned | None = None
     source: MemoryKind = MemoryKind.UNKNOWN
     target: MemoryKind = MemoryKind.UNKNOWN
 
@@ -63,8 +64,8 @@ class CallAlongside:
 class EngineUse:
     """Time within a slow call in which others had the graphics engine: ``context``, or None for another process."""
 
-    context: int | None
-    ns: int
+    context: Unsigned | None
+    ns: Unsigned
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,12 @@ class WaitEvidence:
     ``known_by`` is the check or reference that shows that the pair stalls, "" without one.
     """
 
-    overlap_ns: int = 0
+    overlap_ns: Unsigned = 0
     work: tuple[WorkInFront, ...] = ()
     calls: tuple[CallAlongside, ...] = ()
     engine: tuple[EngineUse, ...] = ()
-    overhead_ns: int = 0
-    run_delay_ns: int = 0
+    overhead_ns: Unsigned = 0
+    run_delay_ns: Unsigned = 0
     known_by: str = ""
 
 
@@ -93,7 +94,7 @@ class PartOfWait:
     """A part of a slow call with another cause than the main one, of the same certainty."""
 
     cause: WaitCause
-    ns: int
+    ns: Unsigned
 
 
 @dataclass(frozen=True)
@@ -110,26 +111,30 @@ class ExplainedCall:
 
     function: str
     family: CallFamily | None
-    thread: int
+    thread: Unsigned
     thread_name: str
-    begin_ns: int
-    duration_ns: int
-    excess_ns: int
-    stream: int | None
-    bytes: int | None
+    begin_ns: Unsigned
+    duration_ns: Unsigned
+    excess_ns: Unsigned
+    stream: Unsigned | None
+    bytes: Unsigned | None
     source: MemoryKind
     target: MemoryKind
-    context: int
-    correlation: int
-    result: int
+    context: Unsigned
+    correlation: Unsigned
+    result: Int64
     cause: WaitCause
     certainty: Certainty | None
-    explained_ns: int
+    explained_ns: Unsigned
     evidence: WaitEvidence = NO_EVIDENCE
     nested: bool = False
     also: tuple[PartOfWait, ...] = ()
     stack: CallStack | None = None
     range: str = ""
+
+    def __post_init__(self) -> None:
+        if self.cause.is_other_thread and not self.evidence.calls:
+            raise ValueError("has a cause in another thread, and no call of it")
 
     @property
     def end_ns(self) -> int:
@@ -158,17 +163,17 @@ class CallInFlight:
 
     function: str
     family: CallFamily | None
-    thread: int
+    thread: Unsigned
     thread_name: str
-    begin_ns: int
-    age_ns: int
-    stream: int | None
-    bytes: int | None
+    begin_ns: Unsigned
+    age_ns: Unsigned
+    stream: Unsigned | None
+    bytes: Unsigned | None
     source: MemoryKind
     target: MemoryKind
-    context: int
-    correlation: int
-    depth: int
+    context: Unsigned
+    correlation: Unsigned
+    depth: Unsigned
     cause: WaitCause = WaitCause.UNATTRIBUTED
     beside: tuple[CallAlongside, ...] = ()
     stack: CallStack | None = None
@@ -188,14 +193,14 @@ class CallSite:
     stack: CallStack
     function: str
     family: CallFamily | None
-    bytes: int | None
+    bytes: Unsigned | None
     blocking: bool
-    recorded: int
-    calls: int
-    total_ns: int
-    lost_ns: int
-    first_ns: int
-    last_ns: int
+    recorded: Unsigned
+    calls: Unsigned
+    total_ns: Unsigned
+    lost_ns: Unsigned
+    first_ns: Unsigned
+    last_ns: Unsigned
     cause: WaitCause
 
     @property
@@ -220,17 +225,17 @@ class CallRow:
     ``unkept_ns`` is their excess by the histogram.
     """
 
-    thread: int
+    thread: Unsigned
     function: str
     family: CallFamily | None
     total: Histogram
-    total_ns: int
-    slow: int
-    failed: int
-    median_ns: int
-    lost_ns: int
-    unkept: int
-    unkept_ns: int
+    total_ns: Unsigned
+    slow: Unsigned
+    failed: Unsigned
+    median_ns: Unsigned
+    lost_ns: Unsigned
+    unkept: Unsigned
+    unkept_ns: Unsigned
 
 
 @dataclass(frozen=True)
@@ -239,11 +244,11 @@ class TimeLost:
     causes other than a call of another thread. ``proven_ns`` of ``ns`` are proven or known, the rest is beside."""
 
     cause: WaitCause
-    thread: int | None
+    thread: Unsigned | None
     thread_name: str
-    calls: int
-    ns: int
-    proven_ns: int
+    calls: Unsigned
+    ns: Unsigned
+    proven_ns: Unsigned
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,14 +259,14 @@ class ThreadFindings:
     are the last one's. ``alive_ns`` is the time from the first call to the thread's end, or until now.
     """
 
-    id: int
+    id: Unsigned
     name: str
-    owners: int
-    alive_ns: int
+    owners: Unsigned
+    alive_ns: Unsigned
     ended: bool
     rows: tuple[CallRow, ...]
     in_flight: tuple[CallInFlight, ...]
-    slow_calls: int
+    slow_calls: Unsigned
     lost: tuple[TimeLost, ...]
 
     @property
@@ -286,29 +291,29 @@ class ProcessFindings:
     slow calls, the most time lost first.
     """
 
-    pid: int
-    parent_pid: int
-    image: int
+    pid: Unsigned
+    parent_pid: Unsigned
+    image: Unsigned
     name: str
     command: str
     state: WatchState
-    code: int
+    code: Int64
     failed_function: str
     cupti_path: str
-    cupti_version: int
+    cupti_version: Unsigned
     calls_only: bool
-    slow_limit_ns: int
-    began_ns: int
-    duration_ns: int
+    slow_limit_ns: Unsigned
+    began_ns: Unsigned
+    duration_ns: Unsigned
     ended: bool
     threads: tuple[ThreadFindings, ...]
     slow_calls: tuple[ExplainedCall, ...]
-    dropped_slow_calls: int
+    dropped_slow_calls: Unsigned
     lost: tuple[TimeLost, ...]
-    calls: int
-    records: int
-    missed_records: int
-    losses: Mapping[LossKind, int] = field(default_factory=dict)
+    calls: Unsigned
+    records: Unsigned
+    missed_records: Unsigned
+    losses: Mapping[LossKind, Unsigned] = field(default_factory=dict)
     gaps: tuple[str, ...] = ()
     sites: tuple[CallSite, ...] = ()
 
@@ -330,7 +335,7 @@ class WatchFindings:
     ``began_at_ns`` is CLOCK_REALTIME, ``duration_ns`` the time from the first process's start until now or the end.
     """
 
-    began_at_ns: int
-    duration_ns: int
+    began_at_ns: Unsigned
+    duration_ns: Unsigned
     processes: tuple[ProcessFindings, ...]
     problems: tuple[str, ...] = ()

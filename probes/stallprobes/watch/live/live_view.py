@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from stallprobes.files.codec import Int64, Unsigned
 from stallprobes.latency.histogram import Histogram
 from stallprobes.watch.attribution.findings import (
     CallInFlight,
@@ -72,8 +73,8 @@ class WatchedProgram:
 
     title: str
     words: tuple[str, ...] = ()
-    pid: int | None = None
-    exit_code: int | None = None
+    pid: Unsigned | None = None
+    exit_code: Int64 | None = None
     problem: str = ""
 
 

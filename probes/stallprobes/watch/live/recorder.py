@@ -6,38 +6,48 @@ cause than in the lines before.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from stallprobes.errors import MalformedJson
-from stallprobes.files.json_reader import Node, clean
+from stallprobes.files.codec import Nanoseconds, WallSeconds
 from stallprobes.machine.telemetry import TelemetrySnapshot
-from stallprobes.recording.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, encoded
-from stallprobes.recording.recorder import created, telemetry_out, try_to_create
-from stallprobes.recording.recording_format import FORMAT, VERSION
-from stallprobes.traces import codec
+from stallprobes.recording.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, not_written, trace_text
+from stallprobes.recording.lines import StoredTelemetry, TraceLine
+from stallprobes.recording.recording_format import Line
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFindings, WatchFindings
-from stallprobes.watch.live import value_codec
-from stallprobes.watch.live.live_view import MOST_ROWS, WatchMoment, slow_calls
+from stallprobes.watch.live.live_view import MOST_ROWS, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import TriggeringCall
 
-# The key of the lines, and of the first line, which says what the recording is of.
-WATCH, KIND = "watch", "kind"
 # A cause may change until so much after the call's end.
 CHANGES_NS = 10_000_000_000
-MOST_CALLS_IN_LINE = 2000
-MOST_OUTPUT_IN_LINE = 500
+_MOST_CALLS_IN_LINE = 2000
+_MOST_OUTPUT_IN_LINE = 500
 _LONGEST_OUTPUT = 1000
+MOST_WORDS = 20_000
 # Traces of slow calls: at most one in this time.
 TRACE_EVERY_NS = 10_000_000_000
 # A trace shows what follows the call too.
 _TRACE_AFTER_NS = 1_000_000_000
 
-_CallKey = tuple[int, int, int, int, str]
+# What identifies a slow call: process, program of the process, thread, begin and function.
+CallKey = tuple[int, int, int, int, str]
+
+
+class MomentLine(Line, frozen=True):
+    """A moment of a watched program, with the output since the one before."""
+
+    key: ClassVar[str] = "moment"
+
+    wall_s: WallSeconds
+    at_ns: Nanoseconds
+    program: WatchedProgram
+    findings: WatchFindings
+    output: tuple[str, ...] = ()
+    telemetry: StoredTelemetry | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +66,12 @@ class WatchRecorder:
     """
 
     def __init__(self, path: Path, trace_of: Callable[[TriggeringCall], Trace] | None = None) -> None:
-        try_to_create(path)
         self.path = path
         self.written = self.traces = 0
         self.problem = ""
+        self._lines = LineWriter(path, MomentLine.key)
         self._trace_of = trace_of
-        self._writer: LineWriter | None = None
-        self._file: Any = None
-        self._calls: dict[_CallKey, ExplainedCall] = {}
+        self._calls: dict[CallKey, ExplainedCall] = {}
         self._output = self._last_ns = 0
         # When the last trace was written.
         self._traced_ns: int | None = None
@@ -81,43 +89,30 @@ class WatchRecorder:
 
         The ``last`` one has the trace of the slowest call since the last trace, however recent that one is.
         """
-        self._guarded(lambda: self._put(moment, output, telemetry, last))
+        if not self.problem:
+            self._guarded(lambda: self._put(moment, output, telemetry, last))
 
     def close(self) -> None:
         """Write the end. A file without a moment is removed."""
-        if self._file is None:
-            return
-        if self._writer is not None:
-            self._guarded(self._writer.finish)
-        self._file.close()
-        self._writer = self._file = None
-        if not self.written:
-            # The disk had no room for the first moment: nothing is left behind.
-            self.path.unlink(missing_ok=True)
+        complete = not self.problem
+        self._guarded(lambda: self._lines.close(complete=complete, keep=self.written > 0))
 
     def _guarded(self, write: Callable[[], None]) -> None:
-        if self.problem:
-            return
         try:
             write()
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             rest = f"; the {self.written} moments before are readable" if self.written else ""
-            self.problem = f"{self.path} cannot be written: {why}{rest}"
+            self.problem = f"{not_written(self.path, error)}{rest}"
 
     def _put(
         self, moment: WatchMoment, output: OutputLines | None, telemetry: TelemetrySnapshot | None, last: bool
     ) -> None:
-        text = self._line(moment, output, telemetry, MOST_CALLS_IN_LINE)
+        text = self._line(moment, output, telemetry, _MOST_CALLS_IN_LINE)
         if len(text) > LONGEST_TEXT_OF_LINE:
             text = self._line(moment, None, None, 0)
         if len(text) > LONGEST_TEXT_OF_LINE:
             raise ValueError("a moment is larger than a line may be")
-        if self._writer is None:
-            self._file = created(self.path)
-            head = {"format": FORMAT, "version": VERSION, "begun_s": time.time(), KIND: WATCH}
-            self._writer = LineWriter(self._file, head)
-        self._writer.put_encoded(text)
+        self._lines.put(text)
         self.written += 1
         self._keep(moment.findings, moment.at_ns)
         self._put_trace(moment, last)
@@ -125,28 +120,24 @@ class WatchRecorder:
     def _line(
         self, moment: WatchMoment, output: OutputLines | None, telemetry: TelemetrySnapshot | None, most: int
     ) -> bytes:
-        findings = _trimmed(self._with_changes(moment.findings, most))
-        program = replace(moment.program, words=moment.program.words[: value_codec.MOST_ITEMS])
-        # The time comes first, so that an index is made without decoding the rest.
-        line: dict[str, Any] = {
-            "w": round(moment.wall_s, 4),
-            "at": moment.at_ns,
-            "program": value_codec.encoded(program),
-            "findings": value_codec.encoded(findings),
-        }
+        new: list[str] = []
         if output is not None:
-            new = list(output.lines)[max(self._output - output.before, 0) :][-MOST_OUTPUT_IN_LINE:]
-            line["output"] = [clean(one)[:_LONGEST_OUTPUT] for one in new]
+            new = list(output.lines)[max(self._output - output.before, 0) :][-_MOST_OUTPUT_IN_LINE:]
             self._output = output.before + len(output.lines)
-        if telemetry is not None:
-            line["nvml"] = telemetry_out(telemetry)
-        return encoded({WATCH: line})
+        return MomentLine(
+            moment.wall_s,
+            moment.at_ns,
+            replace(moment.program, words=moment.program.words[:MOST_WORDS]),
+            _trimmed(self._with_changes(moment.findings, most)),
+            tuple(line[:_LONGEST_OUTPUT] for line in new),
+            None if telemetry is None else StoredTelemetry.of(telemetry),
+        ).text()
 
     def _with_changes(self, findings: WatchFindings, most: int) -> WatchFindings:
         """``findings`` with the slow calls alone that are not in the lines before as they are."""
 
         def changed(process: ProcessFindings) -> ProcessFindings:
-            calls = [call for call in process.slow_calls if self._calls.get(_key(process, call)) != call]
+            calls = [call for call in process.slow_calls if self._calls.get(call_key(process, call)) != call]
             old = self._border_ns
             return replace(
                 process, slow_calls=tuple(call for call in calls if call.end_ns >= old)[-most:] if most else ()
@@ -163,7 +154,7 @@ class WatchRecorder:
         self._last_ns = at_ns
         border = self._border_ns
         self._calls = {
-            _key(process, call): call
+            call_key(process, call): call
             for process in findings.processes
             for call in process.slow_calls
             if call.end_ns >= border
@@ -171,7 +162,7 @@ class WatchRecorder:
 
     def _put_trace(self, moment: WatchMoment, last: bool) -> None:
         """Write the trace of the slowest call that ended 1 s ago or earlier; at most one trace in 10 s."""
-        if self._trace_of is None or self._writer is None:
+        if self._trace_of is None:
             return
         if not last and self._traced_ns is not None and moment.at_ns - self._traced_ns < TRACE_EVERY_NS:
             return
@@ -183,18 +174,19 @@ class WatchRecorder:
             slowest = max(settled, key=lambda call: call.duration_ns)
             self._traced_ns, self._last_traced_end_ns = moment.at_ns, slowest.end_ns
             trace = self._trace_of(TriggeringCall.of(slowest))
-            self.traces += _is_readable(trace) and self._writer.put_trace(trace)
+            self.traces += _is_readable(trace) and self._lines.put_trace(trace)
 
 
-def _key(process: ProcessFindings, call: ExplainedCall) -> _CallKey:
+def call_key(process: ProcessFindings, call: ExplainedCall) -> CallKey:
+    """The key of a slow call of ``process``."""
     return process.pid, process.image, call.thread, call.begin_ns, call.function
 
 
 def _is_readable(trace: Trace) -> bool:
     """Whether a reader accepts ``trace``: a damaged file of a process may give one beyond the limits of recordings."""
     try:
-        codec.read_trace(Node(codec.trace_out(codec.cut(trace)), "trace"))
-    except MalformedJson:
+        TraceLine.of_text(trace_text(trace)).trace.trace()
+    except (MalformedJson, ValueError):
         return False
     return True
 

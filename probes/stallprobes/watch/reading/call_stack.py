@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from stallprobes.files.codec import Unsigned
 from stallprobes.native.sources import INJECTED
 
 # Files of Python's own library and of installed packages.
@@ -40,8 +41,8 @@ class StackFrame:
     kind: FrameKind
     function: str
     file: str
-    line: int | None = None
-    offset: int | None = None
+    line: Unsigned | None = None
+    offset: Unsigned | None = None
 
     @property
     def is_users(self) -> bool:

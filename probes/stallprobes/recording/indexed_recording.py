@@ -1,0 +1,166 @@
+"""Recording that is read by number: time and position of each line of one kind, and of the traces beside them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.errors import MalformedJson, RecordingError
+from stallprobes.recording.line_reader import RecordedLine, RecordingLines
+from stallprobes.recording.lines import TraceLine
+from stallprobes.recording.observation import RecordedTrace
+from stallprobes.recording.recording_format import Line
+from stallprobes.traces.trace import Trace
+
+# The time comes first in a line, so that the index is made without decoding all of it.
+_TIME = b'{"wall_s":'
+_LATEST_S = 1e10
+_MOST_TRACES = 1 << 16
+
+
+class LineIndex:
+    """Times and positions of the lines of one kind in the recording ``path``, in the order of the file.
+
+    More than ``most`` are refused with the sentence ``excess``, by default that the file is damaged. Each takes 16
+    bytes.
+    """
+
+    def __init__(self, path: Path, kind: type[Line], most: int, excess: str = "") -> None:
+        self.kind = kind
+        self._time_start = kind.start + _TIME
+        self._path, self._most = path, most
+        self._excess = excess or f"{path} is damaged: it has more than {most} {kind.key}s; record again"
+        self._wall_s, self._at = array("d"), array("q")
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def add(self, line: RecordedLine) -> None:
+        """Add a line of the kind. Raises RecordingError for a damaged time, and for too many lines."""
+        if len(self) == self._most:
+            raise RecordingError(self._excess)
+        wall_s = -1.0
+        with suppress(ValueError):
+            wall_s = float(line.text.removeprefix(self._time_start).partition(b",")[0])
+        if not 0 <= wall_s <= _LATEST_S:
+            with damage(self._path, f"{self.kind.key} {len(self) + 1}"):
+                raise MalformedJson(f"wall_s: expected float from 0 to {_LATEST_S:g}")
+        self._wall_s.append(wall_s)
+        self._at.append(line.at)
+
+    def position(self, number: int) -> int:
+        """The position of line ``number`` in the decompressed text. Raises IndexError for an unknown one."""
+        return self._at[number]
+
+    def wall_s(self, number: int) -> float:
+        """Time of line ``number``, in seconds since 1970."""
+        return self._wall_s[number]
+
+    @cached_property
+    def times_s(self) -> NDArray[np.float64]:
+        """The times of all lines, once the last is added: a backward step of the clock is no step of the time line."""
+        return np.maximum.accumulate(np.array(self._wall_s))
+
+
+class IndexedRecording:
+    """An open recording of lines of ``kind``, its entries. ``cut_off`` is True where the end of the file is missing.
+
+    An entry is decoded when it is read, so that all methods that return decoded content raise RecordingError for damage
+    that the constructor did not find.
+    """
+
+    def __init__(self, path: Path, kind: type[Line], content: str, most: int, excess: str = "") -> None:
+        """``content`` is what a message says is missing.
+
+        Raises RecordingError for an unreadable or damaged file, another format, and a newer version."""
+        self.path = path
+        self._lines = RecordingLines(path)
+        self._entries = LineIndex(path, kind, most, excess)
+        self._traces = LineIndex(path, TraceLine, _MOST_TRACES)
+        try:
+            for line in self._lines.read():
+                self._note(line)
+            if not len(self):
+                raise RecordingError(f"{path} contains no {content}")
+            self._read_first()
+        except RecordingError:
+            self.close()
+            raise
+
+    def _note(self, line: RecordedLine) -> None:
+        """Add a line to the index."""
+        if line.is_of(self._entries.kind):
+            self._entries.add(line)
+        elif line.is_of(TraceLine):
+            self._traces.add(line)
+
+    def _read_first(self) -> None:
+        """Read the first entry, which raises RecordingError if it is damaged."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the end of the file is missing."""
+        return self._lines.cut_off
+
+    @property
+    def begun_s(self) -> float:
+        """Time of the first entry, in seconds since 1970."""
+        return self._entries.wall_s(0)
+
+    @property
+    def seconds(self) -> float:
+        """Time from the first entry to the last."""
+        return self.at_s(len(self) - 1)
+
+    def at_s(self, number: int) -> float:
+        """Time from the first entry to entry ``number``, in seconds."""
+        return float(self._entries.times_s[number]) - self.begun_s
+
+    def number_at(self, seconds: float) -> int:
+        """The number of the last entry at most ``seconds`` after the first one."""
+        return max(0, int(np.searchsorted(self._entries.times_s, self.begun_s + seconds, side="right")) - 1)
+
+    def traces(self) -> tuple[RecordedTrace, ...]:
+        """The traces, in the order in which they were recorded."""
+        times = ((number, self._traces.wall_s(number)) for number in range(len(self._traces)))
+        begun_s, last_s = self.begun_s, self.seconds
+        return tuple(RecordedTrace(number, at, min(max(at - begun_s, 0.0), last_s)) for number, at in times)
+
+    def trace(self, number: int) -> Trace:
+        """Trace ``number``, decoded. Raises IndexError for an unknown one."""
+        at = self._traces.position(number)
+        with damage(self.path, f"trace {number + 1}"):
+            return self._lines.line(at, TraceLine).trace.trace()
+
+    def _entry_lines(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Numbers and texts of the entries from ``first`` to before ``end``."""
+        lines = self._lines.read(self._entries.position(first)) if first < end else iter(())
+        for number in range(first, end):
+            at = self._entries.position(number)
+            line = next((line for line in lines if line.at == at), None)
+            if line is None:
+                raise RecordingError(f"{self.path} has changed since it was opened")
+            yield number, line.text
+
+
+@contextmanager
+def damage(path: Path, where: str) -> Iterator[None]:
+    """Turns what an error says of content of ``path`` into a RecordingError that says ``where`` it is."""
+    try:
+        yield
+    except (MalformedJson, ValueError) as error:
+        raise RecordingError(f"{path} is damaged: {where}: {error}; copy it again, or record again") from error
