@@ -44,10 +44,9 @@ class DecompressedStream:
         self.complete = False
         self.ended_early = False
 
-    def fork(self, file: BinaryIO) -> DecompressedStream:
-        """An independent stream at the same position, which reads the rest from ``file``."""
+    def fork(self) -> DecompressedStream:
+        """A stream at the same position, which needs the file where this one does."""
         other = copy(self)
-        other._file = file
         if self._decompressor is not None:
             other._decompressor = self._decompressor.copy()
         return other

@@ -379,12 +379,6 @@ class Histogram:
         places, counts = self.used
         return float(counts[places > index(ns)].sum()) / self.count if self.count else 0.0
 
-    def with_values(self, buckets: Sequence[int], counts: Sequence[int], max_ns: int) -> Histogram:
-        """This histogram with ``counts`` more values in ``buckets``, all different; ``max_ns`` is the new maximum."""
-        total = self.counts
-        total[buckets] += np.array(counts, dtype=np.uint64)
-        return Histogram.of_counts(total, max_ns)
-
     def merge(self, other: Histogram) -> Histogram:
         """The sum of both histograms."""
         return Histogram.of_counts(self.counts + other.counts, max(self.max_ns, other.max_ns))

@@ -20,8 +20,7 @@ def judged_histogram(channels: ChannelMap, channel: Channel) -> Histogram | None
     early = channels.get(Channel(Phase.EARLY, channel.label))
     if early is None or not early.count:
         return found
-    found = found or Histogram.empty()
-    return found.with_values([0], [early.count], found.max_ns)
+    return (found or Histogram.empty()).merge(Histogram.read([[0, early.count]], 0))
 
 
 def start_text(ns: float) -> str:

@@ -25,7 +25,7 @@ _MOST_TRACES = 1 << 16
 
 
 class LineIndex:
-    """Times and positions of the lines of one kind in the recording ``path``, in the order of the file.
+    """Times (seconds since 1970) and positions of the lines of one kind in the recording ``path``, in their order.
 
     More than ``most`` are refused with the sentence ``excess``, by default that the file is damaged. Each takes 16
     bytes.
@@ -36,10 +36,10 @@ class LineIndex:
         self._time_start = kind.start + _TIME
         self._path, self._most = path, most
         self._excess = excess or f"{path} is damaged: it has more than {most} {kind.key}s; record again"
-        self._wall_s, self._at = array("d"), array("q")
+        self.wall_s, self.at = array("d"), array("q")
 
     def __len__(self) -> int:
-        return len(self._at)
+        return len(self.at)
 
     def add(self, line: RecordedLine) -> None:
         """Add a line of the kind. Raises RecordingError for a damaged time, and for too many lines."""
@@ -51,21 +51,13 @@ class LineIndex:
         if not 0 <= wall_s <= _LATEST_S:
             with damage(self._path, f"{self.kind.key} {len(self) + 1}"):
                 raise MalformedJson(f"wall_s: expected float from 0 to {_LATEST_S:g}")
-        self._wall_s.append(wall_s)
-        self._at.append(line.at)
-
-    def position(self, number: int) -> int:
-        """The position of line ``number`` in the decompressed text. Raises IndexError for an unknown one."""
-        return self._at[number]
-
-    def wall_s(self, number: int) -> float:
-        """Time of line ``number``, in seconds since 1970."""
-        return self._wall_s[number]
+        self.wall_s.append(wall_s)
+        self.at.append(line.at)
 
     @cached_property
     def times_s(self) -> NDArray[np.float64]:
         """The times of all lines, once the last is added: a backward step of the clock is no step of the time line."""
-        return np.maximum.accumulate(np.array(self._wall_s))
+        return np.maximum.accumulate(np.array(self.wall_s))
 
 
 class IndexedRecording:
@@ -119,7 +111,7 @@ class IndexedRecording:
     @property
     def begun_s(self) -> float:
         """Time of the first entry, in seconds since 1970."""
-        return self._entries.wall_s(0)
+        return self._entries.wall_s[0]
 
     @property
     def seconds(self) -> float:
@@ -136,21 +128,23 @@ class IndexedRecording:
 
     def traces(self) -> tuple[RecordedTrace, ...]:
         """The traces, in the order in which they were recorded."""
-        times = ((number, self._traces.wall_s(number)) for number in range(len(self._traces)))
         begun_s, last_s = self.begun_s, self.seconds
-        return tuple(RecordedTrace(number, at, min(max(at - begun_s, 0.0), last_s)) for number, at in times)
+        return tuple(
+            RecordedTrace(number, wall_s, min(max(wall_s - begun_s, 0.0), last_s))
+            for number, wall_s in enumerate(self._traces.wall_s)
+        )
 
     def trace(self, number: int) -> Trace:
         """Trace ``number``, decoded. Raises IndexError for an unknown one."""
-        at = self._traces.position(number)
+        at = self._traces.at[number]
         with damage(self.path, f"trace {number + 1}"):
             return self._lines.line(at, TraceLine).trace.trace()
 
     def _entry_lines(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Numbers and texts of the entries from ``first`` to before ``end``."""
-        lines = self._lines.read(self._entries.position(first)) if first < end else iter(())
+        lines = self._lines.read(self._entries.at[first]) if first < end else iter(())
         for number in range(first, end):
-            at = self._entries.position(number)
+            at = self._entries.at[number]
             line = next((line for line in lines if line.at == at), None)
             if line is None:
                 raise RecordingError(f"{self.path} has changed since it was opened")

@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from io import RawIOBase
 from os import fstat
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
@@ -51,22 +50,6 @@ class _Point:
     stream: DecompressedStream
 
 
-class _FileView(RawIOBase):
-    """A position of its own in a file that several readers share."""
-
-    def __init__(self, file: BinaryIO, at: int) -> None:
-        self._file = file
-        self.at = at
-
-    def read(self, size: int = -1) -> bytes:
-        """The next ``size`` bytes."""
-        if self._file.tell() != self.at:
-            self._file.seek(self.at)
-        data = self._file.read(size)
-        self.at += len(data)
-        return data
-
-
 class RecordingLines:
     """The checked lines of the recording ``path``. Raises RecordingError as all its methods do.
 
@@ -88,8 +71,7 @@ class RecordingLines:
             self._file.close()
             raise
         self._start = len(head)
-        first = DecompressedStream(_view(self._file, self._start), Compression.ZLIB, _UNLIMITED)
-        self._points = [_Point(0, self._start, first)]
+        self._points = [_Point(0, self._start, DecompressedStream(self._file, Compression.ZLIB, _UNLIMITED))]
 
     def close(self) -> None:
         """Close the file."""
@@ -98,10 +80,9 @@ class RecordingLines:
     def read(self, at: int = 0) -> Iterator[RecordedLine]:
         """The lines from the position ``at`` on, up to the first damaged one."""
         point = self._points[bisect_right(self._points, at, key=lambda one: one.at) - 1]
-        view = _FileView(self._file, point.file_at)
-        stream = point.stream.fork(cast(BinaryIO, view))
+        stream = point.stream.fork()
         rest, begin, skip = b"", at, at - point.at
-        for piece in self._pieces(stream, view):
+        for piece in self._pieces(stream, point.file_at):
             text, skip = piece[skip:], max(skip - len(piece), 0)
             *lines, rest = (rest + text).split(b"\n")
             for line in lines:
@@ -124,28 +105,31 @@ class RecordingLines:
             raise RecordingError(f"{self.path} has changed since it was opened")
         return kind.of_text(found.text)
 
-    def _pieces(self, stream: DecompressedStream, view: _FileView) -> Iterator[bytes]:
+    def _pieces(self, stream: DecompressedStream, file_at: int) -> Iterator[bytes]:
+        """What ``stream`` has from the position ``file_at`` of the file on, which several of them read."""
         while True:
-            self._add_point(stream, view)
+            self._add_point(stream, file_at)
             try:
+                self._file.seek(file_at)
                 piece = stream.read()
+                file_at = self._file.tell()
             except (DamagedData, OversizedData):
                 return
             except (OSError, ValueError) as error:
                 raise _unreadable(self.path, error) from error
             if not piece:
                 return
-            if stream.size > _FREE_BYTES and stream.size > _HIGHEST_RATIO * (view.at - self._start):
+            if stream.size > _FREE_BYTES and stream.size > _HIGHEST_RATIO * (file_at - self._start):
                 raise RecordingError(
                     f"{self.path} is damaged: it is compressed to less than 1/{_HIGHEST_RATIO}, which no recording is; "
                     "copy it again, or record again"
                 )
             yield piece
 
-    def _add_point(self, stream: DecompressedStream, view: _FileView) -> None:
+    def _add_point(self, stream: DecompressedStream, file_at: int) -> None:
         if stream.size - self._points[-1].at < self._distance:
             return
-        self._points.append(_Point(stream.size, view.at, stream.fork(cast(BinaryIO, view))))
+        self._points.append(_Point(stream.size, file_at, stream.fork()))
         if len(self._points) > _MOST_POINTS:
             self._distance *= 2
             self._points = self._points[::2]
@@ -173,10 +157,6 @@ def _checked(line: bytes) -> bytes | None:
     """``line`` without its checksum; None if that is wrong, which zlib detects only later."""
     checksum, _, text = line.partition(b" ")
     return text if checksum == b"%08x" % zlib.crc32(text) else None
-
-
-def _view(file: BinaryIO, at: int) -> BinaryIO:
-    return cast(BinaryIO, _FileView(file, at))
 
 
 def _unreadable(path: Path, error: Exception) -> RecordingError:

@@ -7,7 +7,6 @@ indexes channels, operations and probes without checks. They raise ValueError fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -156,19 +155,11 @@ class BaselinesLine(Line, frozen=True):
 # NVML's values.
 
 
-@dataclass(frozen=True)
-class StoredProcess(GpuProcess):
-    """A process on a GPU, with limits."""
-
-    pid: Natural
-    memory_bytes: Natural | None
-
-
 _NUMBER = Annotated[int, Meta(ge=0, le=MOST)] | Annotated[float, Meta(ge=0, le=MOST)]
 _VALUES: Mapping[str, Any] = {
     "performance_state": str,
     "clock_reasons": tuple[str, ...],
-    "processes": tuple[StoredProcess, ...],
+    "processes": tuple[GpuProcess, ...],
 }
 # A reading for each field.
 _StoredReadings: Any = msgspec.defstruct(
@@ -236,11 +227,12 @@ class StoredPart(Struct, frozen=True, array_like=True):
 
     def part(self, probe: Probe, at_ns: int, channels: ChannelMap, before: ProbeSnapshot | None) -> ProbeSnapshot:
         """The figures of ``probe`` at ``at_ns``; ``channels`` are the sums of its histograms."""
+        first_ns = {channel: first_ns for channel, _, first_ns in self.channels}
         expected = {*probe.program.channels(), *(() if before is None else before.channels)}
-        if len(channels) < len(self.channels) or not expected <= channels.keys():
+        if len(first_ns) < len(self.channels) or not expected <= first_ns.keys():
             raise ValueError(f"{probe.name} lacks a channel, or has one twice")
         labels = {"", *(op.label for op in probe.program.ops)}
-        if any(one.phase not in TIMELINE_PHASES or one.label not in labels for one in channels.keys() - expected):
+        if any(one.phase not in TIMELINE_PHASES or one.label not in labels for one in first_ns.keys() - expected):
             raise ValueError(f"{probe.name} has a channel that the timeline does not fill")
         if before is not None and (self.iterations < before.iterations or self.missed < before.missed):
             raise ValueError(f"{probe.name} has fewer iterations than in the observation before")
@@ -249,11 +241,7 @@ class StoredPart(Struct, frozen=True, array_like=True):
             raise ValueError(f"{probe.name} has no such call in flight")
         if any(histogram.count > MOST for histogram in channels.values()):
             raise ValueError(f"{probe.name} has more than 2**53 calls")
-        own = {
-            "allowed_ns": self.allowed_ns if self.in_slots else at_ns,
-            "channels": channels,
-            "first_ns": {channel: first_ns for channel, _, first_ns in self.channels},
-        }
+        own = {"channels": channels, "first_ns": first_ns} | ({} if self.in_slots else {"allowed_ns": at_ns})
         return ProbeSnapshot(name=probe.name, at_ns=at_ns, samples=NO_SAMPLES, sample_count=0, **asdict(self) | own)
 
 
@@ -279,7 +267,8 @@ class StoredSnapshot(Struct, frozen=True):
         if self.probes.keys() != {probe.name for probe in probe_set.probes}:
             raise ValueError("the snapshot has other probes than the set")
         earlier: Mapping[str, ProbeSnapshot] = {} if before is None else before.probes
-        sums = merged_groups(
+        # All at once: one after the other takes twice as long.
+        channels = merged_groups(
             [
                 {channel: added for channel, added, _ in self.probes[probe.name].channels},
                 *([earlier[probe.name].channels] if before is not None else ()),
@@ -287,8 +276,8 @@ class StoredSnapshot(Struct, frozen=True):
             for probe in probe_set.probes
         )
         probes = {
-            probe.name: self.probes[probe.name].part(probe, self.at_ns, channels, earlier.get(probe.name))
-            for probe, channels in zip(probe_set.probes, sums, strict=True)
+            probe.name: self.probes[probe.name].part(probe, self.at_ns, sums, earlier.get(probe.name))
+            for probe, sums in zip(probe_set.probes, channels, strict=True)
         }
         return Snapshot(**asdict(self) | {"probes": probes})
 

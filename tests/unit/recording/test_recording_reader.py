@@ -80,7 +80,7 @@ CASES: list[tuple[str, object, str]] = [
     (f"{TRACED}.{LAUNCH}.{CHANNELS}.3.0.0", "gpu", "launch lacks a channel, or has one twice"),
     (f"{TRACED}.{LAUNCH}.{CHANNELS}.3.0.1", "x", "launch has a channel that the timeline does not fill"),
     (f"{TRACED}.{LAUNCH}.{CHANNELS}.3.0.0", "call", "launch lacks a channel, or has one twice"),
-    (f"{LAST}.{LAUNCH}.{CHANNELS}.3.0.1", "x", "launch has a channel that the timeline does not fill"),
+    (f"{LAST}.{LAUNCH}.{CHANNELS}.3.0.1", "x", "launch lacks a channel, or has one twice"),
     (f"{SECOND}.{LAUNCH}.{CHANNELS}.0.1", [9, 5, 1, 4, 1], "has buckets that do not ascend from 0 to 2303"),
     (f"{THIRD}.{LAUNCH}.{CHANNELS}.0.1", [100, 5, 2**53], "launch has more than 2**53 calls"),
     (f"{SECOND}.observation.telemetry.state", "well", "telemetry.state: invalid enum value 'well'"),
