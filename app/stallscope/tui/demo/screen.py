@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,7 +14,6 @@ from stallprobes.demo import plan
 from stallprobes.demo.plan import DemoPhase, DemoStep
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
-from stallprobes.recording.recorder import Recorder
 from stallscope.report import demo_text
 from stallscope.report.text import TextWriter
 from stallscope.tui import probe_sets
@@ -30,6 +29,9 @@ from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLogView
 from stallscope.tui.sources.source import ProbeSource
+
+if TYPE_CHECKING:
+    from stallprobes.recording.recorder import Recorder
 
 SECONDS = 8.0
 # Columns beside the table at the end: its scroll bar and a margin.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,7 +14,6 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView, report_text
 from stallprobes.model import MS, Role
 from stallprobes.recording.observation import EngineCondition, Observation
-from stallprobes.recording.recorder import Recorder
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
 from stallscope.tui.common.histograms import Histograms, probe_histograms
@@ -31,6 +30,9 @@ from stallscope.tui.monitor.state import MonitorState
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.source import ProbeSource
+
+if TYPE_CHECKING:
+    from stallprobes.recording.recorder import Recorder
 
 SEEK_S = 5.0
 # Observations for the analyzer and for a recording; fewer while nobody reads them, or histograms alone are drawn.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.recording.observation import CUDA, EngineCondition, Observation
-from stallprobes.recording.recorder import Recorder
 from stallscope.tui.probe_sets import gpu_label
+
+if TYPE_CHECKING:
+    from stallprobes.recording.recorder import Recorder
 
 # States of the engine in which values are the last known ones, as the probe table shows them.
 STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "silent"}

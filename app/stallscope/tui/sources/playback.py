@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from stallprobes.errors import RecordingError
+from stallprobes.recording.indexed_recording import IndexedRecording
 from stallprobes.recording.observation import RecordedTrace
 from stallprobes.traces.trace import Trace
 
-
-class Playable(Protocol):
-    """A recording of some seconds, with traces."""
-
-    @property
-    def seconds(self) -> float:
-        """The time from the first entry to the last one."""
-
-    def traces(self) -> tuple[RecordedTrace, ...]:
-        """The traces, not decoded."""
-
-    def trace(self, number: int) -> Trace:
-        """The trace ``number``, decoded. Raises RecordingError."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-Played = TypeVar("Played", bound=Playable)
+Played = TypeVar("Played", bound=IndexedRecording)
 
 
 class Playback(Generic[Played]):

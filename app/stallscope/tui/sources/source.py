@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from stallprobes.machine.telemetry import TelemetrySnapshot
-from stallprobes.recording.observation import Observation, RecordedTrace
-from stallprobes.traces.trace import Trace
-from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
-from stallscope.tui.sources.kept_traces import KeptTraces
-from stallscope.tui.sources.live import LiveSource
-from stallscope.tui.sources.pane_program import PaneProgram
-from stallscope.tui.sources.playback import Playback
-from stallscope.tui.sources.replay import ReplaySource
+if TYPE_CHECKING:
+    # The monitor's first frame needs no recording and no watched program.
+    from stallprobes.machine.telemetry import TelemetrySnapshot
+    from stallprobes.recording.observation import Observation, RecordedTrace
+    from stallprobes.traces.trace import Trace
+    from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
+    from stallscope.tui.sources.kept_traces import KeptTraces
+    from stallscope.tui.sources.live import LiveSource
+    from stallscope.tui.sources.pane_program import PaneProgram
+    from stallscope.tui.sources.playback import Playback
+    from stallscope.tui.sources.replay import ReplaySource
 
 
 class TraceSource(Protocol):
