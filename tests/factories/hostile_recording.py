@@ -27,8 +27,9 @@ class HostileRecording(Recording):
     """The recording of a stall with ``hostile`` in every text of its observations."""
 
     def __init__(self, hostile: str = HOSTILE) -> None:
-        super().__init__(STALL)
+        # The constructor reads the first observation.
         self.hostile = hostile
+        super().__init__(STALL)
 
     @cached_property
     def probe_set(self) -> ProbeSet:

@@ -6,7 +6,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from stallprobes.errors import RecordingError
+from stallprobes.errors import MalformedJson, RecordingError
 from stallprobes.files.codec import encoded
 from stallprobes.recording.lines import TraceLine
 from stallprobes.recording.recording_format import LONGEST_LINE, VERSION, Head
@@ -44,12 +44,16 @@ class LineWriter:
         return len(data)
 
     def put_trace(self, trace: Trace) -> bool:
-        """Write a trace; False if the traces have become too large, so that it is left out."""
-        text, most = trace_text(trace, codec.MOST_ROWS), codec.MOST_ROWS
+        """Write a trace, or the part around its trigger if it has many rows; False for one that is left out.
+
+        Those are traces that no reader accepts, as a damaged file of a process may give, and all once they have become
+        too large together.
+        """
+        text, most = _trace_text(trace, codec.MOST_ROWS), codec.MOST_ROWS
         while len(text) > LONGEST_TEXT_OF_LINE and most:
             most //= 2
-            text = trace_text(trace, most)
-        if len(text) > LONGEST_TEXT_OF_LINE or self._trace_bytes > _MOST_TRACE_BYTES:
+            text = _trace_text(trace, most)
+        if len(text) > LONGEST_TEXT_OF_LINE or self._trace_bytes > _MOST_TRACE_BYTES or not _is_readable(text):
             return False
         self._trace_bytes += self.put(text)
         return True
@@ -74,7 +78,16 @@ class LineWriter:
             data = data[self._file.write(data) :]
 
 
-def trace_text(trace: Trace, most: int = codec.MOST_ROWS) -> bytes:
+def _is_readable(text: bytes) -> bool:
+    """Whether a reader accepts the line of a trace."""
+    try:
+        TraceLine.of_text(text).trace.trace()
+    except (MalformedJson, ValueError):
+        return False
+    return True
+
+
+def _trace_text(trace: Trace, most: int) -> bytes:
     """The line of a trace, cut to ``most`` rows."""
     part = codec.cut(trace, most)
     at_ns = part.end_ns if part.trigger is None else part.trigger.returned_ns

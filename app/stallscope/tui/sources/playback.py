@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from stallprobes.errors import RecordingError
 from stallprobes.recording.indexed_recording import IndexedRecording
@@ -29,9 +29,12 @@ class Playback(Generic[Played]):
         self._since: float | None = None
 
     @property
-    def recorded_traces(self) -> Playback[Played]:
-        """The traces for the timeline: those of the recording."""
+    def playback(self) -> Self:
+        """The source itself."""
         return self
+
+    # The traces for the timeline are those of the recording.
+    recorded_traces = playback
 
     @property
     def at_s(self) -> float:

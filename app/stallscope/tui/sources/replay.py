@@ -31,11 +31,6 @@ class ReplaySource(Playback[Recording]):
         self.seek(0.0)
 
     @property
-    def playback(self) -> ReplaySource:
-        """The source itself."""
-        return self
-
-    @property
     def state_text(self) -> str:
         """Whether it plays, or why it does not."""
         return "REPLAY, DAMAGED HERE" if self.damaged_here else super().state_text

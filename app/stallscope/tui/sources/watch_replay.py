@@ -25,11 +25,6 @@ class WatchReplaySource(Playback[WatchRecording]):
         self._shown: RecordedWatch = recording.at(0)
         self._number = 0
 
-    @property
-    def playback(self) -> WatchReplaySource:
-        """The source itself."""
-        return self
-
     def resume(self) -> None:
         """Continue."""
         self.start()

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from stallprobes.errors import MalformedJson
 from stallprobes.files.codec import Nanoseconds, WallSeconds
 from stallprobes.machine.telemetry import TelemetrySnapshot
-from stallprobes.recording.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, not_written, trace_text
-from stallprobes.recording.lines import StoredTelemetry, TraceLine
+from stallprobes.recording.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, not_written
+from stallprobes.recording.lines import StoredTelemetry
 from stallprobes.recording.recording_format import Line
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFindings, WatchFindings
@@ -173,22 +172,12 @@ class WatchRecorder:
         if settled:
             slowest = max(settled, key=lambda call: call.duration_ns)
             self._traced_ns, self._last_traced_end_ns = moment.at_ns, slowest.end_ns
-            trace = self._trace_of(TriggeringCall.of(slowest))
-            self.traces += _is_readable(trace) and self._lines.put_trace(trace)
+            self.traces += self._lines.put_trace(self._trace_of(TriggeringCall.of(slowest)))
 
 
 def call_key(process: ProcessFindings, call: ExplainedCall) -> CallKey:
     """The key of a slow call of ``process``."""
     return process.pid, process.image, call.thread, call.begin_ns, call.function
-
-
-def _is_readable(trace: Trace) -> bool:
-    """Whether a reader accepts ``trace``: a damaged file of a process may give one beyond the limits of recordings."""
-    try:
-        TraceLine.of_text(trace_text(trace)).trace.trace()
-    except (MalformedJson, ValueError):
-        return False
-    return True
 
 
 def _trimmed(findings: WatchFindings) -> WatchFindings:
