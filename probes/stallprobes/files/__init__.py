@@ -1,4 +1,4 @@
-"""Files: atomic writer, compression, bounded decompression, validating JSON reader, published schemas.
+"""Files: atomic writer, compression, bounded decompression, the codec of JSON, published schemas.
 
 It may import errors and no other package.
 """

@@ -89,7 +89,7 @@ def is_odd(text: bytes) -> bool:
     if not _PLAIN_ESCAPES.issuperset(_ESCAPE.findall(text)) or b"\x7f" in text or _C1.search(text):
         return True
     # Hardly any text has so long a part without quotes, which is found faster than strings are.
-    return bool(_LONG_PART.search(text.replace(rb'\"', b"  "))) and any(map(_is_long, _STRING.findall(text)))
+    return bool(_LONG_PART.search(text.replace(rb"\"", b"  "))) and any(map(_is_long, _STRING.findall(text)))
 
 
 def _is_long(string: bytes) -> bool:

@@ -50,7 +50,7 @@ class LineIndex:
             wall_s = float(line.text.removeprefix(self._time_start).partition(b",")[0])
         if not 0 <= wall_s <= _LATEST_S:
             with damage(self._path, f"{self.kind.key} {len(self) + 1}"):
-                raise MalformedJson(f"wall_s: expected float from 0 to {_LATEST_S:g}")
+                raise MalformedJson(f"wall_s: expected a number from 0 to {_LATEST_S:g}")
         self.wall_s.append(wall_s)
         self.at.append(line.at)
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,3 +128,30 @@ def test_any_text_is_written_so_that_it_can_be_read(text: str) -> None:
 def test_an_unknown_type_is_a_mistake_of_the_program() -> None:
     with pytest.raises(TypeError):
         codec.encoded(object())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x00",
+        "a\x1b[2J",
+        "\x7f",
+        "\x85",
+        "\r",
+        "\\\x08",
+        "x" * (codec.LONGEST_TEXT + 1),
+        '"' * (codec.LONGEST_TEXT + 1),
+    ],
+)
+def test_what_is_no_text_is_found_and_cleaned(text: str) -> None:
+    assert codec.is_odd(msgspec.json.encode({text: [text]}))
+    ((key, (value,)),) = codec.decoded(codec.cleaned({text: [text]}), dict[str, list[str]]).items()
+    assert key == value == codec.clean(text)[: codec.LONGEST_TEXT]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\\b", "\\\\", 'a"b', "µ · é 語\n\t", "\\" * codec.LONGEST_TEXT, "é" * codec.LONGEST_TEXT]
+)
+def test_a_text_is_not_odd(text: str) -> None:
+    assert not codec.is_odd(codec.encoded([text, *range(30_000)]))
+    assert codec.cleaned([text]) == codec.encoded([text])

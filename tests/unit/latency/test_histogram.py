@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -197,3 +198,32 @@ def test_reading_figures_loads_no_native_library() -> None:
     subprocess.run(
         [sys.executable, "-c", f"{code}; assert 'stallprobes.native.library' not in sys.modules"], check=True
     )
+
+
+@pytest.mark.parametrize("values", [[], [0, 0], [5, 5, 300, 2**40], [2**61]])
+def test_its_json_is_the_maximum_and_the_buckets(values: list[int]) -> None:
+    hist = Histogram.of(values)
+    assert Histogram.of_json(hist.to_json()) == hist
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "is not a list"),
+        ([], "is not a list"),
+        ([5, 5], "is not a list"),
+        ([5, 5, 1.0], "is not a list"),
+        ([5, True, 1], "is not a list"),
+        ([9, -1, 1], "do not ascend from 0"),
+        ([9, BUCKETS, 1], "do not ascend from 0"),
+        ([9, 5, 1, 5, 1], "do not ascend from 0"),
+        ([9, 5, 0], "a count below 1"),
+        ([9, 5, 2**53, 6, 1], "counts above 2**53"),
+        ([4, 5, 1], "a maximum below its highest bucket"),
+        ([2**62 + 1, 5, 1], "or above 2**62"),
+        ([-1], "a maximum below"),
+    ],
+)
+def test_json_of_no_histogram_is_refused(value: object, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        Histogram.of_json(value)

@@ -58,7 +58,7 @@ ODD = "it has control characters, or too long a string"
 # The codec's own tests have values of another type or beyond their limits; here is what only a recording can have.
 CASES: list[tuple[str, object, str]] = [
     # The probe set.
-    (f"{PROBE_SET}.backend", "rocm", "the probe set of observation 1: backend: invalid enum value 'rocm'"),
+    (f"{PROBE_SET}.backend", "rocm", "the probe set of observation 1: backend: invalid value 'rocm'"),
     (f"{PROBE_SET}.probes.0.name", "spin", "the probe set of observation 1: probes have a duplicate name"),
     (f"{PROBE_SET}.probes.0.program.ops", [["f", "call", str(n)] for n in range(300)], "have more than 256 channels"),
     (f"{PROBE_SET}.title", "a\x1b[2J", ODD),
@@ -66,10 +66,10 @@ CASES: list[tuple[str, object, str]] = [
     (f"{PROBE_SET}.title", "x" * 70_000, ODD),
     # Observations.
     (f"{SECOND}.observation.wall_s", float("nan"), "observation 2: it is not valid JSON"),
-    (f"{SECOND}.observation.wall_s", -5, "observation 2: wall_s: expected float >= 0"),
-    (f"{SECOND}.observation.wall_s", 1e300, "observation 2: wall_s: expected float <= 1"),
+    (f"{SECOND}.observation.wall_s", -5, "observation 2: wall_s: expected a number >= 0"),
+    (f"{SECOND}.observation.wall_s", 1e300, "observation 2: wall_s: expected a number <= 1"),
     (f"{THIRD}.observation.snapshot.at_ns", 5, "observation 3: the snapshot is before that of the observation before"),
-    (f"{SECOND}.observation.snapshot.at_ns", 2**63, "observation 2: snapshot.at_ns: expected int <= "),
+    (f"{SECOND}.observation.snapshot.at_ns", 2**63, "observation 2: snapshot.at_ns: expected an integer <= "),
     (f"{SECOND}.observation.snapshot.probes", {}, "the snapshot has other probes than the set"),
     (f"{THIRD}.{LAUNCH}.{ITERATIONS}", 3, "launch has fewer iterations than in the observation before"),
     (f"{SECOND}.{LAUNCH}.{IN_FLIGHT}.0", 2, "launch has no such call in flight"),
@@ -83,18 +83,18 @@ CASES: list[tuple[str, object, str]] = [
     (f"{LAST}.{LAUNCH}.{CHANNELS}.3.0.1", "x", "launch lacks a channel, or has one twice"),
     (f"{SECOND}.{LAUNCH}.{CHANNELS}.0.1", [9, 5, 1, 4, 1], "has buckets that do not ascend from 0 to 2303"),
     (f"{THIRD}.{LAUNCH}.{CHANNELS}.0.1", [100, 5, 2**53], "launch has more than 2**53 calls"),
-    (f"{SECOND}.observation.telemetry.state", "well", "telemetry.state: invalid enum value 'well'"),
+    (f"{SECOND}.observation.telemetry.state", "well", "telemetry.state: invalid value 'well'"),
     (f"{SECOND}.observation.telemetry.readings.power_w.0", -4, "telemetry.readings.power_w[0]: expected "),
     (
         f"{SECOND}.observation.telemetry.readings.processes.0",
         [1],
-        "telemetry.readings.processes[0][0]: expected object",
+        "telemetry.readings.processes[0][0]: expected an object",
     ),
     # Baselines.
     (f"{BASELINES}.baselines.probes.nobody", [], "the baselines of observation 3: "),
     (f"{BASELINES}.baselines.probes.launch.percentiles", {}, "observation 3: a baseline lacks a percentile"),
     # Traces.
-    (f"{TRACE}.trace", [], "trace 1: the document: expected object, got array"),
+    (f"{TRACE}.trace", [], "trace 1: the document: expected an object, got a list"),
     (f"{TABLES}.end_ns", 5, "trace 1: the trace ends before it begins, or is too long"),
     (f"{TABLES}.end_ns", 2**59, "trace 1: the trace ends before it begins, or is too long"),
     (f"{TABLES}.probes", [], "the trigger is no call of a probe"),
@@ -104,7 +104,7 @@ CASES: list[tuple[str, object, str]] = [
     (f"{TABLES}.open_work.0.since_ns", 2**63, "the trace has a number below -1, or above 2**60"),
     (f"{TABLES}.trigger.returned_ns", 6, "the trigger is no call of a probe"),
     (f"{TABLES}.trigger.probe", 2, "the trigger is no call of a probe"),
-    (f"{TABLES}.calls.0", 10**6, "trace.calls[0]: expected int <= 20000"),
+    (f"{TABLES}.calls.0", 10**6, "trace.calls[0]: expected an integer <= 20000"),
     (f"{TABLES}.calls.1", [[0]], "a table of 2 rows has 1 columns of {1} values"),
     (f"{TABLES}.calls.1.1", [1, 2, 3], "a table of 2 rows has 6 columns of {1, 2, 3} values"),
     (f"{TABLES}.calls.1.3", [1005000000, -1], "calls are not in the order of the starts"),
@@ -169,7 +169,7 @@ def test_a_replay_stops_before_a_damaged_observation_and_seeking_goes_past_it(li
     assert len(play_to(10.0)) == 2
     assert source.damaged_here
     assert source.problem is not None
-    assert "observation 3: snapshot.engine_state: invalid enum value 9" in source.problem
+    assert "observation 3: snapshot.engine_state: invalid value 9" in source.problem
     assert source.position_text == "REPLAY, DAMAGED HERE 0:00/0:02"
     assert play_to(11.0) == []
     source.seek(2.0)
