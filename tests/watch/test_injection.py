@@ -16,7 +16,7 @@ from factories.watched_programs import watch_python
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.native.layouts.watch_file import WatchState
+from stallprobes.native.layouts.watch_file import LossKind, WatchState
 from stallprobes.native.sources import INJECTED
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.folder import ProcessLife, life_of, read_folder
@@ -204,6 +204,11 @@ def test_every_record_is_kept_overwritten_or_dropped(stand_in: StandIn, tmp_path
     assert process.records + process.lost_records == layout.RECORDS + 106
     assert batch.missed + len(batch) == process.records == batch.next
     assert (len(later), later.missed) == (0, 0)
+
+
+def test_records_without_times_are_counted_and_not_kept(stand_in: StandIn, tmp_path: Path) -> None:
+    process = only(stand_in.run(tmp_path / "out", "records", "20", settings={"STAND_IN_UNTIMED": "1"}))
+    assert (process.records, process.losses[LossKind.NO_TIME], process.lost_records) == (6, 20, 20)
 
 
 def test_records_that_cupti_drops_are_counted(stand_in: StandIn, tmp_path: Path) -> None:

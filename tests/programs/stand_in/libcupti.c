@@ -2,7 +2,8 @@
  *
  * The sizes of records and the version are given on the compiler's command line. Environment variables make it fail:
  * STAND_IN_SUBSCRIBE is the code of cuptiSubscribe, STAND_IN_VERSION the version, STAND_IN_REFUSED a kind that is not
- * available, STAND_IN_FLUSH_MS the time that a flush takes, STAND_IN_LEAKS a number of records to drop.
+ * available, STAND_IN_FLUSH_MS the time that a flush takes, STAND_IN_LEAKS a number of records to drop, STAND_IN_UNTIMED
+ * makes kernel records without times.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -102,6 +103,9 @@ static void fill(uint8_t *record, const struct stand_in_work *work)
         device = place->device, context = place->context, stream = place->stream;
         peer = place->peer, thread = place->thread, object = place->thread ? THREAD_OBJECT : PROCESS_OBJECT;
     }
+    /* As CUPTI 12.6 to 13.0 made some with a timestamp callback. */
+    if (work->kind == KERNEL && setting("STAND_IN_UNTIMED", 0))
+        start = end = 0;
     uint8_t small[] = {(uint8_t)work->subkind, (uint8_t)work->source, (uint8_t)work->target};
     put(record, 0, &work->kind, 4);
     switch (work->kind) {

@@ -30,11 +30,17 @@ enum { RUN, FINISH, FLUSHED, FINISHED };
 static uint32_t completions;
 static uint32_t stage;
 static struct ss_cupti cupti;
-/* The names in the file by their hash; only the decoding thread uses them. */
+/* The names in the file by their hash, and by CUPTI's pointers to them; only the decoding thread uses them. */
 static struct {
     uint64_t hash;
     uint32_t place;
 } names[NAMES];
+static struct {
+    const char *pointer;
+    uint32_t place;
+} pointers[NAMES];
+/* The places of the ring of records that have space. */
+static uint64_t places_ready;
 
 static void wait_for_change(uint32_t *word, uint32_t value, long ms)
 {
@@ -78,7 +84,7 @@ static uint64_t hash_of(const char *text, size_t length)
 }
 
 /* The place of a name among the names of the file, plus 1; 0 if there is no space left. */
-static uint32_t name_place(const char *name)
+static uint32_t place_by_text(const char *name)
 {
     size_t length = strnlen(name, SS_LONGEST_NAME);
     uint64_t hash = hash_of(name, length);
@@ -108,9 +114,48 @@ static uint32_t name_place(const char *name)
     return used + 1;
 }
 
+/* place_by_text, for a name of which most records come with the same pointer: to hash some hundred characters takes as
+ * long as everything else. The text is compared, since a pointer may come to be that of another name. */
+static uint32_t name_place(const char *name)
+{
+    size_t slot = ((uintptr_t)name >> 4) % NAMES;
+    uint32_t place = pointers[slot].place;
+    if (place && pointers[slot].pointer == name) {
+        const char *text = (const char *)ss_at(SS_NAMES_AT) + place - 1;
+        uint32_t length;
+        memcpy(&length, text, sizeof length);
+        if (!strncmp(name, text + sizeof length, length) && (length == SS_LONGEST_NAME || !name[length]))
+            return place;
+    }
+    place = place_by_text(name);
+    pointers[slot].pointer = name;
+    pointers[slot].place = place;
+    return place;
+}
+
+/* Whether the ring has space for its record number ``number``: space is given when it is first needed. */
+static int has_place(uint64_t number)
+{
+    if (number < places_ready || places_ready == SS_RECORDS)
+        return 1;
+    if (ss_load(ss_header->out_of_space))
+        return 0;
+    if (ss_give_space(SS_RECORDS_AT + places_ready * sizeof(struct ss_watch_record),
+                      SS_RECORDS_STEP * sizeof(struct ss_watch_record))) {
+        ss_store(ss_header->out_of_space, 1);
+        return 0;
+    }
+    places_ready += SS_RECORDS_STEP;
+    return 1;
+}
+
 static void keep_record(const struct ss_watch_record *record)
 {
     uint64_t number = ss_load(ss_header->records);
+    if (!has_place(number)) {
+        ss_count_lost(SS_LOST_NO_SPACE, 1);
+        return;
+    }
     struct ss_watch_record *place = (struct ss_watch_record *)ss_at(SS_RECORDS_AT) + number % SS_RECORDS;
     ss_store(place->sequence, 2 * number + 1);
     ss_fence();
@@ -125,6 +170,11 @@ static void decode(const uint8_t *raw)
     struct ss_activity activity;
     if (!ss_decode(raw, ss_header->cupti_version, &activity) || activity.kind == SS_KIND_DRIVER_CALL) {
         ss_count_lost(SS_LOST_UNKNOWN_RECORD, 1);
+        return;
+    }
+    /* The end of a context switch is 0. */
+    if (!activity.start) {
+        ss_count_lost(SS_LOST_NO_TIME, 1);
         return;
     }
     struct ss_watch_record record = {

@@ -223,7 +223,7 @@ int ss_open_file(uint32_t flags)
     int descriptor = new_file();
     if (descriptor < 0)
         return -1;
-    uint64_t first = flags & SS_FLAG_CALLS_ONLY ? SS_RECORDS_AT : SS_SLOTS_AT;
+    uint64_t first = flags & SS_FLAG_CALLS_ONLY ? SS_NAMES_AT : SS_RECORDS_AT;
     void *base = MAP_FAILED;
     if (size_allowed() && !ss_file_status(descriptor, &status) && !allocate(descriptor, 0, first) &&
         !ftruncate(descriptor, SS_FILE_BYTES))

@@ -12,7 +12,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.structure import Int32, UInt8, UInt16, UInt32, UInt64, structure
 
-FILE_FORMAT = 2
+FILE_FORMAT = 3
 FILE_MAGIC = int.from_bytes(b"stallsw1", "little")
 
 # Environment variables of the library.
@@ -32,7 +32,9 @@ HISTOGRAMS = 8192
 DEPTH = 4
 # More than one of the limit's length each, in the second that a reader may take between two readings.
 SLOW_CALLS = 1024
-RECORDS = 1 << 16
+# Several seconds of a program that makes 60 000 records in each; space is given to so many at a time.
+RECORDS = 1 << 19
+RECORDS_STEP = 1 << 14
 NAME_BYTES = 1 << 20
 LONGEST_NAME = 4096
 MODULES = 512
@@ -77,7 +79,7 @@ class LossKind(IntEnum):
     call stacks.
 
     NO_BUFFER counts how often CUPTI asked for a buffer and got none; the records that it dropped then are
-    DROPPED_BY_CUPTI.
+    DROPPED_BY_CUPTI. NO_TIME are records of work with a start and an end of 0, as some versions of CUPTI make them.
     """
 
     NO_SLOT = 0
@@ -89,6 +91,8 @@ class LossKind(IntEnum):
     UNKNOWN_RECORD = 6
     NO_NAME = 7
     NO_STACK = 8
+    NO_TIME = 9
+    NO_SPACE = 10
 
     @property
     def is_call(self) -> bool:
@@ -98,7 +102,7 @@ class LossKind(IntEnum):
     @property
     def is_record(self) -> bool:
         """Whether what was lost are activity records."""
-        return self in (LossKind.DROPPED_BY_CUPTI, LossKind.UNKNOWN_RECORD)
+        return self in (LossKind.DROPPED_BY_CUPTI, LossKind.UNKNOWN_RECORD, LossKind.NO_TIME, LossKind.NO_SPACE)
 
 
 class Flag(IntEnum):
@@ -311,9 +315,9 @@ def _pages(size: int) -> int:
 
 
 APIS_AT = _pages(ctypes.sizeof(FileHeader))
-RECORDS_AT = APIS_AT + _pages(APIS * ctypes.sizeof(Api))
-NAMES_AT = RECORDS_AT + RECORDS * ctypes.sizeof(WatchRecord)
-SLOTS_AT = NAMES_AT + NAME_BYTES
+NAMES_AT = APIS_AT + _pages(APIS * ctypes.sizeof(Api))
+RECORDS_AT = NAMES_AT + NAME_BYTES
+SLOTS_AT = RECORDS_AT + RECORDS * ctypes.sizeof(WatchRecord)
 SLOT_PITCH = _pages(ctypes.sizeof(Slot))
 HISTOGRAMS_AT = SLOTS_AT + SLOTS * SLOT_PITCH
 HISTOGRAM_PITCH = _pages(ctypes.sizeof(CallHistogram))
