@@ -118,3 +118,7 @@ def test_the_libcupti_of_the_drivers_version_is_chosen(
     found = [LibraryFile(f"/lib/libcupti.so.{major}", major, "toolkit") for major in (12, 13)]
     monkeypatch.setattr(environment, "found_libraries", lambda: found)
     assert cupti_of_this_machine(str(library)) == Path("/lib/libcupti.so.13")
+    found.append(LibraryFile("/new/libcupti.so.13", 13, "Python package"))
+    versions = {"/lib/libcupti.so.13": 130_000, "/new/libcupti.so.13": 130_500}
+    monkeypatch.setattr(environment, "ask_version", versions.get)
+    assert cupti_of_this_machine(str(library)) == Path("/new/libcupti.so.13")

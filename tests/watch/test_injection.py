@@ -246,6 +246,20 @@ def test_the_libcupti_that_the_program_has_loaded_is_used(stand_in: StandIn, tmp
     assert (process.cupti_version, process.cupti_path) == (130_500, str(other))
 
 
+@pytest.mark.parametrize(("version", "used"), [(130_500, 130_500), (130_000, 130_000), (None, 130_000)])
+def test_one_that_records_context_switches_is_loaded_beside_the_programs_older_one(
+    tmp_path: Path, version: int | None, used: int
+) -> None:
+    stand_in, other = StandIn.build(tmp_path / "stand_in"), tmp_path / "libcupti.so.13"
+    own = stand_in.folder / "libcupti.so.13"
+    build_cupti(own, 130_000)
+    if version is not None:
+        build_cupti(other, version)
+    (process,) = stand_in.run(tmp_path / "out", program="profiler", cupti=other).processes
+    assert (process.cupti_version, process.state) == (used, WatchState.RECORDING)
+    assert process.cupti_path == str(other if used == 130_500 else own)
+
+
 def test_the_program_keeps_its_output_and_its_descriptors(stand_in: StandIn, tmp_path: Path) -> None:
     assert stand_in.run(tmp_path / "output", "output").output == "only this\n"
     # The library holds none: the program's first own descriptor is the lowest one, and a new histogram is possible.

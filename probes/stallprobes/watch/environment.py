@@ -12,7 +12,7 @@ from stallprobes.errors import NativeLibraryError, WatchError
 from stallprobes.machine.libcuda_survey import LIBRARY
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.library import injected_library
-from stallprobes.records.libcupti import found_libraries, matching
+from stallprobes.records.libcupti import ask_version, found_libraries, matching
 from stallprobes.records.timeline import TimelineUnavailable
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 
@@ -55,7 +55,7 @@ def variables(
 ) -> dict[str, str]:
     """The variables to add to the environment ``present`` of a program.
 
-    ``cupti`` is the libcupti to load where the program has loaded none. Raises WatchError if another tool is injected,
+    ``cupti`` is the libcupti to load where the program has loaded none, or one that records no context switches. Raises WatchError if another tool is injected,
     or if the library cannot be loaded from its folder.
     """
     other = present.get(INJECTION_VARIABLE)
@@ -92,11 +92,18 @@ def variables(
 
 
 def find_cupti(driver_version: int) -> Path | None:
-    """The libcupti for a driver (13000: of CUDA 13.0), for programs that have not loaded one; None without one."""
+    """The newest libcupti for a driver (13000: of CUDA 13.0) on this machine; None without one.
+
+    Programs use it that have loaded none, or one that records no context switches.
+    """
     try:
-        return Path(matching(driver_version, found_libraries())[0].path)
+        found = matching(driver_version, found_libraries())
     except TimelineUnavailable:
         return None
+    if len(found) > 1:
+        # An environment with PyTorch has its libcupti 13.0 too.
+        found.sort(key=lambda one: ask_version(one.path) or 0, reverse=True)
+    return Path(found[0].path)
 
 
 def cupti_of_this_machine(libcuda: str = LIBRARY) -> Path | None:

@@ -54,7 +54,18 @@ static int remember_cupti(struct dl_phdr_info *library, size_t size, void *path)
     return 1;
 }
 
-/* libcupti: the one that the program has loaded, else the one that the settings name, else the system's. */
+/* The version of a libcupti, 0 if it does not answer. */
+static uint32_t version_of(void *library)
+{
+    int (*get_version)(uint32_t *version);
+    uint32_t version = 0;
+    void *found = dlsym(library, "cuptiGetVersion");
+    memcpy(&get_version, &found, sizeof found);
+    return found && !get_version(&version) ? version : 0;
+}
+
+/* libcupti: the one that the program has loaded, else the one that the settings name, else the system's. Where only the
+ * one of the settings records context switches, it is loaded beside the program's: both work. */
 static void *open_cupti(void)
 {
     static const char *const names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
@@ -62,8 +73,13 @@ static void *open_cupti(void)
     void *library = NULL;
     if (dl_iterate_phdr(remember_cupti, path))
         library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    if (!library && ss_settings.cupti[0])
-        return dlopen(ss_settings.cupti, RTLD_NOW | RTLD_LOCAL);
+    if (ss_settings.cupti[0] && (!library || version_of(library) < SS_SWITCHES_SINCE)) {
+        void *other = dlopen(ss_settings.cupti, RTLD_NOW | RTLD_LOCAL);
+        if (!library || (other && version_of(other) >= SS_SWITCHES_SINCE))
+            return other;
+        if (other)
+            dlclose(other);
+    }
     for (size_t at = 0; !library && at < sizeof names / sizeof *names; at++)
         library = dlopen(names[at], RTLD_NOW | RTLD_LOCAL);
     return library;

@@ -88,9 +88,11 @@ class CuptiCode(IntEnum):
     TAKEN = 39
 
 
-# ``cuptiGetVersion`` of CUDA 12.0, and of the first library whose overhead records have a correlation id (12.3).
+# ``cuptiGetVersion`` of CUDA 12.0, of the first library whose overhead records have a correlation id (12.3), and of the
+# first that records context switches.
 OLDEST_VERSION = 18
 OVERHEAD_CORRELATION_SINCE = 21
+SWITCHES_SINCE = 130_100
 # CUpti_ActivityObjectKind: an overhead record names a thread.
 OBJECT_THREAD = 2
 
@@ -227,7 +229,7 @@ SIZES: Mapping[RecordKind, Mapping[int, int]] = {
     RecordKind.DRIVER_CALL: {18: 40},
     RecordKind.OVERHEAD: {18: 40, 21: 48, 22: 56},
     RecordKind.SYNCHRONIZATION: {18: 40, 26: 56},
-    RecordKind.CONTEXT_SWITCH: {130_100: 24},
+    RecordKind.CONTEXT_SWITCH: {SWITCHES_SINCE: 24},
 }
 
 
