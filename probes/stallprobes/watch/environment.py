@@ -55,8 +55,8 @@ def variables(
 ) -> dict[str, str]:
     """The variables to add to the environment ``present`` of a program.
 
-    ``cupti`` is the libcupti to load where the program has loaded none, or one that records no context switches. Raises WatchError if another tool is injected,
-    or if the library cannot be loaded from its folder.
+    ``cupti`` is the libcupti to load where the program has loaded none, or one that records no context switches. Raises
+    WatchError if another tool is injected, or if the library cannot be loaded from its folder.
     """
     other = present.get(INJECTION_VARIABLE)
     if other and other != str(library):
