@@ -19,6 +19,7 @@
 #define SS_OLD(function) __asm__(".symver " #function "," #function "@" SS_FIRST_GLIBC)
 
 SS_OLD(dladdr);
+SS_OLD(dlclose);
 SS_OLD(dlopen);
 SS_OLD(dlsym);
 SS_OLD(pthread_create);
