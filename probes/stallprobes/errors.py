@@ -13,7 +13,9 @@ EXIT_ENGINE = 4
 
 
 class StallprobesError(Exception):
-    """Base class of the exceptions of this module."""
+    """Base class of the exceptions of this module. ``exit_code`` (EXIT_*) is that of a command that ends so."""
+
+    exit_code = EXIT_USAGE
 
 
 class Unsupported(StallprobesError):
@@ -21,6 +23,8 @@ class Unsupported(StallprobesError):
 
     ``reason`` is a clause without a full stop. ``probes`` are the names of the probes that need it, empty if unknown.
     """
+
+    exit_code = EXIT_ENGINE
 
     def __init__(self, reason: str, *probes: str) -> None:
         super().__init__(reason)
@@ -75,6 +79,8 @@ class NoTimeline(EngineFailed):
 
 class NoGpu(StallprobesError):
     """No usable GPU, or not the requested one; the message is one sentence."""
+
+    exit_code = EXIT_NO_GPU
 
 
 class NvmlUnavailable(StallprobesError):

@@ -147,7 +147,7 @@ def test_the_screen_exits_2_if_its_recording_failed(
 ) -> None:
     file = tmp_path / "a.rec"
 
-    def run(_source: object, _settings: object, recorder: Recorder) -> int:
+    def run(_source: object, _settings: object, recorder: Recorder, *_: object) -> int:
         recorder.written, recorder.dropped = written, dropped
         recorder.problem = None if problem is None else problem.format(file=file)
         return code

@@ -15,7 +15,7 @@ from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
 from stallprobes.engine.session import Session
-from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable
+from stallprobes.errors import EXIT_USAGE, CannotMerge, NotComparable, StallprobesError
 from stallprobes.matrix import check_file, prometheus, reference_choice, reference_maker, references
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix import merge as merging
@@ -33,7 +33,6 @@ from stallprobes.records.timeline import TimelineLosses
 from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.cli.main import cli
-from stallscope.cli.process.diagnostics import CommandError
 from stallscope.report import html_page, matrix_text, run_text
 from stallscope.report.text import TextWriter
 from stallscope.tui.matrix import cell_text
@@ -295,10 +294,10 @@ def _files(traced_check: Matrix, plain_check: Matrix, tmp_path_factory: pytest.T
 def refused(*arguments: str) -> str:
     """The sentence with which a command ends, exit code 2, without output."""
     done = CliRunner().invoke(cli, arguments)
-    assert isinstance(done.exception, CommandError)
+    assert isinstance(done.exception, StallprobesError)
     assert done.exception.exit_code == EXIT_USAGE
     assert done.stdout == ""
-    return done.exception.sentence
+    return str(done.exception).rstrip(".")
 
 
 def test_commands_that_compare_end_with_one_sentence_before_they_measure(

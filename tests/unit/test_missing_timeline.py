@@ -19,7 +19,6 @@ from stallprobes.records import libcupti as library
 from stallprobes.records.libcupti import LibraryFile, matching, refusal
 from stallprobes.records.timeline import OFF, UNAVAILABLE, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallscope.cli.main import cli
-from stallscope.cli.process.diagnostics import CommandError
 
 STATUSES = {
     problem: TimelineStatus(False, problem, f"found {problem.value}", f"do against {problem.value}")
@@ -60,7 +59,7 @@ def test_a_command_ends_with_the_problem_and_exit_code_4(
     status: TimelineStatus | None, arguments: tuple[str, ...]
 ) -> None:
     done = CliRunner().invoke(cli, arguments)
-    assert isinstance(done.exception, CommandError)
+    assert isinstance(done.exception, NoTimeline)
     assert done.exception.exit_code == EXIT_ENGINE
     assert done.exception.sentence == sentence(status)
     assert done.stdout == ""

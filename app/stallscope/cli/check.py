@@ -7,16 +7,17 @@ writing are reported after the result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import EngineFailed, UnknownName
+from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallscope.cli import check_results, gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
+from stallscope.cli.gpu_choice import ChosenEngine
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
@@ -24,8 +25,7 @@ from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
-    from stallprobes.engine.backend import Options
-    from stallprobes.machine.gpus import Gpu, Survey
+    from stallprobes.engine.sim.profile import Profile
     from stallprobes.matrix.check.plan import Plan
     from stallprobes.matrix.check.progress import CheckProgress
     from stallprobes.matrix.matrix import Matrix
@@ -141,26 +141,30 @@ def command(
         before = check_results.load_check(old) if old is not None else None
         chosen = check_results.load_reference(reference)
         _reject_other_timeline(before, chosen is not None, timeline)
-        setup = _setup(_plan(victims, aggressors, patterns, quick), gpu, simulation, allow_shared, timeline)
+        planned = _plan(victims, aggressors, patterns, quick)
+        session = simulation.session_options(gpu, timeline=timeline)
+        engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared)
         if before is not None and not force:
-            _reject_incomparable(before, setup)
-        if chosen is not None and (problem := chosen.misfit_of(_gpu_model(setup))) is not None:
-            raise CommandError(ExitCode.USAGE, problem.rstrip("."))
-        matrix = _with_hostname(_measure(setup, seed, interrupt), hostname)
+            _reject_incomparable(before, engine)
+        if chosen is not None and (problem := chosen.misfit_of(_gpu_model(engine))) is not None:
+            raise NotComparable(problem)
+        matrix = _measure(planned, engine, seed, interrupt)
+        if hostname is not None:
+            matrix = replace(matrix, fingerprint={**matrix.fingerprint, "hostname": hostname})
         comparison, unusual, errors = None, None, []
         # A check that was interrupted at once would replace one with results.
         measured = not matrix.interrupted or any(cell.status.measured for cell in matrix.cells.values())
         with interrupt.deferred():
-            if before is not None:
-                try:
+            try:
+                if before is not None:
                     comparison = check_results.compare_checks(before, matrix, force)
-                except CommandError as error:
-                    errors.append(error.sentence)
-            if before is None or chosen is not None:
-                try:
+            except NotComparable as error:
+                errors.append(str(error).rstrip("."))
+            try:
+                if before is None or chosen is not None:
                     unusual = check_results.against_reference(matrix, reference, chosen)
-                except CommandError as error:
-                    errors.append(error.sentence)
+            except NotComparable as error:
+                errors.append(str(error).rstrip("."))
             if measured:
                 errors += files.write(matrix, comparison, reference=unusual)
         check_results.print_check(matrix, comparison, fail_on, as_json=as_json, full=full, reference=unusual)
@@ -176,31 +180,17 @@ def command(
     check_results.exit_on_regression(comparison, fail_on)
 
 
-@dataclass(frozen=True)
-class CheckSetup:
-    """Plan of a check, its GPUs and their survey (none if simulated), and the options of the engine session."""
-
-    plan: Plan
-    gpus: Sequence[Gpu]
-    survey: Survey | None
-    options: Options
-    simulated: bool
-
-
 def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[str], quick: bool) -> Plan:
     from stallprobes.matrix.check import plan
 
     for option, names in (("--victims", victims), ("--aggressors", aggressors)):
         if any(not part.strip() for name in names for part in name.split(",")):
             raise CommandError(ExitCode.USAGE, f"{option} has an empty name; separate names with single commas")
-    try:
-        return plan.plan(victims, aggressors, patterns, quick=quick)
-    except UnknownName as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
+    return plan.plan(victims, aggressors, patterns, quick=quick)
 
 
 def _reject_other_timeline(old: Matrix | None, with_reference: bool, timeline: bool) -> None:
-    """Raise CommandError before the measurement if only one side of a comparison has the timeline."""
+    """Raise TimelinesDiffer before the measurement if only one side of a comparison has the timeline."""
     from stallprobes.matrix import reference
     from stallprobes.matrix.comparing import comparability
 
@@ -208,41 +198,27 @@ def _reject_other_timeline(old: Matrix | None, with_reference: bool, timeline: b
     if problem is None and with_reference and timeline:
         problem = reference.WITH_TIMELINE
     if problem is not None:
-        raise CommandError(ExitCode.USAGE, problem.rstrip("."))
+        raise TimelinesDiffer(problem)
 
 
-def _setup(
-    plan: Plan, gpu: str | None, simulation: SimulationOptions, allow_shared: bool, timeline: bool
-) -> CheckSetup:
-    session = replace(simulation.session_options(), timeline=timeline)
-    options.reject_two_gpus(gpu, simulation)
-    if simulation.profile is not None:
-        return CheckSetup(plan, (), None, session, True)
-    chosen, survey = gpu_choice.choose_gpus(gpu, plan.gpus, allow_shared)
-    return CheckSetup(plan, chosen, survey, session, False)
-
-
-def _gpu_model(setup: CheckSetup) -> str:
+def _gpu_model(engine: ChosenEngine) -> str:
     """The model of the GPU, or of the GPU that is simulated."""
-    if setup.gpus:
-        return setup.gpus[0].name
+    return engine.gpus[0].name if engine.gpus else _profile(engine).machine.title
+
+
+def _profile(engine: ChosenEngine) -> Profile:
     from stallprobes.engine.sim import profile
 
-    return profile.load(setup.options.profile, setup.options.sim_set).machine.title
+    return profile.load(engine.options.profile, engine.options.sim_set)
 
 
-def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:
-    """Raise CommandError before the measurement if its result could not be compared with ``old``."""
-    gpu = setup.gpus[0].name if setup.gpus else old.fingerprint.get("gpu")
-    label = None
-    if setup.simulated:
-        from stallprobes.engine.sim import profile
-
-        label = profile.load(setup.options.profile, setup.options.sim_set).label
+def _reject_incomparable(old: Matrix, engine: ChosenEngine) -> None:
+    """Raise NotComparable before the measurement if its result could not be compared with ``old``."""
+    gpu = engine.gpus[0].name if engine.gpus else old.fingerprint.get("gpu")
     expected = replace(
         old,
-        backend="simulated" if setup.simulated else "cuda",
-        profile=label,
+        backend="cuda" if engine.gpus else "simulated",
+        profile=None if engine.gpus else _profile(engine).label,
         fingerprint={**old.fingerprint, "gpu": gpu},
         hosts={},
         cells={},
@@ -250,35 +226,24 @@ def _reject_incomparable(old: Matrix, setup: CheckSetup) -> None:
     check_results.compare_checks(old, expected, force=False)
 
 
-def _measure(setup: CheckSetup, seed: int, interrupt: InterruptHandler) -> Matrix:
+def _measure(plan: Plan, engine: ChosenEngine, seed: int, interrupt: InterruptHandler) -> Matrix:
     from stallprobes.matrix.check import runner
 
     with diagnostics.ProgressBar(line_interval_s=_PROGRESS_LINE_S) as bar:
-        try:
-            return runner.run(
-                setup.plan,
-                backend="sim" if setup.simulated else "cuda",
-                gpu=gpu_choice.uuids(setup.gpus),
-                options=setup.options,
-                seed=seed,
-                progress=lambda step: bar.show(step.done / max(step.total, 1), _progress_text(step)),
-                stop=interrupt.stop_requested,
-                survey=setup.survey,
-            )
-        except EngineFailed as error:
-            bar.clear()
-            raise CommandError(error.exit_code, error.sentence) from error
+        return runner.run(
+            plan,
+            backend=engine.backend,
+            options=engine.options,
+            seed=seed,
+            progress=lambda step: bar.show(step.done / max(step.total, 1), _progress_text(step)),
+            stop=interrupt.stop_requested,
+            survey=engine.survey,
+        )
 
 
 def _progress_text(step: CheckProgress) -> str:
     left = "" if step.left_s is None else f", {step.left_s:.0f} s left"
     return f"{step.done}/{step.total}{left}  {step.text}"
-
-
-def _with_hostname(matrix: Matrix, hostname: str | None) -> Matrix:
-    if hostname is None:
-        return matrix
-    return replace(matrix, fingerprint={**matrix.fingerprint, "hostname": hostname})
 
 
 def _failure(matrix: Matrix) -> str | None:

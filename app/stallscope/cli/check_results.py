@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stallprobes.errors import CheckFileError, NotComparable, TimelinesDiffer
+from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallprobes.verdicts.kinds import FAIL_ON, FAILURES
 from stallscope.cli.completion import completers
 from stallscope.cli.process import diagnostics
@@ -19,7 +19,6 @@ from stallscope.cli.process.stdout import Output
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
-    from stallprobes.matrix.outliers import Outlier
     from stallprobes.matrix.reference import Reference, ReferenceComparison
 
 _COLLECTION_THRESHOLD = 50_000
@@ -60,58 +59,48 @@ def collect_rarely() -> None:
 
 
 def load_check(path: Path) -> Matrix:
-    """The saved check in ``path``. Raises CommandError (exit code 2)."""
+    """The saved check in ``path``. Raises CheckFileError."""
     from stallprobes.matrix import check_file
 
     collect_rarely()
-    try:
-        return check_file.load(path)
-    except CheckFileError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
+    return check_file.load(path)
 
 
 def compare_checks(old: Matrix, new: Matrix, force: bool) -> Comparison:
-    """The comparison. Raises CommandError (exit code 2) if the two do not belong together, unless ``force``."""
+    """The comparison. Raises NotComparable if the two do not belong together, unless ``force``."""
     from stallprobes.matrix.comparing import compare as comparing
 
     try:
         return comparing.compare(old, new, force=force)
-    except TimelinesDiffer as error:
-        raise CommandError(ExitCode.USAGE, str(error).rstrip(".")) from error
+    except TimelinesDiffer:
+        raise
     except NotComparable as error:
-        sentence = f"{str(error).rstrip('.')}; use --force to compare them anyway"
-        raise CommandError(ExitCode.USAGE, sentence) from error
+        raise NotComparable(f"{str(error).rstrip('.')}; use --force to compare them anyway") from error
 
 
 def load_reference(name: str | None) -> Reference | None:
     """The reference that --reference names, None for none or without the option.
 
-    Raises CommandError (exit code 2) for an unknown name, and for a file that is no reference.
+    Raises CheckFileError for an unknown name, and for a file that is no reference.
     """
     if name is None or name == completers.NONE:
         return None
     from stallprobes.matrix import reference_choice
 
-    try:
-        return reference_choice.load(name)
-    except CheckFileError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
+    return reference_choice.load(name)
 
 
 def against_reference(matrix: Matrix, name: str | None, chosen: Reference | None) -> ReferenceComparison | None:
     """What is unusual in ``matrix``, by the ``chosen`` reference of --reference ``name``.
 
-    Without ``name`` by the reference of the package that fits, None if none does. Raises CommandError (exit code 2) if
-    the chosen reference does not fit.
+    Without ``name`` by the reference of the package that fits, None if none does. Raises NotComparable if the chosen
+    reference does not fit.
     """
     from stallprobes.matrix import reference_choice
 
-    if chosen is None:
-        return None if name == completers.NONE else reference_choice.unusual(matrix)
-    try:
+    if chosen is not None:
         return chosen.unusual(matrix)
-    except NotComparable as error:
-        raise CommandError(ExitCode.USAGE, str(error).rstrip(".")) from error
+    return None if name == completers.NONE else reference_choice.unusual(matrix)
 
 
 def comparison_document(
@@ -121,22 +110,6 @@ def comparison_document(
     from stallprobes.matrix.comparing import compare_document
 
     return compare_document.document(comparison, fail_on, comparison.regressions(fail_on), check)
-
-
-def host_sentences(matrix: Matrix) -> list[str]:
-    """Sentences on the outliers among the hosts of a merged check; none for a check of one host."""
-    if not matrix.hosts:
-        return []
-    from stallprobes.matrix import outliers
-
-    return outlier_sentences(outliers.find(matrix))
-
-
-def outlier_sentences(found: Sequence[Outlier]) -> list[str]:
-    """Sentences on the outliers among the hosts of a merged check."""
-    from stallprobes.wording import check_wording
-
-    return check_wording.host_sentences(found)
 
 
 def print_check(
@@ -151,20 +124,19 @@ def print_check(
 ) -> None:
     """Write a check to stdout, with its comparisons with an earlier check and with a reference, if any."""
     collect_rarely()
-    out = Output()
-    if as_json:
-        from stallprobes.matrix import document as check_document
+    with Output() as out:
+        if as_json:
+            from stallprobes.matrix import document as check_document
 
-        document = check_document.lazy_document(matrix, reference)
-        out.json(document if comparison is None else comparison_document(comparison, fail_on, document))
-    else:
-        from stallscope.report import matrix_text
+            document = check_document.lazy_document(matrix, reference)
+            out.json(document if comparison is None else comparison_document(comparison, fail_on, document))
+        else:
+            from stallscope.report import matrix_text
 
-        regressions = () if comparison is None else comparison.regressions(fail_on)
-        matrix_text.show(
-            out, matrix, hosts, comparison=comparison, regressions=regressions, reference=reference, full=full
-        )
-    out.flush()
+            regressions = () if comparison is None else comparison.regressions(fail_on)
+            matrix_text.show(
+                out, matrix, hosts, comparison=comparison, regressions=regressions, reference=reference, full=full
+            )
 
 
 def raise_errors(sentences: Sequence[str]) -> None:

@@ -45,9 +45,8 @@ class CliCommand(click.Command):
 
 def print_and_exit(context: click.Context, text: str) -> None:
     """Write ``text`` and a line end to stdout, and end the command. Raises CommandError if that is not possible."""
-    out = Output()
-    out.write(text + "\n")
-    out.flush()
+    with Output() as out:
+        out.write(text + "\n")
     context.exit()
 
 

@@ -35,13 +35,12 @@ def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tup
     files = output_files.OutputFiles({output_files.HTML: html}, force)
     comparison = check_results.compare_checks(check_results.load_check(old), check_results.load_check(new), force)
     errors = files.write(comparison.new, comparison)
-    out = Output()
-    if as_json:
-        out.json(check_results.comparison_document(comparison, fail_on))
-    else:
-        from stallscope.report import comparison_text
+    with Output() as out:
+        if as_json:
+            out.json(check_results.comparison_document(comparison, fail_on))
+        else:
+            from stallscope.report import comparison_text
 
-        comparison_text.show(out, comparison, comparison.regressions(fail_on))
-    out.flush()
+            comparison_text.show(out, comparison, comparison.regressions(fail_on))
     check_results.raise_errors(errors)
     check_results.exit_on_regression(comparison, fail_on)

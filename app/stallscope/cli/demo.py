@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from stallprobes.errors import NoGpu, UnknownName
 from stallscope.cli import gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
@@ -18,7 +18,6 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
-    from stallprobes.demo.outcome import DemoResult
     from stallprobes.demo.plan import PatternPlan
 
 SECONDS = 8.0
@@ -78,8 +77,7 @@ def command(
     from stallscope.tui.demo.tour import DemoTour
 
     plans = _plans(names)
-    options.reject_two_gpus(gpu, simulation)
-    session = replace(simulation.session_options(), together=together)
+    session = simulation.session_options(gpu, together=together)
     # Before the question about other processes.
     screen.load_settings(ascii_only)
     if record is not None:
@@ -88,14 +86,22 @@ def command(
         allow_shared = _confirm_shared(gpu, max(variant.needs.gpus for plan in plans for variant in plan.stalls))
     tour = DemoTour(plans, seconds, loop)
     code = screen.run_live(gpu, session, allow_shared, record, ascii_only, tour)
-    _write_results(tour.result, as_json)
+    with Output() as out:
+        if as_json:
+            from stallprobes.demo import document
+
+            out.json(document.document(tour.result))
+        else:
+            from stallscope.report import demo_text
+
+            demo_text.write_demo(out, tour.result)
     if tour.problem and not code:
         raise CommandError(ExitCode.FAILED, tour.problem)
     diagnostics.exit_process(code)
 
 
 def _plans(names: Sequence[str]) -> tuple[PatternPlan, ...]:
-    """The plans of the patterns called ``names``, by default of all. Raises CommandError for an unknown name."""
+    """The plans of the patterns called ``names``, by default of all. Raises UnknownName."""
     from stallprobes.demo import plan
     from stallprobes.patterns import patterns
 
@@ -104,7 +110,7 @@ def _plans(names: Sequence[str]) -> tuple[PatternPlan, ...]:
         if name not in known:
             from stallprobes.patterns.naming import unknown_name_message
 
-            raise CommandError(ExitCode.USAGE, unknown_name_message("pattern", name, known))
+            raise UnknownName(unknown_name_message("pattern", name, known))
     return plan.plans(known[name] for name in dict.fromkeys(names or known))
 
 
@@ -112,30 +118,14 @@ def _confirm_shared(gpu: str | None, count: int) -> bool:
     """Ask before other processes on up to ``count`` GPUs are disturbed; returns whether the user agreed to that.
 
     Without other processes it asks nothing and returns False. Where no GPU is asked for and there is none, the demo
-    uses the simulated one. Raises CommandError as ``choose_gpus`` does.
+    uses the simulated one. Raises what ``choose_gpus`` does.
     """
-    from stallprobes.errors import NoGpu
     from stallprobes.machine import gpus
 
     try:
-        chosen = gpus.choose(gpu, gpus.survey(), count)
-    except NoGpu as error:
+        chosen, _ = gpu_choice.choose_gpus(gpu, count, allow_shared=False)
+    except NoGpu:
         if gpu is not None:
-            raise CommandError(ExitCode.NO_GPU, str(error)) from error
+            raise
         return False
-    gpu_choice.confirm_shared(chosen)
     return any(gpus.others(one) for one in chosen)
-
-
-def _write_results(result: DemoResult, as_json: bool) -> None:
-    """Write what was found to stdout."""
-    out = Output()
-    if as_json:
-        from stallprobes.demo import document
-
-        out.json(document.document(result))
-    else:
-        from stallscope.report import demo_text
-
-        demo_text.write_demo(out, result)
-    out.flush()

@@ -26,13 +26,12 @@ def command(as_json: bool) -> None:
     from stallprobes import doctor
 
     findings = doctor.examine()
-    out = Output()
-    if as_json:
-        out.json(doctor.document(findings))
-    else:
-        from stallscope.report import run_text
+    with Output() as out:
+        if as_json:
+            out.json(doctor.document(findings))
+        else:
+            from stallscope.report import run_text
 
-        run_text.show_findings(out, findings)
-    out.flush()
+            run_text.show_findings(out, findings)
     if doctor.worst(findings) is doctor.Level.PROBLEM:
         diagnostics.exit_process(ExitCode.NO_GPU)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stallprobes.errors import UnknownName
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
@@ -47,22 +48,20 @@ def command(name: str, language: CodeLanguage | None) -> None:
     from stallprobes.patterns import patterns
     from stallscope.report import catalog_text
 
-    out = Output()
-    if name in patterns():
-        catalog_text.write_pattern(out, patterns()[name], language or _default_language())
-    elif name in entries():
-        used = [
-            pattern.name
-            for pattern in patterns().values()
-            if any(probe.entry == name for variant in pattern.variants for probe in variant.probes)
-        ]
-        catalog_text.write_entry(out, entries()[name], entries(), used)
-    else:
-        from stallprobes.patterns.naming import unknown_name_message
+    with Output() as out:
+        if name in patterns():
+            catalog_text.write_pattern(out, patterns()[name], language or _default_language())
+        elif name in entries():
+            used = [
+                pattern.name
+                for pattern in patterns().values()
+                if any(probe.entry == name for variant in pattern.variants for probe in variant.probes)
+            ]
+            catalog_text.write_entry(out, entries()[name], entries(), used)
+        else:
+            from stallprobes.patterns.naming import unknown_name_message
 
-        sentence = unknown_name_message("pattern or probe", name, [*patterns(), *entries()])
-        raise CommandError(ExitCode.USAGE, sentence)
-    out.flush()
+            raise UnknownName(unknown_name_message("pattern or probe", name, [*patterns(), *entries()]))
 
 
 def _default_language() -> CodeLanguage:

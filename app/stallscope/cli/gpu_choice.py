@@ -1,16 +1,42 @@
-"""Choice of the GPUs of a command, and consent to disturb other processes on them."""
+"""Choice of the engine and the GPUs of a command, and consent to disturb other processes on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stallprobes.errors import NoGpu
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:
+    from stallprobes.engine.backend import Options
     from stallprobes.machine.gpus import Gpu, Survey
+
+
+@dataclass(frozen=True)
+class ChosenEngine:
+    """Where a command measures: the backend, the options of its sessions, and the GPUs with the survey that found them.
+
+    A simulated engine has neither GPUs nor a survey.
+    """
+
+    backend: str
+    options: Options
+    gpus: tuple[Gpu, ...] = ()
+    survey: Survey | None = None
+
+
+def choose_engine(
+    spec: str | None, options: Options, count: int, allow_shared: bool, survey: Callable[[], Survey] | None = None
+) -> ChosenEngine:
+    """The engine for ``options``: that of their simulated GPU, else one with ``count`` GPUs as ``choose_gpus`` does."""
+    if options.profile is not None:
+        return ChosenEngine("sim", options)
+    from stallprobes.machine import gpus
+
+    chosen, found = choose_gpus(spec, count, allow_shared, survey)
+    return ChosenEngine("cuda", replace(options, gpu=gpus.uuids(chosen)), chosen, found)
 
 
 def choose_gpus(
@@ -18,31 +44,14 @@ def choose_gpus(
 ) -> tuple[tuple[Gpu, ...], Survey]:
     """At least ``count`` GPUs, those of ``spec`` first, and the survey that found them.
 
-    ``survey`` returns one that is in progress; None for a new one.
-    Raises CommandError: exit code 3 if there is no such GPU, 2 if other processes use one and the user did not agree.
+    ``survey`` returns one that is in progress; None for a new one. Raises NoGpu if there is no such GPU, and
+    CommandError (exit code 2) if other processes use one and the user did not agree to disturb them.
     """
     from stallprobes.machine import gpus
 
     found = gpus.survey() if survey is None else survey()
-    try:
-        chosen = gpus.choose(spec, found, count)
-    except NoGpu as error:
-        raise CommandError(ExitCode.NO_GPU, str(error)) from error
-    if not allow_shared:
-        confirm_shared(chosen)
-    return chosen, found
-
-
-def uuids(chosen: Iterable[Gpu]) -> str | None:
-    """UUIDs of the GPUs as a session expects them, separated by commas; None without a GPU."""
-    return ",".join(gpu.cuda_uuid or gpu.uuid for gpu in chosen) or None
-
-
-def confirm_shared(chosen: Iterable[Gpu]) -> None:
-    """Ask before other processes are disturbed. Raises CommandError (exit code 2) on "no" or without a terminal."""
-    from stallprobes.machine import gpus
-
-    for gpu in chosen:
+    chosen = gpus.choose(spec, found, count)
+    for gpu in () if allow_shared else chosen:
         others = gpus.others(gpu)
         if not others:
             continue
@@ -53,3 +62,4 @@ def confirm_shared(chosen: Iterable[Gpu]) -> None:
             )
         if not diagnostics.confirm(f"{gpu.label} is in use by {who}. Disturb them?"):
             raise CommandError(ExitCode.USAGE, "cancelled; nothing was measured")
+    return chosen, found

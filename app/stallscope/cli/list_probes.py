@@ -6,9 +6,7 @@ import click
 
 from stallscope.cli import options
 from stallscope.cli.command import CliCommand
-from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.stdout import Output
-from stallscope.report.text import TableColumn
 
 
 @click.command("list", cls=CliCommand)
@@ -21,36 +19,14 @@ def command(sim: str | None) -> None:
       stallscope list
       stallscope list --sim h200
     """
-    out = Output()
-    if sim is not None:
-        _print_profile(out, sim)
-        return
     from stallprobes.catalog import entries
+    from stallprobes.engine.sim import profile
     from stallprobes.patterns import patterns
     from stallscope.report import catalog_text
 
-    catalog_text.write_list(out, patterns(), entries(), _profiles())
-    out.flush()
-
-
-def _profiles() -> list[tuple[str, str]]:
-    """Name and GPU of every profile in the package."""
-    from stallprobes.engine.sim import profile
-
-    return [(name, profile.load(name).title) for name in profile.names()]
-
-
-def _print_profile(out: Output, name: str) -> None:
-    """Print a profile's GPU, the source of its values, and all parameters. Raises CommandError."""
-    from stallprobes.engine.sim import profile
-
-    try:
-        loaded, settings = profile.load(name), profile.settable(name)
-    except profile.ProfileError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
-    out.line(f"SIMULATED {loaded.title}, profile {loaded.name}", "strong")
-    out.paragraph(f"Source: {loaded.source}")
-    out.line()
-    rows = [(setting.key, setting.value, setting.what) for setting in settings]
-    out.table((TableColumn("parameter"), TableColumn("value", right=True), TableColumn("meaning")), rows)
-    out.flush()
+    with Output() as out:
+        if sim is not None:
+            catalog_text.write_profile(out, profile.load(sim), profile.settable(sim))
+        else:
+            profiles = [(name, profile.load(name).title) for name in profile.names()]
+            catalog_text.write_list(out, patterns(), entries(), profiles)

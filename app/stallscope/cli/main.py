@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from stallprobes.errors import EngineError, StallprobesError
 from stallscope.cli import command, options
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
@@ -178,8 +178,7 @@ def cli(
     if context.invoked_subcommand is not None:
         # The command has its options.
         return
-    options.reject_two_gpus(gpu, simulation)
-    session = replace(simulation.session_options(), together=together)
+    session = simulation.session_options(gpu, together=together)
     from stallscope.cli import screen
 
     diagnostics.exit_process(screen.run_live(gpu, session, allow_shared, record, ascii_only))
@@ -222,8 +221,11 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
     except click.ClickException as error:
         diagnostics.print_message(command.usage_sentence(error))
         return ExitCode.USAGE
-    except CommandError as error:
+    except (CommandError, EngineError) as error:
         diagnostics.print_message(error.sentence)
+        return error.exit_code
+    except StallprobesError as error:
+        diagnostics.print_message(str(error).rstrip("."))
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
@@ -236,6 +238,8 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
     except Exception:  # a defect in stallscope, unless an interrupt has become another exception
         # Python's own exit code for this is 1, which here means a regression.
         if not received.interrupted:
+            import traceback
+
             traceback.print_exc()
         return ExitCode.FAILED
     return ExitCode.SUCCESS

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import CheckFileError
 from stallscope.cli import check_results, options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.process.diagnostics import CommandError, ExitCode, ProgressBar
+from stallscope.cli.process.diagnostics import ProgressBar
 
 if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
@@ -49,6 +48,7 @@ def command(
       stallscope merge check-*.json.gz --save fleet.json.gz --html fleet.html
     """
     from stallprobes.matrix import merge
+    from stallprobes.wording import check_wording
 
     outputs = output_files.OutputFiles(
         {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
@@ -61,13 +61,10 @@ def command(
                 # A bare file name could be mistaken for a host name.
                 yield os.path.join(".", file), check_results.load_check(file)
 
-        try:
-            merged = merge.merge(
-                checks(), force=force, progress=lambda share: bar.show(share, "searching for outlier hosts")
-            )
-        except CheckFileError as error:
-            raise CommandError(ExitCode.USAGE, str(error)) from error
-        hosts = [*check_results.outlier_sentences(merged.outliers), *merged.notes]
+        merged = merge.merge(
+            checks(), force=force, progress=lambda share: bar.show(share, "searching for outlier hosts")
+        )
+        hosts = [*check_wording.host_sentences(merged.outliers), *merged.notes]
         errors = outputs.write(merged.matrix, hosts=hosts, progress=lambda share: bar.show(share, "saving the cells"))
     check_results.print_check(merged.matrix, as_json=as_json, full=full, hosts=hosts)
     check_results.raise_errors(errors)

@@ -77,8 +77,11 @@ class SimulationOptions:
     seed: int | None = None
     settings: tuple[str, ...] = ()
 
-    def session_options(self) -> Options:
-        """Options of an engine session. Raises CommandError for a wrong profile or setting, or one without --sim."""
+    def session_options(self, gpu: str | None, *, timeline: bool = False, together: bool = False) -> Options:
+        """Options of an engine session, for the --gpu that is given.
+
+        Raises ProfileError for a wrong profile or setting, CommandError for one without --sim, and for both GPUs.
+        """
         from stallprobes.engine.backend import Options
         from stallprobes.engine.sim import profile
 
@@ -86,14 +89,14 @@ class SimulationOptions:
             for name, given in (("--sim-seed", self.seed is not None), ("--sim-set", bool(self.settings))):
                 if given:
                     raise CommandError(ExitCode.USAGE, f"{name} applies to the simulated GPU only; add --sim")
-            return Options()
-        try:
-            settings = dict(profile.parse_setting(setting) for setting in self.settings)
-            profile.load(self.profile, settings)
-        except profile.ProfileError as error:
-            raise CommandError(ExitCode.USAGE, str(error)) from error
+            return Options(timeline=timeline, together=together)
+        if gpu is not None:
+            both = "--gpu selects a real GPU and --sim a simulated one; use only one of them"
+            raise CommandError(ExitCode.USAGE, both)
+        settings = dict(profile.parse_setting(setting) for setting in self.settings)
+        profile.load(self.profile, settings)
         seed = DEFAULT_SEED if self.seed is None else self.seed
-        return Options(profile=self.profile, seed=seed, sim_set=settings)
+        return Options(profile=self.profile, seed=seed, sim_set=settings, timeline=timeline, together=together)
 
 
 def combine(*decorators: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
@@ -253,12 +256,6 @@ reference = click.option(
 def force(more: str = "") -> Callable[[_Command], _Command]:
     """The option --force, which replaces existing files; ``more`` is what else it does."""
     return click.option("--force", is_flag=True, help=f"Replace existing files{more}.")
-
-
-def reject_two_gpus(gpu: str | None, simulation: SimulationOptions) -> None:
-    """Raise CommandError if both a real and a simulated GPU are selected."""
-    if gpu is not None and simulation.profile is not None:
-        raise CommandError(ExitCode.USAGE, "--gpu selects a real GPU and --sim a simulated one; use only one of them")
 
 
 def is_profile(name: str) -> bool:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import EngineFailed, NoGpu, RecordingError, UnknownName, Unsupported
+from stallprobes.units import plural
 from stallscope.cli import gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
+from stallscope.cli.gpu_choice import ChosenEngine
+from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.suspension import RequestedSuspension
 
 if TYPE_CHECKING:
-    from stallprobes.engine.backend import Options
     from stallprobes.live.capture import CaptureResult
-    from stallprobes.machine.gpus import Gpu
-    from stallprobes.recording.observation import ProbeSet
+    from stallprobes.model import Variant
 
 
 @click.command("record", cls=CliCommand)
@@ -61,18 +60,15 @@ def command(
     """
     with InterruptHandler() as interrupt:
         output_files.require_new_file("FILE", file)
-        setup = _recording_setup(pattern, variant, gpu, sim)
-        setup = replace(setup, options=replace(setup.options, together=together, timeline=timeline))
-        if not allow_shared:
-            gpu_choice.confirm_shared(setup.gpus)
-        found = _record(setup, file, seconds, interrupt.stop_requested)
+        chosen = SimulationOptions(sim).session_options(None, timeline=timeline, together=together)
+        name, selected = _selected(pattern, variant)
+        engine = gpu_choice.choose_engine(gpu, chosen, selected.needs.gpus, allow_shared)
+        found = _record(name, selected, engine, file, seconds, interrupt.stop_requested)
         interrupted = interrupt.stop_requested()
     if interrupted:
-        kept = (
-            f"what was measured until then is in {file}"
-            if found.observations
-            else f"nothing was recorded, so {file} was not created"
-        )
+        kept = f"what was measured until then is in {file}"
+        if not found.observations:
+            kept = f"nothing was recorded, so {file} was not created"
         raise CommandError(ExitCode.INTERRUPTED, f"interrupted; {kept}")
     diagnostics.print_message(f"recorded to {file}{_traces_text(found) if timeline else ''}")
 
@@ -80,69 +76,48 @@ def command(
 def _traces_text(found: CaptureResult) -> str:
     if not found.traces:
         return " without a trace: no call was slow"
-    count = "1 trace" if found.traces == 1 else f"{found.traces} traces"
-    left_out = (
-        f"; {found.traces_left_out} more were left out, since they were too many" if found.traces_left_out else ""
-    )
-    return f" with {count}{left_out}"
+    left_out = found.traces_left_out
+    more = f"; {left_out} more were left out, since they were too many" if left_out else ""
+    return f" with {plural(found.traces, 'trace')}{more}"
 
 
-@dataclass(frozen=True)
-class RecordingSetup:
-    """Probe set of a recording, its GPUs (none if simulated), and the options of the engine session."""
-
-    probe_set: ProbeSet
-    gpus: tuple[Gpu, ...]
-    options: Options
-
-
-def _recording_setup(pattern: str, variant: str, gpu: str | None, sim: str | None) -> RecordingSetup:
-    """The setup for these arguments. Raises CommandError for an unknown name or a missing GPU."""
-    from stallprobes.engine.backend import Options
-    from stallprobes.machine import gpus
+def _selected(pattern: str, variant: str) -> tuple[str, Variant]:
+    """The variant and the name of its pattern. Raises CommandError and UnknownName for unknown names."""
     from stallprobes.measurement.plan import selection
-    from stallprobes.recording.observation import CUDA, SIM, GpuName, ProbeSet
 
     try:
         ((name, selected),) = selection([pattern], [variant])
-    except (UnknownName, ValueError) as error:
+    except ValueError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from error
-    title = f"{name} · {variant}"
-    probe_set = ProbeSet(title, selected.probes, CUDA, pattern=name, variant=variant, expect=selected.expect)
-    if sim is not None:
-        return RecordingSetup(replace(probe_set, backend=SIM), (), Options(profile=sim))
-    survey = gpus.survey()
-    try:
-        found = gpus.choose(gpu, survey, selected.needs.gpus)
-    except NoGpu as error:
-        raise CommandError(ExitCode.NO_GPU, str(error)) from error
-    details = (f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}")
-    placed = replace(probe_set, gpus=tuple(GpuName(one.name, one.index) for one in found), details=details)
-    return RecordingSetup(placed, found, Options(gpu=gpu_choice.uuids(found)))
+    return name, selected
 
 
-def _record(setup: RecordingSetup, file: Path, seconds: float, stop: Callable[[], bool]) -> CaptureResult:
-    """Write the recording. Raises CommandError."""
+def _record(
+    pattern: str, variant: Variant, engine: ChosenEngine, file: Path, seconds: float, stop: Callable[[], bool]
+) -> CaptureResult:
+    """Write the recording. Raises what ``capture`` does."""
     from stallprobes.live.capture import capture
     from stallprobes.machine import gpus
+    from stallprobes.recording.observation import GpuName, ProbeSet
 
-    uuid = setup.gpus[0].uuid if setup.gpus else None
-    found = dict.fromkeys(f"{one.name} (pid {one.pid})" for gpu in setup.gpus for one in gpus.others(gpu))
-    try:
-        with RequestedSuspension() as suspension:
-            return capture(
-                setup.probe_set,
-                file,
-                options=setup.options,
-                seconds=seconds,
-                uuid=uuid,
-                others=tuple(found),
-                stop=stop,
-                suspension=suspension,
-            )
-    except RecordingError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
-    except Unsupported as error:
-        raise CommandError(ExitCode.FAILED, error.reason) from error
-    except EngineFailed as error:
-        raise CommandError(error.exit_code, error.sentence) from error
+    probe_set = ProbeSet(
+        f"{pattern} · {variant.name}",
+        variant.probes,
+        engine.backend,
+        pattern=pattern,
+        variant=variant.name,
+        expect=variant.expect,
+        gpus=tuple(GpuName(gpu.name, gpu.index) for gpu in engine.gpus),
+        details=() if engine.survey is None else engine.survey.versions,
+    )
+    with RequestedSuspension() as suspension:
+        return capture(
+            probe_set,
+            file,
+            options=engine.options,
+            seconds=seconds,
+            uuid=engine.gpus[0].uuid if engine.gpus else None,
+            others=gpus.other_names(engine.gpus),
+            stop=stop,
+            suspension=suspension,
+        )

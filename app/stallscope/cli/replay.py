@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from stallprobes.errors import FileNotWritten
+from stallprobes.units import plural
 from stallscope.cli import options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.stdout import Output
+
+if TYPE_CHECKING:
+    from stallprobes.recording.recording import Recording
+    from stallprobes.watch.live.recording import WatchRecording
 
 
 @click.command("replay", cls=CliCommand)
@@ -44,60 +53,67 @@ def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_on
       stallscope replay stall.rec --json
       stallscope replay stall.rec --trace stall.json.gz
     """
+    from stallprobes.watch.live.recording import is_watch_recording
     from stallscope.cli import screen
-    from stallscope.cli.watching import replay
 
     # With --force the recording would be lost.
     output_files.require_different({"FILE": file, output_files.TRACE: trace})
-    watched = replay.is_watch_recording(file)
+    watched = is_watch_recording(file)
     if trace is not None:
-        (replay.write_trace if watched else _write_trace)(file, trace, force)
+        _write_trace(file, trace, force, watched)
     if as_json:
-        (replay.write_json if watched else _write_json)(file)
-    if as_json or trace is not None:
-        return
-    diagnostics.exit_process(screen.run_replay(file, ascii_only, watched=watched))
+        _write_json(file, watched)
+    if not as_json and trace is None:
+        diagnostics.exit_process(screen.run_replay(file, ascii_only, watched=watched))
 
 
-def _write_json(file: Path) -> None:
-    """Write the document of the recording. Raises CommandError."""
-    from stallprobes.errors import RecordingError
-    from stallprobes.live import replay_document
+def _write_json(file: Path, watched: bool) -> None:
+    """Write the document of the recording. Raises RecordingError."""
+    if watched:
+        from stallprobes.watch.live.recording import WatchRecording
+        from stallscope.cli.watching import replay
 
-    try:
-        found = replay_document.document(file)
-    except RecordingError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
-    out = Output()
-    out.json(found)
-    out.flush()
-    if found["cut_off"]:
+        with contextlib.closing(WatchRecording(file)) as recording:
+            document, cut_off = replay.document(recording), recording.cut_off
+    else:
+        from stallprobes.live import replay_document
+
+        document = replay_document.document(file)
+        cut_off = document["cut_off"]
+    with Output() as out:
+        out.json(document)
+    if cut_off:
         diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was read")
 
 
-def _write_trace(file: Path, path: Path, force: bool) -> None:
-    """Write the traces of the recording ``file`` to ``path``. Raises CommandError."""
+def _write_trace(file: Path, path: Path, force: bool, watched: bool) -> None:
+    """Write the traces of the recording ``file`` to ``path``. Raises CommandError and RecordingError."""
     output_files.require_writable(output_files.TRACE, path, force)
-    from stallprobes.errors import FileNotWritten, RecordingError
-    from stallprobes.live import replay_trace
-    from stallprobes.recording.recording import Recording
+    if watched:
+        from stallprobes.watch.live.recording import WatchRecording
+        from stallscope.cli.watching import replay
 
-    try:
-        recording = Recording(file)
+        _save_traces(WatchRecording(file), replay.save_traces, path, force, ": no call was slow")
+    else:
+        from stallprobes.live import replay_trace
+        from stallprobes.recording.recording import Recording
+
+        _save_traces(Recording(file), replay_trace.save, path, force, "; record with --timeline")
+
+
+def _save_traces(
+    recording: Recording | WatchRecording, save: Callable[..., int], path: Path, force: bool, without: str
+) -> None:
+    """Write the traces by ``save``. ``without`` is why a complete recording has none."""
+    with contextlib.closing(recording):
         try:
-            count = replay_trace.save(recording, path, force=force)
-            cut_off = recording.cut_off
+            count = save(recording, path, force=force)
+        except FileNotWritten as error:
+            raise CommandError(ExitCode.USAGE, f"{output_files.TRACE}: {error}") from error
         except ValueError:
-            without = "has no trace before the place where it is damaged or truncated" if recording.cut_off else ""
-            sentence = f"{output_files.TRACE}: {file} {without or 'has no trace; record with --timeline'}"
-            raise CommandError(ExitCode.USAGE, sentence) from None
-        finally:
-            recording.close()
-    except FileNotWritten as error:
-        raise CommandError(ExitCode.USAGE, f"{output_files.TRACE}: {error}") from error
-    except RecordingError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
-    traces = "1 trace" if count == 1 else f"{count} traces"
-    diagnostics.print_message(f"{traces} written to {path}; open it in Perfetto or chrome://tracing")
+            why = " before the place where it is damaged or truncated" if recording.cut_off else without
+            raise CommandError(ExitCode.USAGE, f"{output_files.TRACE}: {recording.path} has no trace{why}") from None
+        cut_off = recording.cut_off
+    diagnostics.print_message(f"{plural(count, 'trace')} written to {path}; open it in Perfetto or chrome://tracing")
     if cut_off:
-        diagnostics.print_message(f"{file} is damaged or truncated; what followed is missing")
+        diagnostics.print_message(f"{recording.path} is damaged or truncated; what followed is missing")

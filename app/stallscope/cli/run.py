@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.errors import EngineFailed, FileNotWritten, UnknownName
+from stallprobes.errors import FileNotWritten, UnknownName
 from stallscope.cli import check_results, gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
@@ -22,7 +22,6 @@ from stallscope.cli.process.stdout import Output
 from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
-    from stallprobes.machine.gpus import Survey
     from stallprobes.measurement.result import RunResult
 
 
@@ -94,16 +93,15 @@ def command(
         if trace is not None:
             with interrupt.deferred():
                 errors = _write_trace(result, trace, force)
-        out = Output()
-        if as_json:
-            from stallprobes.measurement import document as run_document
+        with Output() as out:
+            if as_json:
+                from stallprobes.measurement import document as run_document
 
-            out.json(run_document.document(result))
-        else:
-            from stallscope.report import run_text
+                out.json(run_document.document(result))
+            else:
+                from stallscope.report import run_text
 
-            run_text.show_run(out, result)
-        out.flush()
+                run_text.show_run(out, result)
     if result.interrupted:
         diagnostics.print_message("interrupted; the results so far are shown")
     check_results.raise_errors(errors)
@@ -159,51 +157,40 @@ def _measure(
     with contextlib.ExitStack() as closing:
         # Before the imports, which take as long as the engine's own start.
         spare = None if simulated else prewarm.start_cuda_engine()
-        ask = None if simulated else prewarm.start_survey()
+        survey = None if simulated else prewarm.start_survey()
         if spare is not None:
             closing.callback(spare.close)
         from stallprobes.measurement import measure
         from stallprobes.measurement.plan import plan, selection
 
         simulation, names = _split_profile(simulation, names)
-        session = replace(simulation.session_options(), timeline=timeline)
+        session = simulation.session_options(gpu, timeline=timeline, together=together)
         if not names:
             raise click.UsageError("NAME... is missing", click.get_current_context())
         try:
             planned = plan(selection(names, variants), seconds=seconds, together=together, blame=blame)
-        except UnknownName as error:
-            raise CommandError(ExitCode.USAGE, str(error)) from error
         except ValueError as error:
             raise CommandError(ExitCode.USAGE, f"--{error}") from error
-        options.reject_two_gpus(gpu, simulation)
-        survey: Survey | None = None
-        if not simulated:
-            chosen, survey = gpu_choice.choose_gpus(gpu, planned.gpus, allow_shared, ask)
-            session = replace(session, gpu=gpu_choice.uuids(chosen))
+        engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared, survey)
         with diagnostics.ProgressBar() as bar:
-            try:
-                return measure.run(
-                    planned,
-                    backend="sim" if simulated else "cuda",
-                    options=session,
-                    progress=lambda step: bar.show_time(step.done_s, step.total_s, step.text),
-                    stop=interrupt.stop_requested,
-                    survey=survey,
-                    trace_s=trace_s,
-                    spare=spare,
-                )
-            except EngineFailed as error:
-                bar.clear()
-                raise CommandError(error.exit_code, error.sentence) from error
+            return measure.run(
+                planned,
+                backend=engine.backend,
+                options=engine.options,
+                progress=lambda step: bar.show_time(step.done_s, step.total_s, step.text),
+                stop=interrupt.stop_requested,
+                survey=engine.survey,
+                trace_s=trace_s,
+                spare=spare,
+            )
 
 
 def _split_profile(simulation: SimulationOptions, names: Sequence[str]) -> tuple[SimulationOptions, tuple[str, ...]]:
     """``--sim NAME`` where NAME is a pattern or probe and no profile: the default profile, and NAME as an argument."""
-    from stallprobes.engine.sim import profile
     from stallprobes.measurement.plan import selection
 
     value = simulation.profile
-    if value is None or value in profile.names() or value.endswith(".toml"):
+    if value is None or options.is_profile(value):
         return simulation, tuple(names)
     try:
         selection((value,))

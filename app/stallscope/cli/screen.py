@@ -36,9 +36,12 @@ def run_live(
     ``session.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
     """
     known = load_settings(ascii_only)
+    recorder = None
     if record is not None:
+        from stallprobes.recording.recorder import Recorder
+
         output_files.require_new_file("--record", record)
-    recorder = None if record is None else _open_recorder(record)
+        recorder = Recorder(record)
     from stallscope.cli.process import prewarm
 
     spare = prewarm.start_engine(session.profile is not None)
@@ -62,10 +65,8 @@ def run_live(
         return source
 
     try:
-        if tour is None:
-            code = run_app(create_source, known, recorder)
-        else:
-            code = run_app(create_source, known, recorder, "demo", (tour,))
+        first, controllers = ("monitor", ()) if tour is None else ("demo", (tour,))
+        code = run_app(create_source, known, recorder, first, controllers)
     finally:
         if spare is not None:
             spare.close()
@@ -77,26 +78,21 @@ def run_live(
 def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
     """Run the monitor, or the screen of a ``watched`` program, with a recording and return the exit code.
 
-    Raises CommandError.
+    Raises RecordingError, and what ``load_settings`` does.
     """
     known = load_settings(ascii_only)
-    from stallprobes.errors import RecordingError
-
     recording: Recording | WatchRecording
     source: ReplaySource | WatchReplaySource
-    try:
-        if watched:
-            from stallprobes.watch.live.recording import WatchRecording
-            from stallscope.tui.sources.watch_replay import WatchReplaySource
+    if watched:
+        from stallprobes.watch.live.recording import WatchRecording
+        from stallscope.tui.sources.watch_replay import WatchReplaySource
 
-            source = WatchReplaySource(recording := WatchRecording(file))
-        else:
-            from stallprobes.recording.recording import Recording
-            from stallscope.tui.sources.replay import ReplaySource
+        source = WatchReplaySource(recording := WatchRecording(file))
+    else:
+        from stallprobes.recording.recording import Recording
+        from stallscope.tui.sources.replay import ReplaySource
 
-            source = ReplaySource(recording := Recording(file))
-    except RecordingError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
+        source = ReplaySource(recording := Recording(file))
     code = run_app(lambda: source, known, first="watch" if watched else "monitor")
     if recording.cut_off:
         diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was shown")
@@ -104,16 +100,6 @@ def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
         diagnostics.print_message(source.problem)
         code = code or ExitCode.USAGE
     return code
-
-
-def _open_recorder(path: Path) -> Recorder:
-    from stallprobes.errors import RecordingError
-    from stallprobes.recording.recorder import Recorder
-
-    try:
-        return Recorder(path)
-    except RecordingError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
 
 
 def _report_recording(recorder: Recorder, code: int) -> int:
@@ -132,14 +118,11 @@ def _report_recording(recorder: Recorder, code: int) -> int:
 
 
 def load_settings(ascii_only: bool) -> settings.Settings:
-    """The settings of the screen. Raises CommandError, also where the terminal cannot show it."""
+    """The settings of the screen. Raises SettingsError, and CommandError where the terminal cannot show it."""
     why = diagnostics.screen_obstacle()
     if why is not None:
         raise CommandError(ExitCode.USAGE, why)
-    try:
-        known = settings.load()
-    except settings.SettingsError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from error
+    known = settings.load()
     return settings.with_ascii(known, ascii_only or known.ascii or not speaks_utf8())
 
 

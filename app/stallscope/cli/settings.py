@@ -18,7 +18,5 @@ def command() -> None:
     """
     from stallscope.tui.settings import document
 
-    out = Output()
-    for line in document().splitlines():
-        out.line(line)
-    out.flush()
+    with Output() as out:
+        out.lines(document())

@@ -43,7 +43,12 @@ def command(
     )
     matrix = check_results.load_check(file)
     unusual = check_results.against_reference(matrix, reference, check_results.load_reference(reference))
-    hosts = check_results.host_sentences(matrix)
+    hosts = []
+    if matrix.hosts:
+        from stallprobes.matrix import outliers
+        from stallprobes.wording import check_wording
+
+        hosts = check_wording.host_sentences(outliers.find(matrix))
     errors = outputs.write(matrix, hosts=hosts, reference=unusual)
     check_results.print_check(matrix, as_json=as_json, full=full, hosts=hosts, reference=unusual)
     check_results.raise_errors(errors)

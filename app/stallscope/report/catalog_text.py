@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stallprobes.engine.gpu_work import submissions
@@ -14,6 +14,7 @@ from stallscope.report.text import TableColumn, TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware
+    from stallprobes.engine.sim.profile import Profile, Setting
 
 VARIANT_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
 _ROLE_HEADINGS = {
@@ -52,6 +53,15 @@ def write_list(
         out.table((TableColumn("profile"), TableColumn("machine")), profiles)
     out.line()
     out.paragraph("Details of a pattern or probe: stallscope explain NAME")
+
+
+def write_profile(out: TextWriter, profile: Profile, settings: Iterable[Setting]) -> None:
+    """Write a simulated GPU, the source of its values, and all parameters."""
+    out.line(f"SIMULATED {profile.title}, profile {profile.name}", "strong")
+    out.paragraph(f"Source: {profile.source}")
+    out.line()
+    rows = [(setting.key, setting.value, setting.what) for setting in settings]
+    out.table((TableColumn("parameter"), TableColumn("value", right=True), TableColumn("meaning")), rows)
 
 
 def write_pattern(out: TextWriter, pattern: Pattern, language: CodeLanguage = DEFAULT_LANGUAGE) -> None:

@@ -63,6 +63,11 @@ class TextWriter:
         """Write one line, never folded."""
         self.write(TerminalText(self._styled(self.printed(text), style) + "\n"))
 
+    def lines(self, text: str) -> None:
+        """Write each line of ``text``, never folded."""
+        for line in text.splitlines():
+            self.line(line)
+
     def paragraph(self, text: str, indent: str = "", first: str | None = None, style: str = "") -> None:
         """Write ``text`` folded to the width: ``first`` begins its first line, ``indent`` the others (and the first
         without ``first``)."""

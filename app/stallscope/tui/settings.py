@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from stallprobes.errors import StallprobesError
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Action, all_actions
 
 DOCUMENT = """\
@@ -48,7 +49,7 @@ _RESERVED = {"ctrl+c": "quit", "ctrl+q": "quit", "ctrl+z": "suspend", "ctrl+p": 
 _WITH_PROBES = ("monitor", "demo")
 
 
-class SettingsError(Exception):
+class SettingsError(StallprobesError):
     """The settings file is invalid; the text is one sentence for the user."""
 
 

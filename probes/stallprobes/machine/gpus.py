@@ -76,6 +76,11 @@ class Survey:
     nvml_version: str | None = None
     nvml_problem: NvmlUnavailable | None = None
 
+    @property
+    def versions(self) -> tuple[str, str]:
+        """``driver 580.159.04`` and ``CUDA 13.0``."""
+        return f"driver {self.driver_version or 'n/a'}", f"CUDA {self.driver.cuda_version_text}"
+
 
 def survey(timeout_s: float = 20.0) -> Survey:
     """Query libcuda and NVML, each for at most ``timeout_s`` seconds. Errors are in the result, not raised."""
@@ -138,6 +143,11 @@ def uuids(chosen: Iterable[Gpu]) -> str | None:
 def others(gpu: Gpu) -> tuple[GpuProcess, ...]:
     """The processes with a context on ``gpu``, without this one."""
     return tuple(process for process in gpu.processes or () if process.pid != os.getpid())
+
+
+def other_names(chosen: Iterable[Gpu]) -> tuple[str, ...]:
+    """The other processes on ``chosen``, ``NAME (pid N)`` each."""
+    return tuple(dict.fromkeys(f"{one.name} (pid {one.pid})" for gpu in chosen for one in others(gpu)))
 
 
 def normal_pci(address: str) -> str | None:

@@ -113,8 +113,7 @@ def other_processes(gpu: str | None, survey: gpus.Survey | None) -> tuple[str, .
     chosen = [
         one for one in found if any(gpus.same_uuid(uuid, known) for uuid in wanted for known in _uuids(one) if uuid)
     ]
-    processes = (process for one in chosen for process in gpus.others(one))
-    return tuple(dict.fromkeys(f"{process.name} (pid {process.pid})" for process in processes))
+    return gpus.other_names(chosen)
 
 
 def _uuids(gpu: gpus.Gpu) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stallprobes.errors import NoGpu
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -76,6 +77,6 @@ def test_a_yes_counts_for_the_screen_too_and_a_no_ends_it(monkeypatch: pytest.Mo
 def test_without_a_gpu_it_simulates_unless_a_gpu_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch)
     assert demo._confirm_shared(None, 2) is False
-    with pytest.raises(CommandError) as error:
+    with pytest.raises(NoGpu) as error:
         demo._confirm_shared("7", 2)
     assert error.value.exit_code == 3

@@ -155,15 +155,11 @@ def answer(command: click.Command, variable: str, instruction: str) -> ExitCode:
         values = ", ".join(f"{name}_source" for name in _SHELLS)
         raise CommandError(ExitCode.USAGE, f"{variable}={instruction} asks for no completion script; use {values}")
     answers = _SHELLS[shell](command, {}, PROGRAM, variable)
-    out = Output()
-    if what == "source":
-        out.write(answers.source())
-    else:
+    with Output() as out:
         try:
-            out.write(answers.complete() + "\n")
+            out.write(answers.source() if what == "source" else answers.complete() + "\n")
         except (click.ClickException, CommandError, KeyError, IndexError, ValueError):
             return ExitCode.FAILED
-    out.flush()
     return ExitCode.SUCCESS
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
+from stallprobes.errors import UnknownName
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
-from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.stdout import Output
 
 FILES = {
@@ -40,11 +40,9 @@ def command(kind: str) -> None:
     if kind not in FILES:
         from stallprobes.patterns.naming import unknown_name_message
 
-        raise CommandError(ExitCode.USAGE, unknown_name_message("file for a fleet", kind, FILES))
-    out = Output()
-    for line in text(kind).splitlines():
-        out.line(line)
-    out.flush()
+        raise UnknownName(unknown_name_message("file for a fleet", kind, FILES))
+    with Output() as out:
+        out.lines(text(kind))
 
 
 def text(kind: str) -> str:

@@ -115,14 +115,16 @@ class InterruptHandler:
     """Context manager in which the first SIGINT, SIGTERM or SIGHUP requests a stop that keeps the results so far.
 
     Raises KeyboardInterrupt in the main thread at a second signal, or if ``stop_requested`` is not called within
-    GRACE_S after the first, for example because the engine is still starting, and at the end of the block if it was
-    not called at all. A further signal ends the process at once. Ignored signals (nohup) stay ignored.
+    ``grace_s`` (0 for any time) after the first, for example because the engine is still starting, and at the end of
+    the block if it was not called at all. A further signal ends the process at once. Ignored signals (nohup) stay
+    ignored.
     """
 
     GRACE_S = 0.3
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    def __init__(self) -> None:
+    def __init__(self, grace_s: float = GRACE_S) -> None:
+        self._grace_s = grace_s
         self._requested = False
         self._answered = False
         self._raised = False
@@ -176,7 +178,7 @@ class InterruptHandler:
             self._interrupt()
         else:
             self._requested = True
-            signal.setitimer(signal.ITIMER_REAL, self.GRACE_S)
+            signal.setitimer(signal.ITIMER_REAL, self._grace_s)
 
     def _interrupt(self) -> NoReturn:
         if self._raised:

@@ -6,7 +6,8 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from contextlib import contextmanager
+from typing import Any, Self, TextIO
 
 from stallprobes.foreign_text import escaped_json
 from stallscope.cli.process.diagnostics import CommandError, ExitCode, is_terminal
@@ -25,7 +26,8 @@ class Output(TextWriter):
     """Writer of results to ``stream``, by default stdout.
 
     Uses colour on a terminal unless NO_COLOR is set or TERM is dumb, and ASCII if the locale is not UTF-8. Raises
-    CommandError if there is no stdout.
+    CommandError if there is no stdout. As a context manager, it flushes the stream at the end of a block without an
+    exception.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -47,6 +49,13 @@ class Output(TextWriter):
             raise CommandError(ExitCode.USAGE, "the result could not be written: stderr is closed")
         return cls(sys.stderr)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.flush()
+
     def json(self, document: Mapping[str, Any]) -> None:
         """Write ``document`` as JSON; an iterator in it is written as a list, one item at a time.
 
@@ -66,21 +75,23 @@ class Output(TextWriter):
 
         Raises CommandError if it cannot be written (a full disk), ClosedPipeError if its reader closed it.
         """
-        try:
+        with _write_errors():
             self._stream.flush()
-        except BrokenPipeError:
-            raise ClosedPipeError from None
-        except OSError as error:
-            raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
 
     def write(self, text: str) -> None:
         """Write ``text``, of any number of lines. Raises as ``flush`` does."""
-        try:
+        with _write_errors():
             super().write(text)
-        except BrokenPipeError:
-            raise ClosedPipeError from None
-        except OSError as error:
-            raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
+
+
+@contextmanager
+def _write_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise ClosedPipeError from None
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
 
 
 def _terminal_width(stream: TextIO) -> int:

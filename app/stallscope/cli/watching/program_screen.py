@@ -87,9 +87,7 @@ def _print_last_output(program: PaneProgram, code: int) -> None:
     if not code or not lines:
         return
     # Where nobody reads stderr, the program's exit code is still of use.
-    with suppress(CommandError, ClosedPipeError):
-        out = Output.on_stderr()
+    with suppress(CommandError, ClosedPipeError), Output.on_stderr() as out:
         out.line(f"The last output of {program.arguments[0]}:", "strong")
         for line in lines:
             out.line(line)
-        out.flush()

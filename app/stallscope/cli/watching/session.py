@@ -6,9 +6,10 @@ import os
 import shlex
 import shutil
 import signal
+import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,17 +26,26 @@ from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.reading.folder import create_folder
 from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
 from stallprobes.watch.reading.process import WatchedProcess
-from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN, PROFILER_GETS_IT, state_problem, still_running
+from stallprobes.wording.watch_wording import (
+    PROFILER_FINDS_IT_TAKEN,
+    PROFILER_GETS_IT,
+    process_words,
+    state_problem,
+    still_running,
+)
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.foreground import ForegroundProgram, WatchExit, shell_exit_code
+from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
-from stallscope.cli.watching.folder_recording import FolderRecording
 from stallscope.report.watch_text import command_title, show_watch
 
 # Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
 POLL_S = 0.1
+# Time between two readings of a folder, as a multiple of what one takes; and that in which a signal is answered.
+_REST = 9
+_ANSWER_S = 0.05
 # Usual ways to end a program: no message names these signals.
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
@@ -68,10 +78,9 @@ def print_environment(options: WatchOptions) -> None:
     folder = create_folder(Path(chosen) if chosen else None)
     try:
         added = variables(library(), folder, options, present, _libcupti(present))
-        out = Output()
-        for name, value in added.items():
-            out.write(f"export {name}={shlex.quote(value)}\n")
-        out.flush()
+        with Output() as out:
+            for name, value in added.items():
+                out.write(f"export {name}={shlex.quote(value)}\n")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -93,34 +102,73 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
 def _show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None) -> None:
     live = LiveProgram(folder, WatchedProgram(str(folder)), known, keep_ns=None)
     live.update()
-    recording = None
-    if files.record is not None:
-        recording = FolderRecording(live, WatchRecorder(files.record, live.trace_of))
-        recording.run()
+    recorder = None if files.record is None else WatchRecorder(files.record, live.trace_of)
+    if recorder is not None and live.running:
+        _record_running(live, recorder)
     live.finish_looking()
     live.update(analyze=True)
     found = live.findings()
+    failed: list[Exception] = []
     # A file that cannot be written costs neither the others nor the report.
-    failed = [
-        *_failure_of(lambda: files.save_report(found)),
-        *_failure_of(lambda: files.save_trace(live, found)),
-        *(_failure_of(recording.finish) if recording is not None else ()),
-    ]
-    out = Output()
-    show_watch(out, found, str(folder))
-    out.flush()
+    with _kept(failed, FileNotWritten):
+        files.save_report(found)
+    with _kept(failed, FileNotWritten):
+        files.save_trace(live, found)
+    with _kept(failed, FileNotWritten):
+        _finish_recording(live, recorder)
+    with Output() as out:
+        show_watch(out, found, str(folder))
     for error in failed[:-1]:
         diagnostics.print_message(str(error).rstrip("."))
     if failed:
         raise failed[-1]
 
 
-def _failure_of(write: Callable[[], None]) -> list[FileNotWritten]:
+def _record_running(live: LiveProgram, recorder: WatchRecorder) -> None:
+    """Put the moments of ``live`` into ``recorder`` until none of its processes runs any more, or until a signal.
+
+    The signal is SIGINT, SIGTERM or SIGHUP. Raises WatchError where the folder cannot be read any more.
+    """
+    # A reading takes as long as it needs.
+    with InterruptHandler(grace_s=0) as interrupt:
+        who = process_words(printable(live.running[0].name), live.running[0].pid)
+        more = f" and {len(live.running) - 1} more" if len(live.running) > 1 else ""
+        diagnostics.print_message(f"recording {who}{more} until its end; ctrl+c ends the recording")
+        try:
+            while live.running and not recorder.problem and not interrupt.stop_requested():
+                begun_s = time.thread_time()
+                if live.update() and live.moment is not None:
+                    recorder.put(live.moment)
+                due_s = time.monotonic() + max(POLL_S, _REST * (time.thread_time() - begun_s))
+                while time.monotonic() < due_s and not interrupt.stop_requested():
+                    time.sleep(_ANSWER_S)
+        except Exception:
+            # What was recorded before stays readable.
+            recorder.close()
+            raise
+        # A signal after the last reading ends nothing.
+        interrupt.stop_requested()
+
+
+def _finish_recording(live: LiveProgram, recorder: WatchRecorder | None, output: OutputLines | None = None) -> None:
+    """Put the last moment into the recording, if there is one, and close it. Raises FileNotWritten."""
+    if recorder is None:
+        return
+    if live.moment is not None:
+        recorder.put(live.moment, output, last=True)
+    recorder.close()
+    if recorder.problem:
+        raise FileNotWritten(f"--record: {recorder.problem}.")
+    diagnostics.print_message(f"recorded to {recorder.path}; stallscope replay shows it")
+
+
+@contextmanager
+def _kept(failures: list[Exception], kind: type[Exception] = Exception) -> Iterator[None]:
+    """Puts an error of ``kind`` that ends the block into ``failures``."""
     try:
-        write()
-    except FileNotWritten as error:
-        return [error]
-    return []
+        yield
+    except kind as error:
+        failures.append(error)
 
 
 @dataclass(frozen=True)
@@ -222,26 +270,10 @@ class ProgramWatch:
             with self._failures_kept():
                 if self.recorder is None:
                     self.live.read()
-                elif self.live.update():
-                    self.record()
+                elif self.live.update() and self.live.moment is not None:
+                    self.recorder.put(self.live.moment)
                 for process in self.live.processes:
                     self._announce_problem(process)
-
-    def record(self, output: OutputLines | None = None, *, last: bool = False) -> None:
-        """Put the present moment into the recording, if there is one; ``last`` as for the recorder."""
-        if self.recorder is not None and self.live.moment is not None:
-            self.recorder.put(self.live.moment, output, last=last)
-
-    def _end_recording(self, code: int, output: OutputLines | None) -> None:
-        """Record the program's end."""
-        if self.recorder is None:
-            return
-        self.live.update(replace(self.live.program, exit_code=code), analyze=True)
-        self.record(output, last=True)
-        self.recorder.close()
-        if self.recorder.problem:
-            raise FileNotWritten(f"--record: {self.recorder.problem}.")
-        diagnostics.print_message(f"recorded to {self.recorder.path}; stallscope replay shows it")
 
     def report(self) -> None:
         """Write the report so far to stderr."""
@@ -267,7 +299,9 @@ class ProgramWatch:
             with self._failures_kept():
                 self._files.save_trace(self.live, found)
         with self._failures_kept():
-            self._end_recording(ended, output)
+            if self.recorder is not None:
+                self.live.update(replace(self.live.program, exit_code=ended), analyze=True)
+            _finish_recording(self.live, self.recorder, output)
         for failure in self._failures:
             if isinstance(failure, WatchError | FileNotWritten):
                 diagnostics.print_message(str(failure).rstrip("."))
@@ -275,20 +309,15 @@ class ProgramWatch:
                 traceback.print_exception(failure)
         return code or (WatchExit.FAILED if self._failures else 0)
 
-    @contextmanager
-    def _failures_kept(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # of any kind: after a defect the program still needs its signals and its terminal
-            self._failures.append(error)
+    def _failures_kept(self) -> AbstractContextManager[None]:
+        # Of any kind: after a defect the program still needs its signals and its terminal.
+        return _kept(self._failures)
 
     def _print(self, found: WatchFindings) -> None:
         # Where nobody reads stderr, the program's exit code is still of use.
-        with suppress(CommandError, ClosedPipeError):
-            out = Output.on_stderr()
+        with suppress(CommandError, ClosedPipeError), Output.on_stderr() as out:
             out.line()
             show_watch(out, found, command_title(self._words), self._problems)
-            out.flush()
 
     def _announce_problem(self, process: WatchedProcess) -> None:
         key = process.pid, process.image

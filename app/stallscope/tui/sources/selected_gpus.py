@@ -53,7 +53,7 @@ class SelectedGpus:
             self.stop()
             self._telemetry = Telemetry(uuid)
             self._telemetry.start()
-        return f"driver {survey.driver_version or 'n/a'}", f"CUDA {survey.driver.cuda_version_text}"
+        return survey.versions
 
     def select_more(self, survey: Survey, count: int) -> tuple[GpuName, ...]:
         """Select ``count`` GPUs, of which the present ones are the first. Raises NoGpu."""
@@ -72,7 +72,7 @@ class SelectedGpus:
             selected = {gpu.uuid for gpu in self._selected}
             idle = [gpu for gpu in self.visible if gpu.uuid not in selected and gpu.processes is not None]
             idle = [gpu for gpu in idle if sharing_allowed or not gpu.processes][: count - len(self._selected)]
-        return ",".join(gpu.cuda_uuid or gpu.uuid for gpu in (*self._selected, *idle)) or None
+        return gpus.uuids((*self._selected, *idle))
 
     def stop(self) -> None:
         """End the reading of NVML's values."""

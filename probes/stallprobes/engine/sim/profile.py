@@ -26,6 +26,7 @@ from stallprobes.engine.sim.parameters import (
     SlowdownParameters,
 )
 from stallprobes.engine.sim.sampling import LatencyDistribution
+from stallprobes.errors import StallprobesError
 
 DEFAULT = "h200"
 _MOST = 1e9
@@ -36,8 +37,8 @@ _WIDEST = 1e6
 _PAIRS = tuple((f"{name}_us", f"{name}_p99_us") for name in ("spin_react", "wake", "timer", "poll", "callback_wake"))
 
 
-class ProfileError(Exception):
-    """A profile or a parameter that cannot be used; the message is one sentence for the user (exit code 2)."""
+class ProfileError(StallprobesError):
+    """A profile or a parameter that cannot be used; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
