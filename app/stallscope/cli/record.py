@@ -60,8 +60,8 @@ def command(
     """
     with InterruptHandler() as interrupt:
         output_files.require_new_file("FILE", file)
-        chosen = SimulationOptions(sim).session_options(None, timeline=timeline, together=together)
         name, selected = _selected(pattern, variant)
+        chosen = SimulationOptions(sim).session_options(None, timeline=timeline, together=together)
         engine = gpu_choice.choose_engine(gpu, chosen, selected.needs.gpus, allow_shared)
         found = _record(name, selected, engine, file, seconds, interrupt.stop_requested)
         interrupted = interrupt.stop_requested()

@@ -13,16 +13,15 @@ from stallscope.report.text import TableCell, TableColumn, TextWriter
 if TYPE_CHECKING:
     from stallprobes.demo.outcome import DemoResult, PatternOutcome, StepLatency
 
-_FIGURE = "figure"
 _COLUMNS = (
     TableColumn("pattern"),
-    TableColumn(_FIGURE),
+    TableColumn("figure"),
     TableColumn("baseline", right=True),
     TableColumn("stalled", right=True),
     TableColumn("×", right=True),
     TableColumn("remedy", right=True),
+    TableColumn("reported"),
 )
-_NO_FIGURE = "no figure"
 
 
 def write_demo(out: TextWriter, result: DemoResult) -> None:
@@ -35,27 +34,17 @@ def write_demo(out: TextWriter, result: DemoResult) -> None:
         _table(out, shown)
         for one in shown:
             _details(out, one)
-    skipped = [one for one in result.outcomes if one.skipped]
-    if skipped:
-        out.line()
-        out.line("Skipped, because this machine does not support them", "strong")
-        for one in skipped:
-            out.paragraph(f"{one.pattern.name}: {one.skipped}", indent="    ", first="  ")
+    texts = (f"{one.pattern.name}: {one.skipped}" for one in result.outcomes if one.skipped)
+    out.section("Skipped, because this machine does not support them", texts)
 
 
 def _table(out: TextWriter, shown: Sequence[PatternOutcome]) -> None:
     """Write the widest table that fits: with the figure and the report, without the figure, without both."""
-    columns = (*_COLUMNS, TableColumn("reported"))
-    rows = [(*_row(one), _reported(one.pattern.latency)) for one in shown]
-    figure = next(at for at, column in enumerate(columns) if column.title == _FIGURE)
-    narrow = [(*row[:figure], *row[figure + 1 :]) for row in rows]
-    narrow_columns = (*columns[:figure], *columns[figure + 1 :])
-    if out.natural_width(columns, rows) <= out.width:
-        out.table(columns, rows)
-    elif out.natural_width(narrow_columns, narrow) <= out.width:
-        out.table(narrow_columns, narrow)
-    else:
-        out.table(narrow_columns[:-1], [row[:-1] for row in narrow])
+    rows = [_row(one) for one in shown]
+    # The figure is the second column, the report the last one.
+    columns, narrow = (_COLUMNS[0], *_COLUMNS[2:]), [(row[0], *row[2:]) for row in rows]
+    if not (out.fitting_table(_COLUMNS, rows) or out.fitting_table(columns, narrow)):
+        out.table(columns[:-1], [row[:-1] for row in narrow])
 
 
 def _row(one: PatternOutcome) -> tuple[TableCell | str, ...]:
@@ -68,13 +57,12 @@ def _row(one: PatternOutcome) -> tuple[TableCell | str, ...]:
         TableCell("–" if stalled is None else duration_ns(stalled.now_ns), style),
         TableCell("–" if one.ratio is None else times(one.ratio)[1:], style),
         "–" if one.remedied is None else duration_ns(one.remedied.now_ns),
+        "no figure" if one.pattern.latency is None else _reported(one.pattern.latency),
     )
 
 
-def _reported(latency: ReportedLatency | None) -> str:
+def _reported(latency: ReportedLatency) -> str:
     """``1.60 µs → 2.26 ms``."""
-    if latency is None:
-        return _NO_FIGURE
     return f"{duration_ns(latency.baseline_ns)} → {duration_ns(latency.stalled_ns)}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -81,6 +81,14 @@ class TextWriter:
         for line in lines:
             self.write(TerminalText(self._styled(line, style) + "\n"))
 
+    def section(self, title: str, texts: Iterable[str], style: str = "") -> None:
+        """Write ``texts`` under a title, a paragraph for each; nothing without any."""
+        for number, text in enumerate(texts):
+            if not number:
+                self.line()
+                self.line(title, "strong")
+            self.paragraph(text, indent="    ", first="  ", style=style)
+
     def code(self, lines: Sequence[str], indent: str = "") -> None:
         """Write lines of code, each after ``indent``; one that is longer than the width is folded at its spaces."""
         for line in map(self.printed, lines):
@@ -94,49 +102,51 @@ class TextWriter:
 
     def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> None:
         """Write a table; the last column is folded when a line is longer than the width."""
-        cells = [[self._table_cell(cell) for cell in row] for row in rows]
-        head = [self.printed(column.title) for column in columns]
-        widths = [max(display_width(t) for t in (title, *(r[i].text for r in cells))) for i, title in enumerate(head)]
-        before = sum(width + 2 for width in widths[:-1])
-        room = max(20, self.width - before)
-        if any(head):
-            self._row([TableCell(title, "dim") for title in head], columns, widths, room, before)
-        for row in cells:
-            self._row(row, columns, widths, room, before)
+        lines = self._lines(columns, rows)
+        widths = _widths(lines)
+        for line in lines if any(cell.text for cell in lines[0]) else lines[1:]:
+            self._row(line, columns, widths)
+
+    def fitting_table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> bool:
+        """Write a table, unless a line of it would be folded. Returns whether it was written."""
+        if self.natural_width(columns, rows) > self.width:
+            return False
+        self.table(columns, rows)
+        return True
 
     def natural_width(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> int:
         """Number of columns that ``table`` needs to fold nothing."""
-        cells = [[self._table_cell(cell).text for cell in row] for row in rows]
-        head = [self.printed(column.title) for column in columns]
-        widths = [max(display_width(t) for t in (title, *(r[i] for r in cells))) for i, title in enumerate(head)]
-        return sum(widths) + 2 * (len(columns) - 1)
+        return sum(_widths(self._lines(columns, rows))) + 2 * (len(columns) - 1)
 
     def write(self, text: str) -> None:
         """Write ``text``, of any number of lines."""
         self._stream.write(text if isinstance(text, TerminalText) else TerminalText(printable_lines(text)))
 
-    def _row(
-        self, row: Sequence[TableCell], columns: Sequence[TableColumn], widths: list[int], room: int, before: int
-    ) -> None:
+    def _row(self, row: Sequence[TableCell], columns: Sequence[TableColumn], widths: list[int]) -> None:
+        before = sum(width + 2 for width in widths[:-1])
+        room = max(20, self.width - before)
         parts = []
         for cell, column, width in zip(row[:-1], columns, widths, strict=False):
             space = " " * (width - display_width(cell.text))
             text = self._styled(cell.text, cell.style)
-            parts.append(space + text if column.right else text + space)
+            parts.append(f"{space}{text}  " if column.right else f"{text}{space}  ")
         last = row[-1]
         lines = [last.text]
         if display_width(last.text) > room and " " in last.text:
             lines = wrapped(last.text, room, break_long_words=False)
         elif columns[-1].right:
             lines = [padded(last.text, widths[-1], right=True)]
-        start = "  ".join(parts) + ("  " if parts else "")
         for number, text in enumerate(lines or [""]):
-            line = (start if number == 0 else " " * before) + self._styled(text, last.style)
+            line = (" " * before if number else "".join(parts)) + self._styled(text, last.style)
             self.write(TerminalText(line.rstrip() + "\n"))
 
-    def _table_cell(self, cell: TableCell | str) -> TableCell:
-        cell = cell if isinstance(cell, TableCell) else TableCell(cell)
-        return TableCell(self.printed(cell.text), cell.style)
+    def _lines(
+        self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]
+    ) -> list[list[TableCell]]:
+        """The lines of a table as they are printed, its titles first."""
+        titles = [TableCell(column.title, "dim") for column in columns]
+        cells = [[cell if isinstance(cell, TableCell) else TableCell(cell) for cell in row] for row in rows]
+        return [[TableCell(self.printed(cell.text), cell.style) for cell in row] for row in (titles, *cells)]
 
     def printed(self, text: str) -> str:
         """``text`` as the writer's methods print it: one line, in the characters of the stream."""
@@ -149,6 +159,10 @@ class TextWriter:
         if not (self.colour and style and text):
             return text
         return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m"
+
+
+def _widths(lines: Sequence[Sequence[TableCell]]) -> list[int]:
+    return [max(display_width(cell.text) for cell in column) for column in zip(*lines, strict=True)]
 
 
 def speaks_utf8(stream: TextIO | None = None) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallFamily
@@ -13,6 +12,7 @@ from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import (
     CallRow,
+    CallSite,
     ProcessFindings,
     ThreadFindings,
     WatchFindings,
@@ -47,12 +47,8 @@ _ROW_COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A thread and its process."""
-
-    process: ProcessFindings
-    thread: ThreadFindings
+# A thread with its process.
+_Place = tuple[ThreadFindings, ProcessFindings]
 
 
 def command_title(words: Sequence[str]) -> str:
@@ -63,23 +59,19 @@ def command_title(words: Sequence[str]) -> str:
 
 def show_watch(out: TextWriter, findings: WatchFindings, title: str, notes: Sequence[str] = ()) -> None:
     """``findings`` about the program ``title``. ``notes`` are further sentences about what is missing."""
-    places = [_Place(process, thread) for process in findings.processes for thread in process.threads]
+    places = [(thread, process) for process in findings.processes for thread in process.threads]
     several = len(findings.processes) > 1
-    _headline(out, findings, title, places)
+    _headline(out, findings, title, places, several)
     _causes(out, findings.processes)
     _sites(out, findings.processes, several)
     _slow_calls(out, findings, several)
     _in_flight(out, findings, several)
     _tables(out, places, several)
     missing = [*notes, *findings.problems, *(text for process in findings.processes for text in not_recorded(process))]
-    if missing:
-        out.line()
-        out.line("Not recorded", "strong")
-        for text in dict.fromkeys(missing):
-            out.paragraph(text, indent="    ", first="  ", style="warn")
+    out.section("Not recorded", dict.fromkeys(missing), "warn")
 
 
-def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequence[_Place]) -> None:
+def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequence[_Place], several: bool) -> None:
     calls = sum(process.calls for process in findings.processes)
     processes = f"{len(findings.processes)} {'process' if len(findings.processes) == 1 else 'processes'}"
     made = f"{format_count(calls)} {'call' if calls == 1 else 'calls'}"
@@ -87,11 +79,10 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequ
     if not findings.processes:
         out.paragraph("No process recorded a CUDA call while it was watched.")
         return
-    waiting = sorted((one for one in places if one.thread.lost_ns), key=lambda one: -one.thread.lost_share)
-    shown = [one for one in waiting if one.thread.lost_share >= _LEAST_SHARE][:_MOST_HEADLINES] or waiting[:1]
-    several = len(findings.processes) > 1
-    for place in shown:
-        out.paragraph(_where(place.process, several) + headline(place.thread), indent="  ", first="")
+    waiting = sorted((place for place in places if place[0].lost_ns), key=lambda place: -place[0].lost_share)
+    shown = [place for place in waiting if place[0].lost_share >= _LEAST_SHARE][:_MOST_HEADLINES] or waiting[:1]
+    for thread, process in shown:
+        out.paragraph(_where(process, several) + headline(thread), indent="  ", first="")
     if len(waiting) > len(shown):
         out.paragraph(f"{plural(len(waiting) - len(shown), 'more thread')} lost time to slow calls.", style="dim")
     if not waiting and calls and not calls_in_flight(findings):
@@ -124,11 +115,7 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
     ]
     out.line()
     out.line("Time lost by cause", "strong")
-    if out.natural_width(_CAUSE_COLUMNS, rows) <= out.width:
-        out.table(_CAUSE_COLUMNS, rows)
-    else:
-        for line in _stacked(_CAUSE_COLUMNS, rows):
-            out.paragraph(line, indent="    ", first="  ")
+    _table(out, _CAUSE_COLUMNS, rows)
     if len(lost) > _MOST_CAUSES:
         rest = sum(ns for _, ns in lost.most_common()[_MOST_CAUSES:])
         out.paragraph(f"{plural(len(lost) - _MOST_CAUSES, 'more cause')}, {duration_ns(rest)} in all", style="dim")
@@ -141,16 +128,15 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
 def _sites(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:
     """The places in the program that made slow calls, the most time lost first."""
     found = [(site, process) for process in processes for site in process.sites if site.lost_ns]
-    if not found:
-        return
     found.sort(key=lambda item: -item[0].lost_ns)
-    out.line()
     left = f" (the {_MOST_SITES} of {format_count(len(found))} that lost most)" if len(found) > _MOST_SITES else ""
-    out.line(f"Slow calls by place in the program{left}", "strong")
-    for site, process in found[:_MOST_SITES]:
-        function = f" ({site.function})" if site.family is CallFamily.COPY else ""
-        lost = f": {duration_ns(site.lost_ns)} lost, {_main_cause(site.cause)}"
-        out.paragraph(_where(process, several) + site_text(site) + function + lost, indent="    ", first="  ")
+    texts = (_where(process, several) + _site(site) for site, process in found[:_MOST_SITES])
+    out.section(f"Slow calls by place in the program{left}", texts)
+
+
+def _site(site: CallSite) -> str:
+    function = f" ({site.function})" if site.family is CallFamily.COPY else ""
+    return f"{site_text(site)}{function}: {duration_ns(site.lost_ns)} lost, {_main_cause(site.cause)}"
 
 
 def _main_cause(cause: WaitCause) -> str:
@@ -159,49 +145,39 @@ def _main_cause(cause: WaitCause) -> str:
 
 def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None:
     found = sorted(slow_calls(findings), key=lambda item: (-item[0].duration_ns, item[0].begin_ns - item[1].began_ns))
-    if not found:
-        return
-    out.line()
     left = f" (the slowest {_MOST_SLOW_CALLS} of {format_count(len(found))})" if len(found) > _MOST_SLOW_CALLS else ""
-    out.line(f"Slow calls{left}", "strong")
-    for call, process in found[:_MOST_SLOW_CALLS]:
-        at = f"at {(call.begin_ns - process.began_ns) / 1e9:.3f} s: "
-        out.paragraph(_where(process, several) + at + call_text(call), indent="    ", first="  ")
+    texts = (
+        f"{_where(process, several)}at {(call.begin_ns - process.began_ns) / 1e9:.3f} s: {call_text(call)}"
+        for call, process in found[:_MOST_SLOW_CALLS]
+    )
+    out.section(f"Slow calls{left}", texts)
 
 
 def _in_flight(out: TextWriter, findings: WatchFindings, several: bool) -> None:
     found = sorted(calls_in_flight(findings), key=lambda item: -item[0].age_ns)
-    if not found:
-        return
-    out.line()
-    out.line("Calls in flight", "strong")
-    for call, process in found[:_MOST_IN_FLIGHT]:
-        ended = " It had not when the process ended." if process.ended else ""
-        text = _where(process, several) + in_flight_text(call) + ended
-        out.paragraph(text, indent="    ", first="  ")
+    texts = (
+        _where(process, several)
+        + in_flight_text(call)
+        + (" It had not when the process ended." if process.ended else "")
+        for call, process in found[:_MOST_IN_FLIGHT]
+    )
+    out.section("Calls in flight", texts)
     if len(found) > _MOST_IN_FLIGHT:
         out.paragraph(f"{len(found) - _MOST_IN_FLIGHT} more.", indent="  ", style="dim")
 
 
 def _tables(out: TextWriter, places: Sequence[_Place], several: bool) -> None:
     """A table of its functions for each thread, those that lost and used most time first."""
-    used = [place for place in places if place.thread.rows]
-    used.sort(key=lambda place: (-place.thread.lost_ns, -sum(row.total_ns for row in place.thread.rows)))
-    for place in used[:_MOST_THREADS]:
-        where = f" of {process_words(place.process.name, place.process.pid)}" if several else ""
-        thread = place.thread
+    used = [place for place in places if place[0].rows]
+    used.sort(key=lambda place: (-place[0].lost_ns, -sum(row.total_ns for row in place[0].rows)))
+    for thread, process in used[:_MOST_THREADS]:
+        where = f" of {process_words(process.name, process.pid)}" if several else ""
         name = f"Thread {thread.name} ({thread.id})" if thread.name else f"Thread {thread.id}"
         owners = f" and {plural(thread.owners - 1, 'earlier thread')}" if thread.owners > 1 else ""
         out.line()
         out.paragraph(f"{name}{owners}{where} · {duration_ns(thread.alive_ns)}", style="strong")
-        rows = [_cells(row) for row in place.thread.rows[:_MOST_ROWS]]
-        if out.natural_width(_ROW_COLUMNS, rows) <= out.width:
-            out.table(_ROW_COLUMNS, rows)
-        else:
-            for line in _stacked(_ROW_COLUMNS, rows):
-                out.paragraph(line, indent="    ", first="  ")
-        if len(place.thread.rows) > _MOST_ROWS:
-            rest = place.thread.rows[_MOST_ROWS:]
+        _table(out, _ROW_COLUMNS, [_cells(row) for row in thread.rows[:_MOST_ROWS]])
+        if rest := thread.rows[_MOST_ROWS:]:
             time = duration_ns(sum(row.total_ns for row in rest))
             out.paragraph(f"{plural(len(rest), 'more function')}, {time} in all", indent="  ", style="dim")
     if len(used) > _MOST_THREADS:
@@ -222,12 +198,15 @@ def _cells(row: CallRow) -> tuple[TableCell | str, ...]:
     )
 
 
-def _stacked(columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> Iterator[str]:
-    """Each row as a line, for a terminal that is too narrow for the table."""
+def _table(out: TextWriter, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> None:
+    """A table, or each row as a line where the terminal is too narrow for it."""
+    if out.fitting_table(columns, rows):
+        return
+    titles = [column.title for column in columns[1:]]
     for row in rows:
         name, *figures = (cell.text if isinstance(cell, TableCell) else cell for cell in row)
-        titles = (column.title for column in columns[1:])
-        yield f"{name}: " + ", ".join(f"{title} {text}" for title, text in zip(titles, figures, strict=True) if text)
+        known = ", ".join(f"{title} {text}" for title, text in zip(titles, figures, strict=True) if text)
+        out.paragraph(f"{name}: {known}", indent="    ", first="  ")
 
 
 def _where(process: ProcessFindings, several: bool) -> str:
