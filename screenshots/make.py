@@ -50,7 +50,7 @@ from stallprobes.recording.observation import ProbeSet  # noqa: E402
 from stallprobes.recording.recording import Recording  # noqa: E402
 from stallprobes.traces.trace import Trace  # noqa: E402
 from stallprobes.watch.live.recording import WatchRecording  # noqa: E402
-from stallprobes.wording import trace_wording  # noqa: E402
+from stallprobes.wording.trace_wording import TracePicture  # noqa: E402
 from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402
 from stallscope.tui.common.picker import Picker  # noqa: E402
@@ -332,12 +332,12 @@ def title_of(recording: Recording, probe_set: ProbeSet) -> str:
 
 def stalled_span(trace: Trace) -> tuple[int, int]:
     """When the call of the trigger or the most unusual one began, and when it and its delay ended, in ns."""
-    call, trigger = trace_wording.selected_call(trace), trace.trigger
-    if call is None:
+    picture, trigger = TracePicture(trace), trace.trigger
+    if picture.call is None:
         # A call in flight is no row.
         return (trace.begin_ns, trace.end_ns) if trigger is None else (trigger.began_ns, trigger.returned_ns)
-    began_ns, returned_ns = trace.calls[call][["began_ns", "returned_ns"]].tolist()
-    delay = trace_wording.story(trace, call).delay
+    began_ns, returned_ns = trace.calls[picture.call][["began_ns", "returned_ns"]].tolist()
+    delay = picture.delay
     return began_ns, max(returned_ns, 0 if delay is None else delay.start_ns)
 
 

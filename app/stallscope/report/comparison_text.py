@@ -74,5 +74,4 @@ def changes(out: TextWriter, comparison: Comparison, regressions: Sequence[CellC
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:
             out.paragraph(f"only in {where}: {'; '.join(comparison_wording.places_by_column(places))}", indent="  ")
-    out.line()
-    out.paragraph(comparison_wording.false_alarms(comparison), style="dim")
+    out.note(comparison_wording.false_alarms(comparison))

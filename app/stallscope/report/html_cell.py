@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.matrix import findings
 from stallprobes.matrix.comparing.comparison import CellOutcome
-from stallprobes.matrix.matrix import PHASES, QUIET
-from stallprobes.units import duration, times
+from stallprobes.matrix.matrix import QUIET
+from stallprobes.units import duration_ns, times
 from stallprobes.wording import check_wording, comparison_wording
 from stallscope.report import svg
 
@@ -174,10 +174,4 @@ def _ratio(cell: Cell, channel: Channel, quantile: Quantile) -> str:
 
 def baseline_figures(cell: Cell) -> str:
     """Medians of call and wait with no aggressor running."""
-    medians = []
-    for phase in PHASES:
-        channel = next((channel for channel in cell.channels if channel.phase is phase and not channel.label), None)
-        ns = None if channel is None else cell.channels[channel].percentile(50)
-        if ns is not None:
-            medians.append(duration(ns / 1000))
-    return "<br>".join(medians) or "–"
+    return "<br>".join(duration_ns(ns) for ns in check_wording.baseline_medians_ns(cell) if ns is not None) or "–"

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from stallprobes.matrix import findings
 from stallprobes.matrix.matrix import PHASES, QUIET, CellKind, Status
 from stallprobes.units import plural, three
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.wording import check_wording, reference_wording
+from stallprobes.wording import check_wording, comparison_wording, reference_wording
 from stallprobes.wording.headline import Headline
 from stallprobes.wording.timeline_wording import timeline_text
 from stallscope.report import comparison_text
@@ -23,7 +24,7 @@ from stallscope.report.text import TableCell, TableColumn, TextWriter
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixRow
-    from stallprobes.matrix.reference import ReferenceComparison, UnusualCell
+    from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.model import Phase
 
 # Number of victims of one aggressor whose figures are all in the findings; the matrix has those of the others.
@@ -58,11 +59,7 @@ def show(
     comparison_text.headline(out, Headline.of(matrix, comparison, reference))
     if full:
         out.paragraph(check_wording.kind_counts(matrix))
-    if hosts:
-        out.line()
-        out.line("About the hosts", "strong")
-        for sentence in hosts:
-            out.paragraph(sentence, indent="    ", first="  ")
+    out.section("About the hosts", hosts)
     if comparison is not None:
         out.line()
         comparison_text.machines(out, comparison)
@@ -80,13 +77,8 @@ def show(
         machine(out, matrix)
     else:
         _causes(out, matrix)
-    variation = check_wording.variation(matrix)
-    if variation:
-        out.line()
-        out.paragraph(variation, style="dim")
-    if matrix.timeline_summary is not None:
-        out.line()
-        out.paragraph(timeline_text(matrix.timeline_summary), style="dim")
+    out.note(check_wording.variation(matrix))
+    out.note(timeline_text(matrix.timeline_summary))
 
 
 def machine(out: TextWriter, matrix: Matrix) -> None:
@@ -109,19 +101,13 @@ def _unusual(out: TextWriter, found: ReferenceComparison, full: bool) -> None:
     for title, cells in groups:
         out.paragraph(f"{title}: {plural(len(cells), 'cell')}", indent="    ", first="  ")
         named = cells if full else cells[:_UNUSUAL_CELLS]
-        for column, figures in _by_column(named).items():
-            out.paragraph(f"beside {column}: {'; '.join(figures)}", indent="      ", first="    ")
+        places = ((f"{cell.row} {reference_wording.unusual_figures(cell)}", cell.column) for cell in named)
+        for text in comparison_wording.places_by_column(places, "; "):
+            out.paragraph(text, indent="      ", first="    ")
         if len(named) < len(cells):
             out.paragraph(f"and {plural(len(cells) - len(named), 'more cell')}: see --full", indent="    ")
     notes = reference_wording.reference_notes(found)
     out.paragraph(" ".join(notes), indent="  ", style="dim")
-
-
-def _by_column(cells: Sequence[UnusualCell]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for cell in cells:
-        found.setdefault(cell.column, []).append(f"{cell.row} {reference_wording.unusual_figures(cell)}")
-    return found
 
 
 def _matrix(out: TextWriter, matrix: Matrix) -> None:
@@ -134,12 +120,9 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     names = max(names, len(_BASELINE))
     shown = _TableCells()
     blocks = _blocks(matrix, rows, shown, out.width - names)
-    quiet: dict[str, float] = {}
-    if len(blocks) > 1:
-        for column in columns:
-            ratio = findings.largest_quiet_ratio(findings.column_cells(matrix, column.name))
-            if ratio is not None:
-                quiet[column.name] = ratio
+    several = columns if len(blocks) > 1 else ()
+    ratios = {one.name: findings.largest_quiet_ratio(findings.column_cells(matrix, one.name)) for one in several}
+    quiet = {name: ratio for name, ratio in ratios.items() if ratio is not None}
     for number, block in enumerate(blocks):
         if number:
             out.line()
@@ -148,10 +131,7 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
         out.line()
         bound = short(max(quiet.values()))
         out.paragraph(f"Quiet for every victim, medians at most ×{bound}: {', '.join(quiet)}", "  ", "")
-    legend = _legend(matrix, shown)
-    if legend:
-        out.line()
-        out.paragraph(" · ".join(legend), style="dim")
+    out.note(" · ".join(_legend(matrix, shown)))
 
 
 def _supported(cells: Sequence[Cell]) -> bool:
@@ -214,14 +194,11 @@ def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], shown: _TableCells, room:
 
 
 def _heads(block: Sequence[MatrixRow]) -> list[list[TableCell | str]]:
-    heads = [folded(row.name, _HEAD_WIDTH) for row in block]
-    height = max((len(head) for head in heads), default=0)
-    lines: list[list[TableCell | str]] = []
-    for number in range(height):
-        # Aligned to the bottom, so that short names are right above their figures.
-        parts = [head[number - height + len(head)] if number >= height - len(head) else "" for head in heads]
-        lines.append(["beside" if number == height - 1 else "", *(TableCell(part, "strong") for part in parts)])
-    return lines
+    # Aligned to the bottom, so that short names are right above their figures.
+    upward = zip_longest(*(reversed(folded(row.name, _HEAD_WIDTH)) for row in block), fillvalue="")
+    lines: list[list[TableCell | str]] = [["", *(TableCell(part, "strong") for part in parts)] for parts in upward]
+    lines[0][0] = "beside"
+    return lines[::-1]
 
 
 def _cell(cell: Cell | None) -> TableCell:
@@ -258,22 +235,21 @@ def _baseline(cell: Cell | None) -> str:
     kind = findings.cell_kind(cell)
     if not _has_figures(kind):
         return f"{kind.look.letter or kind.look.word}  "
-    medians = []
-    for phase in PHASES:
-        channel = next((channel for channel in cell.channels if channel.phase is phase and not channel.label), None)
-        ns = None if channel is None else cell.channels[channel].percentile(50)
-        medians.append("–" if ns is None else short(ns / 1000))
-    return "/".join(medians) + "  "
+    medians = check_wording.baseline_medians_ns(cell)
+    return "/".join("–" if ns is None else short(ns / 1000) for ns in medians) + "  "
 
 
 def _causes(out: TextWriter, matrix: Matrix) -> None:
     """One line per cause: its kind, its worst case, and its remedy."""
-    groups = findings.groups(matrix)
     unmeasured = check_wording.unmeasured_count(matrix)
-    rows: list[tuple[TableCell | str, ...]] = []
-    for group in groups:
-        case = check_wording.worst_case(group)
-        rows.append((TableCell(group.kind.look.word, _style(group.kind)), case, group.remedy or check_wording.NO_CAUSE))
+    rows = [
+        (
+            TableCell(group.kind.look.word, _style(group.kind)),
+            check_wording.worst_case(group),
+            group.remedy or check_wording.NO_CAUSE,
+        )
+        for group in findings.groups(matrix)
+    ]
     if rows:
         out.line()
         out.line(check_wording.CAUSES_TITLE, "strong")
@@ -281,9 +257,8 @@ def _causes(out: TextWriter, matrix: Matrix) -> None:
     if rows and out.natural_width(columns[:2], [row[:2] for row in rows]) + _REMEDY_WIDTH <= out.width:
         out.table(columns, rows)
     else:
-        for group in groups:
-            sentence = f"{check_wording.worst_case(group)}. {group.remedy or check_wording.NO_CAUSE}"
-            out.paragraph(sentence, indent="  ", first=f"{group.kind.look.word}  ", style=_style(group.kind))
+        for kind, case, remedy in rows:
+            out.paragraph(f"{case}. {remedy}", indent="  ", first=f"{kind.text}  ", style=kind.style)
     if rows or unmeasured:
         out.line()
     if unmeasured:
@@ -319,11 +294,7 @@ def _findings(out: TextWriter, matrix: Matrix) -> None:
 def _unmeasured(out: TextWriter, matrix: Matrix) -> None:
     for status, title in check_wording.UNMEASURED_TITLES.items():
         reasons = findings.reasons(matrix, status)
-        if reasons:
-            out.line()
-            out.line(title, "strong")
-            for reason, places in reasons:
-                out.paragraph(f"{', '.join(places)}: {reason}", indent="    ", first="  ")
+        out.section(title, (f"{', '.join(places)}: {reason}" for reason, places in reasons))
 
 
 def short(value: float) -> str:

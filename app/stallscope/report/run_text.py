@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
-from stallprobes.units import duration, duration_ns, format_count, times
+from stallprobes.units import duration_ns, format_count, times
 from stallprobes.verdicts.blame import sentence, share_text
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.wording.timeline_wording import timeline_text
@@ -49,17 +49,13 @@ def show_run(out: TextWriter, result: RunResult) -> None:
         columns = _columns(phases)
         rows = [row for variant in variants for row in _rows(variant, phases)]
         # One line per phase where the table is too wide for the terminal.
-        if out.natural_width(columns, rows) <= out.width:
-            out.table(columns, rows)
-        else:
+        if not out.fitting_table(columns, rows):
             for variant in variants:
                 _stacked(out, variant, phases)
-        for variant in variants:
-            _early(out, variant)
-        for variant in variants:
-            _slots(out, variant)
-        for variant in variants:
-            _gpu_state(out, variant)
+        for notes in (_early, _slots, _gpu_state):
+            for variant in variants:
+                for note in notes(variant):
+                    out.paragraph(f"{variant.variant}: {note}", indent="  ", style="dim")
         for variant in variants:
             _host_and_device(out, variant)
         out.line()
@@ -67,12 +63,8 @@ def show_run(out: TextWriter, result: RunResult) -> None:
             _verdicts(out, variant)
         if remedy_code(pattern) and any(verdict.remedy for variant in variants for verdict in variant.verdicts):
             out.paragraph(f"Remedies as code: `stallscope explain {pattern}`", style="dim")
-    if result.spread is not None:
-        out.line()
-        out.paragraph(_spread_text(result.spread, result.simulated), style="dim")
-    if result.timeline_summary is not None:
-        out.line()
-        out.paragraph(timeline_text(result.timeline_summary), style="dim")
+    out.note("" if (spread := result.spread) is None else _spread_text(spread, result.simulated))
+    out.note(timeline_text(result.timeline_summary))
 
 
 def _spread_text(spread: RunSpread, simulated: bool) -> str:
@@ -117,7 +109,7 @@ def _rows(variant: VariantResult, phases: Sequence[Phase]) -> list[tuple[TableCe
         result = alike[0]
         mark = "" if result.probe.role is Role.VICTIM else "dim"
         channels = _channels(alike)
-        figures = [duration(value) for phase in phases for value in _figures(channels.get(Channel(phase)))]
+        figures = [duration_ns(ns) for phase in phases for ns in _figures(channels.get(Channel(phase)))]
         rows.append(
             (
                 variant.variant if not rows else "",
@@ -183,41 +175,38 @@ def _stacked(out: TextWriter, variant: VariantResult, phases: Sequence[Phase]) -
             histogram = channels.get(Channel(phase))
             if histogram is not None:
                 labels = zip(("p50", "p99", "max"), _figures(histogram), strict=True)
-                rows.append((f"    {phase.traits.word}", *(f"{label} {duration(value):>8}" for label, value in labels)))
+                rows.append((f"    {phase.traits.word}", *(f"{label} {duration_ns(ns):>8}" for label, ns in labels)))
         if rows:
             out.table([TableColumn("")] * 4, rows)
 
 
-def _early(out: TextWriter, variant: VariantResult) -> None:
-    """A line for each probe whose work the GPU started before the call returned."""
+def _early(variant: VariantResult) -> Iterator[str]:
+    """A note for each probe whose work the GPU started before the call returned."""
     for result in variant.probes:
         early = result.window.channels.get(Channel(Phase.EARLY))
         if early is None or not early.count:
             continue
         later = result.window.channels.get(Channel(Phase.START))
         p50, _, most = _figures(early)
-        text = (
-            f"the GPU started the work of {format_count(early.count)} of "
+        yield (
+            f"{result.probe.name}: the GPU started the work of {format_count(early.count)} of "
             f"{format_count(early.count + (0 if later is None else later.count))} calls before their return, "
-            f"by {duration(p50)} at p50 (max {duration(most)})."
+            f"by {duration_ns(p50)} at p50 (max {duration_ns(most)})."
         )
-        out.paragraph(f"{variant.variant}: {result.probe.name}: {text}", indent="  ", style="dim")
 
 
-def _slots(out: TextWriter, variant: VariantResult) -> None:
-    """A line where victims of different contexts ran in slots."""
+def _slots(variant: VariantResult) -> Iterator[str]:
+    """A note where victims of different contexts ran in slots."""
     if variant.slots and variant.probes:
         length = duration_ns(SLOT_NS)
-        text = f"victims of different contexts ran in slots of {length}, so that none disturbed another."
-        out.paragraph(f"{variant.variant}: {text}", indent="  ", style="dim")
+        yield f"victims of different contexts ran in slots of {length}, so that none disturbed another."
 
 
-def _gpu_state(out: TextWriter, variant: VariantResult) -> None:
-    """A line with the GPU's clocks, where calls are made after long idle times."""
+def _gpu_state(variant: VariantResult) -> Iterator[str]:
+    """A note with the GPU's clocks, where calls are made after long idle times."""
     if variant.gpu_states is not None:
-        states = {"in the baseline": variant.gpu_states.baseline, "between the calls": variant.gpu_states.window}
-        text = "; ".join(f"{when} {_state_text(state)}" for when, state in states.items())
-        out.paragraph(f"{variant.variant}: the GPU {text}.", indent="  ", style="dim")
+        baseline, window = _state_text(variant.gpu_states.baseline), _state_text(variant.gpu_states.window)
+        yield f"the GPU in the baseline {baseline}; between the calls {window}."
 
 
 def _state_text(state: GpuState) -> str:
@@ -236,37 +225,27 @@ def _ends_text(ends: tuple[float, float]) -> str:
 
 def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
     """Host and GPU time of each op that is timed on both, with the first call apart."""
-    columns = (
-        TableColumn("op"),
-        TableColumn("host first", right=True),
-        TableColumn("host p50", right=True),
-        TableColumn("p99", right=True),
-        TableColumn("GPU first", right=True),
-        TableColumn("GPU p50", right=True),
-        TableColumn("p99", right=True),
-    )
+    figures = ("host first", "host p50", "p99", "GPU first", "GPU p50", "p99")
+    columns = (TableColumn("op"), *(TableColumn(name, right=True) for name in figures))
     for result in variant.probes:
-        on_gpu = {channel.label for channel in result.window.channels if channel.phase is Phase.GPU and channel.label}
-        labels = [
-            channel.label
-            for channel in result.window.channels
-            if channel.phase is Phase.CALL and channel.label in on_gpu
+        channels = result.window.channels
+        calls = [one for one in channels if one.phase is Phase.CALL and Channel(Phase.GPU, one.label) in channels]
+        rows = [
+            (call.label, *_first_and_usual(result, call), *_first_and_usual(result, Channel(Phase.GPU, call.label)))
+            for call in calls
+            if call.label
         ]
-        if not labels:
-            continue
-        out.line()
-        out.paragraph(f"{variant.variant}: {result.probe.name}, each call's time on the host and on the GPU")
-        rows = []
-        for label in labels:
-            cells: list[TableCell | str] = [label]
-            for phase in (Phase.CALL, Phase.GPU):
-                channel = Channel(phase, label)
-                known = result.probe.program.measures_first(channel)
-                first = result.window.first_ns.get(channel) if known else None
-                p50, p99, _ = _figures(result.window.channels[channel])
-                cells += [duration_ns(first), duration(p50), duration(p99)]
-            rows.append(cells)
-        out.table(columns, rows)
+        if rows:
+            out.line()
+            out.paragraph(f"{variant.variant}: {result.probe.name}, each call's time on the host and on the GPU")
+            out.table(columns, rows)
+
+
+def _first_and_usual(result: ProbeResult, channel: Channel) -> tuple[str, str, str]:
+    """The first call of ``channel``, p50 and p99."""
+    first = result.window.first_ns.get(channel) if result.probe.program.measures_first(channel) else None
+    p50, p99, _ = _figures(result.window.channels[channel])
+    return duration_ns(first), duration_ns(p50), duration_ns(p99)
 
 
 def _verdicts(out: TextWriter, variant: VariantResult) -> None:
@@ -356,8 +335,7 @@ def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:
-    """p50, p99 and maximum in microseconds; None without calls."""
+    """p50, p99 and maximum in ns; None without calls."""
     if histogram is None or histogram.count == 0:
         return (None, None, None)
-    p50, p99 = histogram.percentile(50), histogram.percentile(99)
-    return (None if p50 is None else p50 / 1000, None if p99 is None else p99 / 1000, histogram.max_ns / 1000)
+    return histogram.percentile(50), histogram.percentile(99), histogram.max_ns

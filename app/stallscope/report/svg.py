@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import MIDDLE, Histogram
-from stallprobes.units import duration
+from stallprobes.units import duration_ns
 
 _PER_DECADE = 20
 # A page with fewer decades would show larger letters than other pages.
@@ -103,5 +103,5 @@ def figures(histogram: Histogram | None) -> tuple[str, str, str, str]:
     """Number of calls, p50, p99 and maximum as text."""
     if histogram is None or not histogram.count:
         return ("0", "–", "–", "–")
-    p50, p99 = histogram.percentile(50) or 0.0, histogram.percentile(99) or 0.0
-    return (str(histogram.count), duration(p50 / 1000), duration(p99 / 1000), duration(histogram.max_ns / 1000))
+    times_ns = histogram.percentile(50), histogram.percentile(99), histogram.max_ns
+    return (str(histogram.count), *map(duration_ns, times_ns))

@@ -89,6 +89,12 @@ class TextWriter:
                 self.line(title, "strong")
             self.paragraph(text, indent="    ", first="  ", style=style)
 
+    def note(self, text: str) -> None:
+        """Write ``text`` dim, after an empty line; nothing for ""."""
+        if text:
+            self.line()
+            self.paragraph(text, style="dim")
+
     def code(self, lines: Sequence[str], indent: str = "") -> None:
         """Write lines of code, each after ``indent``; one that is longer than the width is folded at its spaces."""
         for line in map(self.printed, lines):

@@ -8,11 +8,11 @@ from html import escape
 import numpy as np
 
 from stallprobes.foreign_text import printable
-from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
+from stallprobes.traces.delay import Delay
+from stallprobes.traces.rows import RowGroup, TraceRow
 from stallprobes.traces.trace import Int64s, Trace
-from stallprobes.units import duration_ns
 from stallprobes.wording import trace_wording
-from stallprobes.wording.trace_wording import CallStory, TimeScale
+from stallprobes.wording.trace_wording import TracePicture
 from stallscope.report.columns import wrapped
 
 NARROWEST = 800
@@ -51,13 +51,9 @@ class _Image:
     """The image; ``_y`` is where the next line is drawn."""
 
     def __init__(self, trace: Trace, width: int, title: str, call: int | None) -> None:
-        self._trace, self._width, self._title = trace, width, title
-        chosen = trace_wording.selected_call(trace) if call is None else call
-        self._trigger = trace.trigger is not None and call is None
-        self._story = None if chosen is None else trace_wording.story(trace, chosen)
-        self._probe = None if chosen is None else int(trace.calls["probe"][chosen])
-        self._scale = TimeScale(trace.begin_ns, trace.end_ns, trace_wording.zero_of(trace, chosen))
-        self._rows = rows_of(trace)
+        self._picture = picture = TracePicture(trace, call)
+        self._width, self._title = width, title
+        self._story, self._scale, self._rows = picture.story, picture.scale, picture.rows
         most = max((len(row.label) for row in self._rows), default=0)
         self._left = _MARGIN + min(int((most + 3) * _LETTER), width // 3)
         self._plot = width - _MARGIN - self._left
@@ -84,7 +80,7 @@ class _Image:
         )
 
     def _label(self) -> str:
-        text = f"Trace of {trace_wording.span_text(self._trace)}"
+        text = self._picture.heading
         return text if self._story is None else f"{text}. {self._story.title}: {self._story.text}"
 
     def _x(self, at_ns: float) -> float:
@@ -106,12 +102,10 @@ class _Image:
             yield self._label_at(_MARGIN, line, style)
 
     def _head(self) -> Iterator[str]:
-        span = f"Trace of {trace_wording.span_text(self._trace)}"
-        yield from self._paragraph(self._title or span, "title")
-        if self._title:
-            yield from self._paragraph(span, "soft")
-        for note in trace_wording.notes(self._trace):
-            yield from self._paragraph(note, "soft")
+        title, *others = (self._title, self._picture.heading) if self._title else (self._picture.heading,)
+        yield from self._paragraph(title, "title")
+        for text in (*others, *trace_wording.notes(self._picture.trace)):
+            yield from self._paragraph(text, "soft")
         self._y += _LINE
 
     def _axis(self, ticks: Sequence[tuple[int, str]], top: float) -> Iterator[str]:
@@ -131,8 +125,9 @@ class _Image:
                 yield self._label_at(_MARGIN, str(group), "soft")
             self._y += _ROW
             yield from self._drawn(row)
-            if row.probe is not None and row.probe == self._probe and self._story is not None:
-                yield from self._delay(self._story)
+            delay = self._picture.delay_below(row)
+            if delay is not None and self._story is not None:
+                yield from self._delay(delay, self._story.text)
         self._y += 8
 
     def _drawn(self, row: TraceRow) -> Iterator[str]:
@@ -163,18 +158,15 @@ class _Image:
         last = np.concatenate((first[1:], [len(begins)])) - 1
         return list(zip(begins[first].tolist(), (ends[last] - begins[first]).tolist(), strict=True))
 
-    def _delay(self, story: CallStory) -> Iterator[str]:
+    def _delay(self, delay: Delay, text: str) -> Iterator[str]:
         """The delay as an arrow from the return to the GPU's start, with its text below."""
-        delay = story.delay
-        if delay is None or delay.ns <= 0:
-            return
         self._y += _ROW
         begin, end = self._x(delay.returned_ns), self._x(delay.start_ns)
         y = self._y - _BAR
         if end - begin >= 6:
             yield f'<path class="arrow" d="M{begin:.1f} {y - 4}v8M{begin:.1f} {y}H{end:.1f}m-5 -4l5 4l-5 4"/>'
         self._y += 4
-        for number, line in enumerate(self._folded(story.text)):
+        for number, line in enumerate(self._folded(text)):
             self._y += _LINE if number else 0
             width = len(line) * _WIDEST_LETTER
             x = max(min(begin, self._width - _MARGIN - width), _MARGIN)
@@ -184,8 +176,8 @@ class _Image:
 
     def _guides(self, top: float) -> Iterator[str]:
         """Dashed lines through all rows where the call returned and where the GPU started."""
-        delay = None if self._story is None else self._story.delay
-        if delay is None or delay.ns <= 0:
+        delay = self._picture.delay
+        if delay is None:
             return
         path = "".join(f"M{self._x(at):.1f} {top}V{self._y:.1f}" for at in (delay.returned_ns, delay.start_ns))
         yield f'<path class="guide" d="{path}"/>'
@@ -216,19 +208,15 @@ class _Image:
         if story is None:
             return
         self._y += 6
-        yield from self._paragraph(f"{'Trigger' if self._trigger else 'Selected call'}: {story.title}", "title")
+        yield from self._paragraph(f"{self._picture.word}: {story.title}", "title")
         widest = max(len(moment.what) for moment in story.moments)
         for moment in story.moments:
             self._y += _LINE
             yield self._label_at(_MARGIN + 16 * _LETTER, self._scale.exact(moment.at_ns), anchor="end")
             yield self._label_at(_MARGIN + 18 * _LETTER, moment.what)
             yield self._label_at(_MARGIN + (21 + widest) * _LETTER, moment.detail, "soft")
-        if len(story.causes) > 1:
-            parts = "; ".join(f"{duration_ns(ns)} {text}" for text, ns in story.causes)
-            yield from self._paragraph(f"All of the delay: {parts}.", "soft")
-        if story.beside:
-            calls = "; ".join(f"{text} for {duration_ns(ns)}" for text, ns in story.beside)
-            yield from self._paragraph(f"Calls of the same context during the call: {calls}.", "soft")
+        for note in story.notes():
+            yield from self._paragraph(note, "soft")
 
 
 def _css(dark: bool | None) -> str:

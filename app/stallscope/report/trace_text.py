@@ -10,12 +10,13 @@ import numpy as np
 
 from stallprobes.foreign_text import printable
 from stallprobes.traces import labels
+from stallprobes.traces.delay import Delay
 from stallprobes.traces.ranking import RankedCall, ranked_calls
-from stallprobes.traces.rows import RowGroup, TraceRow, rows_of
+from stallprobes.traces.rows import RowGroup, TraceRow
 from stallprobes.traces.trace import Trace, op_label
 from stallprobes.units import duration_ns
 from stallprobes.wording import trace_wording
-from stallprobes.wording.trace_wording import CallStory, TimeScale
+from stallprobes.wording.trace_wording import CallStory, TimeScale, TracePicture
 from stallscope.report.columns import cut_columns, display_width, padded
 from stallscope.report.text import NARROWEST, TableColumn, TextWriter
 
@@ -66,56 +67,48 @@ def trace_text(
     """
     stream = io.StringIO()
     out = TextWriter(stream, width=max(width, NARROWEST), ascii=ascii)
-    chosen = trace_wording.selected_call(trace) if call is None else call
-    scale = TimeScale(trace.begin_ns, trace.end_ns, trace_wording.zero_of(trace, chosen))
-    story = None if chosen is None else trace_wording.story(trace, chosen)
-    if title:
-        out.paragraph(title)
-    out.paragraph(f"Trace of {trace_wording.span_text(trace)}")
-    for note in trace_wording.notes(trace):
-        out.paragraph(note)
+    picture = TracePicture(trace, call)
+    for text in (title, picture.heading, *trace_wording.notes(trace)):
+        out.paragraph(text)
     out.line()
-    picture = _Drawing(trace, scale, out)
-    for line in picture.lines(chosen, story):
+    drawing = _Drawing(picture, out)
+    for line in drawing.lines():
         out.line(line)
-    for legend in picture.legend():
-        out.paragraph(legend)
-    if story is not None:
+    out.paragraph(drawing.legend())
+    if picture.story is not None:
         out.line()
-        _selected(out, trace, scale, story, trigger=trace.trigger is not None and call is None)
+        _selected(out, picture, picture.story)
     ranked = ranked_calls(trace, slowest)
     if ranked:
         out.line()
-        _slowest(out, trace, scale, ranked)
+        _slowest(out, trace, picture.scale, ranked)
     return stream.getvalue()
 
 
 class _Drawing:
     """The drawing: a row of text for each row of the trace."""
 
-    def __init__(self, trace: Trace, scale: TimeScale, out: TextWriter) -> None:
-        self._scale, self._out = scale, out
+    def __init__(self, picture: TracePicture, out: TextWriter) -> None:
+        self._picture, self._scale, self._rows, self._out = picture, picture.scale, picture.rows, out
         self._glyphs = _ASCII if out.ascii else _UNICODE
-        self._rows = rows_of(trace)
-        self._trace = trace
         longest = max((display_width(printable(row.label)) + 1 for row in self._rows), default=0)
         titles = max(len(group) for group in RowGroup)
         self._left = min(max(longest, titles), int(out.width * _LABELS)) + 1
         self._cells = out.width - self._left
 
-    def lines(self, call: int | None, story: CallStory | None) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         yield from self._axis()
         group = None
-        chosen = None if call is None else int(self._trace.calls["probe"][call])
         for row in self._rows:
             if row.group is not group:
                 group = row.group
                 yield str(group)
             yield (padded(self._label(row.label), self._left) + self._drawn(row)).rstrip()
-            if row.probe is not None and row.probe == chosen and story is not None:
-                yield from self._delay(story)
+            delay = self._picture.delay_below(row)
+            if delay is not None and self._picture.story is not None:
+                yield from self._delay(delay, self._picture.story.text)
 
-    def legend(self) -> Iterator[str]:
+    def legend(self) -> str:
         glyphs = self._glyphs
         column = duration_ns(self._scale.span_ns / self._cells)
         text = f"A column is {column}: {glyphs.full} busy, {glyphs.half} for half of it, {glyphs.little} for less"
@@ -125,7 +118,7 @@ class _Drawing:
             text += f"; {glyphs.wait} in GPU work: no record yet"
         if any(row.foreign for row in self._rows):
             text += f"; {glyphs.foreign} another process had the engine"
-        yield f"{text}."
+        return f"{text}."
 
     def _label(self, text: str) -> str:
         label = printable(text)
@@ -161,11 +154,8 @@ class _Drawing:
             for level, wait in zip(levels.tolist(), waits.tolist(), strict=True)
         )
 
-    def _delay(self, story: CallStory) -> Iterator[str]:
+    def _delay(self, delay: Delay, story: str) -> Iterator[str]:
         """The delay as a bracket from the return to the GPU's start, with its text beside or below it."""
-        delay = story.delay
-        if delay is None or delay.ns <= 0:
-            return
         first = int(self._scale.place(delay.returned_ns) * self._cells)
         last = min(int(self._scale.place(delay.start_ns) * self._cells), self._cells - 1)
         glyphs = self._glyphs
@@ -173,16 +163,16 @@ class _Drawing:
             return
         yield " " * (self._left + first) + glyphs.left + glyphs.line * (last - first - 1) + glyphs.right
         room = self._left + self._cells
-        text = self._out.printed(story.text)
+        text = self._out.printed(story)
         if display_width(text) > room:
             text = self._out.printed(trace_wording.delay_length(delay))
         begin = min(self._left + first, room - display_width(text))
         yield " " * begin + text
 
 
-def _selected(out: TextWriter, trace: Trace, scale: TimeScale, story: CallStory, trigger: bool) -> None:
-    out.paragraph(f"{'Trigger' if trigger else 'Selected call'}: {story.title}")
-    rows = [(scale.exact(moment.at_ns), moment.what, moment.detail) for moment in story.moments]
+def _selected(out: TextWriter, picture: TracePicture, story: CallStory) -> None:
+    out.paragraph(f"{picture.word}: {story.title}")
+    rows = [(picture.scale.exact(moment.at_ns), moment.what, moment.detail) for moment in story.moments]
     columns = (TableColumn("", right=True), TableColumn(""), TableColumn(""))
     if out.natural_width(columns[:2], [row[:2] for row in rows]) + _DETAIL <= out.width:
         out.table(columns, rows)
@@ -191,12 +181,8 @@ def _selected(out: TextWriter, trace: Trace, scale: TimeScale, story: CallStory,
             out.paragraph(f"{at} {what}{', ' if detail else ''}{detail}", "    ", "  ")
     if story.text:
         out.paragraph(f"{story.text[0].upper()}{story.text[1:]}.")
-    if len(story.causes) > 1:
-        parts = "; ".join(f"{duration_ns(ns)} {text}" for text, ns in story.causes)
-        out.paragraph(f"All of the delay: {parts}.")
-    if story.beside:
-        calls = "; ".join(f"{text} for {duration_ns(ns)}" for text, ns in story.beside)
-        out.paragraph(f"Calls of the same context during the call: {calls}.")
+    for note in story.notes():
+        out.paragraph(note)
 
 
 def _slowest(out: TextWriter, trace: Trace, scale: TimeScale, ranked: tuple[RankedCall, ...]) -> None:
@@ -220,8 +206,7 @@ def _slowest(out: TextWriter, trace: Trace, scale: TimeScale, ranked: tuple[Rank
         ]
         for each in ranked
     ]
-    if out.natural_width(columns, rows) <= out.width:
-        out.table(columns, rows)
+    if out.fitting_table(columns, rows):
         return
     for (began, probe, call, in_call, to_start, cause), each in zip(rows, ranked, strict=True):
         start = "" if each.delay is None else f", {to_start} to GPU start"

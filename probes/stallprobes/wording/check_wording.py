@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import findings
-from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import baseline_spread
 from stallprobes.model import Channel, Phase
-from stallprobes.units import duration, duration_ns, plural, times
+from stallprobes.units import duration_ns, plural, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.wording.timeline_wording import start_clause
 
@@ -148,8 +148,7 @@ def _figure(cell: Cell, verdict: Verdict) -> str:
         return ", ".join(part for part in (returned, in_flight(cell)) if part)
     if verdict.kind is VerdictKind.FAILED or verdict.ratio is None:
         return verdict.sentence
-    before, now = (None if ns is None else ns / 1000 for ns in (verdict.baseline_ns, verdict.now_ns))
-    change = f"{duration(before)} → {duration(now)} ({times(verdict.ratio)})"
+    change = f"{duration_ns(verdict.baseline_ns)} → {duration_ns(verdict.now_ns)} ({times(verdict.ratio)})"
     return f"{phase_name(verdict.phase)} {verdict.quantile} {change}{start_clause(cell, verdict)}".strip()
 
 
@@ -160,6 +159,12 @@ def _returned(cell: Cell, verdict: Verdict) -> tuple[int, float, str]:
     windows = [repeat.window for repeat in cell.repeats if not verdict.host or repeat.host == verdict.host]
     calls, seconds = sum(one.iterations for one in windows), sum(one.duration_ns for one in windows) / 1e9
     return calls, seconds, f" on {verdict.host}" if verdict.host else ""
+
+
+def baseline_medians_ns(cell: Cell) -> list[float | None]:
+    """The medians of call and wait over all operations, None for one without calls."""
+    found = (cell.channels.get(Channel(phase)) for phase in PHASES)
+    return [None if one is None else one.percentile(50) for one in found]
 
 
 def phase_name(phase: Phase | None) -> str:

@@ -81,12 +81,12 @@ def compared_text(part: QuantileChange) -> str:
     return change + (f" ({times(part.ratio)})" if part.ratio is not None else "")
 
 
-def places_by_column(places: Iterable[tuple[str, str]]) -> list[str]:
+def places_by_column(places: Iterable[tuple[str, str]], separator: str = ", ") -> list[str]:
     """``beside COLUMN: ROW, ROW`` for each column of ``places``, (row, column) each."""
     by_column: dict[str, list[str]] = {}
     for row, column in places:
         by_column.setdefault(column, []).append(row)
-    return [f"beside {column}: {', '.join(rows)}" for column, rows in by_column.items()]
+    return [f"beside {column}: {separator.join(rows)}" for column, rows in by_column.items()]
 
 
 def false_alarms(comparison: Comparison) -> str:

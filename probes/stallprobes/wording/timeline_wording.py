@@ -28,9 +28,9 @@ _LOSSES = {
 }
 
 
-def timeline_text(summary: TimelineSummary) -> str:
-    """The line on the timeline that ends a report."""
-    return f"Timeline: {summary_text(summary)}"
+def timeline_text(summary: TimelineSummary | None) -> str:
+    """The line on the timeline that ends a report; "" without the timeline."""
+    return "" if summary is None else f"Timeline: {summary_text(summary)}"
 
 
 def summary_text(summary: TimelineSummary) -> str:

@@ -13,6 +13,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.records.rows import Rows
 from stallprobes.traces import labels, ranking
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
+from stallprobes.traces.rows import TraceRow, rows_of
 from stallprobes.traces.trace import Int64s, OpenWork, Trace, op_label
 from stallprobes.units import duration_ns, plural, three
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
@@ -70,20 +71,6 @@ def _round_steps(least_ns: float) -> Iterator[int]:
     steps = [factor * 10**power for power in range(12) for factor in (1, 2, 5)]
     fits = next((number for number, step in enumerate(steps) if step >= least_ns), len(steps) - 1)
     yield from reversed(steps[: fits + 1])
-
-
-def selected_call(trace: Trace) -> int | None:
-    """The row of the call that a picture explains: the trigger's, else the most unusual one; None without calls."""
-    if trace.trigger is not None:
-        return trace.trigger_call()
-    return ranking.most_unusual_call(trace)
-
-
-def zero_of(trace: Trace, call: int | None) -> int:
-    """The time from which a picture counts: the begin of the call in row ``call``, of the trigger, or of the trace."""
-    if call is not None:
-        return int(trace.calls["began_ns"][call])
-    return trace.begin_ns if trace.trigger is None else trace.trigger.began_ns
 
 
 def span_text(trace: Trace) -> str:
@@ -149,6 +136,14 @@ class CallStory:
     causes: tuple[tuple[str, int], ...]
     beside: tuple[tuple[str, int], ...]
 
+    def notes(self) -> Iterator[str]:
+        """What there is to say of several causes, and of calls beside it, a sentence each."""
+        if len(self.causes) > 1:
+            yield f"All of the delay: {'; '.join(f'{duration_ns(ns)} {text}' for text, ns in self.causes)}."
+        if self.beside:
+            calls = "; ".join(f"{text} for {duration_ns(ns)}" for text, ns in self.beside)
+            yield f"Calls of the same context during the call: {calls}."
+
 
 def story(trace: Trace, call: int) -> CallStory:
     """What happened to the call in row ``call``."""
@@ -171,6 +166,41 @@ def story(trace: Trace, call: int) -> CallStory:
         causes=tuple(sorted(causes.items(), key=lambda each: -each[1])),
         beside=tuple(_beside(trace, call)),
     )
+
+
+class TracePicture:
+    """What pictures of ``trace`` show: its rows, the time axis, and the story of the call in row ``call``.
+
+    By default that is the trigger's call, else the most unusual one; the axis counts from its begin.
+    """
+
+    def __init__(self, trace: Trace, call: int | None = None) -> None:
+        self.trace, self.rows = trace, rows_of(trace)
+        self.word = "Selected call" if trace.trigger is None or call is not None else "Trigger"
+        if call is None:
+            call = ranking.most_unusual_call(trace) if trace.trigger is None else trace.trigger_call()
+        self.call = call
+        self.story = None if call is None else story(trace, call)
+        zero_ns = trace.begin_ns if trace.trigger is None else trace.trigger.began_ns
+        if call is not None:
+            zero_ns = int(trace.calls["began_ns"][call])
+        self.scale = TimeScale(trace.begin_ns, trace.end_ns, zero_ns)
+
+    @property
+    def heading(self) -> str:
+        """``Trace of 4.00 ms from 2026-11-22 04:14:49.123456 UTC``."""
+        return f"Trace of {span_text(self.trace)}"
+
+    def delay_below(self, row: TraceRow) -> Delay | None:
+        """The delay of the call, if ``row`` is that of its calls and it had to wait."""
+        chosen = self.call is not None and row.probe == self.trace.calls["probe"][self.call]
+        return self.delay if chosen else None
+
+    @property
+    def delay(self) -> Delay | None:
+        """The delay of the call, None where it had none."""
+        delay = None if self.story is None else self.story.delay
+        return None if delay is None or delay.ns <= 0 else delay
 
 
 def _call_moments(trace: Trace, call: int) -> Iterator[CallMoment]:

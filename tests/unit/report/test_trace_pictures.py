@@ -17,8 +17,7 @@ from stallprobes.model import MS, SECONDARY, US
 from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.ranking import most_unusual_call
 from stallprobes.traces.trace import OpenCall, Trace, TraceTrigger
-from stallprobes.wording import trace_wording
-from stallprobes.wording.trace_wording import TimeScale
+from stallprobes.wording.trace_wording import TimeScale, TracePicture
 from stallscope.report.columns import display_width
 from stallscope.report.trace_svg import trace_svg
 from stallscope.report.trace_text import trace_text
@@ -182,7 +181,7 @@ def test_the_svg_draws_the_copy_where_it_is(stall: Trace) -> None:
     )
     called = min(call)[0]
     copy = min(begin for begin, _ in work if begin > called + 20)
-    assert trace_wording.story(stall, trace_wording.selected_call(stall) or 0).delay is not None
+    assert TracePicture(stall).delay is not None
     # 5 ms are 946 pixels.
     assert 2.0 < (copy - called) / 946 * 5 < 2.6
     assert all(end - begin >= 1 for begin, end in (*call, *work))
