@@ -140,12 +140,11 @@ def _nvml(survey: gpus.Survey) -> Iterator[Finding]:
         yield Finding(Level.WARN, "NVML", survey.nvml_problem.reason, survey.nvml_problem.remedy)
     else:
         yield Finding(Level.OK, "NVML", survey.nvml_version or "works")
-    package = nvml.package()
-    if package.shadowed:
+    if (fork := nvml.fork()) is not None:
         yield Finding(
             Level.WARN,
             "package pynvml",
-            f"pynvml {package.pynvml} is a fork that overwrites nvidia-ml-py's module",
+            f"pynvml {fork} is a fork that overwrites nvidia-ml-py's module",
             "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py",
         )
 

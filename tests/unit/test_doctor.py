@@ -115,7 +115,7 @@ def test_bindings_newer_than_the_driver_are_warned_of(monkeypatch: pytest.Monkey
 
 
 def test_the_fork_of_pynvml_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "package", lambda: nvml.Package("13.0", "11.5.3"))
+    monkeypatch.setattr(nvml, "fork", lambda: "11.5.3")
     assert "pip uninstall pynvml" in look(FINE, "package pynvml").do
 
 

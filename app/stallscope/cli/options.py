@@ -99,17 +99,6 @@ class SimulationOptions:
         return Options(profile=self.profile, seed=seed, sim_set=settings, timeline=timeline, together=together)
 
 
-def combine(*decorators: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    """Decorator that adds several options in the given order."""
-
-    def decorate(command: _Command) -> _Command:
-        for decorator in reversed(decorators):
-            command = decorator(command)
-        return command
-
-    return decorate
-
-
 def profile(help_: str) -> Callable[[_Command], _Command]:
     """The option --sim alone, as ``sim``: None without it, DEFAULT_PROFILE for --sim without a value."""
     return click.option(
@@ -137,25 +126,24 @@ def seed(name: str, help_: str, default: int | None = None) -> Callable[[_Comman
 def simulation(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds --sim, --sim-seed and --sim-set; ``command`` gets them as ``simulation``, a SimulationOptions."""
 
+    @profile(
+        f"Use a simulated GPU, by default {DEFAULT_PROFILE}. PROFILE is a name of `stallscope list` or the path of a "
+        ".toml file."
+    )
+    @seed("--sim-seed", f"Seed of the simulation.  [default: {DEFAULT_SEED}]")
+    @click.option(
+        "--sim-set",
+        multiple=True,
+        shell_complete=completers.simulation_settings,
+        metavar="KEY=VALUE",
+        help="Override one profile parameter; repeatable. Example: timeslice_us=4000. "
+        "`stallscope list --sim` lists the parameters.",
+    )
     @functools.wraps(command)
     def wrapper(*args: Any, sim: str | None, sim_seed: int | None, sim_set: Sequence[str], **others: Any) -> Any:
         return command(*args, simulation=SimulationOptions(sim, sim_seed, tuple(sim_set)), **others)
 
-    return combine(
-        profile(
-            f"Use a simulated GPU, by default {DEFAULT_PROFILE}. PROFILE is a name of `stallscope list` or the path "
-            "of a .toml file."
-        ),
-        seed("--sim-seed", f"Seed of the simulation.  [default: {DEFAULT_SEED}]"),
-        click.option(
-            "--sim-set",
-            multiple=True,
-            shell_complete=completers.simulation_settings,
-            metavar="KEY=VALUE",
-            help="Override one profile parameter; repeatable. Example: timeslice_us=4000. "
-            "`stallscope list --sim` lists the parameters.",
-        ),
-    )(wrapper)
+    return wrapper
 
 
 def gpu(help_: str = f"GPU to use: {GPU_NAMES}; separate two with a comma.") -> Callable[[_Command], _Command]:

@@ -54,12 +54,12 @@ class OutputFiles:
         """
         if not self._paths:
             return []
-        from stallprobes.matrix import check_file
+        from stallprobes.matrix import check_file, prometheus
 
         writers: dict[str, Callable[[Path], None]] = {
             SAVE: lambda path: check_file.save(matrix, path, force=self._force, progress=progress),
             HTML: lambda path: self._page(matrix, path, comparison, hosts, reference),
-            PROMETHEUS: lambda path: self._prometheus(matrix, path),
+            PROMETHEUS: lambda path: prometheus.write(matrix, path, full=self._prometheus_full),
         }
         failed = []
         for option, path in self._paths.items():
@@ -83,17 +83,15 @@ class OutputFiles:
         text = html_page.page(matrix, comparison, hosts, reference)
         atomic.write(path, (text.encode(),), force=self._force)
 
-    def _prometheus(self, matrix: Matrix, path: Path) -> None:
-        from stallprobes.matrix import prometheus
 
-        prometheus.write(matrix, path, full=self._prometheus_full)
+def require_writable(option: str, path: Path, force: bool, for_stdout: str = "use --json for stdout") -> None:
+    """Raise CommandError (exit code 2) where the file ``path`` of ``option`` could not be written now.
 
-
-def require_writable(option: str, path: Path, force: bool) -> None:
-    """Raise CommandError (exit code 2) where the file ``path`` of ``option`` could not be written now."""
+    ``-`` is refused, which other programs take for stdout, and stdout's own file: ``for_stdout`` says what to do.
+    """
     from stallprobes.files import atomic
 
-    refuse_stdout(option, path)
+    _refuse_stdout(option, path, for_stdout)
     try:
         atomic.ready(path, force=force)
     except FileNotWritten as error:
@@ -120,18 +118,11 @@ def require_different(paths: Mapping[str, Path | None]) -> None:
 
 def require_new_file(option: str, path: Path) -> None:
     """Raise CommandError (exit code 2) where the recording ``path`` of ``option`` could not be created."""
-    from stallprobes.files import atomic
-
-    refuse_stdout(option, path, "a recording cannot be written to stdout")
-    try:
-        # The recorder refuses a file that exists, by a sentence without --force, which no recording has.
-        atomic.ready(path, force=True)
-    except FileNotWritten as error:
-        raise CommandError(ExitCode.USAGE, f"{option}: {error}") from error
+    # The recorder refuses a file that exists, by a sentence without --force, which no recording has.
+    require_writable(option, path, True, "a recording cannot be written to stdout")
 
 
-def refuse_stdout(option: str, path: Path, remedy: str = "use --json for stdout") -> None:
-    """Raise CommandError (exit code 2) for ``-``, which other programs take for stdout, and for stdout's own file."""
+def _refuse_stdout(option: str, path: Path, remedy: str) -> None:
     if str(path) == "-":
         raise CommandError(ExitCode.USAGE, f"{option} needs a file; {remedy}")
     for stream in _STREAMS:

@@ -182,8 +182,7 @@ def command(
     stdout_use = "stdout belongs to the program" if attach is None else "the text goes to stdout"
     for option, path in ((JSON, json_file), (TRACE, trace), ("--output", output)):
         if path is not None:
-            output_files.refuse_stdout(option, path, stdout_use)
-            output_files.require_writable(option, path, force)
+            output_files.require_writable(option, path, force, stdout_use)
     if record is not None:
         output_files.require_new_file(RECORD, record)
     output_files.require_different({JSON: json_file, TRACE: trace, RECORD: record, "--output": output})
@@ -224,20 +223,19 @@ def _check_arguments(
 ) -> None:
     """Raise CommandError for arguments that exclude each other. ``given`` are options of a program that is started."""
     written = [option for option, path in files.items() if path is not None]
+    for_programs = [option for option in given if option in _FOR_PROGRAMS]
+    mode = "--print-env" if print_env else "--attach" if attach is not None else ""
     if attach is not None and print_env:
         problem = "--attach and --print-env exclude each other"
-    elif program and (attach is not None or print_env):
-        problem = f"{'--print-env' if print_env else '--attach'} starts nothing, so it takes no PROGRAM"
-    elif attach is not None and given:
+    elif program and mode:
+        problem = f"{mode} starts nothing, so it takes no PROGRAM"
+    elif attach is not None and given and given[0] not in for_programs:
         problem = f"{given[0]} is for the recording, which --attach only reads; give it to --print-env"
-        if given[0] in _FOR_PROGRAMS:
-            problem = f"{given[0]} is for a program that watch starts; --attach starts nothing"
-    elif print_env and any(name in _FOR_PROGRAMS for name in given):
-        problem = f"{next(name for name in given if name in _FOR_PROGRAMS)} is for a program that watch starts; "
-        problem += "--print-env starts nothing"
+    elif mode and for_programs:
+        problem = f"{for_programs[0]} is for a program that watch starts; {mode} starts nothing"
     elif print_env and written:
         problem = f"{written[0]} is for the report; give it to --attach"
-    elif not program and attach is None and not print_env:
+    elif not program and not mode:
         problem = "PROGRAM... is missing"
     else:
         return

@@ -99,7 +99,7 @@ def _decade_label(exponent: int) -> str:
     return f"{10 ** (exponent - 3 * min(exponent // 3, 4))} {unit}"
 
 
-def figures(histogram: Histogram | None) -> tuple[str, str, str, str]:
+def figures(histogram: Histogram | None) -> tuple[str, ...]:
     """Number of calls, p50, p99 and maximum as text."""
     if histogram is None or not histogram.count:
         return ("0", "–", "–", "–")

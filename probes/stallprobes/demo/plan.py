@@ -20,7 +20,6 @@ class DemoPhase(StrEnum):
 
 # Words of a step with aggressors, by what its variant is for.
 _KIND_WORDS = {Kind.STALL: "Stall", Kind.CONTROL: "Control", Kind.REMEDY: "Remedy"}
-_QUIET_WORD = "Quiet"
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class DemoStep:
     @property
     def word(self) -> str:
         """``Quiet``, ``Stall``, ``Control`` or ``Remedy``."""
-        return _QUIET_WORD if self.phase is DemoPhase.QUIET else _KIND_WORDS[self.variant.kind]
+        return "Quiet" if self.phase is DemoPhase.QUIET else _KIND_WORDS[self.variant.kind]
 
     @property
     def runs(self) -> str:
@@ -85,15 +84,15 @@ class PatternPlan:
         """The plan of ``pattern``."""
         by_kind = {kind: tuple(one for one in pattern.variants if one.kind is kind) for kind in Kind}
         # A control with an aggressor shows more than one without.
-        controls = sorted(by_kind[Kind.CONTROL], key=lambda variant: not _has_aggressors(variant))
+        controls = sorted(by_kind[Kind.CONTROL], key=lambda variant: not variant.aggressors)
         stalls = by_kind[Kind.STALL] or tuple(controls)
-        alone = (one for one in by_kind[Kind.CONTROL] if not _has_aggressors(one))
-        control = None if not stalls or _has_aggressors(stalls[0]) else next(alone, None)
+        alone = (one for one in by_kind[Kind.CONTROL] if not one.aggressors)
+        control = None if not stalls or stalls[0].aggressors else next(alone, None)
         return cls(pattern, stalls, by_kind[Kind.REMEDY], control)
 
     def quiet_step(self, stall: int) -> DemoStep | None:
         """The step before that of the stall number ``stall``; None where nothing can be switched off."""
-        if _has_aggressors(self.stalls[stall]):
+        if self.stalls[stall].aggressors:
             return DemoStep(self.pattern, DemoPhase.QUIET, self.stalls[stall])
         if self.control is None or self.control is self.stalls[stall]:
             return None
@@ -112,9 +111,5 @@ def recorded_step(probe_set: ProbeSet, pattern: Pattern, aggressors_on: bool) ->
         return None
     if variant.kind is Kind.REMEDY:
         return DemoStep(pattern, DemoPhase.REMEDY, variant)
-    quiet = _has_aggressors(variant) and not aggressors_on
+    quiet = bool(variant.aggressors) and not aggressors_on
     return DemoStep(pattern, DemoPhase.QUIET if quiet else DemoPhase.STALL, variant)
-
-
-def _has_aggressors(variant: Variant) -> bool:
-    return bool(variant.aggressors)

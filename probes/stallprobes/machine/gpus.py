@@ -46,7 +46,6 @@ class Gpu:
     cuda_index: int | None = None
     cuda_uuid: str | None = None
     memory_bytes: int | None = None
-    memory_used_bytes: int | None = None
     mig: bool | None = None
     mig_uuids: tuple[str, ...] = ()
     compute_mode: str | None = None
@@ -228,7 +227,6 @@ def _one(module: Any, index: int, devices: Sequence[libcuda_survey.DriverDevice]
         cuda_index=None if device is None else device.ordinal,
         cuda_uuid=None if device is None else device.uuid,
         memory_bytes=None if memory is None else int(memory.total),
-        memory_used_bytes=None if memory is None else int(memory.used),
         mig=mig,
         mig_uuids=instances,
         compute_mode=None if mode is None else COMPUTE_MODES.get(mode, f"mode {mode}"),

@@ -7,7 +7,6 @@ NVML's Python module is called ``pynvml`` and belongs to the package ``nvidia-ml
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -23,26 +22,30 @@ NO_PERMISSION = 4
 DRIVER_NOT_LOADED = 9
 GPU_IS_LOST = 15
 VERSION_MISMATCH = 18
-UNKNOWN = 999
+
+# What a code of the initialisation means, and the remedy.
+_UNAVAILABLE: dict[int | None, tuple[str, str]] = {
+    LIBRARY_NOT_FOUND: ("no NVIDIA driver: libnvidia-ml.so.1 was not found", "install the NVIDIA driver"),
+    DRIVER_NOT_LOADED: ("the NVIDIA kernel module is not loaded", "load it (modprobe nvidia) or reboot"),
+    VERSION_MISMATCH: (
+        "NVML and the loaded kernel module have different versions",
+        "reboot, or reload the kernel module, after a driver upgrade",
+    ),
+    NO_PERMISSION: ("no permission to use the NVIDIA driver", "check the permissions of /dev/nvidia*"),
+}
+# Why a value is missing.
+_MISSING: dict[int | None, str] = {
+    NOT_SUPPORTED: "not supported by this GPU",
+    NO_PERMISSION: "no permission",
+    GPU_IS_LOST: "the GPU is lost",
+}
 
 
-@dataclass(frozen=True)
-class Package:
-    """Installed versions of the packages that provide a module ``pynvml``; None if not installed."""
-
-    nvidia_ml_py: str | None
-    pynvml: str | None
-
-    @property
-    def shadowed(self) -> bool:
-        """Whether the fork is installed, whose module may have overwritten nvidia-ml-py's."""
-        major = (self.pynvml or str(FORK_ENDS)).split(".")[0]
-        return major.isdigit() and int(major) < FORK_ENDS
-
-
-def package() -> Package:
-    """The installed packages that provide a module ``pynvml``."""
-    return Package(version_of("nvidia-ml-py"), version_of("pynvml"))
+def fork() -> str | None:
+    """The version of the fork, whose module may have overwritten nvidia-ml-py's; None if it is not installed."""
+    version = version_of("pynvml")
+    major = (version or "").split(".")[0]
+    return version if major.isdigit() and int(major) < FORK_ENDS else None
 
 
 def version_of(distribution: str) -> str | None:
@@ -77,31 +80,13 @@ def load() -> Any:
 
 def unavailable(error: Exception) -> NvmlUnavailable:
     """The NvmlUnavailable for an NVMLError of the initialisation."""
-    code = getattr(error, "value", UNKNOWN)
-    if code == LIBRARY_NOT_FOUND:
-        return NvmlUnavailable("no NVIDIA driver: libnvidia-ml.so.1 was not found", "install the NVIDIA driver")
-    if code == DRIVER_NOT_LOADED:
-        return NvmlUnavailable("the NVIDIA kernel module is not loaded", "load it (modprobe nvidia) or reboot")
-    if code == VERSION_MISMATCH:
-        return NvmlUnavailable(
-            "NVML and the loaded kernel module have different versions",
-            "reboot, or reload the kernel module, after a driver upgrade",
-        )
-    if code == NO_PERMISSION:
-        return NvmlUnavailable("no permission to use the NVIDIA driver", "check the permissions of /dev/nvidia*")
-    return NvmlUnavailable(f"NVML cannot be initialised: {error}", "check nvidia-smi and dmesg")
+    other = f"NVML cannot be initialised: {error}", "check nvidia-smi and dmesg"
+    return NvmlUnavailable(*_UNAVAILABLE.get(getattr(error, "value", None), other))
 
 
 def error_text(error: Exception) -> str:
     """An NVMLError as the reason for a missing value."""
-    code = getattr(error, "value", None)
-    if code == NOT_SUPPORTED:
-        return "not supported by this GPU"
-    if code == NO_PERMISSION:
-        return "no permission"
-    if code == GPU_IS_LOST:
-        return "the GPU is lost"
-    return str(error)
+    return _MISSING.get(getattr(error, "value", None), str(error))
 
 
 def text(value: str | bytes) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
-from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 
 SIMULATED_UUID = "SIMULATED"
 # Each value by the name of its field, with the factor from the field's unit to the whole number.
@@ -39,9 +39,8 @@ class SimulatedTelemetry:
         """The current values. Never blocks."""
         now, numbers = self._clock(), self._read()
         if not any(numbers):
-            readings = {name: TelemetryReading() for name, _ in SENSORS}
-            others = dict.fromkeys(("performance_state", "clock_reasons", "processes"), TelemetryReading())
-            return TelemetrySnapshot(SIMULATED_UUID, now, "starting", None, MappingProxyType(readings | others))
+            readings = dict.fromkeys((one.name for one in FIELDS), TelemetryReading())
+            return TelemetrySnapshot(SIMULATED_UUID, now, "starting", None, MappingProxyType(readings))
         values: dict[str, object] = {
             name: number if factor == 1 else number / factor
             for (name, factor), number in zip(SENSORS, numbers, strict=True)

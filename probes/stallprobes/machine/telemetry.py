@@ -154,9 +154,7 @@ class Telemetry:
         self._retry_s = retry_s
         self._quit = threading.Event()
         self._readers = tuple(
-            _Reader(chosen)
-            for chosen in (tuple(f for f in fields if not f.slow), tuple(f for f in fields if f.slow))
-            if chosen
+            _Reader(chosen) for slow in (False, True) if (chosen := tuple(f for f in fields if f.slow is slow))
         )
         self._threads = [
             threading.Thread(target=self._run, args=(reader,), name=f"nvml-{number}", daemon=True)
@@ -220,24 +218,21 @@ class Telemetry:
                 if when > self._clock():
                     continue
                 reader.calling = (one.name, self._clock())
+                value: Any = None
+                why: str | None = None
                 try:
                     value = one.read(module, handle)
                 except module.NVMLError as error:
+                    why = nvml.error_text(error)
                     if getattr(error, "value", None) == nvml.GPU_IS_LOST:
-                        reader.state, reader.why = "lost", nvml.error_text(error)
+                        reader.state, reader.why = "lost", why
                         return
-                    reader.readings = {
-                        **reader.readings,
-                        one.name: TelemetryReading(None, self._clock(), nvml.error_text(error)),
-                    }
                 except Exception as error:
                     # Driver and package of different versions can disagree about a structure: only this field fails.
                     why = f"{type(error).__name__}: {error}"
-                    reader.readings = {**reader.readings, one.name: TelemetryReading(None, self._clock(), why)}
-                else:
-                    reader.readings = {**reader.readings, one.name: TelemetryReading(value, self._clock(), None)}
                 finally:
                     reader.calling = None
+                reader.readings = {**reader.readings, one.name: TelemetryReading(value, self._clock(), why)}
                 due[one] = self._clock() + int(one.period_s * NS)
                 if self._quit.is_set():
                     return

@@ -60,17 +60,15 @@ def measure(
     plan: BlamePlan | None = None,
     progress: Callable[[BlameProgress], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
-    window_s: float | None = None,
 ) -> Blame:
     """Measure the victims in every state of ``plan``, and conclude.
 
     ``session`` runs; its other probes stay as they are. The aggressors are as before when it returns or raises.
-    ``window_s`` fixes the length of the windows, which otherwise follow from the time that is left. Raises
-    BlameStopped, and EngineFailed when the engine or an aggressor failed.
+    Raises BlameStopped, and EngineFailed when the engine or an aggressor failed.
     """
     names = [probe.name for probe in aggressors]
     order = plan or plan_of(aggressors, victims, session.options.together)
-    switching = _Experiment(session, aggressors, victims, order, progress, stop, window_s)
+    switching = _Experiment(session, aggressors, victims, order, progress, stop)
     before = {name: part.on for name, part in _snapshots(session, names, False).items()}
     try:
         return switching.run()
@@ -87,7 +85,6 @@ class _Experiment:
         plan: BlamePlan,
         progress: Callable[[BlameProgress], None],
         stop: Callable[[], bool],
-        window_s: float | None,
     ) -> None:
         self._session = session
         self._aggressors = {probe.name: probe for probe in aggressors}
@@ -96,7 +93,6 @@ class _Experiment:
         self._plan = plan
         self._progress = progress
         self._stop = stop
-        self._fixed_s = window_s
         self._began_ns = 0
         self._windows_s = 0.0
         self._done = 0
@@ -118,38 +114,31 @@ class _Experiment:
             # A round of the plan may end a little late, one beyond it may not.
             expected_s = self._passed_s() / max(number, 1) / (2 if planned else 1)
             late = self._passed_s() + expected_s > max(BUDGET_S, self._plan.total_s)
-            if number >= min(experiment.FEWEST_ROUNDS, len(self._plan.rounds)) and late and self._fixed_s is None:
+            if number >= min(experiment.FEWEST_ROUNDS, len(self._plan.rounds)) and late:
                 break
-            if not planned and (self._fixed_s is not None or not self._conclude(measured).undecided):
+            if not planned and not self._conclude(measured).undecided:
                 break
             states = self._plan.round(number)
             self._total = max(self._plan.windows, len(measured) + len(states))
             for state in states:
                 self._change_to(state)
-                measured.append(self._window(number, state, self._length_s(len(measured))))
+                measured.append(self._window(number, state, self._length_s()))
                 self._done = len(measured)
-                self._report(self._done)
+                left_s = self._passed_s() / self._done * (self._total - self._done)
+                self._progress(BlameProgress(self._done, self._total, self._passed_s(), left_s))
         return self._conclude(measured)
 
     def _conclude(self, measured: Sequence[BlameWindow]) -> Blame:
         return experiment.conclude(list(self._aggressors), self._victims, measured, self._passed_s())
 
-    def _length_s(self, done: int) -> float:
+    def _length_s(self) -> float:
         """The length of the next window, so that the experiment takes the time of its plan."""
-        if self._fixed_s is not None:
-            return self._fixed_s
+        if not 0 < self._done < self._plan.windows:
+            return self._plan.window_s
         passed_s = self._passed_s()
-        if not done:
-            return self._plan.window_s
-        change_s = (passed_s - self._windows_s) / done
-        if done >= self._plan.windows:
-            return self._plan.window_s
-        left_s = (self._plan.total_s - passed_s) / (self._plan.windows - done) - change_s
+        change_s = (passed_s - self._windows_s) / self._done
+        left_s = (self._plan.total_s - passed_s) / (self._plan.windows - self._done) - change_s
         return min(max(left_s, self._plan.shortest_s), self._plan.window_s)
-
-    def _report(self, done: int) -> None:
-        passed_s = self._passed_s()
-        self._progress(BlameProgress(done, self._total, passed_s, passed_s / done * (self._total - done)))
 
     def _change_to(self, state: AggressorState) -> None:
         """Switch to ``state``; returns when the stopped aggressors are idle, the others run and the victims call."""
@@ -177,21 +166,18 @@ class _Experiment:
         begin = self._parts(self._victim_names, True)
         ended = self._parts(list(self._aggressors))
         self._pass(seconds)
+        longest_s, passed_s = self._longest_s(seconds), seconds
+        fewest = min((window.iterations for window in self._since(begin).values()), default=_ENOUGH_CALLS)
+        # Without any call a longer window would show nothing new: the call in flight counts by its age.
+        if 0 < fewest < _ENOUGH_CALLS:
+            more_s = max(min(seconds * (_ENOUGH_CALLS / fewest - 1), longest_s - seconds), 0.0)
+            self._pass(more_s)
+            passed_s += more_s
+        # The stalls of a slow aggressor come with its iterations, so the window should contain one.
+        while passed_s < longest_s and self._without_iteration(state, ended):
+            self._pass(_EXTENSION_S)
+            passed_s += _EXTENSION_S
         windows = self._since(begin)
-        if self._fixed_s is None:
-            longest_s = self._longest_s(seconds)
-            fewest = min((window.iterations for window in windows.values()), default=_ENOUGH_CALLS)
-            passed_s = seconds
-            # Without any call a longer window would show nothing new: the call in flight counts by its age.
-            if 0 < fewest < _ENOUGH_CALLS:
-                more_s = min(seconds * (_ENOUGH_CALLS / fewest - 1), longest_s - seconds)
-                self._pass(max(more_s, 0.0))
-                passed_s += max(more_s, 0.0)
-            # The stalls of a slow aggressor come with its iterations, so the window should contain one.
-            while passed_s < longest_s and self._without_iteration(state, ended):
-                self._pass(_EXTENSION_S)
-                passed_s += _EXTENSION_S
-            windows = self._since(begin)
         self._windows_s += max(part.at_ns for part in self._parts(self._victim_names).values()) / 1e9
         self._windows_s -= min(part.at_ns for part in begin.values()) / 1e9
         ran = self._update_progress()

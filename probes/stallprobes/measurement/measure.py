@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from stallprobes.engine.backend import Options
@@ -29,7 +30,6 @@ from stallprobes.measurement.run_trace import other_processes
 from stallprobes.model import Channel, Probe, Role, Variant
 from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.blame import Blame, proven
-from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
@@ -80,8 +80,7 @@ def run(
     results: list[VariantResult] = []
     info: Mapping[str, object] = {}
     for variant in plan.variants:
-        if clock.stopped or stop():
-            clock.stopped = True
+        if clock.stop_requested():
             break
         clock.begin(variant.title)
         try:
@@ -125,8 +124,8 @@ def _variant(
     variant = plan.variant
 
     def without(status: str, reason: str) -> VariantResult:
-        empty = VariantResult(plan.pattern, variant.name, variant.kind, status, reason, (), (), 0.0, 0.0)
-        return replace(empty, slots=plan.slots > 1, together=options.together)
+        names, slots = (plan.pattern, variant.name, variant.kind), plan.slots > 1
+        return VariantResult(*names, status, reason, (), (), 0.0, 0.0, slots=slots, together=options.together)
 
     session = Session(variant.probes, backend=backend, options=options, spare=spare)
     try:
@@ -136,8 +135,7 @@ def _variant(
         clock.started(session)
         with GpuStateRecorder(session, any(probe.idles for probe in variant.probes)) as recorder:
             clock.sample = recorder.sample
-            measured = _measured(plan, session, clock, recorder)
-        return replace(measured, together=options.together), info
+            return _measured(plan, session, clock, recorder), info
     except Unsupported as error:
         return without("unsupported", error.reason), {}
     except RunStopped:
@@ -171,18 +169,18 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
     clock.pass_time(session, WARM_S)
     recorder.take()
-    before = _baseline(plan, session, clock)
+    baseline = partial(_windows, session, clock, *_baseline_parts(plan))
+    baselines = [baseline()]
     baseline_state = recorder.take()
     _set_periods(session, variant, baseline=False)
     session.set_running(dict.fromkeys(aggressors, True))
     _await_aggressors(variant, session, clock)
     clock.pass_time(session, SETTLE_S)
     recorder.take()
-    windows = _windows(session, clock, plan.window_s * plan.slots)
+    windows = _windows(session, clock, plan.window_s * plan.slots).whole
     window_state = recorder.take()
     session.set_running(dict.fromkeys(aggressors, False))
     _set_periods(session, variant, baseline=True)
-    baselines = [before]
     drained = _drained(variant, session, clock)
     trace = None
     if clock.tracer is not None:
@@ -190,7 +188,7 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
         usual = {one.probe.name: one.variation for one in known if one.variation is not None}
         trace, clock.tracer = clock.tracer.trace(usual), None
     if drained:
-        baselines.append(_baseline(plan, session, clock))
+        baselines.append(baseline())
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
     verdicts = judge(evidence)
@@ -208,11 +206,12 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
         kind=variant.kind,
         status="ok" if reason is None else "invalid",
         reason=reason,
-        probes=tuple(_result(one, verdicts) for one in evidence),
+        probes=tuple(replace(one, kind=_kind(one, verdicts)) for one in evidence),
         verdicts=verdicts,
         baseline_s=sum(_length_s(each.whole) for each in baselines),
         window_s=_length_s(windows),
         slots=plan.slots > 1,
+        together=session.options.together,
         blame=blame,
         timeline=_timeline_summary(session),
         trace=trace,
@@ -246,37 +245,35 @@ def _blame(plan: VariantPlan, session: Session, clock: RunClock) -> tuple[Blame 
 
 
 @dataclass(frozen=True, eq=False)
-class _BaselineWindows:
-    """The windows of all probes in the time before or after the aggressors, by probe: of all of it, and its parts."""
+class _MeasuredWindows:
+    """The windows of all probes in a time, by probe: of all of it, and of its parts."""
 
     whole: Mapping[str, Window]
     parts: Sequence[Mapping[str, Window]]
 
 
-def _baseline(plan: VariantPlan, session: Session, clock: RunClock) -> _BaselineWindows:
+def _baseline_parts(plan: VariantPlan) -> tuple[float, int]:
+    """The length in seconds and the number of the windows of one of two baselines."""
     seconds = plan.baseline_s / 2
     count = max(2, round(seconds / BASELINE_WINDOW_S))
+    return seconds / count * plan.slots, count
+
+
+def _windows(session: Session, clock: RunClock, part_s: float, count: int = 1) -> _MeasuredWindows:
+    """Measure ``count`` windows of ``part_s`` seconds, one after the other."""
     begin = _records(session)
     snapshots = [session.snapshot()]
+    if clock.tracer is not None:
+        clock.tracer.begin_window()
     for _ in range(count):
-        clock.pass_time(session, seconds / count * plan.slots)
+        clock.pass_time(session, part_s)
         snapshots.append(session.snapshot())
-    return _BaselineWindows(
+    if clock.tracer is not None:
+        clock.tracer.end_window()
+    return _MeasuredWindows(
         _with_records(session, snapshots[-1].minus(snapshots[0]), begin),
         [late.minus(early) for early, late in pairwise(snapshots)],
     )
-
-
-def _windows(session: Session, clock: RunClock, seconds: float) -> dict[str, Window]:
-    records = _records(session)
-    begin = session.snapshot()
-    if clock.tracer is not None:
-        clock.tracer.begin_window()
-    clock.pass_time(session, seconds)
-    windows = session.snapshot().minus(begin)
-    if clock.tracer is not None:
-        clock.tracer.end_window()
-    return _with_records(session, windows, records)
 
 
 def _records(session: Session) -> dict[str, dict[Channel, Histogram]]:
@@ -338,11 +335,11 @@ def _invalid(variant: Variant, windows: Mapping[str, Window], errors: Mapping[st
 
 
 def _evidence(
-    probe: Probe, windows: Mapping[str, Window], baselines: Sequence[_BaselineWindows], errors: Mapping[str, str]
-) -> Evidence:
+    probe: Probe, windows: Mapping[str, Window], baselines: Sequence[_MeasuredWindows], errors: Mapping[str, str]
+) -> ProbeResult:
     measured = () if probe.role is Role.AGGRESSOR else baselines
     parts = [part[probe.name] for each in measured for part in each.parts]
-    return Evidence(
+    return ProbeResult(
         probe,
         windows[probe.name],
         tuple(each.whole[probe.name].channels for each in measured),
@@ -353,11 +350,7 @@ def _evidence(
     )
 
 
-def _result(one: Evidence, verdicts: Sequence[Verdict]) -> ProbeResult:
-    return ProbeResult(one.probe, one.window, one.baselines, one.error, one.variation, _kind(one, verdicts))
-
-
-def _kind(one: Evidence, verdicts: Sequence[Verdict]) -> VerdictKind | None:
+def _kind(one: ProbeResult, verdicts: Sequence[Verdict]) -> VerdictKind | None:
     if one.error is not None:
         return VerdictKind.FAILED
     kinds = [verdict.kind for verdict in verdicts if verdict.probe == one.probe.name and verdict.kind not in _NO_STATES]

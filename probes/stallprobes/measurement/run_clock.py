@@ -96,8 +96,7 @@ class RunClock:
         """Run the session for ``seconds``. Raises RunStopped and EngineFailed."""
         left = seconds
         while left > 1e-9:
-            if self._stop():
-                self.stopped = True
+            if self.stop_requested():
                 raise RunStopped
             step = min(STEP_S, left)
             if self.tracer is None:

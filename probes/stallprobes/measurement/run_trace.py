@@ -108,22 +108,10 @@ def _trigger(window: Trace, limits: TriggerLimits) -> TraceTrigger | None:
 
 def other_processes(gpu: str | None, survey: gpus.Survey | None) -> tuple[str, ...]:
     """The processes that use the GPUs ``gpu`` (UUIDs, separated by commas) before the run, ``NAME (pid N)`` each."""
-    wanted = (gpu or "").split(",")
+    wanted = {gpus.bare_uuid(uuid) for uuid in (gpu or "").split(",") if uuid}
     found = (survey if survey is not None else gpus.survey()).gpus
-    chosen = [
-        one for one in found if any(gpus.same_uuid(uuid, known) for uuid in wanted for known in _uuids(one) if uuid)
-    ]
-    return gpus.other_names(chosen)
-
-
-def _uuids(gpu: gpus.Gpu) -> tuple[str, ...]:
-    return (gpu.uuid, *([gpu.cuda_uuid] if gpu.cuda_uuid else []), *gpu.mig_uuids)
-
-
-def titled_traces(result: RunResult) -> tuple[TitledTrace, ...]:
-    """The traces of ``result`` with the names of their variants, as a file has them."""
-    found = [(f"{one.pattern} {one.variant}", one.trace) for one in result.variants if one.trace is not None]
-    return tuple(TitledTrace(trace, title if len(found) > 1 else "") for title, trace in found)
+    known = ({gpus.bare_uuid(uuid) for uuid in (one.uuid, one.cuda_uuid or "", *one.mig_uuids)} for one in found)
+    return gpus.other_names(one for one, uuids in zip(found, known, strict=True) if uuids & wanted)
 
 
 def save(result: RunResult, path: Path | str, *, force: bool = False) -> None:
@@ -131,9 +119,10 @@ def save(result: RunResult, path: Path | str, *, force: bool = False) -> None:
 
     Raises FileNotWritten, and ValueError for a result without a trace.
     """
-    traces = titled_traces(result)
-    if not traces:
+    found = [(f"{one.pattern} {one.variant}", one.trace) for one in result.variants if one.trace is not None]
+    if not found:
         raise ValueError("the result has no trace: run with trace_seconds")
+    traces = [TitledTrace(trace, title if len(found) > 1 else "") for title, trace in found]
     chrome.save(traces, path, _about(result), force=force)
 
 

@@ -237,8 +237,11 @@ def test_each_way_nvml_fails_to_start_has_its_own_words(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("version", "shadowed"), [("11.5.3", True), ("8.0.4", True), ("13.0.1", False), (None, False)])
-def test_only_the_pynvml_package_with_a_module_of_its_own_is_wrong(version: str | None, shadowed: bool) -> None:
-    assert nvml.Package("13.0", version).shadowed is shadowed
+def test_only_the_pynvml_package_with_a_module_of_its_own_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, version: str | None, shadowed: bool
+) -> None:
+    monkeypatch.setattr(nvml, "version_of", lambda name: version)
+    assert nvml.fork() == (version if shadowed else None)
 
 
 def test_a_process_of_another_user_still_counts() -> None:

@@ -122,24 +122,22 @@ class BashAnswers(BashComplete):
         return [CompletionItem(item.value[kept:], item.type) for item in found]
 
 
-class ZshAnswers(ZshComplete):
+class _WholeWords(ShellComplete):
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
+        """Whole words with their titles."""
+        return _whole_words(super().get_completions(args, incomplete), incomplete)
+
+
+class ZshAnswers(_WholeWords, ZshComplete):
     """Completion for zsh, with titles."""
 
     source_template = _ZSH
 
-    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
-        """Whole words with their titles."""
-        return _whole_words(super().get_completions(args, incomplete), incomplete)
 
-
-class FishAnswers(FishComplete):
+class FishAnswers(_WholeWords, FishComplete):
     """Completion for fish, with titles."""
 
     source_template = _FISH
-
-    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
-        """Whole words with their titles."""
-        return _whole_words(super().get_completions(args, incomplete), incomplete)
 
 
 _SHELLS: dict[str, type[ShellComplete]] = {"bash": BashAnswers, "fish": FishAnswers, "zsh": ZshAnswers}

@@ -6,9 +6,9 @@ Both run in other processes and take about as long as loading the modules.
 from __future__ import annotations
 
 import os
-import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from stallprobes.engine.process import SpareEngine
@@ -27,25 +27,19 @@ class Prefetched(Generic[Answer]):
 
     def __init__(self, function: Callable[[], Answer]) -> None:
         self._function = function
-        self._results: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
-        self._first = True
-        threading.Thread(target=self._run, name="prewarm", daemon=True).start()
+        self._first: Future[Answer] | None = Future()
+        threading.Thread(target=self._run, args=(self._first,), name="prewarm", daemon=True).start()
 
     def __call__(self) -> Answer:
         """The result. Raises what the function raised."""
-        if not self._first:
-            return self._function()
-        self._first = False
-        result = self._results.get()
-        if isinstance(result, BaseException):
-            raise result
-        return result
+        first, self._first = self._first, None
+        return self._function() if first is None else first.result()
 
-    def _run(self) -> None:
+    def _run(self, first: Future[Answer]) -> None:
         try:
-            self._results.put(self._function())
+            first.set_result(self._function())
         except BaseException as error:
-            self._results.put(error)
+            first.set_exception(error)
 
 
 def start_engine(simulated: bool) -> SpareEngine | None:

@@ -9,7 +9,7 @@ import signal
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -92,32 +92,26 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
 
     Where its processes run and there is a recording, that is once none does, or after a signal.
     """
-    lock = FolderLock.join(folder)
-    try:
-        _show_folder(folder, files, known)
-    finally:
-        lock.release()
-
-
-def _show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None) -> None:
-    live = LiveProgram(folder, WatchedProgram(str(folder)), known, keep_ns=None)
-    live.update()
-    recorder = None if files.record is None else WatchRecorder(files.record, live.trace_of)
-    if recorder is not None and live.running:
-        _record_running(live, recorder)
-    live.finish_looking()
-    live.update(analyze=True)
-    found = live.findings()
-    failed: list[Exception] = []
-    # A file that cannot be written costs neither the others nor the report.
-    with _kept(failed, FileNotWritten):
-        files.save_report(found)
-    with _kept(failed, FileNotWritten):
-        files.save_trace(live, found)
-    with _kept(failed, FileNotWritten):
-        _finish_recording(live, recorder)
-    with Output() as out:
-        show_watch(out, found, str(folder))
+    with ExitStack() as held:
+        held.callback(FolderLock.join(folder).release)
+        live = LiveProgram(folder, WatchedProgram(str(folder)), known, keep_ns=None)
+        live.update()
+        recorder = None if files.record is None else WatchRecorder(files.record, live.trace_of)
+        if recorder is not None and live.running:
+            _record_running(live, recorder)
+        live.finish_looking()
+        live.update(analyze=True)
+        found = live.findings()
+        failed: list[Exception] = []
+        # A file that cannot be written costs neither the others nor the report.
+        with _kept(failed, FileNotWritten):
+            files.save_report(found)
+        with _kept(failed, FileNotWritten):
+            files.save_trace(live, found)
+        with _kept(failed, FileNotWritten):
+            _finish_recording(live, recorder)
+        with Output() as out:
+            show_watch(out, found, str(folder))
     for error in failed[:-1]:
         diagnostics.print_message(str(error).rstrip("."))
     if failed:
