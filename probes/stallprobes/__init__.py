@@ -101,23 +101,15 @@ def run(
     timeline cannot be switched on, EngineFailed where nothing could be measured, and ValueError for ``blame`` without
     an aggressor or a victim.
     """
-    from dataclasses import replace
-
-    from stallprobes.engine.backend import Options
     from stallprobes.measurement import measure
     from stallprobes.measurement.plan import plan, selection
 
-    settings = options or Options()
     chosen = selection([names] if isinstance(names, str) else list(names), list(variants))
-    planned = plan(chosen, seconds=seconds, together=settings.together, blame=blame)
+    planned = plan(chosen, seconds=seconds, together=options is not None and options.together, blame=blame)
     return measure.run(
         planned,
         backend=backend,
-        options=replace(
-            settings,
-            gpu=_uuids(backend, gpu, planned.gpus) or settings.gpu,
-            timeline=timeline or settings.timeline,
-        ),
+        options=_options(options, backend, gpu, planned.gpus, timeline),
         progress=progress,
         stop=stop,
         trace_s=trace_seconds,
@@ -159,19 +151,14 @@ def check(
     Without names the default check is measured, about 70 s on a GPU; ``quick`` takes about 12 s. ``seed`` sets the
     order of the cells. The other arguments are those of ``run``. Raises what ``run`` raises.
     """
-    from dataclasses import replace
-
-    from stallprobes.engine.backend import Options
     from stallprobes.matrix.check import runner
     from stallprobes.matrix.check.plan import plan
 
     chosen = plan(list(victims), list(aggressors), list(patterns), quick=quick)
-    settings = options or Options()
     return runner.run(
         chosen,
         backend=backend,
-        gpu=_uuids(backend, gpu, chosen.gpus),
-        options=replace(settings, timeline=timeline or settings.timeline),
+        options=_options(options, backend, gpu, chosen.gpus, timeline),
         seed=seed,
         progress=progress,
         stop=stop,
@@ -217,13 +204,16 @@ def load(path: Path | str) -> Matrix:
     return check_file.load(path)
 
 
-def _uuids(backend: str, gpu: str | None, wanted: int) -> str | None:
-    """UUIDs of the chosen GPUs, separated with commas; None where no GPU is needed."""
-    if backend != "cuda":
-        return None
+def _options(options: Options | None, backend: str, gpu: str | None, wanted: int, timeline: bool) -> Options:
+    """``options`` with the UUIDs of the chosen GPUs, where any is needed, and with the timeline. Raises NoGpu."""
+    from dataclasses import replace
+
+    from stallprobes.engine.backend import Options
     from stallprobes.machine import gpus
 
-    return gpus.uuids(gpus.choose(gpu, gpus.survey(), wanted))
+    settings = options or Options()
+    uuids = gpus.uuids(gpus.choose(gpu, gpus.survey(), wanted)) if backend == "cuda" else None
+    return replace(settings, gpu=uuids or settings.gpu, timeline=timeline or settings.timeline)
 
 
 def __getattr__(name: str) -> object:

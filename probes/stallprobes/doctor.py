@@ -271,12 +271,9 @@ def _processes(subject: str, gpu: gpus.Gpu) -> Finding:
 
 def _settings(report: DriverReport, environment: Mapping[str, str]) -> Iterator[Finding]:
     if report.cuda_version is not None:
-        mode = report.loading_mode
-        if mode == "lazy":
-            found = "lazy: the first launch of a kernel loads it; first calls are recorded separately"
-            yield Finding(Level.OK, "module loading", found)
-        else:
-            yield Finding(Level.OK, "module loading", mode or "n/a (a driver before CUDA 11.7)")
+        lazy = "lazy: the first launch of a kernel loads it; first calls are recorded separately"
+        mode = report.loading_mode or "n/a (a driver before CUDA 11.7)"
+        yield Finding(Level.OK, "module loading", lazy if mode == "lazy" else mode)
     if fingerprint.mps_running():
         yield Finding(
             Level.WARN,

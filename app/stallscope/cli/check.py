@@ -49,14 +49,14 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @click.option(
     "--victims",
     multiple=True,
-    shell_complete=completers.victims,
+    shell_complete=completers.probes_of("victim"),
     metavar="NAMES",
     help="Only these victims, separated by commas; repeatable.",
 )
 @click.option(
     "--aggressors",
     multiple=True,
-    shell_complete=completers.aggressors,
+    shell_complete=completers.probes_of("aggressor"),
     metavar="NAMES",
     help="Only these aggressors, separated by commas; repeatable.",
 )

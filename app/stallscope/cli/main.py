@@ -198,8 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         diagnostics.print_message("interrupted")
         code = ExitCode.INTERRUPTED
     if code == ExitCode.INTERRUPTED:
-        signals.mark_announced()
-        signals.clear_unhandled()
+        signals.after_interrupt()
     diagnostics.exit_process(code)
 
 

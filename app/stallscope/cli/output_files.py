@@ -133,11 +133,9 @@ def _refuse_stdout(option: str, path: Path, remedy: str) -> None:
 
 
 def _is_prometheus_export(path: Path) -> bool:
-    try:
+    with suppress(OSError):
         # Reading a FIFO would wait for its writer.
-        if not path.is_file():
-            return False
-        with open(path, "rb") as file:
-            return file.read(len(_PROMETHEUS_START)) == _PROMETHEUS_START
-    except OSError:
-        return False
+        if path.is_file():
+            with open(path, "rb") as file:
+                return file.read(len(_PROMETHEUS_START)) == _PROMETHEUS_START
+    return False

@@ -123,16 +123,11 @@ def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], pat
 
 
 def _affected(cause: Cause) -> str:
-    words = ["victims"]
-    if cause.context is not None:
-        words.append(f"in {_RELATIONS[cause.context]} context")
-    if cause.process is not None:
-        words.append(f"in {_RELATIONS[cause.process]} process")
-    if cause.stream is not None:
-        words.append(f"on {_RELATIONS[cause.stream]} stream")
+    places = ((cause.context, "in {} context"), (cause.process, "in {} process"), (cause.stream, "on {} stream"))
+    words = [where.format(_RELATIONS[relation]) for relation, where in places if relation is not None]
     if cause.uses:
         words.append(f"that use {_hardware(cause.uses)}")
-    return " ".join(words) if len(words) > 1 else "all victims"
+    return " ".join(["victims", *words]) if words else "all victims"
 
 
 _RELATIONS = {"same": "the same", "other": "another"}
@@ -145,18 +140,14 @@ def _hardware(uses: Hardware) -> str:
 
 
 def _needs(needs: Needs) -> list[str]:
-    found = []
-    if needs.gpus > 1:
-        found.append(f"{needs.gpus} GPUs")
-    if needs.peer_access is not None:
-        found.append(f"peer access {'on' if needs.peer_access else 'off'}")
-    if needs.green_contexts:
-        found.append("green contexts")
-    if needs.batch_copies:
-        found.append("cuMemcpyBatchAsync (CUDA 12.8)")
-    if needs.libcupti:
-        found.append("libcupti, without the timeline")
-    return found
+    known = (
+        (needs.gpus > 1, f"{needs.gpus} GPUs"),
+        (needs.peer_access is not None, f"peer access {'on' if needs.peer_access else 'off'}"),
+        (needs.green_contexts, "green contexts"),
+        (needs.batch_copies, "cuMemcpyBatchAsync (CUDA 12.8)"),
+        (needs.libcupti, "libcupti, without the timeline"),
+    )
+    return [text for needed, text in known if needed]
 
 
 def _section(out: TextWriter, title: str, text: str) -> None:

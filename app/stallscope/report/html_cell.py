@@ -119,22 +119,18 @@ def _change(data: PageData, cell: Cell) -> Iterator[str]:
     if change.outcome is CellOutcome.SAME:
         yield f'<p class="soft">Comparison with the old check: SAME. {text(_same(change))}</p>'
         return
-    yield f"<p>{_badge(change.outcome, 'span')} {text(comparison_wording.change_figures(change))}</p>"
-
-
-def outcome_class(outcome: CellOutcome) -> str:
-    """Style class of an outcome."""
-    return _OUTCOME_CLASSES.get(outcome, str(outcome))
+    yield f"<p>{badge(change.outcome, 'span')} {text(comparison_wording.change_figures(change))}</p>"
 
 
 def outcome_badge(data: PageData, cell: Cell) -> str:
     """CellOutcome of ``cell`` as a marked word for the matrix; empty for SAME."""
     outcome = data.outcome(cell)
-    return "" if outcome is CellOutcome.SAME else _badge(outcome, "em")
+    return "" if outcome is CellOutcome.SAME else badge(outcome, "em")
 
 
-def _badge(outcome: CellOutcome, tag: str) -> str:
-    return f'<{tag} class="word {outcome_class(outcome)}">{text(outcome.look.word)}</{tag}>'
+def badge(outcome: CellOutcome, tag: str) -> str:
+    """``outcome`` as a marked word, in the element ``tag``."""
+    return f'<{tag} class="word {_OUTCOME_CLASSES.get(outcome, outcome)}">{text(outcome.look.word)}</{tag}>'
 
 
 def _table(cell: Cell) -> str:

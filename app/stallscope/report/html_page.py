@@ -27,7 +27,7 @@ from stallscope.report.html_cell import PageData, text
 from stallscope.report.matrix_text import short
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparing.comparison import CellChange, Comparison
+    from stallprobes.matrix.comparing.comparison import Comparison
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow
     from stallprobes.matrix.reference import ReferenceComparison
 
@@ -230,9 +230,10 @@ def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
     for outcome in CellOutcome:
         found = [cell for cell in comparison.cells if cell.outcome is outcome]
         if found and outcome is not CellOutcome.SAME:
-            word = text(outcome.look.word)
-            yield f'<p><span class="word {html_cell.outcome_class(outcome)}">{word}</span> {len(found)}</p><ul>'
-            yield from (f"<li>{_changed_cell(data, cell)}" for cell in found)
+            yield f"<p>{html_cell.badge(outcome, 'span')} {len(found)}</p><ul>"
+            for one in found:
+                link = _link(data, data.matrix.cells[one.row, one.column])
+                yield f"<li>{link} beside {text(one.column)}: {text(comparison_wording.change_figures(one))}"
             yield "</ul>"
     yield f"<p>SAME: {text(comparison_wording.unchanged_text(comparison))}</p>"
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
@@ -253,11 +254,6 @@ def _unusual(data: PageData, found: ReferenceComparison | None) -> Iterator[str]
             yield f"<li>{link} beside {text(one.column)}: {text(reference_wording.unusual_figures(one))}"
         yield "</ul>"
     yield f'<p class="soft">{text(" ".join(reference_wording.reference_notes(found)))}</p>\n'
-
-
-def _changed_cell(data: PageData, change: CellChange) -> str:
-    cell = data.matrix.cells[change.row, change.column]
-    return f"{_link(data, cell)} beside {text(change.column)}: {text(comparison_wording.change_figures(change))}"
 
 
 def _link(data: PageData, cell: Cell) -> str:

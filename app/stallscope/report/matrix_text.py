@@ -114,8 +114,14 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     simulated = f", SIMULATED {matrix.profile or 'GPU'}" if matrix.simulated else ""
     out.paragraph(f"{check_wording.MATRIX_TITLE}{simulated}", style="strong")
     # What this machine does not support is counted below.
-    rows = [row for row in findings.victims(matrix) if _supported(findings.row_cells(matrix, row.name))]
-    columns = [one for one in findings.aggressors(matrix) if _supported(findings.column_cells(matrix, one.name))]
+    rows = [
+        row for row in findings.victims(matrix) if not findings.all_unsupported(findings.row_cells(matrix, row.name))
+    ]
+    columns = [
+        column
+        for column in findings.aggressors(matrix)
+        if not findings.all_unsupported(findings.column_cells(matrix, column.name))
+    ]
     names = max((display_width(part) for column in columns for part in folded(column.name, _NAME_WIDTH)), default=0)
     names = max(names, len(_BASELINE))
     shown = _TableCells()
@@ -132,10 +138,6 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
         bound = short(max(quiet.values()))
         out.paragraph(f"Quiet for every victim, medians at most ×{bound}: {', '.join(quiet)}", "  ", "")
     out.note(" · ".join(_legend(matrix, shown)))
-
-
-def _supported(cells: Sequence[Cell]) -> bool:
-    return not findings.all_unsupported(cells)
 
 
 class _TableCells(dict["Cell | None", TableCell]):

@@ -105,18 +105,16 @@ def _rows(variant: VariantResult, phases: Sequence[Phase]) -> list[tuple[TableCe
         state = TableCell(variant.status, "warn" if variant.status == "unsupported" else "bad")
         return [(variant.variant, "", "", state, *[""] * (len(_columns(phases)) - 4))]
     rows: list[tuple[TableCell | str, ...]] = []
-    for alike in _by_threads(variant.probes):
-        result = alike[0]
+    for name, result, channels, calls in _shown(variant.probes):
         mark = "" if result.probe.role is Role.VICTIM else "dim"
-        channels = _channels(alike)
         figures = [duration_ns(ns) for phase in phases for ns in _figures(channels.get(Channel(phase)))]
         rows.append(
             (
                 variant.variant if not rows else "",
-                TableCell(_name(alike), mark),
+                TableCell(name, mark),
                 TableCell(_where(result), mark),
-                _state(result),
-                TableCell(format_count(sum(one.window.iterations for one in alike)), mark),
+                TableCell(result.state, _style(result)),
+                TableCell(format_count(calls), mark),
                 *(TableCell(figure, mark) for figure in figures),
                 _worst(variant, result),
                 TableCell(_in_flight(result), mark),
@@ -125,8 +123,11 @@ def _rows(variant: VariantResult, phases: Sequence[Phase]) -> list[tuple[TableCe
     return rows
 
 
-def _by_threads(results: Sequence[ProbeResult]) -> list[list[ProbeResult]]:
-    """``results`` in their order; aggressors that differ in their threads only, and are in one state, are together."""
+def _shown(results: Sequence[ProbeResult]) -> Iterator[tuple[str, ProbeResult, Mapping[Channel, Histogram], int]]:
+    """What a report has of ``results`` in their order: a name, the result, its calls, and their number.
+
+    Aggressors that differ in their threads only, and are in one state, are one, ``NAME 1 … 16``.
+    """
 
     def kind(result: ProbeResult) -> tuple[object, ...]:
         probe = result.probe
@@ -134,23 +135,16 @@ def _by_threads(results: Sequence[ProbeResult]) -> list[list[ProbeResult]]:
         stem = probe.name.rpartition(" ")[0]
         return (probe.entry, stem, result.state) if several and stem else (probe.name,)
 
-    return [list(group) for _, group in groupby(results, key=kind)]
+    for _, group in groupby(results, key=kind):
+        first, *others = group
+        name, channels = first.probe.name, first.window.channels
+        if others:
+            # It loads NumPy, which what only explains does not need.
+            from stallprobes.latency.channels import merged
 
-
-def _channels(alike: Sequence[ProbeResult]) -> Mapping[Channel, Histogram]:
-    """The calls of one probe, or of all of several."""
-    if len(alike) == 1:
-        return alike[0].window.channels
-    # It loads NumPy, which what only explains does not need.
-    from stallprobes.latency.channels import merged
-
-    return merged([one.window.channels for one in alike])
-
-
-def _name(alike: Sequence[ProbeResult]) -> str:
-    """The name of one probe, or ``NAME 1 … 16`` of those that differ in their threads only."""
-    first, last = alike[0].probe.name, alike[-1].probe.name
-    return first if len(alike) == 1 else f"{first} … {last.rpartition(' ')[2]}"
+            name = f"{name} … {others[-1].probe.name.rpartition(' ')[2]}"
+            channels = merged([channels, *(one.window.channels for one in others)])
+        yield name, first, channels, sum(one.window.iterations for one in (first, *others))
 
 
 def _stacked(out: TextWriter, variant: VariantResult, phases: Sequence[Phase]) -> None:
@@ -158,14 +152,11 @@ def _stacked(out: TextWriter, variant: VariantResult, phases: Sequence[Phase]) -
     if variant.status == "unsupported" or not variant.probes:
         out.line(f"  {variant.status}", "warn")
         return
-    for alike in _by_threads(variant.probes):
-        result = alike[0]
-        channels = _channels(alike)
+    for name, result, channels, calls in _shown(variant.probes):
         worst = _worst(variant, result).text.replace("–", "")
         out.paragraph(
-            f"{_name(alike)} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
-            f"{format_count(sum(one.window.iterations for one in alike))} calls"
-            + (f", in flight {_in_flight(result)}" if _in_flight(result) else ""),
+            f"{name} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
+            f"{format_count(calls)} calls" + (f", in flight {_in_flight(result)}" if _in_flight(result) else ""),
             indent="    ",
             first="  ",
             style=_style(result),
@@ -310,10 +301,6 @@ def _in_flight(result: ProbeResult) -> str:
 def _where(result: ProbeResult) -> str:
     probe = result.probe
     return "host" if probe.context == "none" else f"{probe.context} · {probe.stream}"
-
-
-def _state(result: ProbeResult) -> TableCell:
-    return TableCell(result.state, _style(result))
 
 
 def _style(result: ProbeResult) -> str:

@@ -183,18 +183,17 @@ class _Image:
         yield f'<path class="guide" d="{path}"/>'
 
     def _legend(self) -> Iterator[str]:
-        entries = [("call", "host call")]
-        if any(row.waits for row in self._rows):
-            entries.append(("wait", "waiting for the GPU"))
-        entries.append(("work", "GPU work"))
-        if any(row.open for row in self._rows):
-            entries.append(("open", "no record of the work yet"))
-        entries.append(("engine", "context has the graphics engine"))
-        if any(row.foreign for row in self._rows):
-            entries.append(("foreign", "another process has it"))
+        marks = (
+            (True, "call", "host call"),
+            (any(row.waits for row in self._rows), "wait", "waiting for the GPU"),
+            (True, "work", "GPU work"),
+            (any(row.open for row in self._rows), "open", "no record of the work yet"),
+            (True, "engine", "context has the graphics engine"),
+            (any(row.foreign for row in self._rows), "foreign", "another process has it"),
+        )
         self._y += _LINE + 4
         x = float(_MARGIN)
-        for style, text in entries:
+        for style, text in ((style, text) for drawn, style, text in marks if drawn):
             wide = 22 + (len(text) + 2) * _LETTER
             if x + wide > self._width - _MARGIN and x > _MARGIN:
                 x = float(_MARGIN)

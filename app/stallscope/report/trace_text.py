@@ -111,14 +111,13 @@ class _Drawing:
     def legend(self) -> str:
         glyphs = self._glyphs
         column = duration_ns(self._scale.span_ns / self._cells)
-        text = f"A column is {column}: {glyphs.full} busy, {glyphs.half} for half of it, {glyphs.little} for less"
-        if any(row.waits for row in self._rows):
-            text += f"; {glyphs.wait} waiting for the GPU"
-        if any(row.open for row in self._rows):
-            text += f"; {glyphs.wait} in GPU work: no record yet"
-        if any(row.foreign for row in self._rows):
-            text += f"; {glyphs.foreign} another process had the engine"
-        return f"{text}."
+        always = f"A column is {column}: {glyphs.full} busy, {glyphs.half} for half of it, {glyphs.little} for less"
+        marks = (
+            (any(row.waits for row in self._rows), f"{glyphs.wait} waiting for the GPU"),
+            (any(row.open for row in self._rows), f"{glyphs.wait} in GPU work: no record yet"),
+            (any(row.foreign for row in self._rows), f"{glyphs.foreign} another process had the engine"),
+        )
+        return "; ".join([always, *(text for drawn, text in marks if drawn)]) + "."
 
     def _label(self, text: str) -> str:
         label = printable(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
 from stallprobes.latency.window import ChannelMap
@@ -11,7 +11,6 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.model import JUDGED_PHASES, Pattern, Phase, Probe, Role
 from stallprobes.recording.observation import CUDA, SIM, ProbeSet
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.verdict import Verdict
 
 # The phases that are known without the timeline.
 _HOST_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
@@ -37,12 +36,9 @@ class StepLatency:
     cause: str = ""
     label: str = ""
 
-    @property
-    def ratio(self) -> float | None:
+    def ratio(self, baseline_ns: float | None) -> float | None:
         """``now_ns`` over ``baseline_ns``, which counts as at least 1 ns."""
-        if self.now_ns is None or self.baseline_ns is None:
-            return None
-        return self.now_ns / max(self.baseline_ns, 1.0)
+        return None if self.now_ns is None or baseline_ns is None else self.now_ns / max(baseline_ns, 1.0)
 
     @property
     def figure(self) -> str:
@@ -82,9 +78,7 @@ class PatternOutcome:
     @property
     def ratio(self) -> float | None:
         """The stalled latency over ``baseline_ns``."""
-        if self.stalled is None or self.baseline_ns is None:
-            return None
-        return replace(self.stalled, baseline_ns=self.baseline_ns).ratio
+        return None if self.stalled is None else self.stalled.ratio(self.baseline_ns)
 
 
 @dataclass(frozen=True)
@@ -124,14 +118,23 @@ def last_number(analyzer: Analyzer) -> int:
 
 def worst_latency(analyzer: Analyzer, after: int) -> StepLatency | None:
     """The worst verdict on a probe of the present set, among the entries of the log after the number ``after``."""
-    found = [entry.verdict for entry in analyzer.log if entry.number > after]
-    verdicts = [
-        one
-        for one in found
-        if one.kind.is_slowdown and one.kind is not VerdictKind.HOST and _measured(analyzer, one.probe) is not None
-    ]
-    worst = max(verdicts, key=lambda one: one.weight, default=None)
-    return None if worst is None else _of_verdict(analyzer, worst)
+    titles = {probe.name: probe.title for probe in analyzer.probe_set.probes if probe.role is not Role.HOST}
+    found = [entry.verdict for entry in analyzer.log if entry.number > after and entry.verdict.probe in titles]
+    slower = [one for one in found if one.kind.is_slowdown and one.kind is not VerdictKind.HOST]
+    worst = max(slower, key=lambda one: one.weight, default=None)
+    if worst is None:
+        return None
+    return StepLatency(
+        worst.probe,
+        titles[worst.probe],
+        worst.phase,
+        worst.quantile,
+        worst.baseline_ns,
+        worst.now_ns,
+        worst.kind,
+        worst.cause,
+        worst.label,
+    )
 
 
 def present_latency(analyzer: Analyzer, like: StepLatency | None = None) -> StepLatency | None:
@@ -153,7 +156,7 @@ def present_latency(analyzer: Analyzer, like: StepLatency | None = None) -> Step
         if (one := _present(analyzer, probe, phase, quantile, "" if like is None else like.label)) is not None
     ]
     alike = [one for one in found if like is not None and one.phase is like.phase]
-    return max(alike or found, key=lambda one: (one.ratio or 0.0, one.now_ns or 0.0), default=None)
+    return max(alike or found, key=lambda one: (one.ratio(one.baseline_ns) or 0.0, one.now_ns or 0.0), default=None)
 
 
 def remedied_latency(analyzer: Analyzer, after: int, stalled: StepLatency | None) -> StepLatency | None:
@@ -188,24 +191,3 @@ def _percentiles(channels: ChannelMap, phase: Phase, quantile: Quantile) -> dict
         if one in channels
     }
     return {label: value for label, value in found.items() if value is not None}
-
-
-def _of_verdict(analyzer: Analyzer, verdict: Verdict) -> StepLatency:
-    probe = _measured(analyzer, verdict.probe)
-    return StepLatency(
-        verdict.probe,
-        verdict.probe if probe is None else probe.title,
-        verdict.phase,
-        verdict.quantile,
-        verdict.baseline_ns,
-        verdict.now_ns,
-        verdict.kind,
-        verdict.cause,
-        verdict.label,
-    )
-
-
-def _measured(analyzer: Analyzer, name: str) -> Probe | None:
-    """The probe called ``name``, None for the host control and for probes of another set."""
-    probe = analyzer.probe_set.probe(name)
-    return None if probe is None or probe.role is Role.HOST else probe

@@ -107,11 +107,7 @@ def _gpu(uuid: str | None, survey: gpus.Survey | None, unknown: dict[str, str]) 
 
 def cpu_model() -> str | None:
     """The CPU's model name from /proc/cpuinfo, None if it has none."""
-    for line in _lines("/proc/cpuinfo"):
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model") and value.strip():
-            return value.strip()
-    return None
+    return _value("/proc/cpuinfo", "model name", "Model")
 
 
 def scaling_governors() -> str | None:
@@ -137,19 +133,23 @@ def kernel_module_version() -> str | None:
 
 def kernel_module_gpus(folder: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[str, ...]:
     """The model of each GPU as the NVIDIA kernel module names it, without a call of the driver; empty without one."""
-    found = []
-    for path in sorted(folder.glob("*/information")):
-        for line in _lines(str(path)):
-            key, _, value = line.partition(":")
-            if key.strip() == "Model" and value.strip():
-                found.append(value.strip())
-    return tuple(found)
+    found = (_value(str(path), "Model") for path in sorted(folder.glob("*/information")))
+    return tuple(model for model in found if model is not None)
 
 
 def mps_running() -> bool:
     """Whether an MPS control daemon or server is visible to this process."""
     # The kernel truncates a process's name to 15 characters, so "nvidia-cuda-mps-control" and "-server" are alike.
     return any("nvidia-cuda-mps" in _lines(str(path)) for path in Path("/proc").glob("[0-9]*/comm"))
+
+
+def _value(path: str, *keys: str) -> str | None:
+    """The value after the first of ``keys`` that has one in a file of lines ``KEY: VALUE``."""
+    for line in _lines(path):
+        key, _, value = line.partition(":")
+        if key.strip() in keys and value.strip():
+            return value.strip()
+    return None
 
 
 def _lines(path: str) -> list[str]:

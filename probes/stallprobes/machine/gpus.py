@@ -201,13 +201,10 @@ def _by_cuda_alone(device: libcuda_survey.DriverDevice) -> Gpu:
 
 
 def _by_nvml(module: Any, devices: Sequence[libcuda_survey.DriverDevice]) -> list[Gpu]:
-    found = []
-    for index in range(_maybe(module, module.nvmlDeviceGetCount) or 0):
-        # An error of one GPU must not hide the others.
-        gpu = _maybe(module, lambda index=index: _one(module, index, devices))
-        if gpu is not None:
-            found.append(gpu)
-    return found
+    count = _maybe(module, module.nvmlDeviceGetCount) or 0
+    # An error of one GPU must not hide the others.
+    found = (_maybe(module, lambda index=index: _one(module, index, devices)) for index in range(count))
+    return [gpu for gpu in found if gpu is not None]
 
 
 def _one(module: Any, index: int, devices: Sequence[libcuda_survey.DriverDevice]) -> Gpu:
@@ -252,12 +249,12 @@ def _process_name(pid: int) -> str:
 
 
 def _mig_uuids(module: Any, handle: Any) -> list[str]:
-    found = []
-    for index in range(_maybe(module, lambda: module.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0):
-        instance = _maybe(module, lambda index=index: module.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
-        if instance is not None:
-            found.append(nvml.text(module.nvmlDeviceGetUUID(instance)))
-    return found
+    count = _maybe(module, lambda: module.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0
+    found = (
+        _maybe(module, lambda index=index: module.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
+        for index in range(count)
+    )
+    return [nvml.text(module.nvmlDeviceGetUUID(one)) for one in found if one is not None]
 
 
 def _maybe(module: Any, call: Any) -> Any:

@@ -7,15 +7,13 @@ the catalogue and the patterns, which load quickly, and nothing that measures.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-    from stallprobes.model import Role
 
 # The shell completes file names itself.
 FILE_TYPE = "file"
@@ -48,18 +46,18 @@ def run_names(_context: click.Context, _parameter: click.Parameter, incomplete: 
     return items(incomplete, words)
 
 
-def victims(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Victims with their places, in a list that is separated with commas."""
-    from stallprobes.model import Role
+def probes_of(role: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Probes of ``role`` with their places, in a list that is separated with commas."""
 
-    return _probe_list(incomplete, Role.VICTIM)
+    def complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from stallprobes.catalog import entries
+        from stallprobes.patterns import naming
 
+        begun, _, last = incomplete.rpartition(",")
+        words = {entry.name: entry.title for entry in entries().values() if entry.role == role}
+        return _list_items(begun, last, {naming.ALL: "every one of the default check", **words, **_placements(last)})
 
-def aggressors(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Aggressors with their places, in a list that is separated with commas."""
-    from stallprobes.model import Role
-
-    return _probe_list(incomplete, Role.AGGRESSOR)
+    return complete
 
 
 def variants(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -131,15 +129,6 @@ def languages(_context: click.Context, _parameter: click.Parameter, incomplete: 
     from stallprobes.patterns.remedy_code import CodeLanguage
 
     return items(incomplete, {language: language.label for language in CodeLanguage})
-
-
-def _probe_list(incomplete: str, role: Role) -> list[CompletionItem]:
-    from stallprobes.catalog import entries
-    from stallprobes.patterns import naming
-
-    begun, _, last = incomplete.rpartition(",")
-    words = {entry.name: entry.title for entry in entries().values() if entry.role is role}
-    return _list_items(begun, last, {naming.ALL: "every one of the default check", **words, **_placements(last)})
 
 
 def _list_items(begun: str, last: str, words: Mapping[str, str]) -> list[CompletionItem]:

@@ -59,18 +59,15 @@ def wait_for_children() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def mark_announced() -> None:
-    """Let ``end_at_once`` print nothing, because the user has read that the command was interrupted."""
+def after_interrupt() -> None:
+    """Let the process end with its exit code, once the user has read that the command was interrupted.
+
+    ``end_at_once`` then prints nothing. CPython notes a KeyboardInterrupt that leaves the code of ``exec`` (as
+    dataclasses use it) and kills the process by SIGINT at its end, though the exception was handled later. The next
+    ``exec`` removes the note.
+    """
     global _announced
     _announced = True
-
-
-def clear_unhandled() -> None:
-    """Let the process end with its exit code after a KeyboardInterrupt.
-
-    CPython notes a KeyboardInterrupt that leaves the code of ``exec`` (as dataclasses use it) and kills the process by
-    SIGINT at its end, though the exception was handled later. The next ``exec`` removes the note.
-    """
     exec("")
 
 

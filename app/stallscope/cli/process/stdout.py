@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self, TextIO
 
 from stallprobes.foreign_text import escaped_json
@@ -37,7 +37,7 @@ class Output(TextWriter):
         terminal = is_terminal(chosen)
         super().__init__(
             guarded(chosen),
-            width=_terminal_width(chosen) if terminal else _pipe_width(),
+            width=_width(chosen, terminal),
             colour=terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
             ascii=not speaks_utf8(chosen),
         )
@@ -94,23 +94,17 @@ def _write_errors() -> Iterator[None]:
         raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
 
 
-def _terminal_width(stream: TextIO) -> int:
-    try:
-        # Of this stream: another one may be a file.
-        present = os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError, AttributeError):
-        present = 0
-    return _asked_width() or present or PARAGRAPH_WIDTH
-
-
-def _pipe_width() -> int:
-    # In a file or a pipe, lines are as long as they need to be unless COLUMNS is set.
-    return _asked_width() or 10_000
-
-
-def _asked_width() -> int | None:
+def _width(stream: TextIO, terminal: bool) -> int:
     columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdecimal() and int(columns) > 0 else None
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    if not terminal:
+        # In a file or a pipe, lines are as long as they need to be.
+        return 10_000
+    with suppress(OSError, ValueError, AttributeError):
+        # Of this stream: another one may be a file.
+        return os.get_terminal_size(stream.fileno()).columns or PARAGRAPH_WIDTH
+    return PARAGRAPH_WIDTH
 
 
 _ATOMS = {str, int, float, bool, type(None)}
