@@ -43,7 +43,7 @@ DOCTOR_SCHEMA = "stallscope.doctor/1"
 
 
 class Level(StrEnum):
-    """Severity of a finding."""
+    """Severity of a finding, from the least severe on."""
 
     OK = "ok"
     WARN = "warn"
@@ -87,8 +87,7 @@ def examine(survey: gpus.Survey | None = None) -> tuple[Finding, ...]:
 
 def worst(findings: tuple[Finding, ...]) -> Level:
     """The most severe level of ``findings``."""
-    levels = [finding.level for finding in findings]
-    return next((level for level in (Level.PROBLEM, Level.WARN) if level in levels), Level.OK)
+    return max((finding.level for finding in findings), key=list(Level).index, default=Level.OK)
 
 
 def document(findings: tuple[Finding, ...]) -> dict[str, object]:

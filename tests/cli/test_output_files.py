@@ -44,8 +44,7 @@ def output_options() -> list[tuple[str, str]]:
     found = []
     for name in ("", *command_help.COMMANDS):
         for parameter in command_help.command(name).params:
-            kind = parameter.type
-            if isinstance(kind, click.types.FuncParamType) and kind.func is options.OUTPUT_FILE:
+            if parameter.type is options.OUTPUT_FILE:
                 found.append((name, parameter.opts[-1]))
     return found
 
@@ -110,8 +109,8 @@ def test_an_existing_file_is_no_file_to_record_to(stallscope_command: Command, f
 @pytest.mark.parametrize("target", [FIFO, FOLDER, SLASH, NOWHERE, FULL, STDOUT])
 def test_the_screen_refuses_the_same_files(folder: Path, target: str) -> None:
     """By the function that it calls before it opens, and by the type of its option."""
-    with pytest.raises((CommandError, ValueError)) as refused:
-        output_files.require_new_file("--record", options.OUTPUT_FILE(target))
+    with pytest.raises((CommandError, click.BadParameter)) as refused:
+        output_files.require_new_file("--record", options.OUTPUT_FILE.convert(target, None, None))
     assert REASONS[target].replace("FOLDER", str(folder)) in str(refused.value)
 
 

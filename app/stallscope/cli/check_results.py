@@ -123,7 +123,6 @@ def print_check(
     reference: ReferenceComparison | None = None,
 ) -> None:
     """Write a check to stdout, with its comparisons with an earlier check and with a reference, if any."""
-    collect_rarely()
     with Output() as out:
         if as_json:
             from stallprobes.matrix import document as check_document

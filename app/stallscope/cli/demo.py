@@ -35,13 +35,7 @@ SECONDS = 8.0
 @options.seconds(SECONDS, "Time per step, from when its probes run.")
 @click.option("--loop", is_flag=True, help="Begin again after the table at the end, until you quit.")
 @options.gpu()
-@click.option(
-    "--record",
-    type=options.OUTPUT_FILE,
-    shell_complete=completers.files,
-    metavar="FILE",
-    help="Record the measurements to FILE.",
-)
+@options.record
 @options.json("stallscope.demo/1")
 @options.allow_shared
 @options.together

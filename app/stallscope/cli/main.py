@@ -20,7 +20,6 @@ import click
 from stallprobes.errors import EngineError, StallprobesError
 from stallscope.cli import command, options
 from stallscope.cli.command import CliCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics, signals, streams
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
@@ -142,13 +141,7 @@ class CommandGroup(CliCommand, click.Group):
 )
 @options.gpu(f"GPU of the screen: {options.GPU_NAMES}.")
 @options.simulation
-@click.option(
-    "--record",
-    type=options.OUTPUT_FILE,
-    shell_complete=completers.files,
-    metavar="FILE",
-    help="Record the measurements to FILE.",
-)
+@options.record
 @options.allow_shared
 @options.together
 @options.ascii_only

@@ -55,18 +55,22 @@ def number(kind: Callable[[Any], _Number], least: int | float, most: int, what: 
     return convert
 
 
-def _output_file(value: str | Path) -> Path:
-    from stallprobes.errors import FileNotWritten
-    from stallprobes.files import atomic
+class _OutputFile(click.Path):
+    """A file that is written: one without a name, and a folder, are refused."""
 
-    try:
-        return atomic.named_file(os.fspath(value))
-    except FileNotWritten as error:
-        raise ValueError(str(error)) from error
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path of the file. Raises click.BadParameter."""
+        from stallprobes.errors import FileNotWritten
+        from stallprobes.files import atomic
+
+        try:
+            return atomic.named_file(os.fspath(value))
+        except FileNotWritten as error:
+            self.fail(str(error), param, ctx)
 
 
 INPUT_FILE = click.Path(path_type=Path)
-OUTPUT_FILE = _output_file
+OUTPUT_FILE = _OutputFile()
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,6 @@ timeline = click.option(
 trace = click.option(
     "--trace",
     type=OUTPUT_FILE,
-    shell_complete=completers.files,
     metavar="FILE",
     help="Write every call and all GPU work to FILE for Perfetto or chrome://tracing; compressed with gzip if FILE "
     "ends in .gz. Includes --timeline.",
@@ -181,6 +184,7 @@ trace_seconds = click.option(
     help="With --trace: how much of each variant to write, counted back from when its aggressors are switched off.  "
     f"[default: {DEFAULT_TRACE_SECONDS:g}]",
 )
+record = click.option("--record", type=OUTPUT_FILE, metavar="FILE", help="Record the measurements to FILE.")
 ascii_only = click.option("--ascii", "ascii_only", is_flag=True, help="Draw the screen with ASCII characters only.")
 
 
@@ -207,21 +211,18 @@ full = click.option(
 save = click.option(
     "--save",
     type=OUTPUT_FILE,
-    shell_complete=completers.files,
     metavar="FILE",
     help="Save the check for show, compare and merge; compressed with gzip if FILE ends in .gz.",
 )
 html = click.option(
     "--html",
     type=OUTPUT_FILE,
-    shell_complete=completers.files,
     metavar="FILE",
     help="Write a self-contained HTML page.",
 )
 prometheus = click.option(
     "--prometheus",
     type=OUTPUT_FILE,
-    shell_complete=completers.files,
     metavar="FILE",
     help="Write metrics for node_exporter's textfile collector.",
 )

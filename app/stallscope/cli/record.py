@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command("record", cls=CliCommand)
-@click.argument("file", type=options.OUTPUT_FILE, shell_complete=completers.files)
+@click.argument("file", type=options.OUTPUT_FILE)
 @click.argument("pattern", shell_complete=completers.patterns)
 @click.option(
     "--variant", required=True, shell_complete=completers.variants, metavar="V", help="Variant of the pattern."

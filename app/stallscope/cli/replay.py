@@ -13,7 +13,6 @@ from stallprobes.errors import FileNotWritten
 from stallprobes.units import plural
 from stallscope.cli import options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.stdout import Output
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 @click.option(
     "--trace",
     type=options.OUTPUT_FILE,
-    shell_complete=completers.files,
     metavar="OUT",
     help="Write the traces that the recording keeps to OUT for Perfetto or chrome://tracing, without a screen; "
     "compressed with gzip if OUT ends in .gz.",

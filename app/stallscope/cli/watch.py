@@ -58,7 +58,6 @@ class WatchCommand(CliCommand):
     JSON,
     "json_file",
     type=options.OUTPUT_FILE,
-    shell_complete=completers.files,
     metavar="FILE",
     help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/1).",
 )
@@ -73,7 +72,6 @@ class WatchCommand(CliCommand):
 @click.option(
     "--matrix",
     type=options.INPUT_FILE,
-    shell_complete=completers.files,
     metavar="FILE",
     help='A check of this machine ("stallscope check --save"): a call that stalls another one there is its cause, '
     "not only beside it.  [default: the reference of this GPU in the package, if any]",
@@ -91,7 +89,6 @@ class WatchCommand(CliCommand):
 @click.option(
     "--output",
     type=options.OUTPUT_FILE,
-    shell_complete=completers.files,
     metavar="FILE",
     help="With the screen: write the program's output to FILE instead of a pane of the screen.",
 )
@@ -99,14 +96,12 @@ class WatchCommand(CliCommand):
     RECORD,
     "record",
     type=options.OUTPUT_FILE,
-    shell_complete=completers.files,
     metavar="FILE",
     help='Record what the screen shows to a new FILE for "stallscope replay", with traces of slow calls.',
 )
 @click.option(
     "--trace",
     type=options.OUTPUT_FILE,
-    shell_complete=completers.files,
     metavar="FILE",
     help="Write slow calls, GPU work and context switches to FILE for Perfetto or chrome://tracing; compressed with "
     "gzip if FILE ends in .gz.",
@@ -119,7 +114,6 @@ class WatchCommand(CliCommand):
 @click.option(
     "--attach",
     type=options.INPUT_FILE,
-    shell_complete=completers.files,
     metavar="FOLDER",
     help="Start nothing: report what programs with the environment of --print-env wrote to FOLDER until now; with "
     "--record, record until they have ended, or until ctrl+c, and then report.",

@@ -88,8 +88,7 @@ def _details(out: TextWriter, one: PatternOutcome) -> None:
 
 def _sentence(found: StepLatency) -> str:
     """Figure, verdict and cause of a stall."""
-    text = f"{found.title}: {found.figure}: {found.kind.look.word}."
-    return f"{text} {found.cause}" if found.cause else text
+    return f"{found.title}: {found.figure}: {found.kind.look.word}. {found.cause}".rstrip()
 
 
 def _labelled(out: TextWriter, label: str, text: str, style: str = "") -> None:

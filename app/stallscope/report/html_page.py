@@ -231,9 +231,9 @@ def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
         found = [cell for cell in comparison.cells if cell.outcome is outcome]
         if found and outcome is not CellOutcome.SAME:
             yield f"<p>{html_cell.badge(outcome, 'span')} {len(found)}</p><ul>"
-            for one in found:
-                link = _link(data, data.matrix.cells[one.row, one.column])
-                yield f"<li>{link} beside {text(one.column)}: {text(comparison_wording.change_figures(one))}"
+            for change in found:
+                link = _link(data, data.matrix.cells[change.row, change.column])
+                yield f"<li>{link} beside {text(change.column)}: {text(comparison_wording.change_figures(change))}"
             yield "</ul>"
     yield f"<p>SAME: {text(comparison_wording.unchanged_text(comparison))}</p>"
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):

@@ -6,7 +6,8 @@ Aggressors are lines and victims columns, the worst first.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,9 @@ _GAP = 2
 # Causes are a table where so many columns are left for the remedy.
 _REMEDY_WIDTH = 50
 _BASELINE = "baseline, µs"
+
+# A cell of the matrix as that of a table.
+_ShownCell = Callable[["Cell | None"], TableCell]
 
 
 def show(
@@ -124,7 +128,8 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     ]
     names = max((display_width(part) for column in columns for part in folded(column.name, _NAME_WIDTH)), default=0)
     names = max(names, len(_BASELINE))
-    shown = _TableCells()
+    # Composed at its first use: the width of a cell decides on the blocks.
+    shown = cache(_cell)
     blocks = _blocks(matrix, rows, shown, out.width - names)
     several = columns if len(blocks) > 1 else ()
     ratios = {one.name: findings.largest_quiet_ratio(findings.column_cells(matrix, one.name)) for one in several}
@@ -140,20 +145,12 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     out.note(" · ".join(_legend(matrix, shown)))
 
 
-class _TableCells(dict["Cell | None", TableCell]):
-    """Each cell of a matrix as the cell of a table, composed at its first use: its width decides on the blocks."""
-
-    def __missing__(self, cell: Cell | None) -> TableCell:
-        found = self[cell] = _cell(cell)
-        return found
-
-
 def _block(
     out: TextWriter,
     matrix: Matrix,
     block: Sequence[MatrixRow],
     columns: Sequence[str],
-    shown: _TableCells,
+    shown: _ShownCell,
     names: int,
 ) -> None:
     lines = _heads(block)
@@ -162,29 +159,29 @@ def _block(
         lines.append([TableCell(_BASELINE, "dim"), *quiet])
     for name in columns:
         first, *rest = folded(name, _NAME_WIDTH)
-        lines.append([padded(first, names), *(shown[matrix.cells.get((row.name, name))] for row in block)])
+        lines.append([padded(first, names), *(shown(matrix.cells.get((row.name, name))) for row in block)])
         lines += [["  " + part, *[""] * len(block)] for part in rest]
     out.table([TableColumn(""), *(TableColumn("", right=True) for _ in block)], lines)
 
 
-def _legend(matrix: Matrix, shown: _TableCells) -> list[str]:
+def _legend(matrix: Matrix, shown: _ShownCell) -> list[str]:
     present = findings.counts(matrix)
-    legend = []
-    for kind in findings.KIND_ORDER:
-        if kind in present and kind is not VerdictKind.QUIET and kind is not Status.INVALID:
-            letter, meaning = kind.look.letter or kind.look.word, kind.look.meaning or kind.look.word
-            legend.append(f"{letter} {meaning}")
-    texts = "".join(shown[cell].text for cell in matrix.cells.values())
+    legend = [
+        f"{kind.look.letter or kind.look.word} {kind.look.meaning or kind.look.word}"
+        for kind in findings.KIND_ORDER
+        if kind in present and kind is not VerdictKind.QUIET and kind is not Status.INVALID
+    ]
+    texts = "".join(shown(cell).text for cell in matrix.cells.values())
     marks = [f"{mark} {meaning}" for mark, meaning in findings.PERCENTILE_MARKS.items() if mark in texts]
     return [*legend, *([f"figures are medians except {', '.join(marks)}"] if marks else [])]
 
 
-def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], shown: _TableCells, room: int) -> list[list[MatrixRow]]:
+def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], shown: _ShownCell, room: int) -> list[list[MatrixRow]]:
     """The victims in blocks that fit into ``room`` columns."""
     blocks: list[list[MatrixRow]] = []
     left = 0
     for row in rows:
-        texts = [shown[cell].text for cell in matrix.cells.values() if cell.row == row.name and cell.column != QUIET]
+        texts = [shown(cell).text for cell in matrix.cells.values() if cell.row == row.name and cell.column != QUIET]
         texts += [_baseline(matrix.cells.get((row.name, QUIET))), *folded(row.name, _HEAD_WIDTH)]
         width = max(display_width(text) for text in texts) + _GAP
         if not blocks or width > left:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,20 +77,16 @@ class Axis:
 def _outline(shares: NDArray[np.float64]) -> str:
     """SVG path of the histogram's outline; bins with calls are at least 2 high."""
     heights = [0 if share <= 0 else max(2, round(math.sqrt(share) * _HEIGHT)) for share in shares.tolist()]
-    path, before, run = [], 0, 0
-    for number, height in enumerate(heights):
-        if height == before:
-            run += 1
-            continue
-        if before == 0:
-            path.append(f"M{number * _BIN_WIDTH} {_BASELINE_Y}")
-        else:
-            path.append(f"h{run * _BIN_WIDTH}")
-        path.append(f"v{before - height}")
-        before, run = height, 1
-    if before:
-        path.append(f"h{run * _BIN_WIDTH}v{before}")
-    return "".join(path)
+    path, x, before = "", 0, 0
+    for height, bins in groupby((*heights, 0)):
+        width = len(list(bins)) * _BIN_WIDTH
+        if before:
+            path += f"v{before - height}"
+        elif height:
+            path += f"M{x} {_BASELINE_Y}v{-height}"
+        path += f"h{width}" if height else ""
+        x, before = x + width, height
+    return path
 
 
 def _decade_label(exponent: int) -> str:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
+from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
@@ -174,14 +175,25 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
     baseline_state = recorder.take()
     _set_periods(session, variant, baseline=False)
     session.set_running(dict.fromkeys(aggressors, True))
-    _await_aggressors(variant, session, clock)
+    # Every aggressor runs, or has failed.
+    _until(
+        lambda now: all(has_run(one, now[one.name]) or now[one.name].error for one in variant.aggressors),
+        _PROOF_S,
+        session,
+        clock,
+    )
     clock.pass_time(session, SETTLE_S)
     recorder.take()
     windows = _windows(session, clock, plan.window_s * plan.slots).whole
     window_state = recorder.take()
     session.set_running(dict.fromkeys(aggressors, False))
     _set_periods(session, variant, baseline=True)
-    drained = _drained(variant, session, clock)
+    drained = _until(
+        lambda now: not any(now[one.name].in_flight for one in variant.aggressors), _DRAIN_S, session, clock
+    )
+    if drained:
+        # Until their work on the GPU is done.
+        clock.pass_time(session, SETTLE_S)
     trace = None
     if clock.tracer is not None:
         known = (_evidence(probe, windows, baselines, {}) for probe in variant.probes)
@@ -302,27 +314,15 @@ def _length_s(windows: Mapping[str, Window]) -> float:
     return max(window.seconds for window in windows.values())
 
 
-def _drained(variant: Variant, session: Session, clock: RunClock) -> bool:
-    """Wait, at most _DRAIN_S, until no aggressor has a call in flight, then until its GPU work is done.
-
-    False when one still has a call in flight.
-    """
-    for _ in range(int(_DRAIN_S / STEP_S)):
-        now = session.snapshot()
-        if not any(now.probes[probe.name].in_flight for probe in variant.aggressors):
-            clock.pass_time(session, SETTLE_S)
+def _until(
+    done: Callable[[Mapping[str, ProbeSnapshot]], bool], at_most_s: float, session: Session, clock: RunClock
+) -> bool:
+    """Let time pass until ``done`` holds for the probes. False if it did not within ``at_most_s``."""
+    for _ in range(int(at_most_s / STEP_S)):
+        if done(session.snapshot().probes):
             return True
         clock.pass_time(session, STEP_S)
     return False
-
-
-def _await_aggressors(variant: Variant, session: Session, clock: RunClock) -> None:
-    """Wait, at most _PROOF_S, until every aggressor runs or has failed."""
-    for _ in range(int(_PROOF_S / STEP_S)):
-        now = session.snapshot().probes
-        if all(has_run(probe, now[probe.name]) or now[probe.name].error for probe in variant.aggressors):
-            return
-        clock.pass_time(session, STEP_S)
 
 
 def _invalid(variant: Variant, windows: Mapping[str, Window], errors: Mapping[str, str]) -> str | None:
@@ -360,7 +360,5 @@ def _kind(one: ProbeResult, verdicts: Sequence[Verdict]) -> VerdictKind | None:
 def _fingerprint(
     gpu: str | None, info: Mapping[str, object], simulated: bool, survey: gpus.Survey | None
 ) -> dict[str, object]:
-    if simulated:
-        return fingerprint.fingerprint(None, info)
     uuid = gpu.split(",")[0] if gpu else fingerprint.first_gpu(info)
-    return fingerprint.fingerprint(uuid, info, survey)
+    return fingerprint.fingerprint(None if simulated else uuid, info, survey)

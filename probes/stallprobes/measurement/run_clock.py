@@ -61,11 +61,9 @@ class RunClock:
             for variant in plan.variants
         ]
         self._total = sum(map(sum, self._left))
-        self._base = 0.0
-        self._done = 0.0
+        self._base = self._done = 0.0
         self._text = ""
-        self._progress = progress
-        self._stop = stop
+        self._progress, self._stop = progress, stop
 
     def begin(self, text: str) -> None:
         self._done = self._base
@@ -99,10 +97,7 @@ class RunClock:
             if self.stop_requested():
                 raise RunStopped
             step = min(STEP_S, left)
-            if self.tracer is None:
-                session.run_for(step)
-            else:
-                self.tracer.run_for(step)
+            (session if self.tracer is None else self.tracer).run_for(step)
             left -= step
             if self.sample is not None:
                 self.sample()

@@ -120,8 +120,7 @@ def worst_figure(cell: Cell) -> str:
         waits = in_flight(cell)
         if found[0].kind is not VerdictKind.STARVED and waits:
             return waits
-        calls, seconds, on_host = _returned(cell, found[0])
-        return f"{plural(calls, 'call')} in {seconds:.1f} s{on_host}"
+        return _returned(cell, found[0], verb="")
     return _figure(cell, found[0]) if found else findings.cell_kind(cell).look.word
 
 
@@ -142,8 +141,7 @@ def in_flight(cell: Cell) -> str:
 
 def _figure(cell: Cell, verdict: Verdict) -> str:
     if verdict.quantile is Quantile.IN_FLIGHT:
-        calls, seconds, on_host = _returned(cell, verdict)
-        returned = f"{verdict.kind.look.word}: {plural(calls, 'call')} returned in {seconds:.1f} s{on_host}"
+        returned = f"{verdict.kind.look.word}: {_returned(cell, verdict)}"
         # The verdict has the age of its own window; the cell has the longest.
         return ", ".join(part for part in (returned, in_flight(cell)) if part)
     if verdict.kind is VerdictKind.FAILED or verdict.ratio is None:
@@ -152,13 +150,12 @@ def _figure(cell: Cell, verdict: Verdict) -> str:
     return f"{phase_name(verdict.phase)} {verdict.quantile} {change}{start_clause(cell, verdict)}".strip()
 
 
-def _returned(cell: Cell, verdict: Verdict) -> tuple[int, float, str]:
-    """Number of calls that returned, the seconds in which they did, and in a merged matrix the host of the verdict:
-    ``" on node-a"``."""
+def _returned(cell: Cell, verdict: Verdict, verb: str = " returned") -> str:
+    """How many calls returned: ``2 calls returned in 0.8 s``, in a merged matrix with the host of the verdict."""
     # On another host the victim may not starve.
     windows = [repeat.window for repeat in cell.repeats if not verdict.host or repeat.host == verdict.host]
     calls, seconds = sum(one.iterations for one in windows), sum(one.duration_ns for one in windows) / 1e9
-    return calls, seconds, f" on {verdict.host}" if verdict.host else ""
+    return f"{plural(calls, 'call')}{verb} in {seconds:.1f} s{f' on {verdict.host}' if verdict.host else ''}"
 
 
 def baseline_medians_ns(cell: Cell) -> list[float | None]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
 from stallprobes.errors import EXIT_ENGINE
 from stallprobes.watch.environment import WatchOptions
@@ -59,7 +59,9 @@ def _outlast(program: PaneProgram, watch: ProgramWatch, alone: bool) -> int:
 
     Unless it is left ``alone``, it gets SIGINT first, as by ctrl+c.
     """
-    with _forwarded(program):
+    for number in _FORWARDED:
+        signal.signal(number, lambda got, _: program.send(got))
+    try:
         if program.running and not alone:
             program.send(signal.SIGINT)
             # A program that is stopped gets it only when it continues.
@@ -67,19 +69,11 @@ def _outlast(program: PaneProgram, watch: ProgramWatch, alone: bool) -> int:
             diagnostics.print_message(f"SIGINT sent to {program.arguments[0]} (pid {program.pid}); waiting for its end")
         while (code := program.wait(POLL_S)) is None:
             watch.poll()
-    return code
-
-
-@contextmanager
-def _forwarded(program: PaneProgram) -> Iterator[None]:
-    """Context manager that passes the signals of this process on to the program."""
-    before = {number: signal.signal(number, lambda got, _: program.send(got)) for number in _FORWARDED}
-    try:
-        yield
     finally:
         # A signal for the program must not interrupt the report.
-        for number in before:
+        for number in _FORWARDED:
             signal.signal(number, signal.SIG_IGN)
+    return code
 
 
 def _print_last_output(program: PaneProgram, code: int) -> None:
