@@ -190,7 +190,7 @@ def test_a_completion_loads_nothing_that_measures(line: str) -> None:
     assert not {name.partition(".")[0] for name in loaded} & heavy
     if line == "stallscope ":
         ours = {name for name in loaded if name.partition(".")[0] == "stallprobes"}
-        assert ours <= {"stallprobes", "stallprobes.errors", "stallprobes.foreign_text"}
+        assert ours <= {"stallprobes", "stallprobes.foreign_text"}
         assert "stallscope.cli.run" not in loaded
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from stallprobes.errors import EngineError, StallprobesError
 from stallscope.cli import command, options
 from stallscope.cli.command import CliCommand
 from stallscope.cli.options import SimulationOptions
@@ -213,11 +212,8 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
     except click.ClickException as error:
         diagnostics.print_message(command.usage_sentence(error))
         return ExitCode.USAGE
-    except (CommandError, EngineError) as error:
+    except CommandError as error:
         diagnostics.print_message(error.sentence)
-        return error.exit_code
-    except StallprobesError as error:
-        diagnostics.print_message(str(error).rstrip("."))
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
@@ -227,8 +223,16 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
         if not received.interrupted:
             diagnostics.print_message(f"the Python package {error.name} is missing; reinstall stallscope")
         return ExitCode.FAILED
-    except Exception:  # a defect in stallscope, unless an interrupt has become another exception
-        # Python's own exit code for this is 1, which here means a regression.
+    except Exception as error:
+        # Not loaded for what ends without an error, such as --help.
+        from stallprobes.errors import EngineError, StallprobesError
+
+        if isinstance(error, StallprobesError):
+            sentence = str(error)
+            diagnostics.print_message(sentence if isinstance(error, EngineError) else sentence.rstrip("."))
+            return error.exit_code
+        # A defect in stallscope, unless an interrupt has become another exception. Python's own exit code for this is
+        # 1, which here means a regression.
         if not received.interrupted:
             import traceback
 

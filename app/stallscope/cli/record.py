@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallprobes.units import plural
 from stallscope.cli import gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
@@ -76,6 +75,8 @@ def command(
 def _traces_text(found: CaptureResult) -> str:
     if not found.traces:
         return " without a trace: no call was slow"
+    from stallprobes.units import plural
+
     left_out = found.traces_left_out
     more = f"; {left_out} more were left out, since they were too many" if left_out else ""
     return f" with {plural(found.traces, 'trace')}{more}"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import FileNotWritten
-from stallprobes.units import plural
 from stallscope.cli import options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.process import diagnostics
@@ -103,6 +102,8 @@ def _save_traces(
     recording: Recording | WatchRecording, save: Callable[..., int], path: Path, force: bool, without: str
 ) -> None:
     """Write the traces by ``save``. ``without`` is why a complete recording has none."""
+    from stallprobes.units import plural
+
     with contextlib.closing(recording):
         try:
             count = save(recording, path, force=force)
