@@ -48,7 +48,6 @@ def command(
       stallscope merge check-*.json.gz --save fleet.json.gz --html fleet.html
     """
     from stallprobes.matrix import merge
-    from stallprobes.wording import check_wording
 
     outputs = output_files.OutputFiles(
         {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
@@ -64,6 +63,8 @@ def command(
         merged = merge.merge(
             checks(), force=force, progress=lambda share: bar.show(share, "searching for outlier hosts")
         )
+        from stallprobes.wording import check_wording
+
         hosts = [*check_wording.host_sentences(merged.outliers), *merged.notes]
         errors = outputs.write(merged.matrix, hosts=hosts, progress=lambda share: bar.show(share, "saving the cells"))
     check_results.print_check(merged.matrix, as_json=as_json, full=full, hosts=hosts)
