@@ -176,7 +176,7 @@ def _native(problem: Callable[[], str] = native_problem) -> Iterator[Finding]:
 
 
 def _gpu(gpu: gpus.Gpu) -> Iterator[Finding]:
-    subject = f"GPU {gpu.nvml_index if gpu.nvml_index is not None else gpu.cuda_index}"
+    subject = f"GPU {gpu.index}"
     memory = "" if gpu.memory_bytes is None else f", {gpu.memory_bytes / 2**30:.0f} GiB"
     cuda = "hidden from CUDA" if gpu.cuda_index is None else f"CUDA index {gpu.cuda_index}"
     index = "no NVML index" if gpu.nvml_index is None else f"NVML index {gpu.nvml_index}"

@@ -171,9 +171,9 @@ def bare_uuid(uuid: str) -> str:
 def _named(name: str, gpus: Sequence[Gpu]) -> Gpu:
     if name.isdecimal() and len(name) < 10:
         for gpu in gpus:
-            if (gpu.nvml_index if gpu.nvml_index is not None else gpu.cuda_index) == int(name):
+            if gpu.index == int(name):
                 return gpu
-        there = ", ".join(str(g.nvml_index if g.nvml_index is not None else g.cuda_index) for g in gpus)
+        there = ", ".join(str(g.index) for g in gpus)
         raise NoGpu(f"there is no GPU {name}; available: {there or 'none'}")
     pci = normal_pci(name)
     wanted = bare_uuid(name)
