@@ -54,9 +54,8 @@ from stallprobes.wording.trace_wording import TracePicture  # noqa: E402
 from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402
 from stallscope.tui.common.picker import Picker  # noqa: E402
-from stallscope.tui.matrix.controller import MatrixController, MatrixState  # noqa: E402
+from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState  # noqa: E402
 from stallscope.tui.matrix.screen import MatrixScreen  # noqa: E402
-from stallscope.tui.matrix.services import MatrixServices  # noqa: E402
 from stallscope.tui.matrix.view_model import MatrixView  # noqa: E402
 from stallscope.tui.monitor.screen import Monitor  # noqa: E402
 from stallscope.tui.monitor.verdict_log import worst_first  # noqa: E402
@@ -532,7 +531,7 @@ async def draw_watch(file: Path) -> dict[str, str]:
         while not isinstance(app.screen, WatchScreen) or not app.screen.query(WatchTable):
             await pilot.pause(0.01)
         screen = app.screen
-        while not screen.query_one(WatchTable).rows:
+        while not screen.query_one(WatchTable).view.rows:
             screen.draw()
             await pilot.pause(0.01)
         await pilot.press("down")

@@ -140,9 +140,9 @@ async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() ->
 
 async def test_keys_faster_than_the_screen_change_the_pace_each() -> None:
     async with live_monitor() as pilot:
-        monitor(pilot).scale_period(0.5)
-        monitor(pilot).scale_period(0.5)
-        monitor(pilot).scale_period(0.5)
+        monitor(pilot).action_scale_period(-1)
+        monitor(pilot).action_scale_period(-1)
+        monitor(pilot).action_scale_period(-1)
         await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 125_000)  # type: ignore[union-attr]
 
 
@@ -160,15 +160,15 @@ def test_the_pace_has_limits(period_ns: int, factor: float, then_ns: int) -> Non
     assert probe_sets.scaled_period_ns(period_ns, factor) == then_ns
 
 
-@pytest.mark.parametrize(("period_ns", "factor", "word"), [(50_000, 0.5, "highest"), (5_000 * MS, 2, "lowest")])
-async def test_a_pace_at_its_limit_keeps_the_baseline(period_ns: int, factor: float, word: str) -> None:
+@pytest.mark.parametrize(("period_ns", "steps", "word"), [(50_000, -1, "highest"), (5_000 * MS, 1, "lowest")])
+async def test_a_pace_at_its_limit_keeps_the_baseline(period_ns: int, steps: int, word: str) -> None:
     async with live_monitor() as pilot:
         screen = monitor(pilot)
         assert screen.live is not None
         assert screen.analyzer is not None
         screen.live.set_period("launch", period_ns)
         baseline = screen.analyzer.baselines["launch"]
-        screen.scale_period(factor)
+        screen.action_scale_period(steps)
         assert screen.analyzer.baselines["launch"] is baseline
         assert screen.live.period_ns("launch") == period_ns
         sentence = f"This probe has its {word} call rate."

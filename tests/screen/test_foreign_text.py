@@ -22,9 +22,8 @@ from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
-from stallscope.tui.matrix.controller import MatrixController, MatrixState
+from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState
 from stallscope.tui.matrix.screen import MatrixScreen
-from stallscope.tui.matrix.services import MatrixServices
 from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.blame import BlameResult
 from stallscope.tui.monitor.screen import Monitor

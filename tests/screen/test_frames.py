@@ -161,7 +161,7 @@ async def test_keys_draw_nothing_and_the_next_frame_draws_once(monkeypatch: pyte
         names = found.screen.monitor_view.names  # type: ignore[union-attr]
         before = names.index(found.screen.state.focus_name or "")
         for _ in range(300):
-            found.screen.action_focus_down()
+            found.screen.action_focus_row(1)
             found.screen.action_probe("1")
         assert not found.made
         assert found.screen.state.focus_name == names[(before + 300) % len(names)]
@@ -190,7 +190,7 @@ async def test_frames_are_few_while_the_view_is_paused_until_something_changes(
         found.screen.action_pause()
         found.run(0.1)
         assert found.rate == UNWATCHED_FRAMES_PER_S
-        found.screen.action_focus_down()
+        found.screen.action_focus_row(1)
         assert found.rate == 10
         found.run(0.1)
         assert found.rate == UNWATCHED_FRAMES_PER_S
@@ -210,14 +210,14 @@ async def test_another_rate_of_frames_replaces_the_timer() -> None:
         screen.set_frame_rate(2)
         assert screen.frame_timer is not first
         screen.mark_changed()
-        await until(pilot, lambda: not screen.has_changed)
+        await until(pilot, lambda: not screen.changed)
 
 
 async def test_nothing_is_drawn_for_a_terminal_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async with frames(monkeypatch) as found:
         reads = [False]
         monkeypatch.setattr(StallscopeApp, "terminal_takes_output", lambda _: reads[0])
-        found.screen.action_focus_down()
+        found.screen.action_focus_row(1)
         made = found.counted()
         assert set(made) == {"read"}
         assert made["read"] <= SECONDS * UNWATCHED_PER_S + 1

@@ -188,7 +188,7 @@ async def test_the_view_stands_still_and_the_probes_go_on(shared: SharedMonitor)
     async with shared.as_at_first() as pilot:
         await pilot.press("p")
         # The view stands still from the frame that follows the key.
-        await until(pilot, lambda: not monitor(pilot).has_changed)
+        await until(pilot, lambda: not monitor(pilot).changed)
         monitor_view = monitor(pilot).monitor_view
         assert monitor_view is not None
         assert monitor(pilot).state.observation is not None
@@ -290,9 +290,9 @@ async def test_a_click_focuses_and_on_the_box_switches(shared: SharedMonitor) ->
 async def test_a_click_on_the_last_line_does_what_its_key_does(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         line = monitor(pilot).query_one(KeyBar)
-        await until(pilot, lambda: line._spans)
+        await until(pilot, lambda: line.targets)
         for words, screen in (("pick", Picker), ("help", Help), ("explain", Explain)):
-            (begin,) = (begin for begin, _, action in line._spans if action == words)
+            (begin,) = (begin for begin, _, action in line.targets[0] if action == words)
             await pilot.click("#keys", offset=(begin, 0))
             assert isinstance(pilot.app.screen, screen)
             # Beside the box.

@@ -46,14 +46,12 @@ from stallscope.tui.actions import MATRIX_ACTIONS, available
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.help import Help
-from stallscope.tui.common.lines import length
-from stallscope.tui.matrix.cell_screen import CellScreen
-from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
-from stallscope.tui.matrix.differences import Differences
-from stallscope.tui.matrix.grid import Grid, GridView, cell_at, grid_layout, grid_lines, head_lines, paragraph_lines
-from stallscope.tui.matrix.header import head_view
+from stallscope.tui.common.lines import length, paragraph_lines
+from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixServices, MatrixState, suggestion
+from stallscope.tui.matrix.dialogs import CellScreen, Differences
+from stallscope.tui.matrix.grid import Grid, GridView, cell_at, grid_layout, grid_lines
+from stallscope.tui.matrix.header import head_lines, head_view
 from stallscope.tui.matrix.screen import MatrixScreen
-from stallscope.tui.matrix.services import MatrixServices
 from stallscope.tui.matrix.view_model import CellValue, MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
@@ -76,7 +74,7 @@ def state(pilot: Pilot[None]) -> MatrixState:
 
 def shown(pilot: Pilot[None]) -> str:
     shown_screen = pilot.app.screen
-    if isinstance(shown_screen, MatrixScreen) and shown_screen.has_changed:
+    if isinstance(shown_screen, MatrixScreen) and shown_screen.changed:
         # What the next frame shows.
         shown_screen.draw()
     return text_of(drawn_strips(pilot.app))
@@ -171,9 +169,9 @@ async def strips(
                 await until(pilot, lambda: pilot.app.screen is not screen(pilot))
             else:
                 # What it changes is drawn before another key opens something over it.
-                await until(pilot, lambda: not screen(pilot).has_changed)
+                await until(pilot, lambda: not screen(pilot).changed)
         if not keys:
-            await until(pilot, lambda: not screen(pilot).has_changed)
+            await until(pilot, lambda: not screen(pilot).changed)
         return await settled(pilot)
 
 
@@ -229,7 +227,8 @@ async def test_an_empty_table_says_what_can_be_done() -> None:
 
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
     for action in MATRIX_ACTIONS:
-        assert callable(getattr(MatrixScreen, f"action_{action.call.partition('(')[0]}"))
+        *namespace, method = action.call.partition("(")[0].split(".")
+        assert callable(getattr(StallscopeApp if namespace else MatrixScreen, f"action_{method}"))
 
 
 async def test_palette_help_and_last_line_have_the_actions() -> None:
@@ -274,7 +273,7 @@ async def test_the_chosen_cell_moves_and_what_is_seen_follows_it() -> None:
 async def test_a_click_chooses_a_cell_and_another_one_enters_it() -> None:
     async with looking(ON_THE_TABLE) as pilot:
         grid = screen(pilot).query_one(Grid)
-        at = grid.grid_layout
+        at = grid_layout(grid.view, *grid.size)
         where = (at.label + 2 * at.cell + 3, 1 + at.head + 2 * at.each)
         await pilot.click("#grid", offset=where)
         assert screen(pilot).focus_key == ("d2d@secondary", "host-alloc-free")
@@ -299,7 +298,7 @@ async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
         for rows, columns in ((0, 1), (0, 1), (0, -1), (9, 9)):
             seen.on_grid_scrolled(Grid.Scrolled(rows, columns))
         assert seen.focus_key == before
-        assert seen.first == grid.grid_layout.clamped(grid.view, (99, 99))
+        assert seen.first == grid_layout(grid.view, *grid.size).clamped(grid.view, (99, 99))
 
 
 async def test_the_worst_come_first_on_demand_and_the_worst_cell_is_found() -> None:

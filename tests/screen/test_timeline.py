@@ -47,6 +47,7 @@ from stallscope.tui.timeline import trace_files
 from stallscope.tui.timeline.screen import FROZEN_FRAMES_PER_S, TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState, limit_text
 from stallscope.tui.timeline.trace_plot import TracePlot
+from stallscope.tui.timeline.traces import LiveTrace
 from stallscope.tui.timeline.view_model import Selection
 
 pytestmark = pytest.mark.usefixtures("without_terminal_updates")
@@ -311,11 +312,11 @@ async def test_a_freeze_stands_still_and_home_returns_to_live(shared: SharedMoni
             before = screen.query_one(TracePlot).view
             await pilot.pause(0.3)
             assert screen.query_one(TracePlot).view == before
-            await until(pilot, lambda: screen.frame_rate == FROZEN_FRAMES_PER_S)
+            await until(pilot, lambda: screen.frames_per_s == FROZEN_FRAMES_PER_S)
             await pilot.press("home")
             assert state_of(screen) is CaptureState.LIVE
             await until(pilot, lambda: "host calls" in shown(pilot))
-            assert screen.frame_rate == screen.settings.frames_per_second
+            assert screen.frames_per_s == screen.settings.frames_per_second
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -412,8 +413,9 @@ async def test_a_flood_of_keys_leaves_a_screen_that_works(shared: SharedMonitor)
 async def test_sentences_in_place_of_a_trace(shared: SharedMonitor, report: TimelineReport, expected: str) -> None:
     async with opened(shared) as pilot:
         screen = timeline(pilot)
-        screen.live_trace.follow = lambda live, cursor: (cursor, False)  # type: ignore[method-assign]
-        screen.live_trace.report = report
+        assert isinstance(screen.traces, LiveTrace)
+        screen.traces.follow = lambda cursor: (cursor, False)  # type: ignore[method-assign]
+        screen.traces.report = report
         assert expected in " ".join(shown(pilot).split())
 
 
@@ -456,7 +458,8 @@ async def test_a_frozen_trace_of_other_probes_is_shown_as_it_was(shared: SharedM
         await until(pilot, lambda: "host calls" in shown(pilot))
         screen.capture.freeze(report_1(), None, "earlier")
         other = replace(screen.cursor, selection=Selection(RowKey(RowKind.CALLS, 6)))
-        screen.cursor = screen.live_trace.frozen(other)
+        assert isinstance(screen.traces, LiveTrace)
+        screen.cursor = screen.traces.frozen(other)
         screen.mark_changed()
         text = shown(pilot)
         assert "FROZEN earlier" in text

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import stallprobes
 from factories import documents
 from factories.virtual_session import VirtualSession, virtual_sessions
+from factories.waiting import wait_until
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
 from stallprobes.engine.session import Session
@@ -36,7 +37,7 @@ from stallscope.cli.main import cli
 from stallscope.report import html_page, matrix_text, run_text
 from stallscope.report.text import TextWriter
 from stallscope.tui.matrix import cell_text
-from stallscope.tui.matrix.services import MatrixServices, RequestRejected
+from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState
 from stallscope.tui.matrix.view_model import MatrixView
 
 START, GPU, EARLY = map(Channel, (Phase.START, Phase.GPU, Phase.EARLY))
@@ -319,11 +320,14 @@ def test_commands_that_compare_end_with_one_sentence_before_they_measure(
     assert "merge them apart" in refused("merge", traced, plain, "--force")
 
 
-def test_the_screen_does_not_offer_to_compare_them_anyway(traced_check: Matrix, plain_check: Matrix) -> None:
-    with pytest.raises(RequestRejected) as caught:
-        MatrixServices().compare(traced_check, plain_check, False)
-    assert caught.value.confirm_label == ""
-    assert "both without" in str(caught.value)
+def test_the_screen_does_not_offer_to_compare_them_anyway(files: tuple[str, str], plain_check: Matrix) -> None:
+    controller = MatrixController(MatrixServices())
+    controller.state = MatrixState(MatrixView.of(plain_check))
+    controller.compare(files[0])
+    wait_until(lambda: not controller.state.busy, "it is refused")
+    assert controller.state.question is None
+    assert controller.state.failed
+    assert "both without" in controller.state.note
 
 
 def test_the_commands_measure_with_the_timeline(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_screen_that_fails_leaves_the_program_running(
     planted = tmp_path / "planted"
     planted.mkdir()
     (planted / "sitecustomize.py").write_text(
-        "from stallscope.tui.watch.screen import WatchScreen\nWatchScreen.action_watch_pause = lambda self: {}[1]\n"
+        "from stallscope.tui.watch.screen import WatchScreen\nWatchScreen.action_pause = lambda self: {}[1]\n"
     )
     paths = os.pathsep.join((str(planted), *ROOTS))
     screen = watching(

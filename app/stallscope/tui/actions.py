@@ -11,29 +11,42 @@ VICTIM_KEYS = "abcdfijkz"
 HOST_KEY = "h"
 # Two actions that go one step back and one step forward have one method, which takes -1 or 1.
 _STEPS = {
-    "check_row": ("check_up", "check_down"),
-    "check_column": ("check_left", "check_right"),
-    "check_page": ("check_page_up", "check_page_down"),
-    "trace_zoom": ("trace_in", "trace_out"),
-    "trace_pan": ("trace_left", "trace_right"),
-    "trace_page": ("trace_page_left", "trace_page_right"),
-    "trace_row": ("trace_up", "trace_down"),
-    "trace_interval": ("trace_previous", "trace_next"),
-    "trace_limit": ("trace_lower", "trace_higher"),
-    "trace_share": ("trace_before", "trace_after"),
-    "trace_recorded": ("trace_prior", "trace_following"),
-    "watch_seek": ("watch_back", "watch_forward"),
-    "watch_row": ("watch_up", "watch_down"),
-    "watch_page": ("watch_page_up", "watch_page_down"),
+    ("back", "forward"): "seek",
+    ("focus_up", "focus_down"): "focus_row",
+    ("faster", "slower"): "scale_period",
+    ("smaller", "bigger"): "scale_size",
+    ("check_up", "check_down"): "check_row",
+    ("check_left", "check_right"): "check_column",
+    ("check_page_up", "check_page_down"): "check_page",
+    ("trace_in", "trace_out"): "trace_zoom",
+    ("trace_left", "trace_right"): "trace_pan",
+    ("trace_page_left", "trace_page_right"): "trace_page",
+    ("trace_up", "trace_down"): "trace_row",
+    ("trace_previous", "trace_next"): "trace_interval",
+    ("trace_lower", "trace_higher"): "trace_limit",
+    ("trace_before", "trace_after"): "trace_share",
+    ("trace_prior", "trace_following"): "trace_recorded",
+    ("watch_back", "watch_forward"): "seek",
+    ("watch_up", "watch_down"): "watch_row",
+    ("watch_page_up", "watch_page_down"): "watch_page",
 }
-_CALLS = {name: f"{method}({by})" for method, pair in _STEPS.items() for name, by in zip(pair, (-1, 1), strict=True)}
+_CALLS = {
+    **{name: f"{method}({by})" for pair, method in _STEPS.items() for name, by in zip(pair, (-1, 1), strict=True)},
+    # Actions that differ between screens in their keys or descriptions only.
+    "watch_pause": "pause",
+    "watch_freeze": "trap",
+    "watch_explain": "explain",
+    "watch_quit": "leave",
+    "quit": "leave",
+    "theme": "app.next_theme",
+}
 
 
 @dataclass(frozen=True)
 class Action:
     """One action of a screen.
 
-    ``name`` is the key of the action in the settings; the screen has a method ``action_NAME`` or that of ``_STEPS``, or
+    ``name`` is the key of the action in the settings; the screen has a method ``action_NAME`` or that of ``_CALLS``, or
     with ``opens_screen`` there is a screen of that name. ``keys`` are Textual's names of keys, separated by commas.
     ``title`` is for the key bar, ``description`` is a sentence. ``rank`` is the position in the key bar, 0 for not
     there. ``live_only`` actions are not available in a replay, ``replay_only`` actions only there. An action that

@@ -118,8 +118,8 @@ def test_the_keys_of_all_aggressors_stay_visible_in_the_lowest_screen(aggressors
     assert "▸" in whole
     if sizes.table - len([line for line in lines if "□ " in line]) > 2:
         assert "VICTIMS +" in whole
-    spans = [span for line in table._spans for span in line]
-    assert {name for _, _, _, name in spans} >= {row.name for row in rows}
+    spans = [span for line in table.targets for span in line]
+    assert {name for _, _, (name, _) in spans} >= {row.name for row in rows}
 
 
 def test_an_entry_of_the_log_that_has_no_room_ends_with_an_ellipsis() -> None:

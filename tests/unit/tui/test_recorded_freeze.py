@@ -22,6 +22,7 @@ from stallscope.tui.sources.engine_request import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState
+from stallscope.tui.timeline.traces import LiveTrace
 
 PROBES = (entries()["d2d"].probe(Placement(context=SECONDARY)), entries()["spin"].probe())
 
@@ -48,7 +49,8 @@ def test_the_part_around_the_slow_call_is_recorded(frozen: tuple[Trace, SlowCall
     context.record_trace = kept.append
     screen = TimelineScreen(context)
     screen.capture.trace, screen.capture.found, screen.capture.state = trace, found, CaptureState.FROZEN
-    screen.live_trace.record_frozen()
+    assert isinstance(screen.traces, LiveTrace)
+    screen.traces.record_frozen()
     (recorded,) = kept
     assert recorded.trigger == found.trigger
     assert recorded.begin_ns == found.began_ns - 50 * MS
@@ -61,7 +63,8 @@ def test_a_trace_that_was_frozen_by_a_key_is_not(frozen: tuple[Trace, SlowCall],
     context.record_trace = kept.append
     screen = TimelineScreen(context)
     screen.capture.trace = frozen[0]
-    screen.live_trace.record_frozen()
+    assert isinstance(screen.traces, LiveTrace)
+    screen.traces.record_frozen()
     assert kept == []
 
 

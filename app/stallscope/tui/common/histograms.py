@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from textual.reactive import var
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap
@@ -72,35 +73,28 @@ def probe_histograms(view: FocusView) -> HistogramsView:
     )
 
 
-class Histograms(LineWidget):
-    """Draws ``view``, or ``plots`` side by side, of which it is one.
+@dataclass(frozen=True)
+class PlotsView:
+    """The histograms of ``focus``, or ``plots`` side by side, of which it is one.
 
-    ``live`` are later histograms of the same probe, None for those of ``view``: the plots move with every frame, the
-    figures beside them change with ``view``, so that they can be read.
+    ``live`` are later histograms of the same object, None for those of ``focus``: the plots move with every frame, the
+    figures beside them change with ``focus``, so that they can be read.
     """
+
+    focus: HistogramsView | None = None
+    plots: tuple[HistogramsView, ...] = ()
+    live: ChannelMap | None = None
+
+
+class Histograms(LineWidget):
+    """Draws the histograms of one object, or of several side by side."""
+
+    view = var(PlotsView())
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.view: HistogramsView | None = None
-        self.plots: tuple[HistogramsView, ...] = ()
-        self.live: ChannelMap | None = None
-        # The panel of each of ``plots`` as it was last made: only one of them moves with every frame.
+        # The panel of each of several objects as it was last made: only one of them moves with every frame.
         self._panels: dict[str, tuple[HistogramsView, ChannelMap | None, object, list[Line]]] = {}
-
-    def drawn_state(self) -> object:
-        """The views, and the later histograms."""
-        return self.view, self.plots, self.live
-
-    def show(self, view: HistogramsView | None, plots: tuple[HistogramsView, ...] = ()) -> None:
-        """Draw ``view``, or ``plots``, with their own histograms."""
-        self.view, self.plots = view, plots
-        self.show_later(None)
-
-    def show_later(self, live: ChannelMap | None) -> None:
-        """Draw later histograms of the same probe."""
-        self.live = live
-        if self.display:
-            self.redraw()
 
     @property
     def places(self) -> int:
@@ -110,30 +104,25 @@ class Histograms(LineWidget):
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Title, some lines for each phase, axis, and a legend where it fits."""
-        if self.view is None:
+        view = self.view
+        if view.focus is None:
             return []
-        if len(self.plots) < 2:
-            return histogram_lines(self.view, width, height, self.live)
-        return self._side_by_side(width, height)
-
-    def _side_by_side(self, width: int, height: int) -> list[Line]:
-        """The panels of ``plots``, row by row."""
-        across = min(len(self.plots), max(1, (width + 1) // (_PLACE_COLUMNS + 1)))
-        down = -(-len(self.plots) // across)
+        if len(view.plots) < 2:
+            return histogram_lines(view.focus, width, height, view.live)
+        across = min(len(view.plots), max(1, (width + 1) // (_PLACE_COLUMNS + 1)))
+        down = -(-len(view.plots) // across)
         each, lines = (width + 1) // across - 1, height // down
         out: list[Line] = []
-        for first in range(0, len(self.plots), across):
-            panels = []
-            for view in self.plots[first : first + across]:
-                panels.append(self._panel(view, each, lines))
+        for first in range(0, len(view.plots), across):
+            panels = [self._panel(one, each, lines) for one in view.plots[first : first + across]]
             for number in range(lines):
                 out.append([run for panel in panels for run in _padded(panel, number, each)])
         return out
 
     def _panel(self, view: HistogramsView, width: int, height: int) -> list[Line]:
-        """The panel of one of ``plots``."""
-        focused = self.view is not None and view.name == self.view.name
-        live = self.live if focused else None
+        """The panel of one of several objects."""
+        focused = self.view.focus is not None and view.name == self.view.focus.name
+        live = self.view.live if focused else None
         drawn = self._panels.get(view.name)
         if drawn is not None and drawn[0] == view and drawn[1] is live and drawn[2] == (width, height, focused):
             return drawn[3]

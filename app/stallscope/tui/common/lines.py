@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.color import BLACK, WHITE, Color
 from textual.geometry import Region
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
 from stallprobes.units import times
-from stallscope.report.columns import cut_columns, display_width
+from stallscope.report.columns import cut_columns, display_width, wrapped
 
 Run = tuple[str, str]
 Line = list[Run]
-View = TypeVar("View")
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
 # Columns and lines that every screen needs.
 SMALLEST = (60, 18)
+# The class of a screen that is smaller: its first panel shows only a notice.
+TOO_SMALL = "small"
 # A part of a line that is cut to fewer columns is omitted.
 _SHORTEST_PART = 12
 
@@ -214,6 +218,27 @@ def rule(title: str, width: int, note: str = "") -> Line:
     return fit([*head, ("─" * max(bar, 0), "faint"), *tail], width)
 
 
+def paragraph_lines(
+    paragraphs: Sequence[tuple[str, str, str]], width: int, height: int, indent: str = "", edge: int = 3
+) -> list[Line]:
+    """A rule, and paragraphs (title, its style, text) folded below it, in at most ``height`` lines.
+
+    Where there is more, the last line ends with an ellipsis, ``edge`` columns from its end at least.
+    """
+    out: list[Line] = [rule("", width)]
+    for title, style, text in paragraphs:
+        head = f"{title}  " if title else ""
+        for number, part in enumerate(wrapped(head + text, max(20, width - 2), indent=indent)):
+            if number == 0 and title:
+                out.append([(" ", ""), (part[: len(title)], style), (part[len(title) :], "")])
+            else:
+                out.append([(f" {part}", "")])
+    if len(out) > height > 1:
+        text = "".join(part for part, _ in out[height - 1])
+        out[height - 1] = [(f"{cut(text, width - edge).rstrip('…')}…", "")]
+    return out[: max(height, 0)]
+
+
 def runs_of_rows(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Sequence[str]) -> list[Line]:
     """One run for each sequence of equal style in each row; ``styles`` has an index into ``names`` for each letter.
 
@@ -238,38 +263,53 @@ def runs_of_rows(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Seq
 
 
 class LineWidget(Widget, can_focus=False):
-    """A widget of styled lines. Subclasses override ``lines``; ``redraw`` refreshes only what changed.
+    """A widget of styled lines. Subclasses have a reactive ``view``, and override ``lines``, which draws it.
 
-    A subclass whose input is cheap to compare overrides ``drawn_state`` too: where it is as before, nothing is made.
+    ``targets`` has for each line what a click selects there: (first column, end, target). ``lines`` sets it where there
+    is something.
     """
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    @dataclass
+    class Clicked(Message):
+        """A target was clicked."""
+
+        widget: LineWidget
+        target: Any
+
+        @property
+        def control(self) -> LineWidget:
+            """The widget, for selectors."""
+            return self.widget
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.targets: list[list[tuple[int, int, Any]]] = []
         self._lines: list[Line] = []
         self._strips: list[Strip] = []
         self._styles: Mapping[str, Style] = {}
-        self._drawn: object = None
-
-    def drawn_state(self) -> object:
-        """Everything that ``lines`` depends on besides the size, to be compared; None to compare the lines."""
-        return None
 
     def lines(self, width: int, height: int) -> list[Line]:
         """The lines for ``width`` columns and at most ``height`` lines."""
         raise NotImplementedError
 
+    def with_targets(self, rows: Sequence[tuple[Any, Line]], width: int) -> list[Line]:
+        """Lines given with their targets, None for a line without one."""
+        self.targets = [[] if target is None else [(0, width, target)] for target, _ in rows]
+        return [line for _, line in rows]
+
+    def watch_view(self, before: Any, after: Any) -> None:
+        """Draw what changed."""
+        self.redraw()
+
     def redraw(self) -> None:
         """Draw what changed."""
         width, height = self.size
-        if width <= 0 or height <= 0 or not self.is_attached:
+        if width <= 0 or height <= 0 or not self.is_attached or not self.display:
             return
-        state = self.drawn_state()
-        if state is not None and self._strips and self._drawn == (width, height, state):
-            return
-        self._drawn = (width, height, state)
         if not self._styles:
             self._styles = palette(self.app.theme_variables)
-        new = [fit(line, width) for line in self.lines(width, height)[:height]]
+        lines = too_small_lines() if self.screen.has_class(TOO_SMALL) else self.lines(width, height)
+        new = [fit(line, width) for line in lines[:height]]
         new += [[(" " * width, "")]] * (height - len(new))
         old, self._lines = self._lines, new
         if len(old) != len(new) or len(self._strips) != len(new) or length(old[0]) != width:
@@ -295,6 +335,14 @@ class LineWidget(Widget, can_focus=False):
             return self._strips[y]
         return Strip.blank(self.size.width, self._styles.get(""))
 
+    def on_mount(self) -> None:
+        """Follow the theme."""
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self.repaint))
+
+    def on_show(self) -> None:
+        """Draw what was not drawn while the widget was hidden."""
+        self.redraw()
+
     def on_resize(self) -> None:
         """Draw for the new size; the screen then gives the panels what depends on it."""
         self.repaint()
@@ -302,23 +350,15 @@ class LineWidget(Widget, can_focus=False):
         if mark_changed is not None:
             mark_changed()
 
+    def on_click(self, event: events.Click) -> None:
+        """Post the clicked target."""
+        for first, end, target in self.targets[event.y] if event.y < len(self.targets) else ():
+            if first <= event.x < end:
+                self.post_message(self.Clicked(self, target))
+
     def _strip(self, line: Line, width: int) -> Strip:
         styles = self._styles
         return Strip([Segment(text, styles[name]) for text, name in line], width)
-
-
-class ViewWidget(LineWidget, Generic[View]):
-    """A widget of styled lines that draws ``view``."""
-
-    def __init__(self, view: View, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.view = view
-
-    def show(self, view: View) -> None:
-        """Draw what differs in ``view``."""
-        self.view = view
-        if self.display:
-            self.redraw()
 
 
 def _region(before: Line, after: Line, y: int, width: int) -> Region:

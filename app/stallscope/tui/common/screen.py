@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from textual import events
+from textual import events, on
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -20,12 +20,17 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.recording.observation import Observation
 from stallprobes.traces.trace import Trace
 from stallscope.tui.actions import SCREENS, Action, available, key_hints, key_label, keys_of
-from stallscope.tui.common.dialog import TopScreen
-from stallscope.tui.common.key_bar import KeyBar
-from stallscope.tui.common.lines import SMALLEST, LineWidget
+from stallscope.tui.common.dialog import Answer, Ask, Dialog, TopScreen
+from stallscope.tui.common.key_bar import KeyBar, KeyBarView
+from stallscope.tui.common.lines import SMALLEST, TOO_SMALL, LineWidget
+from stallscope.tui.common.timers import Pace, StallTrigger
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.source import Source
+
+SEEK_S = 5.0
+# A person reads tables and headers no faster.
+TABLES_PER_S, HEADERS_PER_S = 4.0, 2.0
 
 
 class Closeable(Protocol):
@@ -36,6 +41,7 @@ class Closeable(Protocol):
 
 
 Kept = TypeVar("Kept", bound=Closeable)
+Moving = TypeVar("Moving", bound=Source)
 
 
 @dataclass
@@ -75,17 +81,21 @@ class ActionScreen(TopScreen, Screen[bool]):
 
     A subclass composes its panels and a KeyBar, and overrides ``tick`` (called ``frames_per_second`` times a second),
     ``draw`` and ``place_panels``. Actions do not draw: they call ``mark_changed``, and the next frame draws, however
-    many keys arrived before it. ``HELP_SECTIONS`` are (title, text). Its module assigns the class to ``SCREEN``,
-    where actions with ``opens_screen`` find it. A screen that has ended the live source's engine is dismissed with
-    True, and the engine restarts.
+    many keys arrived before it; ``changed`` is True until then. ``HELP_SECTIONS`` are (title, text). Its module assigns
+    the class to ``SCREEN``, where actions with ``opens_screen`` find it. A screen that has ended the live source's
+    engine is dismissed with True, and the engine restarts.
     """
 
-    NAME: ClassVar[str]
+    NAME: ClassVar[str] = ""
     HELP_SECTIONS: ClassVar[tuple[tuple[str, str], ...]] = ()
     AUTO_FOCUS = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        cls.BINDINGS = [*_bindings(SCREENS[cls.NAME]), *cls.__dict__.get("BINDINGS", ())]
+        own: list[BindingType] = [
+            Binding(one.keys, one.call, one.title, show=False, id=one.name, tooltip=one.description)
+            for one in SCREENS.get(cls.NAME, ())
+        ]
+        cls.BINDINGS = [*own, *cls.__dict__.get("BINDINGS", ())]
         super().__init_subclass__(**options)
 
     def __init__(self, context: ScreenContext) -> None:
@@ -93,8 +103,8 @@ class ActionScreen(TopScreen, Screen[bool]):
         self.context = context
         self.settings = context.settings
         self.frame_timer: Timer | None = None
-        self._frames_per_s = self.settings.frames_per_second
-        self._changed = True
+        self.frames_per_s = self.settings.frames_per_second
+        self.changed = True
 
     @property
     def live(self) -> LiveSource | None:
@@ -117,10 +127,9 @@ class ActionScreen(TopScreen, Screen[bool]):
         return ()
 
     def on_mount(self) -> None:
-        """Fill the key bar, start the timer and follow the theme."""
-        self.query_one(KeyBar).hints = key_hints(self.replayed, self.settings.keys, SCREENS[self.NAME])
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self.repaint_panels))
-        self.frame_timer = self.set_interval(1 / self._frames_per_s, self.tick)
+        """Fill the key bar, and start the timer."""
+        self.query_one(KeyBar).view = KeyBarView(key_hints(self.replayed, self.settings.keys, SCREENS[self.NAME]))
+        self.frame_timer = self.set_interval(1 / self.frames_per_s, self.tick)
         self.call_after_refresh(self.tick)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -130,67 +139,43 @@ class ActionScreen(TopScreen, Screen[bool]):
 
     def mark_changed(self) -> None:
         """Have the next frame draw every panel, at the usual rate of frames."""
-        self._changed = True
+        self.changed = True
         self.set_frame_rate(self.settings.frames_per_second)
-
-    @property
-    def frame_rate(self) -> float:
-        """Frames a second."""
-        return self._frames_per_s
 
     def set_frame_rate(self, per_second: float) -> None:
         """Have ``per_second`` frames from now on; even one that draws nothing costs time."""
-        if per_second != self._frames_per_s and self.frame_timer is not None:
+        if per_second != self.frames_per_s and self.frame_timer is not None:
             self.frame_timer.stop()
             self.frame_timer = self.set_interval(1 / per_second, self.tick)
-            self._frames_per_s = per_second
-
-    @property
-    def has_changed(self) -> bool:
-        """Whether the next frame draws every panel."""
-        return self._changed
-
-    def take_changed(self) -> bool:
-        """Whether ``mark_changed`` was called since the last time."""
-        changed, self._changed = self._changed, False
-        return changed
+            self.frames_per_s = per_second
 
     @property
     def can_draw(self) -> bool:
         """Whether the terminal has taken the last frame: a terminal that does not read gets no other one."""
-        takes_output = getattr(self.app, "terminal_takes_output", None)
-        return takes_output is None or bool(takes_output())
+        return bool(getattr(self.app, "terminal_takes_output", lambda: True)())
 
     def tick(self) -> None:
         """Update the state, and draw what changed."""
-        if self.can_draw and self.take_changed():
-            self.draw()
 
     def draw(self) -> None:
-        """Draw the panels."""
-        self.redraw_panels()
+        """Give every panel its view."""
+        self.changed = False
+
+    def show_note(self, note: str) -> None:
+        """Draw the key bar after ``note``."""
+        bar = self.query_one(KeyBar)
+        bar.view = replace(bar.view, note=note)
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes; never called for a terminal that is too small."""
 
     def rearrange(self) -> None:
-        """Arrange the panels for the current size. The class ``small`` leaves only the notice of the first panel."""
+        """Arrange the panels for the current size."""
         width, height = self.app.size
         small = width < SMALLEST[0] or height < SMALLEST[1]
-        self.set_class(small, "small")
+        self.set_class(small, TOO_SMALL)
         if not small:
             self.place_panels(width, height)
-
-    def redraw_panels(self) -> None:
-        """Draw every panel that is displayed."""
-        for panel in self.query(LineWidget):
-            if panel.display:
-                panel.redraw()
-
-    def repaint_panels(self) -> None:
-        """Draw every panel with the styles of the current theme."""
-        for panel in self.query(LineWidget):
-            panel.repaint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action of the table is available; True for all others."""
@@ -198,15 +183,29 @@ class ActionScreen(TopScreen, Screen[bool]):
         known = next((one for one in SCREENS[self.NAME] if name in (one.name, one.call.partition("(")[0])), None)
         return known is None or known.available(self.replayed)
 
-    async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:
+    @on(LineWidget.Clicked, "KeyBar")
+    async def run_clicked_action(self, message: LineWidget.Clicked) -> None:
         """Run the action of a clicked hint."""
-        await self.run_action(message.action)
+        await self.run_action(message.target)
 
     def commands(self) -> Iterable[SystemCommand]:
         """The entries of the command palette."""
         for action in self.actions:
             key = key_label(keys_of(action, self.settings.keys))
             yield SystemCommand(f"{action.title} ({key})", action.description, partial(self.run_action, action.call))
+
+    def ask(self, dialog: Dialog[Answer], then: Callable[[Answer], object]) -> None:
+        """Open ``dialog``, and call ``then`` with its answer, unless there is none or it is no."""
+
+        def answered(answer: Answer | None) -> None:
+            if answer:
+                then(answer)
+
+        self.app.push_screen(dialog, answered)
+
+    def warn(self, sentence: str) -> None:
+        """Show why something has no effect."""
+        self.notify(sentence, severity="warning")
 
     def if_sharing_allowed(
         self, then: Callable[[], None], otherwise: Callable[[], None] = lambda: None, disturbs: bool = True
@@ -218,7 +217,6 @@ class ActionScreen(TopScreen, Screen[bool]):
         if live is None or not others:
             then()
             return
-        from stallscope.tui.common.dialog import Ask
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -243,10 +241,6 @@ class ActionScreen(TopScreen, Screen[bool]):
         """The sections of the help, (title, text) each."""
         return self.HELP_SECTIONS
 
-    async def action_theme(self) -> None:
-        """Switch to the next theme."""
-        await self.run_action("app.next_theme")
-
     def action_help(self) -> None:
         """Open the help."""
         from stallscope.tui.common.help import Help
@@ -263,14 +257,96 @@ class ActionScreen(TopScreen, Screen[bool]):
         else:
             self.notify(f"Saved {name}")
 
-    def action_quit(self) -> None:
-        """End the program."""
-        self.action_leave()
+    def action_restart(self) -> None:
+        """Restart the engine."""
+        if self.live is not None:
+            self.live.restart()
+            self.mark_changed()
+
+    def copy_report(self, report: str) -> None:
+        """Copy a report to the terminal's clipboard."""
+        self.app.copy_to_clipboard(report)
+        self.notify("Report sent to the terminal's clipboard (OSC 52).")
 
     def action_leave(self) -> None:
         """End the program; a screen beside which something runs asks first."""
         self.app.exit()
 
 
-def _bindings(actions: Iterable[Action]) -> list[BindingType]:
-    return [Binding(one.keys, one.call, one.title, show=False, id=one.name, tooltip=one.description) for one in actions]
+class MovingScreen(ActionScreen, Generic[Moving]):
+    """A screen whose view moves with ``source``, live or played, until a key or a stall freezes it.
+
+    A subclass overrides ``frozen``, ``freeze``, ``thaw``, ``suspend``, ``resume`` and ``draw_due``.
+    """
+
+    def __init__(self, context: ScreenContext, source: Moving) -> None:
+        super().__init__(context)
+        self.source = source
+        self.trigger = StallTrigger()
+        frames = context.settings.frames_per_second
+        self.table_pace, self.header_pace = Pace(TABLES_PER_S, frames), Pace(HEADERS_PER_S, frames)
+
+    def on_mount(self) -> None:
+        """Start the source. Textual calls the base class's method too."""
+        self.app.app_suspend_signal.subscribe(self, lambda _: self.suspend(), immediate=True)
+        self.app.app_resume_signal.subscribe(self, lambda _: self.resume(), immediate=True)
+        self.source.start()
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the view is frozen."""
+        raise NotImplementedError
+
+    def freeze(self, why: str) -> None:
+        """Freeze the view for a reason, if there is something to show."""
+        raise NotImplementedError
+
+    def thaw(self) -> None:
+        """Have the view move again."""
+        raise NotImplementedError
+
+    def suspend(self) -> None:
+        """Do what must be done before the program is suspended."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Continue after a suspension."""
+        self.mark_changed()
+
+    def draw_due(self, now_s: float) -> None:
+        """Draw the panels that are due."""
+        raise NotImplementedError
+
+    def draw_frame(self, now_s: float) -> None:
+        """Draw the panels that are due, or all after a change."""
+        if not self.can_draw or not self.is_mounted or not (self.app.screen is self or self.app.screen.is_modal):
+            return
+        if self.changed:
+            self.table_pace.restart(now_s)
+            self.header_pace.restart(now_s)
+            self.draw()
+        else:
+            self.draw_due(now_s)
+
+    def action_pause(self) -> None:
+        """Pause or resume the view, or the recording."""
+        if self.source.playback is not None:
+            self.source.playback.pause()
+            self.mark_changed()
+        elif self.frozen:
+            self.thaw()
+        else:
+            self.freeze("PAUSED")
+
+    def action_seek(self, steps: int) -> None:
+        """Go back or forward in the recording."""
+        if self.source.playback is not None:
+            self.source.playback.seek(self.source.playback.at_s + steps * SEEK_S)
+            self.mark_changed()
+
+    def action_trap(self) -> None:
+        """Arm or disarm "freeze on stall"."""
+        self.trigger.toggle()
+        if self.trigger.armed:
+            self.thaw()
+        self.mark_changed()

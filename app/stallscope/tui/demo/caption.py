@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from textual.reactive import var
+
 from stallscope.report.columns import wrapped
-from stallscope.tui.common.lines import Line, ViewWidget, cut, rule
+from stallscope.tui.common.lines import Line, LineWidget, cut, rule
 
 # From this width on, the longest text fits in one line.
 _WIDE = 160
@@ -23,15 +25,10 @@ class CaptionView:
     look: str = ""
 
 
-class DemoCaption(ViewWidget[CaptionView]):
+class DemoCaption(LineWidget):
     """Draws a caption."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(CaptionView(), id=id)
-
-    def drawn_state(self) -> object:
-        """The view."""
-        return self.view
+    view = var(CaptionView())
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Three lines; four where the terminal is narrow."""

@@ -122,7 +122,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
         super().show_header(observation)
         view = recorded_caption(observation) if self.replayed else tour_caption(self.tour)
         if view is not None:
-            self.query_one(DemoCaption).show(view)
+            self.query_one(DemoCaption).view = view
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes; those of the monitor share what the caption leaves. The table has its own width."""
@@ -183,19 +183,12 @@ class DemoScreen(Monitor, inherit_bindings=False):
         self.tour.restart()
         self.mark_changed()
 
-    def action_focus_up(self) -> None:
-        """Focus the row above; scroll the table at the end."""
+    def action_focus_row(self, rows: int) -> None:
+        """Focus the row above or below; scroll the table at the end."""
         if self._results_shown:
-            self.query_one("#results").scroll_up(animate=False)
+            self.query_one("#results").scroll_relative(y=rows, animate=False)
         else:
-            super().action_focus_up()
-
-    def action_focus_down(self) -> None:
-        """Focus the row below; scroll the table at the end."""
-        if self._results_shown:
-            self.query_one("#results").scroll_down(animate=False)
-        else:
-            super().action_focus_down()
+            super().action_focus_row(rows)
 
 
 SCREEN = DemoScreen

@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
@@ -20,11 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stallprobes.engine.process import signal_engines
-from stallprobes.errors import EngineFailed, FileNotWritten, Unsupported
+from stallprobes.errors import (
+    CheckFileError,
+    EngineFailed,
+    NotComparable,
+    StallprobesError,
+    TimelinesDiffer,
+    Unsupported,
+)
 from stallprobes.files import atomic
 from stallprobes.matrix.matrix import Cell, Matrix, Status
 from stallprobes.recording.observation import SIM
-from stallscope.tui.matrix.services import MatrixServices, RequestRejected
 from stallscope.tui.matrix.view_model import MatrixView
 
 if TYPE_CHECKING:
@@ -85,6 +91,46 @@ class MatrixState:
     question: Confirmation | None = None
 
 
+class MatrixServices:
+    """What a check measures on the GPU. Each method imports its modules when it is called."""
+
+    def plan(self, quick: bool) -> Plan:
+        """Plan of the default check."""
+        from stallprobes.matrix.check import plan
+
+        return plan.plan(quick=quick)
+
+    def run(
+        self,
+        plan: Plan,
+        target: EngineTarget,
+        seed: int,
+        progress: Callable[[CheckProgress], None],
+        stop: Callable[[], bool],
+    ) -> Matrix:
+        """Measure ``plan``. Raises EngineFailed."""
+        from stallprobes.matrix.check import runner
+
+        return runner.run(
+            plan,
+            backend=target.backend,
+            gpu=target.gpu,
+            options=target.options,
+            seed=seed,
+            progress=progress,
+            cells=True,
+            stop=stop,
+            survey=target.survey,
+        )
+
+    def machine(self, target: EngineTarget) -> Mapping[str, object]:
+        """Fingerprint of the machine, as far as it is known without an engine."""
+        from stallprobes.machine.fingerprint import fingerprint as found_by
+
+        gpu = target.gpu.split(",")[0] if target.gpu else None
+        return found_by(gpu, {}, target.survey)
+
+
 class MatrixController:
     """Runs the requests of the matrix screen in threads, and holds the state."""
 
@@ -128,8 +174,10 @@ class MatrixController:
         """Open the check in a file."""
 
         def job() -> None:
+            from stallprobes.matrix import check_file
+
             file = _file(path)
-            matrix_view = MatrixView.of(self.services.load(file))
+            matrix_view = MatrixView.of(check_file.load(file))
             self._change(matrix_view=matrix_view, origin=str(file), unsaved=False, comparison=None, against="", note="")
 
         self._start_job(f"opening {path}", job)
@@ -141,13 +189,16 @@ class MatrixController:
             return
 
         def job() -> None:
+            from stallprobes.matrix import check_file
+
             file = _file(path)
-            _refuse_folder_name(path)
+            atomic.named_file(path)
             if not force and file.exists():
-                raise RequestRejected(
+                self._ask(
                     f"{file} is there already. Overwrite it?", "overwrite it", lambda: self.save(path, force=True)
                 )
-            self.services.save(matrix_view.matrix, file, force)
+                return
+            check_file.save(matrix_view.matrix, file, force=force)
             same = self.state.matrix_view is not None and self.state.matrix_view.matrix is matrix_view.matrix
             if same:
                 self._change(origin=str(file), unsaved=False)
@@ -162,14 +213,19 @@ class MatrixController:
             return
 
         def job() -> None:
+            from stallprobes.matrix import check_file
+            from stallprobes.matrix.comparing import compare
+
             file = _file(path)
-            old = self.services.load(file)
             try:
-                found = self.services.compare(old, matrix_view.matrix, force)
-            except RequestRejected as refused:
-                if refused.confirm_label:
-                    refused.force = lambda: self.compare(path, force=True)
+                found = compare.compare(check_file.load(file), matrix_view.matrix, force=force)
+            except TimelinesDiffer:
                 raise
+            except NotComparable as error:
+                if force:
+                    raise
+                self._ask(str(error), "compare them anyway", lambda: self.compare(path, force=True))
+                return
             self._change(matrix_view=matrix_view.compared(found), comparison=found, against=str(file), note="")
 
         self._start_job(f"comparing with {path}", job)
@@ -183,6 +239,9 @@ class MatrixController:
             against="",
             note="",
         )
+
+    def _ask(self, sentence: str, confirm_label: str, action: Callable[[], None]) -> None:
+        self._change(question=Confirmation(sentence, confirm_label, action))
 
     def take_question(self) -> Confirmation | None:
         """The pending question, once."""
@@ -228,11 +287,8 @@ class MatrixController:
     def _run_job(self, job: Callable[[], None]) -> None:
         try:
             job()
-        except RequestRejected as refused:
-            if refused.force is not None:
-                self._change(question=Confirmation(str(refused), refused.confirm_label, refused.force))
-            else:
-                self._change(note=_sentence(str(refused)), failed=True)
+        except StallprobesError as error:
+            self._change(note=_sentence(str(error)), failed=True)
         except OSError as error:
             self._change(note=_sentence(f"{error.filename}: {error.strerror}"), failed=True)
         except Exception as error:
@@ -333,14 +389,7 @@ def _file(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise RequestRejected(f"{path}: {error}") from error
-
-
-def _refuse_folder_name(path: str) -> None:
-    try:
-        atomic.named_file(path)
-    except FileNotWritten as error:
-        raise RequestRejected(str(error)) from error
+        raise CheckFileError(f"{path}: {error}") from error
 
 
 def _children() -> list[int]:

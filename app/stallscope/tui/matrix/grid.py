@@ -1,35 +1,24 @@
-"""Panels of the matrix screen: header, grid of victims and aggressors, and the text of the selected cell."""
+"""Panels of the matrix screen: grid of victims and aggressors, and the text of the selected cell."""
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from textual import events
 from textual.message import Message
+from textual.reactive import var
 
 from stallprobes.matrix.matrix import Status
-from stallscope.report.columns import cut_columns, display_width, padded, wrapped
-from stallscope.tui.common.header import title_line
-from stallscope.tui.common.lines import (
-    SMALLEST,
-    Line,
-    LineWidget,
-    cut,
-    length,
-    rule,
-    shortened,
-    too_small_lines,
-)
+from stallscope.report.columns import cut_columns, display_width, padded
+from stallscope.tui.common.lines import Line, LineWidget, cut, length, paragraph_lines, rule, shortened
 from stallscope.tui.matrix.view_model import CellLabel
 
 CELL, WIDEST_CELL = 9, 12
 LABEL, WIDEST_LABEL = 12, 30
 HEAD_LINES = 4
-HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
 _SHORTEST_TITLE = 10
 # Width of the phase names in the labels, where call and wait have a line each.
 _PHASE = 5
@@ -235,37 +224,24 @@ def _legend(view: GridView, width: int, each: int) -> Line:
 
 
 class Grid(LineWidget):
-    """Draws ``view``. A click selects a cell, a second click opens it, the wheel scrolls."""
+    """Draws the grid. A click selects a cell, a second click opens it, the wheel scrolls."""
 
+    view = var(GridView(""))
+
+    @dataclass
     class CellSelected(Message):
         """A cell was clicked; ``again`` where it was already selected."""
 
-        def __init__(self, row: int, column: int, again: bool) -> None:
-            super().__init__()
-            self.row = row
-            self.column = column
-            self.again = again
+        row: int
+        column: int
+        again: bool
 
+    @dataclass
     class Scrolled(Message):
         """The mouse wheel was turned, by ``rows`` and ``columns``."""
 
-        def __init__(self, rows: int, columns: int) -> None:
-            super().__init__()
-            self.rows = rows
-            self.columns = columns
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.view = GridView("")
-
-    def drawn_state(self) -> object:
-        """The view."""
-        return self.view
-
-    @property
-    def grid_layout(self) -> GridLayout:
-        """The current layout."""
-        return grid_layout(self.view, *self.size)
+        rows: int
+        columns: int
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Lines of the grid."""
@@ -317,110 +293,11 @@ def cell_at(view: GridView, width: int, height: int, x: int, y: int) -> tuple[in
     return row, column
 
 
-@dataclass(frozen=True)
-class MatrixHeadView:
-    """View of the header: machine, check, headline (label and text of each line), progress and note.
-
-    ``share`` is the part of a running check that is done, from 0 to 1; None when none runs.
-    """
-
-    machine: str = ""
-    simulated: bool = False
-    state: str = ""
-    state_style: str = ""
-    about: str = ""
-    headline: tuple[tuple[str, str], ...] = ()
-    share: float | None = None
-    progress: str = ""
-    note: str = ""
-    note_style: str = "dim"
-
-
-class MatrixHead(LineWidget):
-    """Draws ``view`` in HEAD_HEIGHT lines, or with the whole headline in TALL_HEAD_HEIGHT lines."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.view = MatrixHeadView()
-
-    def drawn_state(self) -> object:
-        """The view, and the height of the screen, below which the panel says that it is too small."""
-        return self.view, self.screen.size.height
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """Lines of the header."""
-        if width < SMALLEST[0] or self.screen.size.height < SMALLEST[1]:
-            return too_small_lines()
-        return head_lines(self.view, width, height)
-
-
-def head_lines(view: MatrixHeadView, width: int, height: int = HEAD_HEIGHT) -> list[Line]:
-    """Machine and state, the check, the headline where it fits, and the progress or note."""
-    state = (view.state, view.state_style)
-    first = title_line([(" stallscope ", "strong")], view.simulated, view.machine, state, width)
-    second: Line = [(f" {cut(view.about, width - 2)}", "dim")]
-    if height >= TALL_HEAD_HEIGHT:
-        headline: list[Line] = [_headline_line(label, text, width) for label, text in view.headline]
-        blank: list[Line] = [[("", "")]] * (TALL_HEAD_HEIGHT - HEAD_HEIGHT - len(headline))
-        last = _progress_line(view, width) if view.share is not None else [(f" {cut(view.note, width - 2)}", "")]
-        if view.share is None:
-            last = [(last[0][0], view.note_style)]
-        return [first, second, *headline, *blank, last]
-    if view.share is not None:
-        return [first, second, _progress_line(view, width)]
-    if view.note or not view.headline:
-        if display_width(view.note) <= width - 2:
-            return [first, second, [(f" {view.note}", view.note_style)]]
-        # What happened is more urgent than how it was measured.
-        folded = textwrap.wrap(view.note, width - 2, max_lines=2, placeholder=" …", break_on_hyphens=False)
-        return [first, *([(f" {text}", view.note_style)] for text in folded)]
-    return [first, second, _headline_line(*view.headline[0], width)]
-
-
-def _headline_line(label: str, text: str, width: int) -> Line:
-    return [(f" {label:<9}", "dim"), (cut(text, width - 12), "")]
-
-
-def _progress_line(view: MatrixHeadView, width: int) -> Line:
-    share, bar = view.share or 0.0, min(30, width // 4)
-    full = round(share * bar)
-    line: Line = [
-        (" ", ""),
-        ("█" * full, "heat"),
-        ("░" * (bar - full), "faint"),
-        (f" {share:4.0%}  ", "strong"),
-    ]
-    line.append((cut(view.progress, max(0, width - length(line) - 1)), ""))
-    return line
-
-
 class CellTextPanel(LineWidget):
-    """Draws ``paragraphs``: (title, its style, text), folded to the width, one below the other."""
+    """Draws paragraphs: (title, its style, text), folded to the width, one below the other."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.paragraphs: Sequence[tuple[str, str, str]] = ()
-
-    def drawn_state(self) -> object:
-        """The paragraphs."""
-        return tuple(self.paragraphs)
+    view = var[Sequence[tuple[str, str, str]]](())
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A rule, and as many lines of the paragraphs as fit."""
-        return [rule("", width), *paragraph_lines(self.paragraphs, width, height - 1)]
-
-
-def paragraph_lines(paragraphs: Sequence[tuple[str, str, str]], width: int, height: int) -> list[Line]:
-    """``paragraphs`` in at most ``height`` lines; an ellipsis where there is more."""
-    out: list[Line] = []
-    for title, style, text in paragraphs:
-        head = f"{title}  " if title else ""
-        for number, part in enumerate(wrapped(head + text, max(20, width - 2))):
-            if number == 0 and title:
-                out.append([(" ", ""), (part[: len(title)], style), (part[len(title) :], "")])
-            else:
-                out.append([(f" {part}", "")])
-    if len(out) > height > 0:
-        text = "".join(part for part, _ in out[height - 1])
-        out[height - 1] = [(f"{cut(text, width - 3).rstrip('…')}…", "")]
-    return out[: max(height, 0)]
+        return paragraph_lines(self.view, width, height)

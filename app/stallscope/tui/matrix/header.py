@@ -1,13 +1,89 @@
-"""View of the lines above the matrix, from the controller's state."""
+"""The lines above the matrix: machine, check, headline, progress or note."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import textwrap
+from dataclasses import dataclass, replace
+
+from textual.reactive import var
 
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.wording import check_wording, comparison_wording
+from stallscope.report.columns import display_width
+from stallscope.tui.common.header import title_line
+from stallscope.tui.common.lines import Line, LineWidget, cut, length
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
-from stallscope.tui.matrix.grid import MatrixHeadView
+
+HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
+
+
+@dataclass(frozen=True)
+class MatrixHeadView:
+    """View of the header: machine, check, headline (label and text of each line), progress and note.
+
+    ``share`` is the part of a running check that is done, from 0 to 1; None when none runs.
+    """
+
+    machine: str = ""
+    simulated: bool = False
+    state: str = ""
+    state_style: str = ""
+    about: str = ""
+    headline: tuple[tuple[str, str], ...] = ()
+    share: float | None = None
+    progress: str = ""
+    note: str = ""
+    note_style: str = "dim"
+
+
+class MatrixHead(LineWidget):
+    """Draws the header in HEAD_HEIGHT lines, or with the whole headline in TALL_HEAD_HEIGHT lines."""
+
+    view = var(MatrixHeadView())
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Lines of the header."""
+        return head_lines(self.view, width, height)
+
+
+def head_lines(view: MatrixHeadView, width: int, height: int = HEAD_HEIGHT) -> list[Line]:
+    """Machine and state, the check, the headline where it fits, and the progress or note."""
+    state = (view.state, view.state_style)
+    first = title_line([(" stallscope ", "strong")], view.simulated, view.machine, state, width)
+    second: Line = [(f" {cut(view.about, width - 2)}", "dim")]
+    if height >= TALL_HEAD_HEIGHT:
+        headline: list[Line] = [_headline_line(label, text, width) for label, text in view.headline]
+        blank: list[Line] = [[("", "")]] * (TALL_HEAD_HEIGHT - HEAD_HEIGHT - len(headline))
+        last = _progress_line(view, width) if view.share is not None else [(f" {cut(view.note, width - 2)}", "")]
+        if view.share is None:
+            last = [(last[0][0], view.note_style)]
+        return [first, second, *headline, *blank, last]
+    if view.share is not None:
+        return [first, second, _progress_line(view, width)]
+    if view.note or not view.headline:
+        if display_width(view.note) <= width - 2:
+            return [first, second, [(f" {view.note}", view.note_style)]]
+        # What happened is more urgent than how it was measured.
+        folded = textwrap.wrap(view.note, width - 2, max_lines=2, placeholder=" …", break_on_hyphens=False)
+        return [first, *([(f" {text}", view.note_style)] for text in folded)]
+    return [first, second, _headline_line(*view.headline[0], width)]
+
+
+def _headline_line(label: str, text: str, width: int) -> Line:
+    return [(f" {label:<9}", "dim"), (cut(text, width - 12), "")]
+
+
+def _progress_line(view: MatrixHeadView, width: int) -> Line:
+    share, bar = view.share or 0.0, min(30, width // 4)
+    full = round(share * bar)
+    line: Line = [
+        (" ", ""),
+        ("█" * full, "heat"),
+        ("░" * (bar - full), "faint"),
+        (f" {share:4.0%}  ", "strong"),
+    ]
+    line.append((cut(view.progress, max(0, width - length(line) - 1)), ""))
+    return line
 
 
 def head_view(state: MatrixState, now_s: float) -> MatrixHeadView:

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from stallprobes.matrix.matrix import QUIET
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
-from stallscope.tui.common.histograms import Histograms
+from stallscope.tui.common.histograms import Histograms, PlotsView
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.matrix import help_text
-from stallscope.tui.matrix.cell_screen import CellScreen
 from stallscope.tui.matrix.cell_text import histograms, paragraphs
-from stallscope.tui.matrix.controller import MatrixController, MatrixState, suggestion
-from stallscope.tui.matrix.differences import Differences
-from stallscope.tui.matrix.grid import (
-    HEAD_HEIGHT,
-    TALL_HEAD_HEIGHT,
-    CellTextPanel,
-    Grid,
-    GridView,
-    MatrixHead,
-)
-from stallscope.tui.matrix.header import head_view
-from stallscope.tui.matrix.services import MatrixServices
+from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState, suggestion
+from stallscope.tui.matrix.dialogs import CellScreen, Differences
+from stallscope.tui.matrix.grid import CellTextPanel, Grid, GridLayout, GridView, grid_layout
+from stallscope.tui.matrix.header import HEAD_HEIGHT, TALL_HEAD_HEIGHT, MatrixHead, head_view
 from stallscope.tui.matrix.view_model import CHANGE_LEGEND, LEGEND, CellLabels, CellValue, Key, MatrixView
 
 SEED = 1
@@ -93,14 +84,12 @@ class MatrixScreen(ActionScreen):
             self._ask()
         now_s = time.monotonic()
         running = state.run is not None and self._run_pace.due(now_s)
-        if self.can_draw and (self.has_changed or state is not self._drawn or running):
+        if self.can_draw and self.is_mounted and (self.changed or state is not self._drawn or running):
             self.draw()
 
     def draw(self) -> None:
         """Draw the controller's state."""
-        if not self.is_mounted:
-            return
-        state = self.controller.state
+        self.changed, state = False, self.controller.state
         if self._drawn is not None and self._drawn.comparison is not state.comparison:
             self.figure = CellValue.JUDGED if state.comparison is None else CellValue.CHANGE
         if self._drawn is None or (self._drawn.matrix_view is None) != (state.matrix_view is None):
@@ -108,27 +97,25 @@ class MatrixScreen(ActionScreen):
         self._drawn = state
         self.query_one(MatrixHead).view = head_view(state, time.monotonic())
         self.query_one(Grid).view = self._grid_view(state)
-        self.take_changed()
-        self._update_cell(state.matrix_view)
-        self.redraw_panels()
+        self._show_cell(state.matrix_view)
 
-    def _update_grid(self) -> None:
-        """Update the grid's view, from which movements start, and have the next frame draw it."""
-        self.query_one(Grid).view = self._grid_view(self.controller.state)
-        self.mark_changed()
-
-    def _update_cell(self, matrix_view: MatrixView | None) -> None:
-        """Text and histograms of the selected cell, where they changed."""
+    def _show_cell(self, matrix_view: MatrixView | None) -> None:
+        """Draw text and histograms of the selected cell, where they changed."""
         text, panel = self.query_one(CellTextPanel), self.query_one(Histograms)
         key = self.focus_key
         if matrix_view is None or key is None:
-            text.paragraphs, panel.view, self._cell_drawn = (), None, None
+            text.view, panel.view, self._cell_drawn = (), PlotsView(), None
             return
         now = (key, matrix_view.matrix.cells.get(key), matrix_view.changes.get(key), panel.display)
         if now != self._cell_drawn:
             self._cell_drawn = now
-            text.paragraphs = paragraphs(matrix_view, key, brief=True)
-            panel.view = histograms(matrix_view, key) if panel.display else None
+            text.view = paragraphs(matrix_view, key, brief=True)
+            panel.view = PlotsView(histograms(matrix_view, key) if panel.display else None)
+
+    def _grid(self) -> tuple[GridView, GridLayout]:
+        """The grid as the next frame draws it, from which movements start."""
+        view = self._grid_view(self.controller.state)
+        return view, grid_layout(view, *self.query_one(Grid).size)
 
     def _grid_view(self, state: MatrixState) -> GridView:
         matrix_view, replayed = state.matrix_view, self.replayed
@@ -178,12 +165,7 @@ class MatrixScreen(ActionScreen):
     def _ask(self) -> None:
         question = self.controller.take_question()
         if question is not None:
-
-            def answered(yes: bool | None) -> None:
-                if yes:
-                    question.action()
-
-            self.app.push_screen(Ask(question.sentence, question.confirm_label), answered)
+            self.ask(Ask(question.sentence, question.confirm_label), lambda _: question.action())
 
     # Selected cell, order and values.
 
@@ -193,14 +175,12 @@ class MatrixScreen(ActionScreen):
         self.first = (0, 0)
         if self.worst_first:
             self._select_worst()
-        self._update_grid()
         self._scroll_to_focus()
 
     def action_check_worst(self) -> None:
         """Select the worst cell."""
         if self._has_check() and not self._select_worst():
             self.controller.show_message("Every cell is quiet.")
-        self._update_grid()
         self._scroll_to_focus()
 
     def _select_worst(self) -> bool:
@@ -216,7 +196,7 @@ class MatrixScreen(ActionScreen):
         ]
         position = there.index(self.figure) if self.figure in there else -1
         self.figure = there[(position + 1) % len(there)]
-        self._update_grid()
+        self.mark_changed()
 
     def action_check_row(self, by: int) -> None:
         """Select the cell above or below."""
@@ -228,52 +208,49 @@ class MatrixScreen(ActionScreen):
 
     def action_check_page(self, by: int) -> None:
         """Go pages up or down."""
-        self.move(by * self.query_one(Grid).grid_layout.rows, 0)
+        self.move(by * self._grid()[1].rows, 0)
 
     def action_check_home(self) -> None:
         """Select the first cell of the row, or of the matrix."""
-        row, column = self.query_one(Grid).view.focus
+        row, column = self._grid()[0].focus
         self.move(-row if column == 0 else 0, -column)
 
     def action_check_end(self) -> None:
         """Select the last cell of the row, or of the matrix."""
-        view = self.query_one(Grid).view
+        view, _ = self._grid()
         row, column = view.focus
         last = len(view.columns) - 1
         self.move(len(view.rows) - 1 - row if column == last else 0, last - column)
 
     def move(self, rows: int, columns: int) -> None:
         """Select the cell ``rows`` and ``columns`` away, or the nearest one."""
-        view = self.query_one(Grid).view
+        view, _ = self._grid()
         if view.rows:
             row = max(0, min(view.focus[0] + rows, len(view.rows) - 1))
             column = max(0, min(view.focus[1] + columns, len(view.columns) - 1))
             self.focus_key = (view.rows[row], view.columns[column])
-            self._update_grid()
             self._scroll_to_focus()
 
     def _scroll_to_focus(self) -> None:
-        grid = self.query_one(Grid)
-        first = grid.grid_layout.first_with_focus(grid.view)
-        if grid.view.rows and first != self.first:
-            self.first = first
-            self._update_grid()
+        view, layout = self._grid()
+        if view.rows:
+            self.first = layout.first_with_focus(view)
+        self.mark_changed()
 
     def on_grid_cell_selected(self, message: Grid.CellSelected) -> None:
         """Select the clicked cell, or open it."""
-        view = self.query_one(Grid).view
+        view, _ = self._grid()
         self.focus_key = (view.rows[message.row], view.columns[message.column])
-        self._update_grid()
+        self.mark_changed()
         if message.again:
             self.action_check_cell()
 
     def on_grid_scrolled(self, message: Grid.Scrolled) -> None:
         """Scroll without changing the selected cell."""
-        grid = self.query_one(Grid)
-        if grid.view.rows:
-            wanted = (self.first[0] + message.rows, self.first[1] + message.columns)
-            self.first = grid.grid_layout.clamped(grid.view, wanted)
-            self._update_grid()
+        view, layout = self._grid()
+        if view.rows:
+            self.first = layout.clamped(view, (self.first[0] + message.rows, self.first[1] + message.columns))
+            self.mark_changed()
 
     def action_check_cell(self) -> None:
         """Open the selected cell."""
@@ -300,11 +277,11 @@ class MatrixScreen(ActionScreen):
             (_QUICK, "quick: some victims with the aggressors that stall most, a few seconds"),
             (_FULL, "full: every victim with every aggressor, a minute or two"),
         ]
-        self.app.push_screen(Choose(title, options), self._run_check)
+        self.ask(Choose(title, options), self._run_check)
 
-    def _run_check(self, extent: str | None) -> None:
+    def _run_check(self, extent: str) -> None:
         live = self.live
-        if extent is None or live is None:
+        if live is None:
             return
 
         def run() -> None:
@@ -325,12 +302,13 @@ class MatrixScreen(ActionScreen):
         """Ask for a file, and open it."""
         if self._no_check_runs():
             question = "Open which check?" + (f" {_UNSAVED}" if self.controller.state.unsaved else "")
-            self._ask_path(question, "", self.controller.open)
+            self.ask(Prompt(question), self.controller.open)
 
     def action_check_save(self) -> None:
         """Ask for a file, and save the check."""
         if self._no_check_runs() and self._has_check():
-            self._ask_path("Save the check to which file?", suggestion(self.controller.state), self.controller.save)
+            given = suggestion(self.controller.state)
+            self.ask(Prompt("Save the check to which file?", given), self.controller.save)
 
     def action_check_compare(self) -> None:
         """Ask for a file, and compare with it; or end the comparison."""
@@ -339,7 +317,7 @@ class MatrixScreen(ActionScreen):
         if self.controller.state.comparison is not None:
             self.controller.end_comparison()
         else:
-            self._ask_path("Compare with which older check?", "", self.controller.compare)
+            self.ask(Prompt("Compare with which older check?"), self.controller.compare)
 
     def _no_check_runs(self) -> bool:
         if self.controller.state.run is not None:
@@ -350,13 +328,6 @@ class MatrixScreen(ActionScreen):
         if self.controller.state.matrix_view is None:
             self.controller.show_message("There is no check yet: run one, or open a file.")
         return self.controller.state.matrix_view is not None
-
-    def _ask_path(self, question: str, given: str, then: Callable[[str], None]) -> None:
-        def answered(path: str | None) -> None:
-            if path:
-                then(path)
-
-        self.app.push_screen(Prompt(question, given), answered)
 
     def action_check_differences(self) -> None:
         """List all differences."""
@@ -369,14 +340,12 @@ class MatrixScreen(ActionScreen):
         """Return to the monitor."""
         if self.controller.state.run is None:
             self.dismiss(self._engine_ended)
-            return
+        else:
+            self.ask(Ask(_LEAVE, "stop it"), lambda _: self._leave())
 
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self.controller.stop()
-                self._leaving = True
-
-        self.app.push_screen(Ask(_LEAVE, "stop it"), answered)
+    def _leave(self) -> None:
+        self.controller.stop()
+        self._leaving = True
 
 
 SCREEN = MatrixScreen

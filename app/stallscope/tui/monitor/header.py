@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from textual.reactive import var
+
 from stallprobes.live.view_model import MonitorView
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
 from stallscope.tui.common.header import nvml_line
-from stallscope.tui.common.lines import Line, ViewWidget, by_rank, too_small_lines
+from stallscope.tui.common.lines import Line, LineWidget, by_rank
 from stallscope.tui.probe_sets import gpu_label, gpus_needed
 
 # For so long the reason for a simulated GPU, in place of a real one, has the line of NVML's values.
@@ -29,18 +31,14 @@ class HeaderView:
     utilization: tuple[int, ...] = ()
 
 
-class Header(ViewWidget[HeaderView]):
+class Header(LineWidget):
     """Draws GPU, driver and CUDA, the state of engine and view, the age of the baseline; then NVML's values."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(HeaderView(), id=id)
+    view = var(HeaderView())
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Two lines."""
         observation = self.view.observation
-        if height > 2:
-            # In a terminal that is too small this is the only panel.
-            return too_small_lines()
         if observation is None:
             return [[(" stallscope", "strong")], []]
         probe_set = observation.probe_set

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from textual.reactive import var
 
 from stallprobes.live.history import BINS, DECADES, PER_DECADE, position
 from stallprobes.live.view_model import FocusView
@@ -11,25 +12,22 @@ from stallprobes.model import Phase
 from stallprobes.verdicts.evidence import STALLED
 from stallscope.report.columns import by_column, display_width
 from stallscope.tui.common.histograms import decade_label
-from stallscope.tui.common.lines import SHADES, Line, ViewWidget, cut, rule, runs_of_rows
+from stallscope.tui.common.lines import SHADES, Line, LineWidget, cut, rule, runs_of_rows
 
 LABEL = 8
 _LETTERS = np.array(list(SHADES))
 _STYLES = ("faint", "heat", "hot", "bad")
 
 
-class HeatMap(ViewWidget[FocusView | None]):
+class HeatMap(LineWidget):
     """Draws the last minute of ``view``, the newest column at the right."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(None, id=id)
+    view = var[FocusView | None](None)
 
-    def drawn_state(self) -> object:
-        """It is drawn when a column is complete, and when anything but its counts changed."""
-        view = self.view
-        if view is None:
-            return ()
-        return view.row.name, view.first, view.marks, view.channels and view.channels[0].baseline is None
+    def watch_view(self, before: FocusView | None, after: FocusView | None) -> None:
+        """Draw when a column is complete, and when anything but its counts changed."""
+        if before is None or after is None or _drawn_once(before) != _drawn_once(after):
+            self.redraw()
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title, a line for the marks, and the map."""
@@ -41,6 +39,11 @@ class HeatMap(ViewWidget[FocusView | None]):
     def columns(self) -> int:
         """Number of columns of the time axis."""
         return max(1, self.size.width - LABEL - 1)
+
+
+def _drawn_once(view: FocusView) -> object:
+    """What differs where the map is drawn again."""
+    return view.row.name, view.first, view.marks, view.channels and view.channels[0].baseline is None
 
 
 def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from textual import events
-from textual.message import Message
+from textual.reactive import var
 
 from stallprobes.live.history import BINS
 from stallprobes.live.view_model import MonitorView, ProbeRow
@@ -15,7 +14,7 @@ from stallprobes.recording.observation import ProbeSet
 from stallprobes.units import duration_ns
 from stallscope.report.columns import padded
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
-from stallscope.tui.common.lines import BLOCKS, Line, ViewWidget, cut, fit, length, short_ratio, shortened
+from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, short_ratio, shortened
 
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
 STRIP = 20
@@ -25,6 +24,10 @@ _STATE = 11
 _BOX_END, _SHORTEST_NAME = 5, 6
 _COLUMNS = (("calls/s", 8), ("phase", 10), ("p50", 9), ("p99", 9), ("× base", 8))
 _NARROW = (("calls/s", 7), ("phase", 7), ("p50", 8), ("p99", 8), ("×", 6))
+
+
+# First column, end, name of a probe and whether a click there switches it.
+_Span = tuple[int, int, tuple[str, bool]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,61 +40,40 @@ class ProbeTableView:
     empty: str = ""
 
 
-class ProbeTable(ViewWidget[ProbeTableView]):
-    """Draws both tables, and posts the probe that is clicked."""
+class ProbeTable(LineWidget):
+    """Draws both tables; the target of a click is (name, whether it switches): it does on the box of a probe."""
 
-    class RowSelected(Message):
-        """A row was clicked: on its box (``toggle``) or elsewhere."""
-
-        def __init__(self, name: str, toggle: bool) -> None:
-            super().__init__()
-            self.name = name
-            self.toggle = toggle
+    view = var(ProbeTableView())
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(ProbeTableView(), id=id)
+        super().__init__(id=id)
         self._titles: dict[str, str] = {}
-        # The probes at each drawn line: first column, end of the box that switches, end, name.
-        self._spans: list[list[tuple[int, int, int, str]]] = []
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Both tables. With more rows than ``height``: the aggressors side by side, the focus, the worst rows, and the
         rows near the focus."""
         if self.view.model is None or not self.view.model.rows:
-            self._spans = []
+            self.targets = []
             return [[(f" {self.view.empty}", "dim")]]
         aggressors, victims = self.view.model.aggressors, self.view.model.victims
         rows = (*aggressors, *victims)
         room = max(1, _title_room(width) - _BOX_END - 1)
         titles = shortened([row.short_title or row.title for row in rows], room)
         self._titles = {row.name: padded(title, room) + " " for row, title in zip(rows, titles, strict=True)}
-        out: list[tuple[str | None, Line]] = []
+        out: list[tuple[list[_Span], Line]] = []
         if aggressors and len(aggressors) + len(victims) + 2 > height:
-            return self._compact(aggressors, victims, width, height)
-        if aggressors:
-            out.append((None, _head(_AGGRESSORS, width)))
-            out += [(row.name, self._row(row, width)) for row in aggressors]
-        if len(out) + len(victims) + 2 <= height and aggressors:
-            out.append((None, []))
-        return self._with_spans([], [*out, *self._victim_lines(victims, width, height - len(out))], width)
+            # What their keys switch stays visible.
+            out += self._chips(aggressors, width, max(1, height - 1))
+        elif aggressors:
+            out.append(([], _head(_AGGRESSORS, width)))
+            out += [(_spans(row.name, 0, width), self._row(row, width)) for row in aggressors]
+            if len(out) + len(victims) + 2 <= height:
+                out.append(([], []))
+        out += self._victim_lines(victims, width, height - len(out))
+        self.targets = [spans for spans, _ in out]
+        return [line for _, line in out]
 
-    def _compact(
-        self, aggressors: tuple[ProbeRow, ...], victims: tuple[ProbeRow, ...], width: int, height: int
-    ) -> list[Line]:
-        """All aggressors side by side, so that what their keys switch stays visible; then victims."""
-        chips = self._chips(aggressors, width, max(1, height - 1))
-        return self._with_spans(chips, self._victim_lines(victims, width, height - len(chips)), width)
-
-    def _with_spans(
-        self, chips: list[tuple[list[tuple[int, int, int, str]], Line]], rows: list[tuple[str | None, Line]], width: int
-    ) -> list[Line]:
-        self._spans = [spans for spans, _ in chips]
-        self._spans += [[] if name is None else [(0, _BOX_END, width, name)] for name, _ in rows]
-        return [*(line for _, line in chips), *(line for _, line in rows)]
-
-    def _chips(
-        self, aggressors: tuple[ProbeRow, ...], width: int, most: int
-    ) -> list[tuple[list[tuple[int, int, int, str]], Line]]:
+    def _chips(self, aggressors: tuple[ProbeRow, ...], width: int, most: int) -> list[tuple[list[_Span], Line]]:
         """Key, box and short name of each aggressor in at most ``most`` lines, with the columns of each."""
         titles = [row.short_title or row.title for row in aggressors]
         stems = [title.partition(" · ")[0] for title in titles]
@@ -106,55 +88,42 @@ class ProbeTable(ViewWidget[ProbeTableView]):
         out = []
         for first in range(0, len(aggressors), across):
             line: Line = []
-            spans = []
+            spans: list[_Span] = []
             for row, name in list(zip(aggressors, names, strict=True))[first : first + across]:
                 focused = row.name == self.view.focus_name
                 plain = "focus" if focused else "" if row.on else "dim"
                 at = length(line)
                 line += [("▸" if focused else " ", "accent"), (self.view.keys_of.get(row.name, " "), "key")]
                 line += [(" ■ " if row.on else " □ ", row.mark or plain), (f"{name} ", plain)]
-                spans.append((at, at + _BOX_END, length(line), row.name))
+                spans += _spans(row.name, at, length(line))
             out.append((spans, line))
         return out
 
-    def _victim_lines(self, victims: tuple[ProbeRow, ...], width: int, height: int) -> list[tuple[str | None, Line]]:
+    def _victim_lines(self, victims: tuple[ProbeRow, ...], width: int, height: int) -> list[tuple[list[_Span], Line]]:
         """Title and rows of the victims, the most important ones where ``height`` is too low for all."""
-        rows = [(row.name, self._row(row, width)) for row in victims]
-        hidden = max(0, len(rows) + 1 - height)
-        if hidden:
-            rows = self._most_important(rows, height - 1)
-        return [(None, _head(self._victims_title(width, hidden), width)), *rows]
+        hidden = max(0, len(victims) + 1 - height)
+        shown = self._most_important(victims, height - 1) if hidden else victims
+        rows = [(_spans(row.name, 0, width), self._row(row, width)) for row in shown]
+        return [([], _head(self._victims_title(width, hidden), width)), *rows]
 
     def _victims_title(self, width: int, hidden: int) -> str:
         """The title of the victims with the number of ``hidden`` ones, and that they run in slots where that fits."""
         title = f"{_VICTIMS} +{hidden}" if hidden else _VICTIMS
-        whole = title + self._slots
+        in_slots = self.view.model is not None and self.view.model.in_slots
+        whole = f"{title} · in slots of {SLOT_NS // MS} ms" if in_slots else title
         return whole if len(whole) < _title_room(width) else title
 
-    def _most_important(self, rows: list[tuple[str, Line]], count: int) -> list[tuple[str, Line]]:
+    def _most_important(self, rows: tuple[ProbeRow, ...], count: int) -> list[ProbeRow]:
         """``count`` of the rows in their order: the focus, the worst ones, those near the focus."""
-        known = {row.name: row for row in self.view.model.rows} if self.view.model is not None else {}
-        at = next((number for number, (name, _) in enumerate(rows) if name == self.view.focus_name), 0)
+        at = next((number for number, row in enumerate(rows) if row.name == self.view.focus_name), 0)
 
         def rank(number: int) -> tuple[int, float]:
-            name, row = rows[number][0], known[rows[number][0]]
-            if name == self.view.focus_name:
+            row = rows[number]
+            if row.name == self.view.focus_name:
                 return 0, 0.0
             return {"bad": 1, "warn": 2}.get(row.mark, 3 if row.on else 4), abs(number - at)
 
         return [rows[number] for number in sorted(sorted(range(len(rows)), key=rank)[: max(count, 0)])]
-
-    @property
-    def _slots(self) -> str:
-        """A remark in the victims' title while they run in slots."""
-        in_slots = self.view.model is not None and self.view.model.in_slots
-        return f" · in slots of {SLOT_NS // MS} ms" if in_slots else ""
-
-    def on_click(self, event: events.Click) -> None:
-        """Post the clicked probe."""
-        for start, box_end, end, name in self._spans[event.y] if event.y < len(self._spans) else ():
-            if start <= event.x < end:
-                self.post_message(self.RowSelected(name, event.x < box_end))
 
     def _row(self, row: ProbeRow, width: int) -> Line:
         focused = row.name == self.view.focus_name
@@ -176,6 +145,11 @@ class ProbeTable(ViewWidget[ProbeTableView]):
             line.append((" ", plain))
             line.append((strip_text(row.strip), mark if row.mark == "bad" else "heat"))
         return fit(line, width, plain)
+
+
+def _spans(name: str, first: int, end: int) -> list[_Span]:
+    """The parts of a line that a click on a probe reaches: its box, and the rest."""
+    return [(first, first + _BOX_END, (name, True)), (first + _BOX_END, end, (name, False))]
 
 
 def table_height(probe_set: ProbeSet | None) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -16,10 +17,12 @@ from stallprobes.model import MS, Role
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
-from stallscope.tui.common.histograms import Histograms, probe_histograms
+from stallscope.tui.common.dialog import Choose
+from stallscope.tui.common.histograms import Histograms, PlotsView, probe_histograms
 from stallscope.tui.common.key_bar import KeyBar
-from stallscope.tui.common.screen import ActionScreen, ScreenContext
-from stallscope.tui.common.timers import Pace, StallTrigger
+from stallscope.tui.common.lines import LineWidget
+from stallscope.tui.common.screen import MovingScreen, ScreenContext
+from stallscope.tui.common.timers import Pace
 from stallscope.tui.monitor import edits, help_text, panel_views, status
 from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
@@ -34,16 +37,14 @@ from stallscope.tui.sources.source import ProbeSource
 if TYPE_CHECKING:
     from stallprobes.recording.recorder import Recorder
 
-SEEK_S = 5.0
 # Observations for the analyzer and for a recording; fewer while nobody reads them, or histograms alone are drawn.
 OBSERVATIONS_PER_S, UNWATCHED_PER_S = 10.0, 1.0
 # Frames while nothing but the header moves: each costs time, also one that draws nothing.
 UNWATCHED_FRAMES_PER_S = 2.0
-# Panels move as often as a person reads them; the histograms' plots move with every frame.
-TABLES_PER_S, HEADERS_PER_S, FROZEN_HEADERS_PER_S = 4.0, 2.0, 1.0
+FROZEN_HEADERS_PER_S = 1.0
 
 
-class Monitor(ActionScreen):
+class Monitor(MovingScreen[ProbeSource]):
     """The main screen: ``state`` is what it shows, ``monitor_view`` the view model that is drawn."""
 
     NAME = "monitor"
@@ -53,20 +54,17 @@ class Monitor(ActionScreen):
     ]
 
     def __init__(self, context: ScreenContext, source: ProbeSource, recorder: Recorder | None = None) -> None:
-        super().__init__(context)
-        self.source = source
+        super().__init__(context, source)
         self.recorder = recorder
         context.record_trace = None if recorder is None else recorder.put_trace
         self.analyzer: Analyzer | None = None
         self.state = MonitorState()
         self.monitor_view: MonitorView | None = None
-        self.trigger = StallTrigger()
         self.clock: Callable[[], float] = time.monotonic
-        self.blame = BlameControl(self._warn, lambda *dialog: self.app.push_screen(*dialog))
+        self.blame = BlameControl(self.warn, lambda *dialog: self.app.push_screen(*dialog))
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
         self._unwatched_pace = Pace(UNWATCHED_PER_S, frames)
-        self._table_pace, self._header_pace = Pace(TABLES_PER_S, frames), Pace(HEADERS_PER_S, frames)
         self._frozen_header_pace = Pace(FROZEN_HEADERS_PER_S, frames)
         # An observation has come since the view model was made; and since the plots were drawn, unless they show it.
         self._observed, self._plotted_last_observation = False, True
@@ -80,13 +78,7 @@ class Monitor(ActionScreen):
         yield VerdictLog(id="log")
         yield KeyBar(id="keys")
 
-    def on_mount(self) -> None:
-        """Start the source. Textual calls the base class's method too."""
-        self.app.app_suspend_signal.subscribe(self, lambda _: self._suspend(), immediate=True)
-        self.app.app_resume_signal.subscribe(self, lambda _: self._resume(), immediate=True)
-        self.source.start()
-
-    def _suspend(self) -> None:
+    def suspend(self) -> None:
         """Switch the aggressors off before the program is suspended."""
         if self.live is not None:
             self.blame.stop_and_wait()
@@ -94,13 +86,11 @@ class Monitor(ActionScreen):
             # The switches belong to now, not to the next observation.
             self._feed(self.live.observation())
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Switch the aggressors on again."""
         if self.live is not None:
             self.live.resume()
-        self.mark_changed()
-
-    def _warn(self, sentence: str) -> None:
-        self.notify(sentence, severity="warning")
+        super().resume()
 
     @property
     def more_keys(self) -> tuple[tuple[str, str], ...]:
@@ -133,8 +123,7 @@ class Monitor(ActionScreen):
                 live.timeline.read()
         self.blame.finish(self.analyzer, self.state.observation)
         self._freeze_on_stall()
-        if self.can_draw and (self.app.screen is self or self.app.screen.is_modal):
-            self._draw_frame(now_s)
+        self.draw_frame(now_s)
         self.set_frame_rate(self.settings.frames_per_second if self._is_watched else UNWATCHED_FRAMES_PER_S)
 
     @property
@@ -142,7 +131,7 @@ class Monitor(ActionScreen):
         """Whether observations are shown, recorded or waited for; otherwise a few a second are enough."""
         if self.recorder is not None or self.analyzer is None or self.analyzer.without_baseline or self.blame.status:
             return True
-        return self.state.frozen is None and self.can_draw
+        return not self.frozen and self.can_draw
 
     def _feed(self, observation: Observation) -> None:
         replay = self.source.playback
@@ -175,18 +164,27 @@ class Monitor(ActionScreen):
         )
 
     def _freeze_on_stall(self) -> None:
-        if self.state.frozen is not None or self.analyzer is None:
+        if self.frozen or self.analyzer is None:
             return
         threshold_ns = self.settings.freeze_above_ms * MS
         if self.trigger.armed and self.trigger.fires(self.analyzer.slowest_ns(), threshold_ns, time.monotonic()):
-            self._freeze(self.analyzer, "FROZEN on a stall")
+            self.freeze("FROZEN on a stall")
             self.focus_probe(self.analyzer.worst or self.state.focus_name)
 
-    def _freeze(self, analyzer: Analyzer, why: str) -> None:
-        self.state = replace(self.state, frozen=analyzer.copy(), frozen_why=f"{why} at {time.strftime('%H:%M:%S')}")
-        self.mark_changed()
+    @property
+    def frozen(self) -> bool:
+        """Whether the view is frozen."""
+        return self.state.frozen is not None
 
-    def _thaw(self) -> None:
+    def freeze(self, why: str) -> None:
+        """Freeze the view."""
+        if self.analyzer is not None:
+            why = f"{why} at {time.strftime('%H:%M:%S')}"
+            self.state = replace(self.state, frozen=self.analyzer.copy(), frozen_why=why)
+            self.mark_changed()
+
+    def thaw(self) -> None:
+        """Have the view move again."""
         self.state = replace(self.state, frozen=None)
         self.mark_changed()
 
@@ -197,27 +195,23 @@ class Monitor(ActionScreen):
         """The analyzer of the view: the frozen one, or the present one."""
         return self.state.frozen or self.analyzer
 
-    def _draw_frame(self, now_s: float) -> None:
-        """Draw the panels that are due, or all after a change. While the view is frozen only the header moves."""
-        observation, frozen = self.state.observation, self.state.frozen is not None
-        if observation is None or not self.is_mounted:
+    def draw_due(self, now_s: float) -> None:
+        """Draw the panels that are due. While the view is frozen only the header moves."""
+        observation = self.state.observation
+        if observation is None:
             return
-        if self.take_changed():
-            self._table_pace.restart(now_s)
-            self._header_pace.restart(now_s)
-            self.draw()
-            return
-        if not frozen:
-            if self._observed and self._table_pace.due(now_s):
+        if not self.frozen:
+            if self._observed and self.table_pace.due(now_s):
                 self.show_panels(observation)
             else:
                 self._show_plots()
-        if (self._frozen_header_pace if frozen else self._header_pace).due(now_s):
+        if (self._frozen_header_pace if self.frozen else self.header_pace).due(now_s):
             self.show_header(observation)
 
     def draw(self) -> None:
         """Make the view model, and draw every panel."""
-        if self.state.observation is not None and self.is_mounted:
+        if self.state.observation is not None:
+            self.changed = False
             self.show_panels(self.state.observation)
             self.show_header(self.state.observation)
 
@@ -234,14 +228,15 @@ class Monitor(ActionScreen):
                 plots=histograms.places,
             )
             stopped = status.STOPPED_STATES.get(observation.engine.state)
-            if stopped is not None and self.state.frozen is None:
+            if stopped is not None and not self.frozen:
                 self.monitor_view = self.monitor_view.with_state(stopped)
         model = self.monitor_view
         focus, plots = (None, ()) if model is None else (model.focus, model.plots)
-        self.query_one(ProbeTable).show(panel_views.table_view(self.state, observation, model))
-        heat_map.show(focus)
-        self.query_one(VerdictLog).show(self.log_view(observation))
-        histograms.show(None if focus is None else probe_histograms(focus), tuple(map(probe_histograms, plots)))
+        self.query_one(ProbeTable).view = panel_views.table_view(self.state, observation, model)
+        heat_map.view = focus
+        self.query_one(VerdictLog).view = self.log_view(observation)
+        shown = None if focus is None else probe_histograms(focus)
+        histograms.view = PlotsView(shown, tuple(map(probe_histograms, plots)))
 
     def log_view(self, observation: Observation) -> VerdictLogView:
         """The view of the verdict log."""
@@ -250,22 +245,24 @@ class Monitor(ActionScreen):
     def show_header(self, observation: Observation) -> None:
         """Draw header and key bar."""
         position = None if self.source.playback is None else self.source.playback.position_text
-        self.query_one(Header).show(panel_views.header_view(self.state, observation, self.monitor_view, position))
-        note = self.blame.status or status.warning_text(self.recorder, self.trigger.armed)
-        self.query_one(KeyBar).show_note(note)
+        self.query_one(Header).view = panel_views.header_view(self.state, observation, self.monitor_view, position)
+        self.show_note(self.blame.status or status.warning_text(self.recorder, self.trigger.armed))
 
     def _show_plots(self) -> None:
         """Draw the focused probe's histograms as they are now."""
         analyzer, name = self.analyzer, self.state.focus_name
         if analyzer is None or name is None or self.monitor_view is None:
             return
+        live = None
         if self._plotted_last_observation and self.live is not None:
             part = self.live.probe_snapshot(analyzer.probe_set, name)
-            if part is not None:
-                self.query_one(Histograms).show_later(analyzer.channels_until(part))
+            live = None if part is None else analyzer.channels_until(part)
         else:
             self._plotted_last_observation = True
-            self.query_one(Histograms).show_later(analyzer.channels(name))
+            live = analyzer.channels(name)
+        if live is not None:
+            histograms = self.query_one(Histograms)
+            histograms.view = replace(histograms.view, live=live)
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes and their order."""
@@ -311,7 +308,7 @@ class Monitor(ActionScreen):
         )
         obstacle = status.engine_obstacle(engine_state, restart, pick)
         if obstacle:
-            self._warn(obstacle)
+            self.warn(obstacle)
         return not obstacle or (silent and engine_state == EngineCondition.SILENT)
 
     def action_probe(self, key: str) -> None:
@@ -356,15 +353,8 @@ class Monitor(ActionScreen):
             self.if_sharing_allowed(lambda: live.switch_aggressors(True))
             self.mark_changed()
 
-    def action_focus_up(self) -> None:
-        """Focus the row above."""
-        self._focus_row(-1)
-
-    def action_focus_down(self) -> None:
-        """Focus the row below."""
-        self._focus_row(1)
-
-    def _focus_row(self, rows: int) -> None:
+    def action_focus_row(self, rows: int) -> None:
+        """Focus the row above or below."""
         names = () if self.monitor_view is None else self.monitor_view.names
         if names:
             row = names.index(self.state.focus_name) if self.state.focus_name in names else 0
@@ -378,15 +368,18 @@ class Monitor(ActionScreen):
         else:
             self.focus_probe(worst)
 
-    def on_probe_table_row_selected(self, message: ProbeTable.RowSelected) -> None:
+    @on(LineWidget.Clicked, "ProbeTable")
+    def focus_clicked_row(self, message: LineWidget.Clicked) -> None:
         """Focus the clicked row, or switch its probe."""
-        self.focus_probe(message.name)
-        if message.toggle:
-            self._toggle(message.name)
+        name, switches = message.target
+        self.focus_probe(name)
+        if switches:
+            self._toggle(name)
 
-    def on_verdict_log_entry_selected(self, message: VerdictLog.EntrySelected) -> None:
+    @on(LineWidget.Clicked, "VerdictLog")
+    def explain_clicked_entry(self, message: LineWidget.Clicked) -> None:
         """Focus and explain the probe of the clicked verdict."""
-        name = message.entry.verdict.probe
+        name = message.target.verdict.probe
         if self.state.probe(name) is not None:
             self.focus_probe(name)
             self.action_explain()
@@ -397,11 +390,9 @@ class Monitor(ActionScreen):
         """Open the picker of patterns and probes, and load what is selected."""
         from stallscope.tui.common.picker import Picker
 
-        self.app.push_screen(Picker(), self._load_selected)
+        self.ask(Picker(), self._load_selected)
 
-    def _load_selected(self, choice: tuple[str, str] | None) -> None:
-        if choice is None:
-            return
+    def _load_selected(self, choice: tuple[str, str]) -> None:
         first, second = choice
         if first == "probe":
             self._edit(lambda live: self.focus_probe(edits.add_probe(live, second)))
@@ -415,7 +406,7 @@ class Monitor(ActionScreen):
         try:
             sentence = edit(self.live)
         except ValueError as error:
-            self._warn(str(error))
+            self.warn(str(error))
         else:
             if sentence:
                 self.notify(sentence)
@@ -435,36 +426,21 @@ class Monitor(ActionScreen):
             raise ValueError("Select a pattern first (o).")
         self._load_variant(live, probe_set.pattern, remedy)
 
-    def scale_period(self, factor: float) -> None:
-        """Multiply the time between the calls of the focused victim by ``factor``."""
+    def action_scale_period(self, steps: int) -> None:
+        """Halve or double the time between the calls of the focused victim."""
         row = self.monitor_view.row(self.state.focus_name or "") if self.monitor_view is not None else None
         if self.live is None or row is None:
             return
         if row.role is Role.AGGRESSOR or row.period_ns <= 0:
-            self._warn("Only victims have a call rate.")
+            self.warn("Only victims have a call rate.")
         elif self._engine_usable():
-            self._edit(lambda live: edits.scale_period(live, self.analyzer, row, factor))
+            self._edit(lambda live: edits.scale_period(live, self.analyzer, row, 2.0**steps))
 
-    def _scale_size(self, factor: float) -> None:
+    def action_scale_size(self, steps: int) -> None:
+        """Divide or multiply the copy size by four."""
         name = self.state.focus_name
         if name is not None:
-            self._edit(lambda live: edits.scale_size(live, name, factor))
-
-    def action_faster(self) -> None:
-        """Double the call rate."""
-        self.scale_period(0.5)
-
-    def action_slower(self) -> None:
-        """Halve the call rate."""
-        self.scale_period(2)
-
-    def action_bigger(self) -> None:
-        """Multiply the copy size by four."""
-        self._scale_size(4)
-
-    def action_smaller(self) -> None:
-        """Divide the copy size by four."""
-        self._scale_size(0.25)
+            self._edit(lambda live: edits.scale_size(live, name, 4.0**steps))
 
     def action_blame(self) -> None:
         """Show the plan of a blame experiment and start it, or stop the one that runs."""
@@ -485,35 +461,8 @@ class Monitor(ActionScreen):
         probe_set, probe = self.state.probe_set, self.state.probe(self.state.focus_name)
         if probe_set is not None and probe is not None:
             log = self.shown_analyzer.log[::-1] if self.shown_analyzer is not None else ()
-            self.app.push_screen(Explain(probe_set, probe, log, self.live is not None, self.context), self._explained)
-
-    def _explained(self, remedy: bool | None) -> None:
-        if remedy:
-            self.action_remedy()
-
-    def action_pause(self) -> None:
-        """Pause or resume the view, or the recording."""
-        if self.source.playback is not None:
-            self.source.playback.pause()
-            self.mark_changed()
-        elif self.state.frozen is not None:
-            self._thaw()
-        elif self.analyzer is not None:
-            self._freeze(self.analyzer, "PAUSED")
-
-    def action_back(self) -> None:
-        """Go back in the recording."""
-        self._seek(-SEEK_S)
-
-    def action_forward(self) -> None:
-        """Go forward in the recording."""
-        self._seek(SEEK_S)
-
-    def _seek(self, by_s: float) -> None:
-        replay = self.source.playback
-        if replay is not None:
-            replay.seek(replay.at_s + by_s)
-            self.mark_changed()
+            explanation = Explain(probe_set, probe, log, self.live is not None, self.context)
+            self.ask(explanation, lambda _: self.action_remedy())
 
     def action_quiet(self) -> None:
         """Measure the baseline again; it stays where no engine answers."""
@@ -524,14 +473,7 @@ class Monitor(ActionScreen):
         """Clear window, history and log."""
         if self.analyzer is not None:
             self.analyzer.clear()
-        self._thaw()
-
-    def action_trap(self) -> None:
-        """Arm or disarm "freeze on stall"."""
-        self.trigger.toggle()
-        if self.trigger.armed:
-            self._thaw()
-        self.mark_changed()
+        self.thaw()
 
     def action_gpu(self) -> None:
         """Open the choice of a GPU."""
@@ -539,27 +481,15 @@ class Monitor(ActionScreen):
         if live is None:
             return
         if not live.gpus:
-            self._warn("CUDA sees no GPU.")
+            self.warn("CUDA sees no GPU.")
             return
-        from stallscope.tui.common.dialog import Choose
-
-        def selected(uuid: str | None) -> None:
-            if uuid is not None:
-                live.use_gpu(uuid)
-
         options = [(gpu.uuid, f"{gpu.label}  {gpu.pci}") for gpu in live.gpus]
-        self.app.push_screen(Choose("Select the GPU:", options), selected)
-
-    def action_restart(self) -> None:
-        """Restart the engine."""
-        if self.live is not None:
-            self.live.restart()
+        self.ask(Choose("Select the GPU:", options), live.use_gpu)
 
     def action_copy(self) -> None:
         """Copy the report to the terminal's clipboard."""
         if self.monitor_view is not None and self.state.observation is not None:
-            self.app.copy_to_clipboard(report_text(self.monitor_view, status.report_head(self.state.observation)))
-            self.notify("Report sent to the terminal's clipboard (OSC 52).")
+            self.copy_report(report_text(self.monitor_view, status.report_head(self.state.observation)))
 
 
 SCREEN = Monitor

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from textual import events
-from textual.message import Message
+from textual.reactive import var
 
 from stallprobes.live.view_model import LogEntry
 from stallscope.report.columns import wrapped
-from stallscope.tui.common.lines import Line, ViewWidget, cut, length, rule
+from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
 
 # From this height on the expected result is shown above the verdicts.
 _ROOMY = 7
@@ -33,65 +32,36 @@ class VerdictLogView:
     engine_stopped: bool = False
 
 
-class VerdictLog(ViewWidget[VerdictLogView]):
-    """Draws the verdicts below what to expect of the pattern."""
+class VerdictLog(LineWidget):
+    """Draws the verdicts below what to expect of the pattern; the target of a click is an entry."""
 
-    class EntrySelected(Message):
-        """An entry was clicked."""
-
-        def __init__(self, entry: LogEntry) -> None:
-            super().__init__()
-            self.entry = entry
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(VerdictLogView(), id=id)
-        # The entry at each drawn line.
-        self._line_entries: list[LogEntry | None] = []
-
-    def drawn_state(self) -> object:
-        """The view."""
-        return self.view
+    view = var(VerdictLogView())
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many entries as fit."""
-        view = self.view
+        view, room = self.view, max(20, width - 2)
         current = [entry for entry in view.entries if entry.ended_s is None]
         when = "last known" if view.engine_stopped else "current"
         note = f"{len(current)} {when}, {len(view.entries) - len(current)} past" if view.entries else ""
-        out: list[Line] = [rule("verdicts", width, note)]
-        self._line_entries = [None]
+        out: list[tuple[LogEntry | None, Line]] = [(None, rule("verdicts", width, note))]
         # In a low panel verdicts are more important.
         if view.expect and (height >= _ROOMY or not current):
-            expected = f"Expected: {view.expect}"
-            lines = wrapped(expected, max(20, width - 2))
+            lines = wrapped(f"Expected: {view.expect}", room)
             if len(lines) > 2:
-                lines = [lines[0], cut(f"{lines[1]} {lines[2]}", max(20, width - 2))]
-            for text in lines:
-                out.append([(f" {text}", "accent")])
-                self._line_entries.append(None)
+                lines = [lines[0], cut(f"{lines[1]} {lines[2]}", room)]
+            out += [(None, [(f" {line}", "accent")]) for line in lines]
         if height >= _ROOMY or not current:
-            for text in view.progress:
-                lines = wrapped(text, max(20, width - 2))
-                out += [[(f" {line}", "")] for line in lines]
-                self._line_entries += [None] * len(lines)
+            out += [(None, [(f" {line}", "")]) for text in view.progress for line in wrapped(text, room)]
         if not view.entries and not view.progress:
-            out += [[(f" {text}", "dim")] for text in wrapped(view.empty, max(20, width - 2))]
+            out += [(None, [(f" {line}", "dim")]) for line in wrapped(view.empty, room)]
         for entry in worst_first(view.entries):
             if len(out) >= height:
                 break
-            new = entry_lines(entry, width)
-            out += new
-            self._line_entries += [entry] * len(new)
+            out += [(entry, line) for line in entry_lines(entry, width)]
         if len(out) > height:
             # The rest of the entry has no room.
-            out[height - 1] = _continued(out[height - 1], width)
-        return out[:height]
-
-    def on_click(self, event: events.Click) -> None:
-        """Post the clicked entry."""
-        entry = self._line_entries[event.y] if event.y < len(self._line_entries) else None
-        if entry is not None:
-            self.post_message(self.EntrySelected(entry))
+            out[height - 1] = out[height - 1][0], _continued(out[height - 1][1], width)
+        return self.with_targets(out[:height], width)
 
 
 def _continued(line: Line, width: int) -> Line:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from textual.reactive import var
+
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.records.rows import Rows
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
@@ -13,8 +15,7 @@ from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind
 from stallprobes.traces.trace import Trace, op_label
 from stallprobes.units import duration_ns
 from stallprobes.wording.trace_wording import open_work_text, size_text
-from stallscope.report.columns import wrapped
-from stallscope.tui.common.lines import Line, LineWidget, cut, rule
+from stallscope.tui.common.lines import Line, LineWidget, paragraph_lines
 from stallscope.tui.timeline.rows import PlotRow
 from stallscope.tui.timeline.view_model import RowIntervals, Selection, TraceView, selected_index, selected_work
 
@@ -155,31 +156,15 @@ def _beside_texts(trace: Trace, number: int) -> Iterator[tuple[str, str]]:
 
 
 class TraceDetails(LineWidget):
-    """Draws the details of ``view``, one below the other."""
+    """Draws details, (title, text), one below the other."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.view = TraceView()
-
-    def drawn_state(self) -> object:
-        """The details."""
-        return detail_texts(self.view)
+    view = var[tuple[tuple[str, str], ...]](())
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A rule, and as many lines as fit."""
-        return detail_lines(detail_texts(self.view), width, height)
+        return detail_lines(self.view, width, height)
 
 
 def detail_lines(details: Sequence[tuple[str, str]], width: int, height: int) -> list[Line]:
     """``details`` folded to ``width`` in at most ``height`` lines, the first of them a rule."""
-    out: list[Line] = [rule("", width)]
-    for title, text in details:
-        for number, part in enumerate(wrapped(f"{title}  {text}", max(20, width - 2), indent="    ")):
-            if number == 0:
-                out.append([(" ", ""), (part[: len(title)], "strong"), (part[len(title) :], "")])
-            else:
-                out.append([(f" {part}", "")])
-    if len(out) > height > 1:
-        text = "".join(part for part, _ in out[height - 1])
-        out[height - 1] = [(f"{cut(text, width - 2).rstrip('…')}…", "")]
-    return out[: max(height, 0)]
+    return paragraph_lines([(title, "strong", text) for title, text in details], width, height, "    ", edge=2)

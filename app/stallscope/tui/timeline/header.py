@@ -1,13 +1,27 @@
-"""The header of the timeline: engine and GPU, state of timeline and trigger; then span, limits and losses."""
+"""The header of the timeline: engine and GPU, state of timeline and trigger; then span, limits and losses.
+
+Also the sentences in place of a trace.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stallprobes.records.timeline import TimelineLosses
+from textual.reactive import var
+
+from stallprobes.recording.observation import SIM, EngineCondition, Observation
+from stallprobes.traces.trigger import TriggerLimits
 from stallprobes.units import plural
 from stallscope.tui.common.header import title_line
-from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, fit, length, too_small_lines
+from stallscope.tui.common.lines import Line, LineWidget, fit, length
+from stallscope.tui.probe_sets import gpu_label
+from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
+from stallscope.tui.timeline.cursor import TraceCursor
+from stallscope.tui.timeline.details import clock_text
+from stallscope.tui.timeline.time_axis import span_text
+from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture, limit_text
+
+NO_TRACE = "This recording has no trace. A recording with the timeline on has one around each stall."
 
 
 @dataclass(frozen=True)
@@ -22,20 +36,12 @@ class TraceHeadView:
 
 
 class TraceHead(LineWidget):
-    """Draws ``view`` in two lines."""
+    """Draws the header in two lines."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.view = TraceHeadView()
-
-    def drawn_state(self) -> object:
-        """The view, and whether the screen is large enough."""
-        return self.view, self.screen.size
+    view = var(TraceHeadView())
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Two lines, or the notice that the terminal is too small."""
-        if width < SMALLEST[0] or self.screen.size.height < SMALLEST[1]:
-            return too_small_lines()
+        """Two lines."""
         return head_lines(self.view, width)
 
 
@@ -52,6 +58,81 @@ def head_lines(view: TraceHeadView, width: int) -> list[Line]:
     return [first, fit(second, width)]
 
 
-def losses_text(losses: TimelineLosses) -> str:
-    """What the timeline lost, "" for nothing."""
-    return f"{plural(losses.lost, 'record')} lost" if losses.lost else ""
+def live_sentences(report: TimelineReport | None, observation: Observation | None, recorded: bool) -> tuple[str, ...]:
+    """What is shown in place of a live trace; () where there is one. ``recorded``: something has been recorded."""
+    if report is None:
+        return ("The timeline is being switched on.",)
+    match report.condition:
+        case TimelineCondition.ON if recorded:
+            return ()
+        case TimelineCondition.ON:
+            return ("The timeline is on. Nothing has been recorded yet.",)
+        case TimelineCondition.PROBLEM:
+            sentence = report.status.sentence.rstrip(".")
+            return (f"{sentence[:1].upper()}{sentence[1:]}.", "The monitor and all other phases work without it.")
+        case TimelineCondition.NO_ENGINE:
+            why = "" if observation is None else observation.engine.sentence
+            return (why or "No engine runs.", "The timeline is switched on with the next engine; r restarts it.")
+        case TimelineCondition.OFF | TimelineCondition.SWITCHING_OFF:
+            return ("The timeline is off.",)
+        case TimelineCondition.SWITCHING_ON:
+            return (
+                f"The timeline is being switched on ({report.age_s:.0f} s).",
+                "On a GPU the first time takes some 16 s. The probes keep running.",
+            )
+
+
+def live_state(
+    capture: TraceCapture, report: TimelineReport | None, observation: Observation | None
+) -> tuple[str, str]:
+    """State of the live trace, and its style."""
+    lost = observation is not None and observation.engine.state is EngineCondition.LOST
+    if capture.state is CaptureState.FROZEN:
+        end = ", ENGINE LOST" if lost else ""
+        return f"FROZEN {capture.why}{end}", "alarm" if lost else "notice"
+    if lost:
+        return "ENGINE LOST", "alarm"
+    condition = None if report is None else report.condition
+    if condition is not TimelineCondition.ON:
+        return ("NOT AVAILABLE", "alarm") if condition is TimelineCondition.PROBLEM else ("switching on", "warn")
+    match capture.state:
+        case CaptureState.ARMED if capture.stalled is not None:
+            return f"ARMED, waits for a stall of {capture.stalled}", "notice"
+        case CaptureState.ARMED:
+            return "ARMED", "notice"
+        case CaptureState.TRIGGERED:
+            return "TRIGGERED", "notice"
+        case _:
+            return "● live", "good"
+
+
+def head_view(
+    cursor: TraceCursor,
+    state: tuple[str, str],
+    observation: Observation | None,
+    live_parts: tuple[tuple[str, str], ...],
+) -> TraceHeadView:
+    """The header; ``live_parts`` are the figures of a live timeline."""
+    probe_set, trace = None if observation is None else observation.probe_set, cursor.trace
+    simulated = (probe_set is not None and probe_set.backend == SIM) or (trace is not None and trace.simulated)
+    parts = [(f"span {span_text(cursor.viewport.span_ns)}", "strong"), *live_parts]
+    if trace is not None and not live_parts and not trace.context_switches:
+        parts.append(("context switches not recorded", "warn"))
+    if trace is not None and trace.losses.lost:
+        parts.append((f"{plural(trace.losses.lost, 'record')} lost", "warn"))
+    if trace is not None and cursor.intervals is not None:
+        parts.append((clock_text(trace.wall_s(cursor.viewport.begin_ns)), "dim"))
+    machine = "" if probe_set is None else gpu_label(probe_set)
+    return TraceHeadView(machine, simulated, *state, tuple(parts))
+
+
+def live_parts(
+    capture: TraceCapture, limits: TriggerLimits | None, report: TimelineReport | None
+) -> tuple[tuple[str, str], ...]:
+    """The figures of a live timeline: limit, share before the trigger, whether it stays on, what is missing."""
+    parts = [(f"trigger above {limit_text(capture, limits)}", ""), (f"{capture.before:.0%} before", "dim")]
+    if capture.keep_on:
+        parts.append(("stays on", "warn"))
+    if report is not None and report.status.on and report.status.note:
+        parts.append((report.status.note, "warn"))
+    return tuple(parts)

@@ -15,18 +15,17 @@ from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.probe_sets import gpu_label
-from stallscope.tui.timeline import help_text, status
+from stallscope.tui.timeline import help_text
 from stallscope.tui.timeline.cursor import TraceCursor
-from stallscope.tui.timeline.details import TraceDetails
+from stallscope.tui.timeline.details import TraceDetails, detail_texts
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS
-from stallscope.tui.timeline.header import TraceHead, TraceHeadView
-from stallscope.tui.timeline.live_trace import LiveTrace
-from stallscope.tui.timeline.recorded_traces import RecordedTraces
+from stallscope.tui.timeline.header import TraceHead
 from stallscope.tui.timeline.time_axis import span_text
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.trace_files import TraceFormat, export
 from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
-from stallscope.tui.timeline.view_model import Selection, TraceView
+from stallscope.tui.timeline.traces import LiveTrace, RecordedTraces
+from stallscope.tui.timeline.view_model import Selection
 
 READS_PER_S = 10.0
 # Drawing takes at most this share of the time on a slow machine. A single draw may take longer: after a zoom the cells
@@ -50,17 +49,19 @@ class TimelineScreen(ActionScreen):
         super().__init__(context)
         self.capture = context.controller(TraceCapture, TraceCapture)
         self.cursor = TraceCursor()
-        self.live_trace = LiveTrace(context, self.capture)
-        self.recorded: RecordedTraces | None = None
-        if context.source.recorded_traces is not None:
-            self.recorded = RecordedTraces(context.source.recorded_traces, self.capture)
+        recorded, live = context.source.recorded_traces, context.source.engine
+        self.traces: LiveTrace | RecordedTraces
+        if recorded is not None:
+            self.traces = RecordedTraces(context, self.capture, recorded)
+        elif live is not None:
+            self.traces = LiveTrace(context, self.capture, live)
         self._read_pace = Pace(READS_PER_S, context.settings.frames_per_second)
         self._next_draw_s = self._last_draw_s = 0.0
 
     @property
     def replayed(self) -> bool:
         """Whether it shows kept traces, as those of a watched program are."""
-        return self.recorded is not None
+        return self.traces.replayed
 
     def help_sections(self) -> tuple[tuple[str, str], ...]:
         """The sections of the help, with the letters that the plot draws."""
@@ -74,47 +75,35 @@ class TimelineScreen(ActionScreen):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Switch the timeline on, and wait for the stall of the focused probe if it has one."""
-        if self.live is not None:
-            self.live.switch_timeline(True)
-            self._move(self.live_trace.open(self.cursor))
-        elif self.recorded is not None:
-            self._move(self.recorded.open(self.cursor))
+        """Show what there is."""
+        self._move(self.traces.open(self.cursor))
 
     def on_unmount(self) -> None:
-        """Switch the timeline off, unless it is kept on."""
-        if self.live is not None and not self.capture.keep_on:
-            if self.capture.state is not CaptureState.FROZEN:
-                self.capture.go_live()
-            self.live.switch_timeline(False)
+        """End what runs."""
+        self.traces.close()
 
     def tick(self) -> None:
         """Read the timeline, look for the trigger, and draw what changed."""
-        live, now_s = self.live, time.monotonic()
-        if live is not None and self._read_pace.due(now_s):
-            cursor, changed = self.live_trace.follow(live, self.cursor)
+        now_s = time.monotonic()
+        if self._read_pace.due(now_s):
+            cursor, changed = self.traces.follow(self.cursor)
             if changed:
                 self._move(cursor)
-        if self.can_draw and self.is_mounted and (self.has_changed or self._is_moving) and now_s >= self._next_draw_s:
-            self.take_changed()
+        moving = self.traces.moving
+        if self.can_draw and self.is_mounted and (self.changed or moving) and now_s >= self._next_draw_s:
             begun_s = time.thread_time()
             self.draw()
             took_s, before_s = time.thread_time() - begun_s, self._last_draw_s
             self._last_draw_s = took_s
-            if self._is_moving:
+            if moving:
                 self._next_draw_s = now_s + min(took_s, before_s) / _DRAW_SHARE
-        self.set_frame_rate(self.settings.frames_per_second if self._is_moving else FROZEN_FRAMES_PER_S)
+        self.set_frame_rate(self.settings.frames_per_second if moving else FROZEN_FRAMES_PER_S)
 
-    @property
-    def _is_moving(self) -> bool:
-        return self.live is not None and self.capture.state is not CaptureState.FROZEN
-
-    def _freeze_now(self, why: str) -> bool:
-        """Freeze what was recorded so far; False where there is nothing."""
-        history = None if self.live is None else self.live.timeline.history
-        frozen = self.live_trace.freeze(self.cursor, history, why)
-        self._move(frozen or self.cursor)
-        return frozen is not None
+    def _stand(self) -> bool:
+        """Freeze a live trace, so that it can be moved and selected in; False where there is none."""
+        standing = self.traces.freeze(self.cursor, "paused")
+        self._move(standing or self.cursor)
+        return standing is not None
 
     def _move(self, cursor: TraceCursor) -> None:
         """Have the next frame draw what ``cursor`` is on."""
@@ -125,54 +114,14 @@ class TimelineScreen(ActionScreen):
 
     def draw(self) -> None:
         """Draw header, trace and details."""
-        if not self.is_mounted:
-            return
-        view = self._view()
-        self.query_one(TracePlot).view = self.query_one(TraceDetails).view = view
-        self.query_one(TraceHead).view = self._head()
-        self.query_one(KeyBar).note = self._note()
+        self.changed = False
+        plot = self.query_one(TracePlot)
+        self.cursor, plot.view = self.traces.view(self.cursor, plot.plot_layout.columns)
+        self.query_one(TraceDetails).view = detail_texts(plot.view)
+        self.query_one(TraceHead).view = self.traces.head(self.cursor)
+        self.show_note(self.traces.note)
         # The rows may be others.
         self.rearrange()
-        self.redraw_panels()
-
-    def _view(self) -> TraceView:
-        sentences = self._sentences()
-        history = None if self.live is None else self.live.timeline.history
-        if sentences or (self._is_moving and history is None):
-            return TraceView(sentences=sentences)
-        if self._is_moving and history is not None:
-            columns = self.query_one(TracePlot).plot_layout.columns
-            self.cursor, view = self.live_trace.last_span(self.cursor, history, columns)
-            return view
-        if self.cursor.intervals is None:
-            return TraceView()
-        return replace(self.cursor.view(), slow_only=self.recorded is not None and self.recorded.slow_only)
-
-    def _sentences(self) -> tuple[str, ...]:
-        """What is shown in place of a trace; () where there is one."""
-        if self.recorded is not None:
-            if self.recorded.number is None:
-                return (status.NO_TRACE,)
-            return (self.recorded.problem,) if self.recorded.problem else ()
-        if self.live is None or self.capture.state is CaptureState.FROZEN:
-            return ()
-        history = self.live.timeline.history
-        recorded = history is not None and history.collected_ns > 0
-        return status.live_sentences(self.live_trace.report, self.context.observation, recorded)
-
-    def _head(self) -> TraceHeadView:
-        observation, trace = self.context.observation, self.cursor.trace
-        if self.recorded is not None:
-            return status.head_view(self.cursor, (self.recorded.title, "notice"), observation, ())
-        report, limits = self.live_trace.report, None if trace is None else self.live_trace.limits(trace.probes)
-        parts = status.live_parts(self.capture, limits, report)
-        state = status.live_state(self.capture, report, observation)
-        return status.head_view(self.cursor, state, observation, parts)
-
-    def _note(self) -> str:
-        if self.capture.state is CaptureState.ARMED and self.capture.above_ns is None and not self.live_trace.baselines:
-            return "armed: a limit is known when the baseline is measured"
-        return ""
 
     def place_panels(self, width: int, height: int) -> None:
         """Give the details the lines that the rows leave, or a fifth of the screen, from five lines to ten."""
@@ -186,8 +135,6 @@ class TimelineScreen(ActionScreen):
 
     def action_trace_trigger(self) -> None:
         """Arm the trigger, disarm it, or arm it again."""
-        if self.live is None:
-            return
         if self.capture.state in (CaptureState.ARMED, CaptureState.TRIGGERED):
             self.capture.go_live()
         else:
@@ -198,37 +145,27 @@ class TimelineScreen(ActionScreen):
         """Freeze now, or return to live."""
         if self.capture.state is CaptureState.FROZEN:
             self.action_trace_home()
-        elif not self._freeze_now("paused"):
+        elif not self._stand():
             self.notify("Nothing has been recorded yet.")
 
     def action_trace_home(self) -> None:
         """Return to live, or to the trigger of a recorded trace."""
-        if self.recorded is not None:
-            self._move(self.recorded.step(self.cursor, 0))
-            return
-        self.capture.go_live()
-        # Its intervals pass.
-        self._move(self.cursor.unselected())
+        self._move(self.traces.home(self.cursor))
 
     def action_trace_limit(self, steps: int) -> None:
         """Lower or raise the limit."""
         self.capture.step_limit(steps, round(self.settings.freeze_above_ms * MS))
-        self._mark_again()
+        self._move(self.traces.marked(self.cursor))
 
     def action_trace_auto(self) -> None:
         """Have the limits follow the baselines."""
         self.capture.set_limit(None)
-        self._mark_again()
-
-    def _mark_again(self) -> None:
-        intervals = self.cursor.intervals
-        limits = None if intervals is None else self.live_trace.limits(intervals.trace.probes)
-        self._move(self.cursor.marked(limits))
+        self._move(self.traces.marked(self.cursor))
 
     def action_trace_share(self, steps: int) -> None:
         """Show less or more of the time before the trigger."""
         self.capture.step_before(steps)
-        self._move(self.cursor if self._is_moving else self.cursor.with_before(self.capture.before))
+        self._move(self.cursor if self.traces.moving else self.cursor.with_before(self.capture.before))
 
     def action_trace_keep(self) -> None:
         """Keep the timeline on when the screen is closed, or not."""
@@ -244,13 +181,9 @@ class TimelineScreen(ActionScreen):
             self.notify("There is no trace to write.")
             return
         trace, call = visible
-
-        def chosen(name: str | None) -> None:
-            if name is not None:
-                self._export(trace, TraceFormat(name), call)
-
         question = f"Write {span_text(trace.span_ns)} of the trace as:"
-        self.app.push_screen(Choose(question, [(str(one), one.description) for one in TraceFormat]), chosen)
+        formats = Choose(question, [(str(one), one.description) for one in TraceFormat])
+        self.ask(formats, lambda name: self._export(trace, TraceFormat(name), call))
 
     def _export(self, trace: Trace, kind: TraceFormat, call: int | None) -> None:
         observation = self.context.observation
@@ -261,12 +194,6 @@ class TimelineScreen(ActionScreen):
             self.notify(str(error), severity="error")
         else:
             self.notify(f"Saved {name}")
-
-    def action_restart(self) -> None:
-        """Restart the engine."""
-        if self.live is not None:
-            self.live.restart()
-            self.mark_changed()
 
     def action_trace_back(self) -> None:
         """Return to the monitor."""
@@ -291,12 +218,6 @@ class TimelineScreen(ActionScreen):
         if self._stand():
             self._move(self.cursor.panned(ns))
 
-    def _stand(self) -> bool:
-        """Freeze a live trace, so that it can be moved and selected in; False where there is none."""
-        if self._is_moving:
-            return self._freeze_now("paused")
-        return self.cursor.trace is not None
-
     def action_trace_row(self, by: int) -> None:
         """Select the row above or below."""
         self._move(self.cursor.row_stepped(by))
@@ -318,7 +239,7 @@ class TimelineScreen(ActionScreen):
         """Center the selected interval and its work."""
         self._move(self.cursor.centered())
 
-    def on_trace_plot_clicked(self, message: TracePlot.Clicked) -> None:
+    def on_trace_plot_selected(self, message: TracePlot.Selected) -> None:
         """Select the row, and the interval at the pointer."""
         self._move(replace(self.cursor, selection=Selection(message.row)))
         if message.at_ns is not None and self._stand():
@@ -334,8 +255,7 @@ class TimelineScreen(ActionScreen):
 
     def action_trace_recorded(self, by: int) -> None:
         """Show the previous or next recorded trace."""
-        if self.recorded is not None:
-            self._move(self.recorded.step(self.cursor, by))
+        self._move(self.traces.step(self.cursor, by))
 
 
 SCREEN = TimelineScreen

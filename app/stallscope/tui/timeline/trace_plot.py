@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from textual import events
 from textual.message import Message
+from textual.reactive import var
 
 from stallprobes.traces.delay import Delay, delay_text
 from stallprobes.traces.rows import RowGroup, RowKey, RowKind
@@ -276,40 +277,34 @@ def _sentence_lines(sentences: Sequence[str], width: int, height: int) -> list[L
 class TracePlot(LineWidget):
     """Draws ``view``. A click selects, the wheel zooms at the pointer or pans with shift, dragging pans."""
 
-    class Clicked(Message):
+    view = var(TraceView())
+
+    @dataclass
+    class Selected(Message):
         """A cell was clicked: its row, and the time of its middle; None on the name."""
 
-        def __init__(self, row: RowKey, at_ns: int | None) -> None:
-            super().__init__()
-            self.row = row
-            self.at_ns = at_ns
+        row: RowKey
+        at_ns: int | None
 
+    @dataclass
     class Zoomed(Message):
         """The wheel was turned: ``steps`` spans longer, around a time."""
 
-        def __init__(self, steps: int, at_ns: int) -> None:
-            super().__init__()
-            self.steps = steps
-            self.at_ns = at_ns
+        steps: int
+        at_ns: int
 
+    @dataclass
     class Panned(Message):
         """The trace was dragged, or the wheel turned with shift: move the view by ``ns``."""
 
-        def __init__(self, ns: int) -> None:
-            super().__init__()
-            self.ns = ns
+        ns: int
 
     def __init__(self, *, ascii_only: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.view = TraceView()
         self.glyphs = ASCII_GLYPHS if ascii_only else BLOCK_GLYPHS
         # Where the button was pressed, and whether the pointer moved since.
         self._pressed_x: int | None = None
         self._dragged = False
-
-    def drawn_state(self) -> object:
-        """The view; a trace equals only itself."""
-        return self.view
 
     def lines(self, width: int, height: int) -> list[Line]:
         """The lines of the view."""
@@ -348,7 +343,7 @@ class TracePlot(LineWidget):
         line = event.y - 1
         key = at.lines[line] if 0 <= line < len(at.lines) else None
         if key is not None:
-            self.post_message(self.Clicked(key, self._time_ns(event.x) if event.x >= at.names else None))
+            self.post_message(self.Selected(key, self._time_ns(event.x) if event.x >= at.names else None))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Zoom out; with shift pan to later times."""

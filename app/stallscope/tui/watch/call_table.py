@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from textual import events
-from textual.message import Message
+from textual.reactive import var
 
 from stallprobes.units import duration_ns, format_count
 from stallprobes.watch.live.live_view import WatchRow, WatchRowKey
@@ -27,28 +27,25 @@ _THREAD = "thread"
 _LEAST_THREAD, _LEAST_NAME, _LONGEST_THREAD = len(_THREAD) + 1, 6, 26
 
 
+@dataclass(frozen=True)
+class CallTableView:
+    """The ``rows``, or ``empty`` without any. ``now_ns`` is the time for ages; ``hidden`` rows are only counted."""
+
+    rows: Sequence[WatchRow] = ()
+    selected: WatchRowKey | None = None
+    now_ns: int = 0
+    hidden: int = 0
+    empty: str = ""
+
+
 class WatchTable(LineWidget):
-    """Draws ``rows``, or ``empty`` without any; ``selected`` stays visible. ``now_ns`` is the time for ages.
+    """Draws the table; the selected row stays visible. The target of a click is the key of a row."""
 
-    ``hidden`` rows beyond those are only counted.
-    """
-
-    class RowClicked(Message):
-        """A row was clicked."""
-
-        def __init__(self, key: WatchRowKey) -> None:
-            super().__init__()
-            self.key = key
+    view = var(CallTableView())
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.rows: Sequence[WatchRow] = ()
-        self.selected: WatchRowKey | None = None
-        self.now_ns = 0
-        self.empty = ""
-        self.hidden = 0
         self._first = 0
-        self._shown: list[WatchRowKey] = []
         # What a row shows changes with its histograms only.
         self._figures: dict[WatchRowKey, tuple[WatchRow, tuple[str, ...]]] = {}
 
@@ -59,42 +56,38 @@ class WatchTable(LineWidget):
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Title and rows."""
+        view = self.view
         columns = [column for column in _COLUMNS if width >= column[2]]
         room = max(width - 2 - sum(size for _, size, _ in columns), 2 * _LEAST_NAME)
-        several = len({(row.key.pid, row.key.image) for row in self.rows}) > 1
-        labels = {row.key: thread_label(row, several) for row in self.rows}
+        several = len({(row.key.pid, row.key.image) for row in view.rows}) > 1
+        labels = {row.key: thread_label(row, several) for row in view.rows}
         longest = max(len(label) for label in (_THREAD, *labels.values()))
         thread = min(longest + 1, max(room * 2 // 5, _LEAST_THREAD), _LONGEST_THREAD)
         self._scroll(height - 1)
-        visible = self.rows[self._first : self._first + max(height - 1, 0)]
-        left_out = len(self.rows) + self.hidden - len(visible)
+        visible = view.rows[self._first : self._first + max(height - 1, 0)]
+        left_out = len(view.rows) + view.hidden - len(visible)
         more = f" ({left_out} more)" if left_out else ""
         title = cut(f"{padded(_THREAD, thread)}call{more}", room)
-        out: list[Line] = [
-            [(f" {padded(title, room)} ", "strong"), *((f"{name:>{size}}", "dim") for name, size, _ in columns)]
-        ]
-        self._shown = [row.key for row in visible]
-        if not self.rows:
-            return [*out, [(f" {self.empty}", "dim")]]
+        head: Line = [(f" {padded(title, room)} ", "strong")]
+        head += [(f"{name:>{size}}", "dim") for name, size, _ in columns]
+        if not view.rows:
+            return self.with_targets([(None, head), (None, [(f" {view.empty}", "dim")])], width)
+        out: list[tuple[WatchRowKey | None, Line]] = [(None, head)]
         names = shortened([row.key.function for row in visible], max(room - thread, 1))
-        wanted = {name for name, _, _ in columns}
         for row, name in zip(visible, names, strict=True):
             label = padded(cut(labels[row.key], thread - 1), thread)
-            out.append(self._line(row, f"{label}{padded(name, room - thread)}", columns, wanted, width))
-        kept = set(self._shown)
-        self._figures = {key: one for key, one in self._figures.items() if key in kept}
-        return out
+            out.append((row.key, self._line(row, f"{label}{padded(name, room - thread)}", columns, width)))
+        self._figures = {row.key: self._figures[row.key] for row in visible}
+        return self.with_targets(out, width)
 
     def _scroll(self, page: int) -> None:
         """Scroll so that the selected row is visible."""
-        place = next((number for number, row in enumerate(self.rows) if row.key == self.selected), 0)
-        self._first = min(max(self._first, place - page + 1), place, max(len(self.rows) - page, 0))
+        place = next((number for number, row in enumerate(self.view.rows) if row.key == self.view.selected), 0)
+        self._first = min(max(self._first, place - page + 1), place, max(len(self.view.rows) - page, 0))
 
-    def _line(
-        self, row: WatchRow, name: str, columns: Sequence[tuple[str, int, int]], wanted: set[str], width: int
-    ) -> Line:
-        chosen = row.key == self.selected
-        age_ns = row.age_ns(self.now_ns)
+    def _line(self, row: WatchRow, name: str, columns: Sequence[tuple[str, int, int]], width: int) -> Line:
+        chosen = row.key == self.view.selected
+        age_ns = row.age_ns(self.view.now_ns)
         waiting = age_ns is not None and age_ns >= row.slow_limit_ns
         mark = "bad" if waiting else "warn" if row.recent.max_ns >= row.slow_limit_ns and row.recent.count else ""
         plain, dim = ("focus", "focus-dim") if chosen else ("", "dim")
@@ -129,11 +122,6 @@ class WatchTable(LineWidget):
         )
         self._figures[row.key] = row, found
         return found
-
-    def on_click(self, event: events.Click) -> None:
-        """Post the clicked row."""
-        if 0 < event.y <= len(self._shown):
-            self.post_message(self.RowClicked(self._shown[event.y - 1]))
 
 
 def thread_label(row: WatchRow, several: bool) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from textual.reactive import var
+
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallscope.tui.common.header import nvml_line
-from stallscope.tui.common.lines import SMALLEST, Line, LineWidget, by_rank, cut, fit, too_small_lines
+from stallscope.tui.common.lines import Line, LineWidget, by_rank, cut, fit
 
 
 @dataclass(frozen=True)
@@ -27,16 +29,12 @@ class WatchHeadView:
 
 
 class WatchHeader(LineWidget):
-    """Draws ``view`` in two lines."""
+    """Draws the header in two lines."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.view = WatchHeadView()
+    view = var(WatchHeadView())
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Two lines, or the notice that the terminal is too small."""
-        if width < SMALLEST[0] or height > 2:
-            return too_small_lines()
+        """Two lines."""
         view = self.view
         if view.program is None:
             return [[(" stallscope", "strong")], []]

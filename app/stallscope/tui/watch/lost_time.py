@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from textual.reactive import var
+
 from stallprobes.units import duration_ns, plural
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.live.live_view import WatchedProgram, calls_in_flight
@@ -14,39 +18,29 @@ _LEAST_SHARE = 0.005
 
 
 class LostTime(LineWidget):
-    """Draws the headlines of ``findings``, those of the threads that lost most first."""
+    """Draws headlines, (text, style)."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.findings: WatchFindings | None = None
-        self.program: WatchedProgram | None = None
-
-    def drawn_state(self) -> object:
-        """The findings, which equal only themselves, and the program's state."""
-        return self.findings, self.program
-
-    def height_wanted(self, width: int) -> int:
-        """The number of lines of all headlines."""
-        return len(self._all(width))
-
-    def _all(self, width: int) -> list[Line]:
-        return [
-            [(f" {line}", style)]
-            for text, style in headlines(self.findings, self.program)
-            for line in wrapped(text, max(20, width - 2))
-        ]
+    view = var[Sequence[tuple[str, str]]](())
 
     def lines(self, width: int, height: int) -> list[Line]:
         """As many headlines as fit, the last one cut."""
-        out = self._all(width)
+        out = headline_lines(self.view, width)
         if len(out) > height > 0:
             text, style = out[height - 1][0]
             out[height - 1] = [(cut(f"{text} …", width), style)]
         return out[:height]
 
 
+def headline_lines(found: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    """The lines of all headlines."""
+    return [[(f" {line}", style)] for text, style in found for line in wrapped(text, max(20, width - 2))]
+
+
 def headlines(findings: WatchFindings | None, program: WatchedProgram | None) -> list[tuple[str, str]]:
-    """Sentences about the program as a whole with their styles, the most important first."""
+    """Sentences about the program as a whole with their styles, the most important first.
+
+    Then those of the threads, the one that lost most first.
+    """
     if program is not None and program.problem:
         return [(f"Nothing is recorded: {program.problem}.", "warn")]
     if findings is None or not findings.processes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from textual import events
-from textual.message import Message
+from textual.reactive import var
 
 from stallprobes.watch.analysis import SETTLED_NS
 from stallprobes.watch.attribution.causes import WaitCause
@@ -23,56 +23,38 @@ _MOST = 200
 _BRIGHT = 3
 
 
+@dataclass(frozen=True)
+class SlowCallsView:
+    """The slow calls of ``findings``, which equal only themselves, at ``now_ns``."""
+
+    findings: WatchFindings | None = None
+    now_ns: int = field(default=0, compare=False)
+
+
 class SlowCallLog(LineWidget):
-    """Draws the slow calls of ``findings`` at ``now_ns``, the newest first."""
+    """Draws the slow calls, the newest first; the target of a click is the key of a row."""
 
-    class CallClicked(Message):
-        """A slow call was clicked."""
-
-        def __init__(self, key: WatchRowKey) -> None:
-            super().__init__()
-            self.key = key
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.findings: WatchFindings | None = None
-        self.now_ns = 0
-        # The row of the call at each drawn line.
-        self._keys: list[WatchRowKey | None] = []
-
-    def drawn_state(self) -> object:
-        """The findings, which equal only themselves."""
-        return (self.findings,)
+    view = var(SlowCallsView())
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title and as many calls as fit."""
-        self._keys = [None]
-        if self.findings is None:
+        findings = self.view.findings
+        if findings is None:
             return [rule("slow calls", width)]
-        out: list[Line] = [rule("slow calls", width, self._note(self.findings))]
-        for head, text, key, style in entries_of(self.findings, self.now_ns):
+        count = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
+        head_line = rule("slow calls", width, f"{count} so far" if count else "")
+        out: list[tuple[WatchRowKey | None, Line]] = [(None, head_line)]
+        for head, text, key, style in entries_of(findings, self.view.now_ns):
             if len(out) >= height:
                 break
-            parts = wrapped(text, max(20, width - _HEAD - 1))
-            for number, part in enumerate(parts):
-                out.append([(f" {head if not number else '':<{_HEAD - 2}} ", "dim"), (part, style)])
-                self._keys.append(key)
+            for number, part in enumerate(wrapped(text, max(20, width - _HEAD - 1))):
+                out.append((key, [(f" {head if not number else '':<{_HEAD - 2}} ", "dim"), (part, style)]))
         if len(out) > height:
-            *begin, (text, style) = out[height - 1]
-            out[height - 1] = [*begin, (cut(f"{text} …", max(width - _HEAD, 1)), style)]
+            of, (*begin, (text, style)) = out[height - 1]
+            out[height - 1] = of, [*begin, (cut(f"{text} …", max(width - _HEAD, 1)), style)]
         if len(out) == 1:
-            out.append([(" none so far", "dim")])
-        return out[:height]
-
-    def _note(self, findings: WatchFindings) -> str:
-        count = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
-        return f"{count} so far" if count else ""
-
-    def on_click(self, event: events.Click) -> None:
-        """Post the row of the clicked call."""
-        key = self._keys[event.y] if event.y < len(self._keys) else None
-        if key is not None:
-            self.post_message(self.CallClicked(key))
+            out.append((None, [(" none so far", "dim")]))
+        return self.with_targets(out[:height], width)
 
 
 def entries_of(findings: WatchFindings, now_ns: int) -> Iterator[tuple[str, str, WatchRowKey, str]]:

@@ -1,4 +1,7 @@
-"""The trace of a live engine: read, frozen by the trigger or by hand, recorded, and cut for the screen."""
+"""What the timeline shows, live or recorded: the trace of an engine, or those of a recording or a watched program.
+
+Both forms have the same methods; those that take the screen's cursor return it on what is shown then.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.common.screen import ScreenContext
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
+from stallscope.tui.sources.source import TraceSource
+from stallscope.tui.timeline import header
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import clock_text
 from stallscope.tui.timeline.live_cells import LiveCells
@@ -29,14 +34,16 @@ _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED, VerdictKind.SLOWER)
 
 
 class LiveTrace:
-    """The trace of the engine of ``context``, which ``capture`` freezes.
+    """The trace of ``live``, the engine of ``context``: read, frozen by ``capture``, recorded, and cut for the screen.
 
     ``report`` is the state of the timeline at the last reading, None before.
     """
 
-    def __init__(self, context: ScreenContext, capture: TraceCapture) -> None:
+    replayed = False
+
+    def __init__(self, context: ScreenContext, capture: TraceCapture, live: LiveSource) -> None:
         self.report: TimelineReport | None = None
-        self._context, self._capture = context, capture
+        self._context, self._capture, self._live = context, capture, live
         self._engine: EngineCondition | None = None
         self._cells: LiveCells | None = None
         self._marker: tuple[tuple[Probe, ...], int | None, CallTrigger] | None = None
@@ -90,7 +97,11 @@ class LiveTrace:
     # Reading, and freezing.
 
     def open(self, cursor: TraceCursor) -> TraceCursor:
-        """Select the probe that the monitor shows, and wait for its stall if it has one; show what is frozen."""
+        """Switch the timeline on, select the probe that the monitor shows, and wait for its stall if it has one.
+
+        What is frozen is shown.
+        """
+        self._live.switch_timeline(True)
         names, focus = [probe.name for probe in self._probes], self._context.focus_name
         if focus in names:
             cursor = replace(cursor, selection=Selection(RowKey(RowKind.CALLS, names.index(focus))))
@@ -106,15 +117,41 @@ class LiveTrace:
             return False
         return any(one.probe == name and one.kind in _STALLS for one in analyzer.verdicts)
 
-    def follow(self, live: LiveSource, cursor: TraceCursor) -> tuple[TraceCursor, bool]:
+    def close(self) -> None:
+        """Switch the timeline off, unless it is kept on."""
+        if not self._capture.keep_on:
+            if self.moving:
+                self._capture.go_live()
+            self._live.switch_timeline(False)
+
+    @property
+    def moving(self) -> bool:
+        """Whether no trace is frozen."""
+        return self._capture.state is not CaptureState.FROZEN
+
+    def home(self, cursor: TraceCursor) -> TraceCursor:
+        """Return to live."""
+        self._capture.go_live()
+        # Its intervals pass.
+        return cursor.unselected()
+
+    def step(self, cursor: TraceCursor, by: int) -> TraceCursor:
+        """Nothing: there is one trace."""
+        return cursor
+
+    def marked(self, cursor: TraceCursor) -> TraceCursor:
+        """The calls of a trace that stands still marked by the present limits."""
+        return cursor if cursor.intervals is None else cursor.marked(self.limits(cursor.intervals.trace.probes))
+
+    def follow(self, cursor: TraceCursor) -> tuple[TraceCursor, bool]:
         """Read what was recorded, and freeze it if the trigger finds a call; the cursor, and whether to draw it."""
-        history, report = live.timeline.read(), live.timeline.report
+        history, report = self._live.timeline.read(), self._live.timeline.report
         observation = self._context.observation
         engine = None if observation is None else observation.engine.state
         before = None if self.report is None else self.report.condition
         changed = report.condition is not before or engine is not self._engine
         if report.condition is TimelineCondition.NO_ENGINE and before is not report.condition:
-            cursor = self.freeze(cursor, live.timeline.history, "the engine ended") or cursor
+            cursor = self.freeze(cursor, "the engine ended") or cursor
         self._engine = engine
         self.report = report
         if history is None or not self._has(history.probes):
@@ -132,10 +169,10 @@ class LiveTrace:
             begin_ns, end_ns = found.span
             record(trace.between(max(begin_ns, trace.begin_ns), min(end_ns, trace.end_ns)))
 
-    def freeze(self, cursor: TraceCursor, history: TraceHistory | None, why: str) -> TraceCursor | None:
+    def freeze(self, cursor: TraceCursor, why: str) -> TraceCursor | None:
         """Freeze what was recorded so far, unless a trace is frozen; None where there is nothing."""
-        capture = self._capture
-        if capture.state is CaptureState.FROZEN:
+        capture, history = self._capture, self._live.timeline.history
+        if not self.moving:
             return cursor
         if history is None or cursor.trace is None:
             return None
@@ -154,7 +191,18 @@ class LiveTrace:
             return cursor.at_end(capture.trace.end_ns)
         return cursor.at_slow_call(capture.trace, capture.found, capture.before, capture.stalled is not None)
 
-    def last_span(self, cursor: TraceCursor, history: TraceHistory, columns: int) -> tuple[TraceCursor, TraceView]:
+    def view(self, cursor: TraceCursor, columns: int) -> tuple[TraceCursor, TraceView]:
+        """The cursor, and its view on ``columns`` columns: the last span of a trace that moves."""
+        history = self._live.timeline.history
+        if not self.moving:
+            return cursor, cursor.view()
+        recorded = history is not None and history.collected_ns > 0
+        sentences = header.live_sentences(self.report, self._context.observation, recorded)
+        if sentences or history is None:
+            return cursor, TraceView(sentences=sentences)
+        return self._last_span(cursor, history, columns)
+
+    def _last_span(self, cursor: TraceCursor, history: TraceHistory, columns: int) -> tuple[TraceCursor, TraceView]:
         """The cursor on the last span, with the rows that came last, and its view on ``columns`` columns."""
         if self._cells is None or self._cells.history is not history:
             self._cells = LiveCells(history)
@@ -168,3 +216,80 @@ class LiveTrace:
         cursor = cursor.at_end(end_ns).following(trace, len(picture.gaps) > 0)
         limits, off = self.limits(trace.probes), self._off(trace.probes)
         return cursor, replace(cursor.view(), zero_ns=end_ns, limits=limits, live=True, off=off, picture=picture)
+
+    def head(self, cursor: TraceCursor) -> header.TraceHeadView:
+        """The header."""
+        observation, trace, report = self._context.observation, cursor.trace, self.report
+        parts = header.live_parts(self._capture, None if trace is None else self.limits(trace.probes), report)
+        return header.head_view(cursor, header.live_state(self._capture, report, observation), observation, parts)
+
+    @property
+    def note(self) -> str:
+        """A note for the key bar."""
+        if self._capture.state is CaptureState.ARMED and self._capture.above_ns is None and not self.baselines:
+            return "armed: a limit is known when the baseline is measured"
+        return ""
+
+
+class RecordedTraces:
+    """The traces that ``source`` has, recorded or kept.
+
+    ``number`` is that of the trace that is shown, None without one; ``problem`` says why it cannot be, "" if it can.
+    """
+
+    replayed, moving, note = True, False, ""
+
+    def __init__(self, context: ScreenContext, capture: TraceCapture, source: TraceSource) -> None:
+        self.number: int | None = None
+        self.problem = ""
+        self._context, self._capture, self._source = context, capture, source
+
+    def open(self, cursor: TraceCursor) -> TraceCursor:
+        """Show the trace nearest to the position of the replay."""
+        nearest = self._source.nearest_trace(self._source.at_s)
+        return cursor if nearest is None else self._show(cursor, nearest.number)
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+    def home(self, cursor: TraceCursor) -> TraceCursor:
+        """Show the trigger of the trace."""
+        return self.step(cursor, 0)
+
+    def step(self, cursor: TraceCursor, by: int) -> TraceCursor:
+        """Show the trigger of the trace ``by`` places further, if there is one."""
+        if self.number is None or not 0 <= self.number + by < len(self._source.traces):
+            return cursor
+        return self._show(cursor, self.number + by)
+
+    def _show(self, cursor: TraceCursor, number: int) -> TraceCursor:
+        self.number, self.problem = number, ""
+        trace = self._source.trace(self._source.traces[number])
+        if trace is None:
+            self.problem = self._source.problem or ""
+            return cursor.without_trace()
+        return cursor.showing(trace, None).at_trigger(trace, self._capture.before)
+
+    def marked(self, cursor: TraceCursor) -> TraceCursor:
+        """Nothing: it has no limits."""
+        return cursor
+
+    def follow(self, cursor: TraceCursor) -> tuple[TraceCursor, bool]:
+        """Nothing: it stands still."""
+        return cursor, False
+
+    def freeze(self, cursor: TraceCursor, why: str) -> TraceCursor | None:
+        """The trace; None without one."""
+        return None if cursor.trace is None else cursor
+
+    def view(self, cursor: TraceCursor, columns: int) -> tuple[TraceCursor, TraceView]:
+        """The cursor, and its view."""
+        problem = header.NO_TRACE if self.number is None else self.problem
+        if problem:
+            return cursor, TraceView(sentences=(problem,))
+        return cursor, replace(cursor.view(), slow_only=self._source.slow_calls_only)
+
+    def head(self, cursor: TraceCursor) -> header.TraceHeadView:
+        """The header, with which of the traces is shown."""
+        title = "NO TRACE" if self.number is None else f"TRACE {self.number + 1}/{len(self._source.traces)}"
+        return header.head_view(cursor, (title, "notice"), self._context.observation, ())

@@ -1,4 +1,4 @@
-"""The dialog of one cell: histograms, verdicts, percentiles, how it was measured."""
+"""Dialogs of the matrix screen: one cell with all that is known about it, and all differences between two checks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from stallprobes.matrix.matrix import PHASES
 from stallprobes.model import Channel
 from stallprobes.patterns.naming import entry_name
 from stallprobes.units import duration
-from stallscope.tui.common.dialog import Dialog, section
-from stallscope.tui.common.histograms import Histograms
+from stallprobes.wording import comparison_wording
+from stallscope.tui.common.dialog import Dialog, TextDialog, section
+from stallscope.tui.common.histograms import Histograms, PlotsView
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
 from stallscope.tui.matrix.cell_text import histograms, paragraphs
+from stallscope.tui.matrix.controller import MatrixState
 from stallscope.tui.matrix.view_model import Key, MatrixView
 
 PANEL = 12
@@ -53,7 +55,6 @@ class CellScreen(Dialog[None]):
         """Set the style and start the timer."""
         self.add_class("wide")
         self.query_one("#scroll").focus()
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.query_one(Histograms).repaint())
         self.set_interval(0.25, self.tick)
         self.call_after_refresh(self.tick)
 
@@ -72,11 +73,10 @@ class CellScreen(Dialog[None]):
             return
         self._drawn = now
         panel = self.query_one(Histograms)
-        panel.view = histograms(matrix_view, self.key)
-        panel.display = panel.view is not None
+        panel.view = PlotsView(histograms(matrix_view, self.key))
+        panel.display = panel.view.focus is not None
         panel.styles.height = min(PANEL, max(6, self.size.height // 2 - 2))
         self.query_one("#text", PrintableStatic).show(explanation(matrix_view, self.key))
-        self.call_after_refresh(panel.repaint)
 
 
 def explanation(matrix_view: MatrixView, key: Key) -> PrintableText:
@@ -134,3 +134,30 @@ def _append_measurement(text: PrintableText, matrix_view: MatrixView, key: Key) 
         f"{duration(cell.seconds * 1e6)} in total; "
         "baseline just before and after each.",
     )
+
+
+class Differences(TextDialog[None]):
+    """Shows the fingerprints' differences, the number of changed cells, and cells that only one check has."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("d", "close", "close")]
+
+    def __init__(self, state: MatrixState) -> None:
+        super().__init__()
+        self.state = state
+
+    def text(self) -> PrintableText:
+        """Fingerprints, counts, cells."""
+        text, found = PrintableText(), self.state.comparison
+        assert found is not None
+        now = self.state.origin or "this check"
+        section(text, "QuantileChange", f"{self.state.against} → {now}")
+        section(
+            text,
+            "Differences of the fingerprints",
+            "\n".join(map(comparison_wording.difference_line, found.differences)) or "none",
+        )
+        rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a SLOWER or FASTER cell."
+        section(text, "Cells", f"{comparison_wording.change_counts(found)}. {rate}")
+        for title, there in (("Only in the old check", found.only_old), ("Only in the new check", found.only_new)):
+            section(text, title, "\n".join(comparison_wording.places_by_column(there)))
+        return text
