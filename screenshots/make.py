@@ -431,7 +431,7 @@ async def draw_check(recording: Path, file: Path) -> dict[str, str]:
         controller.state = MatrixState(matrix_view=MatrixView.of(matrix), origin=file.name.removesuffix(".gz"))
         stage.monitor.context.controllers[MatrixController] = controller
         stage.monitor.action_open("matrix")
-        while not isinstance(stage.app.screen, MatrixScreen):
+        while not isinstance(stage.app.screen, MatrixScreen) or not stage.app.screen.is_mounted:
             await stage.settle()
         screen = stage.app.screen
         screen.worst_first = True

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import textual.app
 import textual.pilot
+from rich.console import Console
 from textual._compositor import Compositor
 from textual._context import active_app, visible_screen_stack
 from textual.app import App
@@ -28,10 +29,10 @@ from stallprobes.engine.session import Session
 from stallprobes.live import baselines, judgement
 from stallprobes.model import MS, Role
 from stallscope.tui.app import StallscopeApp
+from stallscope.tui.common.dialog import TextDialog
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.engine_request import EngineRequest
-from stallscope.tui.sources.live import LiveSource
+from stallscope.tui.sources.live import EngineRequest, LiveSource
 
 SNAPSHOTS = Path(__file__).parents[1] / "screen" / "snapshots"
 # A short measurement of the baseline.
@@ -276,6 +277,15 @@ async def settled(pilot: Pilot[None]) -> list[Strip]:
         if alike == _ALIKE:
             return strips
         assert time.monotonic() < end, f"after {LIMIT_S:g} s the screen still changes"
+
+
+def dialog_text(screen: Screen[Any]) -> str:
+    """The text of a dialog, in lines that are not folded."""
+    assert isinstance(screen, TextDialog)
+    console = Console(width=2000)
+    with console.capture() as captured:
+        console.print(screen.body())
+    return captured.get()
 
 
 def text_of(strips: list[Strip]) -> str:

@@ -16,7 +16,7 @@ from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus
 from stallprobes.recording.recorder import Recorder
 from stallscope.tui.demo.tour import DemoTour
 from stallscope.tui.probe_sets import aggressors, for_variant
-from stallscope.tui.sources.idle_periods import IdlePeriods
+from stallscope.tui.sources.live import IdlePeriods
 
 STEP_S = 0.1
 # Longer than any demo of the tests.
@@ -49,7 +49,6 @@ class VirtualDemo:
         self._status = EngineStatus(EngineCondition.STARTING)
         self._on: dict[str, bool] = {}
         self._recorder = None if record is None else Recorder(record)
-        tour.use(self)
         self._start(replace(self._set, backend=SIM), {})
 
     def load(self, step: DemoStep) -> None:
@@ -109,6 +108,11 @@ class VirtualDemo:
             if self._recorder is not None:
                 self._recorder.put_blocking(observation, analyzer.baselines)
         self.tour.tick(self.now_s, observation, analyzer, watched)
+        order = self.tour.take_order()
+        if order is not None and order[0] is not None:
+            self.load(order[0])
+        elif order is not None:
+            self.switch(order[1])
 
     def close(self) -> None:
         """End the session, and close the recording."""

@@ -32,8 +32,7 @@ from stallscope.tui.common.picker import Picker
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.engine_request import EngineRequest
-from stallscope.tui.sources.live import LiveSource
+from stallscope.tui.sources.live import EngineRequest, LiveSource
 from stallscope.tui.sources.replay import ReplaySource
 
 pytestmark = pytest.mark.usefixtures("without_terminal_updates")
@@ -41,7 +40,9 @@ pytestmark = pytest.mark.usefixtures("without_terminal_updates")
 
 def test_every_action_of_the_table_has_a_method_that_does_it() -> None:
     for action in MONITOR_ACTIONS:
-        assert action.name in SCREENS if action.opens_screen else callable(getattr(Monitor, f"action_{action.name}"))
+        *namespace, method = action.call.partition("(")[0].split(".")
+        assert callable(getattr(StallscopeApp if namespace else Monitor, f"action_{method}"))
+        assert action.name in SCREENS or not action.opens_screen
 
 
 async def test_an_aggressor_waits_until_the_baseline_is_measured() -> None:

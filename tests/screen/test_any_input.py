@@ -17,16 +17,15 @@ from factories.terminal import OpenTerminal
 from factories.watch_moments import moments, record
 from stallprobes.recording.recording import Recording
 from stallprobes.watch.live.recording import WatchRecording
-from stallscope.tui.app import StallscopeApp
+from stallscope.tui.app import Palette, StallscopeApp
 from stallscope.tui.common.picker import Picker
 from stallscope.tui.common.printable_text import PrintableInput
 from stallscope.tui.common.screen import ActionScreen
-from stallscope.tui.input_decoder import PASTE_S, InputDecoder
 from stallscope.tui.monitor.screen import Monitor
-from stallscope.tui.palette import Palette
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.replay import ReplaySource
 from stallscope.tui.sources.watch_replay import WatchReplaySource
+from stallscope.tui.terminal_input import PASTE_S, InputDecoder
 from stallscope.tui.watch.screen import WatchScreen
 
 SEEDS = range(4)

@@ -11,7 +11,7 @@ from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from factories.screen import SharedMonitor, monitor, running, until
+from factories.screen import SharedMonitor, dialog_text, monitor, running, until
 from stallprobes.model import Role
 from stallprobes.patterns.remedy_code import CodeLanguage
 from stallscope.tui.actions import MONITOR_ACTIONS, available
@@ -149,7 +149,7 @@ async def test_explain_tells_why_and_what_helps_and_where_it_is_known_from(share
     async with shared.as_at_first() as pilot:
         await pilot.press("b", "e")
         assert isinstance(pilot.app.screen, Explain)
-        text = str(pilot.app.screen.text())
+        text = dialog_text(pilot.app.screen)
         for words in ("What it does", "time-slice", "Remedy", "Source", "secondary-context-d2d"):
             assert words in text
 
@@ -165,7 +165,7 @@ async def test_a_key_shows_the_remedies_in_the_next_language(shared: SharedMonit
         assert headings == [[language] for language in CodeLanguage]
         await pilot.press("l", "escape", "e")
         # The language that was chosen is that of the next explanation.
-        assert "Remedy in PyTorch (secondary-context-d2d)" in str(explanation_of(pilot).text())
+        assert "Remedy in PyTorch (secondary-context-d2d)" in dialog_text(explanation_of(pilot))
         await pilot.press("l", "l")
         assert explanation_of(pilot).language is CodeLanguage.CUDA
 
@@ -179,7 +179,7 @@ async def test_help_has_every_action(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
-        text = str(pilot.app.screen.text())
+        text = dialog_text(pilot.app.screen)
         for action in available(False, MONITOR_ACTIONS):
             assert action.description in text
 

@@ -12,9 +12,7 @@ from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, ProbeSet
 from stallscope.tui import probe_sets
-from stallscope.tui.sources.engine_request import EngineRequest
-from stallscope.tui.sources.idle_periods import IdlePeriods
-from stallscope.tui.sources.live import LiveSource
+from stallscope.tui.sources.live import EngineRequest, IdlePeriods, LiveSource
 
 TWO = Survey(
     tuple(Gpu(uuid=f"GPU-{i}", pci=f"0000:0{i}:00.0", name="NVIDIA H200", nvml_index=i, cuda_index=i) for i in (0, 1)),

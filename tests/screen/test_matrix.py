@@ -22,6 +22,7 @@ from factories.recordings import STALL
 from factories.screen import (
     QUICK,
     assert_snapshot,
+    dialog_text,
     drawn_strips,
     is_open,
     monitor,
@@ -47,16 +48,15 @@ from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.help import Help
 from stallscope.tui.common.lines import length, paragraph_lines
+from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixServices, MatrixState, suggestion
-from stallscope.tui.matrix.dialogs import CellScreen, Differences
 from stallscope.tui.matrix.grid import Grid, GridView, cell_at, grid_layout, grid_lines
 from stallscope.tui.matrix.header import head_lines, head_view
-from stallscope.tui.matrix.screen import MatrixScreen
+from stallscope.tui.matrix.screen import Differences, MatrixScreen
 from stallscope.tui.matrix.view_model import CellValue, MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.engine_request import EngineRequest
-from stallscope.tui.sources.live import LiveSource
+from stallscope.tui.sources.live import EngineRequest, LiveSource
 from stallscope.tui.sources.replay import ReplaySource
 
 pytestmark = pytest.mark.usefixtures("without_terminal_updates")
@@ -237,7 +237,7 @@ async def test_palette_help_and_last_line_have_the_actions() -> None:
         line = shown(pilot).splitlines()[-1]
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
-        text = str(pilot.app.screen.text())
+        text = dialog_text(pilot.app.screen)
         for action in available(True, MATRIX_ACTIONS):
             assert any(title.startswith(action.title) for title in titles)
             assert action.description in text
@@ -295,8 +295,8 @@ async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
         seen = screen(pilot)
         before = seen.focus_key
         grid = seen.query_one(Grid)
-        for rows, columns in ((0, 1), (0, 1), (0, -1), (9, 9)):
-            seen.on_grid_scrolled(Grid.Scrolled(rows, columns))
+        for steps, sideways in ((1, True), (1, True), (-1, True), (9, False), (9, True)):
+            seen.on_wheel_widget_turned(Grid.Turned(0, steps, sideways))
         assert seen.focus_key == before
         assert seen.first == grid_layout(grid.view, *grid.size).clamped(grid.view, (99, 99))
 
@@ -304,11 +304,13 @@ async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
 async def test_the_worst_come_first_on_demand_and_the_worst_cell_is_found() -> None:
     async with looking(ON_THE_TABLE) as pilot:
         await pilot.press("w")
+        shown(pilot)
         view = screen(pilot).query_one(Grid).view
         assert view.columns[:2] == (QUIET, "host-alloc-free")
         assert view.rows[0] == "d2h-pinned"
         assert screen(pilot).focus_key == ("d2h-pinned", "host-alloc-free")
         await pilot.press("w")
+        shown(pilot)
         assert screen(pilot).query_one(Grid).view.rows[0] == "launch"
         await pilot.press("home", "home", "b")
         assert screen(pilot).focus_key == ("d2h-pinned", "host-alloc-free")
@@ -596,7 +598,7 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
         await until(pilot, lambda: is_open(pilot, CellScreen) and "SLOWER" in shown(pilot))
         await pilot.press("escape", "d")
         assert isinstance(pilot.app.screen, Differences)
-        text = str(pilot.app.screen.text())
+        text = dialog_text(pilot.app.screen)
         for words in ("driver 570.9 → 580.1", "SLOWER", "1%", "old.json"):
             assert words in text
         await pilot.press("escape", "f")
@@ -678,9 +680,7 @@ def test_words_that_do_not_fit_end_with_an_ellipsis() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120, 250])
 def test_the_lines_above_say_how_far_it_is(width: int) -> None:
-    run = CheckRun(
-        quick=True, seed=1, began_s=100.0, done=30, total=60, left_s=12.4, text="repeat 1 of 4 · spin kernel"
-    )
+    run = CheckRun(began_s=100.0, done=30, total=60, left_s=12.4, text="repeat 1 of 4 · spin kernel")
     view = head_view(replace(ON_THE_TABLE, run=run), 165.5)
     text = "\n".join("".join(part for part, _ in line) for line in head_lines(view, width))
     for words in ("measuring 1:05", "50%", "12 s left", "30 of 60"):

@@ -43,7 +43,7 @@ from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.sources.replay import ReplaySource
-from stallscope.tui.timeline import trace_files
+from stallscope.tui.timeline import screen as timeline_screen
 from stallscope.tui.timeline.screen import FROZEN_FRAMES_PER_S, TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState, limit_text
 from stallscope.tui.timeline.trace_plot import TracePlot
@@ -224,7 +224,7 @@ async def test_a_trace_is_written_as_text_svg_and_for_perfetto(
         screen = timeline(pilot)
         notices: list[str] = []
         monkeypatch.setattr(screen, "notify", lambda text, **_: notices.append(text))
-        monkeypatch.setattr(trace_files, "FILE_NAME", "missing/name.")
+        monkeypatch.setattr(timeline_screen, "FILE_NAME", "missing/name.")
         await pilot.press("x")
         await until(pilot, lambda: is_open(pilot, Choose))
         await pilot.press("enter")
@@ -420,8 +420,7 @@ async def test_sentences_in_place_of_a_trace(shared: SharedMonitor, report: Time
 
 
 async def test_the_engine_is_killed_with_the_timeline_on_and_restarted() -> None:
-    from stallscope.tui.sources.engine_request import EngineRequest
-    from stallscope.tui.sources.live import LiveSource
+    from stallscope.tui.sources.live import EngineRequest, LiveSource
 
     source = LiveSource(EngineRequest(sim="h200"))
     app = StallscopeApp(lambda: source, QUICK)

@@ -13,7 +13,7 @@ import pytest
 from textual.pilot import Pilot
 
 from factories.hostile_text import HOSTILE, forbidden, poisoned
-from factories.screen import assert_snapshot, is_open, settled, text_of, until
+from factories.screen import assert_snapshot, dialog_text, is_open, settled, text_of, until
 from factories.watch_moments import moments, record, training
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 from stallprobes.watch.live.live_program import LiveProgram
@@ -135,7 +135,7 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         await until(pilot, lambda: is_open(pilot, ExplainCall))
         dialog = pilot.app.screen
         assert isinstance(dialog, ExplainCall)
-        text = dialog.text().plain
+        text = dialog_text(dialog)
         assert "took 5.00 ms because of GPU work in front of it: add" in text
         assert "What helps" in text
         assert "As code: `stallscope explain scalar-readback`." in text

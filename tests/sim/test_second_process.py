@@ -109,8 +109,7 @@ def test_a_recorded_probe_keeps_its_process(tmp_path: Path) -> None:
 
 
 def test_the_copy_size_of_a_probe_there_can_be_changed_on_the_screen() -> None:
-    base = ProbeSet("probes", (parse_probe("d2d@second-process"),), SIM)
-    changed = probe_sets.with_size(base, "d2d@second-process", 4096)
+    changed = probe_sets.resized(parse_probe("d2d@second-process"), 4096)
     assert changed is not None
-    assert probe_sets.size_of(changed.probes[0]) == 4096
-    assert changed.probes[0].program.process is Process.SECOND
+    assert probe_sets.size_of(changed) == 4096
+    assert changed.program.process is Process.SECOND

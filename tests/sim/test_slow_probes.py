@@ -21,7 +21,7 @@ from stallprobes.model import MS, Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
-from stallscope.tui.sources.idle_periods import IdlePeriods
+from stallscope.tui.sources.live import IdlePeriods
 
 STEP_S = 0.1
 S = 1_000 * MS

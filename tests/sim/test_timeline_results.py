@@ -36,7 +36,7 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.cli.main import cli
 from stallscope.report import html_page, matrix_text, run_text
 from stallscope.report.text import TextWriter
-from stallscope.tui.matrix import cell_text
+from stallscope.tui.matrix.cell import histograms
 from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState
 from stallscope.tui.matrix.view_model import MatrixView
 
@@ -351,6 +351,6 @@ def test_the_cell_of_the_matrix_screen_has_the_histograms_of_the_timeline(
         (traced_check, [Phase.CALL, Phase.WAIT, Phase.START, Phase.GPU]),
         (plain_check, [Phase.CALL, Phase.WAIT]),
     ):
-        view = cell_text.histograms(MatrixView.of(matrix), ("d2d@secondary", "spin"))
+        view = histograms(MatrixView.of(matrix), ("d2d@secondary", "spin"))
         assert view is not None
         assert [channel.phase for channel in view.channels] == phases

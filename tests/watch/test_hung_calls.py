@@ -11,8 +11,7 @@ from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.live.live_view import recorded_rows
 from stallscope.tui.watch.explain_call import explained
-from stallscope.tui.watch.lost_time import headlines
-from stallscope.tui.watch.slow_call_log import entries_of
+from stallscope.tui.watch.panels import entries_of, headlines
 
 
 def hung(ended: bool) -> WatchFindings:

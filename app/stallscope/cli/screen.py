@@ -48,8 +48,7 @@ def run_live(
     survey = prewarm.start_survey() if session.profile is None else None
 
     def create_source() -> LiveSource:
-        from stallscope.tui.sources.engine_request import EngineRequest
-        from stallscope.tui.sources.live import LiveSource
+        from stallscope.tui.sources.live import EngineRequest, LiveSource
 
         request = EngineRequest(
             gpu=gpu,

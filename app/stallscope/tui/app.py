@@ -15,9 +15,12 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import on
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandInput, CommandList, CommandPalette
 from textual.dom import DOMNode
+from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widget import Widget
@@ -25,10 +28,10 @@ from textual.widget import Widget
 from stallprobes.errors import EXIT_ENGINE
 from stallprobes.foreign_text import printable_lines
 from stallscope.tui.actions import SCREENS
+from stallscope.tui.common.dialog import TopScreen
 from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.driver import TerminalDriver
 from stallscope.tui.line_filters import AsciiOnly, Colourless, Printable
-from stallscope.tui.palette import Palette
 from stallscope.tui.settings import Settings
 from stallscope.tui.signal_exit import SignalExit, exit_code
 
@@ -38,6 +41,24 @@ if TYPE_CHECKING:
     from stallprobes.recording.recorder import Recorder
     from stallscope.tui.common.screen import ActionScreen, Closeable, ScreenContext
     from stallscope.tui.sources.source import Source
+
+
+class Palette(TopScreen, CommandPalette):
+    """Textual's command palette; its list ignores keys until it has lines."""
+
+    @on(CommandInput.Submitted)
+    @on(CommandList.OptionSelected)
+    def ignore_after_dismissal(self, event: Message) -> None:
+        """Ignore a second selection: Textual's palette would run the command again."""
+        if self.app.screen is not self:
+            event.stop()
+            event.prevent_default()
+
+    def _action_command_list(self, action: str) -> None:
+        """Run an action of the list. Without a size the list knows no lines, and Textual's raises KeyError."""
+        if self.query_one(CommandList).scrollable_content_region:
+            super()._action_command_list(action)
+
 
 # After a signal, the report on a watched program is made within this time of its end.
 _REPORT_S = 10.0
@@ -91,7 +112,6 @@ class StallscopeApp(App[None]):
         # The theme of the next frame, None for the current one.
         self._wanted_theme: str | None = None
         self._suspending = False
-        self._signal_exit: SignalExit | None = None
         self._filters: list[LineFilter] = [Printable()]
         if self.no_color:
             self._filters.append(Colourless())
@@ -109,10 +129,7 @@ class StallscopeApp(App[None]):
         if self.settings.keys:
             self.set_keymap(dict(self.settings.keys))
         if threading.current_thread() is threading.main_thread() and not self.is_headless:
-            self._signal_exit = SignalExit(
-                partial(self._signalled, asyncio.get_running_loop()),
-                self._last_resort,
-            )
+            SignalExit(partial(self._signalled, asyncio.get_running_loop()), self._last_resort)
         self.call_after_refresh(lambda: self.run_worker(self._open_first()))
 
     def close(self) -> None:
@@ -180,9 +197,7 @@ class StallscopeApp(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The actions of the screen, and Textual's choice of a theme."""
-        commands = getattr(screen, "commands", None)
-        if commands is not None:
-            yield from commands()
+        yield from getattr(screen, "commands", tuple)()
         yield SystemCommand("select a theme", "Select one of all themes, light or dark.", self.action_change_theme)
 
     def action_command_palette(self) -> None:

@@ -17,8 +17,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import InputEvent
 from textual.message import Message
 
-from stallscope.tui.input_decoder import InputDecoder
-from stallscope.tui.input_queue import InputQueue
+from stallscope.tui.terminal_input import InputDecoder, InputQueue
 
 _READ_BYTES = 4096
 _POLL_S = 0.1

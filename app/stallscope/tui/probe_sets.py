@@ -21,7 +21,7 @@ from stallprobes.model import (
     Variant,
 )
 from stallprobes.patterns import patterns
-from stallprobes.recording.observation import GpuName, ProbeSet
+from stallprobes.recording.observation import ProbeSet
 
 _CONTEXT_SUFFIXES = {PRIMARY: "", SECONDARY: "-secondary"}
 MOST_PROBES = 16
@@ -87,26 +87,23 @@ def size_of(probe: Probe) -> int | None:
     return entries()[probe.entry].size
 
 
-def with_size(base: ProbeSet, name: str, size: int) -> ProbeSet | None:
-    """``base`` with the copy size ``size`` in the probe ``name``; None where its size cannot be changed."""
-    probe = base.probe(name)
-    old = None if probe is None else size_of(probe)
-    if probe is None or old is None or probe.program.context is None:
+def resized(probe: Probe, size: int) -> Probe | None:
+    """``probe`` with another copy size; None where its size cannot be changed."""
+    context, process = probe.program.context, probe.program.process
+    if context is None:
         return None
     stream = next((r for r in probe.program.resources() if isinstance(r, Stream)), None)
-    context, process = probe.program.context, probe.program.process
+    entry = entries()[probe.entry]
     for place in (Placement(context, process=process), Placement(context, stream, process)):
-        entry = entries()[probe.entry]
         # A variant may have changed the program: then the catalog cannot make it with another size.
-        if entry.probe(place, size=old, name=name).program == probe.program:
-            other = entry.probe(
+        if entry.probe(place, size=size_of(probe), name=probe.name).program == probe.program:
+            return entry.probe(
                 place,
                 size=size,
-                name=name,
+                name=probe.name,
                 period_ns=probe.period_ns,
                 baseline_period_ns=probe.baseline_period_ns,
             )
-            return replace(base, probes=tuple(other if p.name == name else p for p in base.probes))
     return None
 
 
@@ -117,15 +114,15 @@ def with_scaled_size(base: ProbeSet, name: str, factor: float) -> tuple[ProbeSet
     """
     probe = base.probe(name)
     old = None if probe is None else size_of(probe)
-    if old is None:
+    if probe is None or old is None:
         raise ValueError("This probe has no copy size.")
     size = int(min(max(old * factor, SMALLEST_SIZE), LARGEST_SIZE))
-    new = with_size(base, name, size)
+    new = resized(probe, size)
     if new is None:
         raise ValueError("The copy size of this probe is fixed.")
     if size == old:
         raise ValueError(f"The copy size can be {SMALLEST_SIZE // KIB} KiB to {LARGEST_SIZE // MIB} MiB.")
-    return new, size
+    return replace(base, probes=tuple(new if one is probe else one for one in base.probes)), size
 
 
 def scaled_period_ns(period_ns: int, factor: float) -> int:
@@ -159,11 +156,6 @@ def gpu_label(probe_set: ProbeSet) -> str:
         indices = ", ".join(f"GPU {gpu.index}" for gpu in known if gpu.index is not None)
         return f"{len(known)} × {known[0].model}" + (f" ({indices})" if indices else "")
     return " + ".join(gpu.label for gpu in known)
-
-
-def simulated_gpus(model: str, count: int) -> tuple[GpuName, ...]:
-    """``count`` simulated GPUs."""
-    return (GpuName(model),) * count
 
 
 def aggressors(probe_set: ProbeSet) -> tuple[str, ...]:

@@ -158,8 +158,7 @@ class MonitorView:
             return replace(view, row=known.get(view.row.name, view.row))
 
         focus = None if self.focus is None else changed(self.focus)
-        plots = tuple(focus if view is self.focus and focus is not None else changed(view) for view in self.plots)
-        return replace(self, rows=rows, focus=focus, plots=plots)
+        return replace(self, rows=rows, focus=focus, plots=tuple(map(changed, self.plots)))
 
 
 def report_text(view: MonitorView, head: Sequence[str]) -> str:

@@ -25,9 +25,8 @@ from stallprobes.traces.trace import OpenWork, Trace
 from stallscope.report.trace_svg import trace_svg
 from stallscope.report.trace_text import trace_text
 from stallscope.tui.timeline.details import detail_texts
-from stallscope.tui.timeline.rows import RowBook
 from stallscope.tui.timeline.time_axis import Viewport
-from stallscope.tui.timeline.view_model import RowIntervals, Selection, TraceView, selected_work
+from stallscope.tui.timeline.view_model import RowBook, RowIntervals, Selection, TraceView, selected_work
 
 # The kernel of this probe takes 50 ms.
 SPIN = entries()["spin"].probe()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from factories import matrices
 from stallprobes.matrix.matrix import QUIET
-from stallscope.tui.matrix.cell_text import paragraphs
+from stallscope.tui.matrix.cell import paragraphs
 from stallscope.tui.matrix.view_model import MatrixView
 
 

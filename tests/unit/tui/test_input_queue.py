@@ -13,7 +13,7 @@ from textual.events import Key, MouseMove
 from textual.message import Message
 
 from stallscope.tui.driver import TerminalDriver
-from stallscope.tui.input_queue import MOST_WAITING, InputQueue
+from stallscope.tui.terminal_input import MOST_WAITING, InputQueue
 
 
 def key(letter: str) -> Key:

@@ -25,9 +25,9 @@ from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import OPEN, Int64s, OpenCall, OpenWork, Trace
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.live_cells import LiveCells
-from stallscope.tui.timeline.raster import CellGrid, Raster, raster, raster_on
-from stallscope.tui.timeline.rows import RowBook, intervals
+from stallscope.tui.timeline.raster import CellGrid, Raster, raster
 from stallscope.tui.timeline.time_axis import SPANS_NS, Viewport
+from stallscope.tui.timeline.view_model import RowBook, intervals
 
 S = 1_000 * MS
 PROBES = tuple(replace(entries()["d2d"].probe(), name=f"copy{number}") for number in range(3))
@@ -159,7 +159,7 @@ class Follower:
         grid = cells.grid
         assert grid is not None
         first = grid.cell(outline.end_ns) - width
-        expected = raster_on([intervals(whole, key, limits) for key in keys], grid, first)
+        expected = raster([intervals(whole, key, limits) for key in keys], grid, first)
         if outline.begin_ns > max(self.recording.started_ns, view.begin_ns):
             for one in fields(Raster):
                 getattr(expected, one.name)[:, : grid.cell(outline.begin_ns - 1) + 1 - first] = 0
@@ -294,4 +294,6 @@ def test_the_cells_of_a_viewport_do_not_depend_on_where_the_grid_began() -> None
     rows = [intervals(trace, RowKey(RowKind.CALLS, number), None) for number in range(len(PROBES))]
     view = Viewport(STARTED_NS + S, 2 * S)
     # 400 cells of 5 ms: whole numbers of ns, so that the viewport begins at a cell of both.
-    assert_same(raster(rows, view, 400), raster_on(rows, CellGrid(STARTED_NS, 2 * S, 400), 200))
+    assert_same(
+        raster(rows, CellGrid(view.begin_ns, view.span_ns, 400)), raster(rows, CellGrid(STARTED_NS, 2 * S, 400), 200)
+    )

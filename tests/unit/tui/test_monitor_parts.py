@@ -8,8 +8,8 @@ from stallprobes.model import MS
 from stallprobes.recording.observation import EngineCondition
 from stallscope.tui.actions import SCREENS, all_actions
 from stallscope.tui.common.timers import DELAY_S, StallTrigger
-from stallscope.tui.monitor import status
 from stallscope.tui.monitor.layout import layout
+from stallscope.tui.monitor.panel_views import frozen_text
 
 
 @pytest.mark.parametrize("width", [60, 80, 149, 150, 250])
@@ -46,8 +46,8 @@ def test_disarmed_it_forgets_a_stall() -> None:
 
 
 def test_a_frozen_view_says_whether_the_probes_run() -> None:
-    assert status.frozen_text("PAUSED at 12:00:00", EngineCondition.READY) == "PAUSED at 12:00:00, probes keep running"
-    assert status.frozen_text("PAUSED at 12:00:00", EngineCondition.LOST) == "PAUSED at 12:00:00"
+    assert frozen_text("PAUSED at 12:00:00", EngineCondition.READY) == "PAUSED at 12:00:00, probes keep running"
+    assert frozen_text("PAUSED at 12:00:00", EngineCondition.LOST) == "PAUSED at 12:00:00"
 
 
 def test_actions_that_open_a_screen_name_one_and_common_actions_count_once() -> None:

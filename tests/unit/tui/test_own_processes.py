@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from stallprobes.machine.gpus import GpuProcess
-from stallscope.tui.sources.own_processes import OwnProcesses
+from stallscope.tui.sources.selected_gpus import OwnProcesses
 
 FOREIGN = GpuProcess(1, "train", None)
 NAMELESS = [GpuProcess(pid, "?", None) for pid in (7_000_001, 7_000_002, 7_000_003)]

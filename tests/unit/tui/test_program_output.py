@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallscope.tui.sources.program_output import LONGEST_LINE, MOST_LINES, ProgramOutput
+from stallscope.tui.sources.pane_program import LONGEST_LINE, MOST_LINES, ProgramOutput
 
 TEXTS = {
     "lines": (b"one\ntwo\nthr", ["one", "two", "thr"]),

@@ -18,8 +18,7 @@ from stallprobes.traces.trigger import CallTrigger, SlowCall, slowest_call
 from stallscope.tui.common.screen import ScreenContext
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.engine_request import EngineRequest
-from stallscope.tui.sources.live import LiveSource
+from stallscope.tui.sources.live import EngineRequest, LiveSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState
 from stallscope.tui.timeline.traces import LiveTrace

@@ -21,17 +21,19 @@ from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.common.lines import length
-from stallscope.tui.timeline import help_text
 from stallscope.tui.timeline.details import clock_text, detail_lines, detail_texts, offset_text
-from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS, Glyphs
-from stallscope.tui.timeline.rows import RowBook, find, intervals, nearest
+from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS, Glyphs, help_sections
 from stallscope.tui.timeline.time_axis import SPANS_NS, Viewport, fitting, span_text, stepped, ticks
 from stallscope.tui.timeline.trace_plot import plot_layout, plot_lines
 from stallscope.tui.timeline.view_model import (
+    RowBook,
     RowIntervals,
     Selection,
     TraceView,
+    find,
+    intervals,
     longest_call,
+    nearest,
     selected_delay,
     selection_of_call,
 )
@@ -61,7 +63,11 @@ def row(trace: Trace, name: str, limits: TriggerLimits | None = None, glyphs: Gl
 def test_spans_are_steps_of_1_2_5_from_50_us_to_10_s() -> None:
     assert (SPANS_NS[0], SPANS_NS[-1], len(SPANS_NS)) == (50_000, 10_000_000_000, 17)
     assert [span_text(span) for span in SPANS_NS[:4]] == ["50 µs", "100 µs", "200 µs", "500 µs"]
-    assert (stepped(50_000, -1), stepped(10 * MS, 1), stepped(10_000 * MS, 1)) == (50_000, 20 * MS, 10_000 * MS)
+    assert (stepped(50_000, -1, SPANS_NS), stepped(10 * MS, 1, SPANS_NS), stepped(10_000 * MS, 1, SPANS_NS)) == (
+        50_000,
+        20 * MS,
+        10_000 * MS,
+    )
     assert (fitting(0), fitting(11 * MS), fitting(1e12)) == (50_000, 20 * MS, 10_000 * MS)
 
 
@@ -341,7 +347,7 @@ def test_thousands_of_calls_in_a_cell_show_their_share() -> None:
 
 @pytest.mark.parametrize("glyphs", [BLOCK_GLYPHS, ASCII_GLYPHS], ids=["blocks", "ascii"])
 def test_the_help_names_the_letters_that_are_drawn(glyphs: Glyphs) -> None:
-    rows, cells = (text for _, text in help_text.sections(glyphs)[:2])
+    rows, cells = (text for _, text in help_sections(glyphs))
     assert f"{glyphs.left[-1]} is a call, {glyphs.wait} a wait for the GPU" in rows
     assert f"{glyphs.unknown} is a time that was not recorded" in rows
     assert f"{glyphs.slow_wait} while they wait, and {glyphs.slow} where" in cells

@@ -63,15 +63,11 @@ class Dialog(TopScreen, ModalScreen[Answer]):
 
 
 class TextDialog(Dialog[Answer]):
-    """A dialog with scrollable text. Subclasses override ``text``, and ``body`` for another layout."""
-
-    def text(self) -> PrintableText:
-        """The text."""
-        raise NotImplementedError
+    """A dialog with scrollable text. Subclasses override ``body``."""
 
     def body(self) -> PrintableText | PrintableGroup:
-        """What is shown: the text, or an arrangement of it."""
-        return self.text()
+        """The text, or an arrangement of several."""
+        raise NotImplementedError
 
     def compose(self) -> ComposeResult:
         """The text in a box."""

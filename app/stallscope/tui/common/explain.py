@@ -27,7 +27,7 @@ _INDENT = "  "
 
 
 class Explain(TextDialog[bool]):
-    """Returns True to load the next remedy of the pattern. With ``live`` there is an engine that can.
+    """Returns True to load the next remedy of the pattern, where there is an engine that can.
 
     ``context`` has the language of the remedies as code, and keeps the one that is chosen here.
     """
@@ -38,14 +38,12 @@ class Explain(TextDialog[bool]):
         Binding("e", "close", "close"),
     ]
 
-    def __init__(
-        self, probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool, context: ScreenContext
-    ) -> None:
+    def __init__(self, probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], context: ScreenContext) -> None:
         super().__init__()
         self.probe_set = probe_set
         self.probe = probe
         self.entries = log
-        self.live = live
+        self.live = context.source.engine is not None
         self.context = context
 
     @property
@@ -53,16 +51,11 @@ class Explain(TextDialog[bool]):
         """The language of the remedies as code."""
         return CodeLanguage(self.context.remedy_language or self.context.settings.remedy_language)
 
-    def on_mount(self) -> None:
-        """Use the width of a narrow terminal."""
-        super().on_mount()
-        self.set_class(self.app.size.width < NARROW, "filled")
-
     def on_resize(self, event: events.Resize) -> None:
         """Use the width of a narrow terminal."""
         self.set_class(event.size.width < NARROW, "filled")
 
-    def text(self) -> PrintableText:
+    def body(self) -> PrintableText:
         """The explanation."""
         return explanation(self.probe_set, self.probe, self.entries, self.live, self.language)
 

@@ -9,6 +9,7 @@ from stallscope.tui.common.lines import BLOCKS, Line, cut, fit, length, spread
 
 STALE_S = 3.0
 _WINDOW = f"{UTILISATION_WINDOW_S[0]:.2g}–{UTILISATION_WINDOW_S[1]:.0f} s window"
+_UTILIZATIONS = 8
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 
 
@@ -58,6 +59,18 @@ def nvml_line(
     return line
 
 
+def clock(seconds: float) -> str:
+    """A time as ``01:02:03``."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest:02}"
+
+
+def with_utilization(before: tuple[int, ...], telemetry: TelemetrySnapshot) -> tuple[int, ...]:
+    """The last values of the GPU's utilization in percent after ``telemetry``; none where it has no value."""
+    value = telemetry["utilisation_percent"].value
+    return (*before, value)[-_UTILIZATIONS:] if isinstance(value, int) else ()
+
+
 def _value(telemetry: TelemetrySnapshot, name: str, now: int, words: object, label: str = "") -> Line:
     reading = telemetry[name]
     if reading.value is None:
@@ -72,8 +85,7 @@ def _memory(telemetry: TelemetrySnapshot, now: int) -> Line:
     used, total = telemetry["memory_used_bytes"], telemetry["memory_total_bytes"]
     if used.value is None or total.value is None:
         return _value(telemetry, "memory_used_bytes", now, str)
-    line = _value(telemetry, "memory_used_bytes", now, lambda v: f"{v / 2**30:.1f}/{total.value / 2**30:.0f} GiB")
-    return line
+    return _value(telemetry, "memory_used_bytes", now, lambda v: f"{v / 2**30:.1f}/{total.value / 2**30:.0f} GiB")
 
 
 def _clocks(reading: TelemetryReading) -> Line:

@@ -15,9 +15,19 @@ from stallprobes.live.history import DECADES, LOW_NS, binned, position
 from stallprobes.live.view_model import ChannelView, FocusView
 from stallprobes.live.windows import extended_ns
 from stallprobes.model import Channel, Phase
-from stallprobes.units import duration
+from stallprobes.units import duration_ns
 from stallscope.report.columns import display_width, padded
-from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, runs_of_rows, short_ratio, spread
+from stallscope.tui.common.lines import (
+    BLOCKS,
+    Line,
+    LineWidget,
+    cut,
+    fit,
+    runs_of_rows,
+    short_duration,
+    short_ratio,
+    spread,
+)
 
 LABEL = 6
 FIGURES_IN_A_LINE, FIGURES = 22, 30
@@ -259,8 +269,8 @@ def _texts(channel: ChannelView, rows: int, behind: str) -> list[str]:
     if rows == 1:
         return [middle]
     tail = channel.live.percentile_or_none(99.9, TAIL_CALLS)
-    highest = _short(channel.live.max_ns) if channel.live.count else "–"
-    slowest = (f"p99.9 {_short(tail)} " if tail is not None else "") + f"max {highest}"
+    highest = short_duration(channel.live.max_ns) if channel.live.count else "–"
+    slowest = (f"p99.9 {short_duration(tail)} " if tail is not None else "") + f"max {highest}"
     out = [f"{_LIVE:<5} {middle}", f"{_LIVE:<5} {slowest}"]
     if channel.baseline is not None:
         out.insert(0, f"{behind:<5} {_pair(channel.baseline, 50, 99)}")
@@ -268,11 +278,7 @@ def _texts(channel: ChannelView, rows: int, behind: str) -> list[str]:
 
 
 def _pair(hist: Histogram, one: float, other: float) -> str:
-    return f"p{one:g} {_short(hist.percentile(one))} p{other:g} {_short(hist.percentile(other))}"
-
-
-def _short(ns: float | None) -> str:
-    return duration(None if ns is None else ns / 1000).replace(" ", "")
+    return f"p{one:g} {short_duration(hist.percentile(one))} p{other:g} {short_duration(hist.percentile(other))}"
 
 
 def _host_and_device(channels: list[ChannelView], width: int) -> list[Line]:
@@ -288,7 +294,7 @@ def _host_and_device(channels: list[ChannelView], width: int) -> list[Line]:
         now = [None if channel is None else channel.live.percentile(50) for channel in (host, device)]
         first = [None if channel is None else channel.first_ns for channel in (host, device)]
         hidden = now[0] is not None and now[1] is not None and now[0] > max(3 * now[1], 100_000)
-        texts = [duration(None if ns is None else ns / 1000) for ns in (*now, *first)]
+        texts = [duration_ns(ns) for ns in (*now, *first)]
         out.append(
             [
                 (f" {padded(cut(label, 21), 22)}{texts[0]:>10}", "warn" if hidden else ""),

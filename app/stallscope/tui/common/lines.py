@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
+from textual import events, on
 from textual.color import BLACK, WHITE, Color
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from stallprobes.units import times
+from stallprobes.units import duration_ns, times
 from stallscope.report.columns import cut_columns, display_width, wrapped
 
 Run = tuple[str, str]
@@ -119,6 +119,11 @@ def short_ratio(ratio: float) -> str:
     if ratio >= 99_950:
         return f"{ratio / 1e6:.1f}M" if ratio >= 999_500 else f"{ratio / 1e3:.0f}k"
     return times(ratio)[1:]
+
+
+def short_duration(ns: float | None) -> str:
+    """A duration without a blank: ``5.60µs``."""
+    return duration_ns(ns).replace(" ", "")
 
 
 def length(line: Sequence[Run]) -> int:
@@ -346,9 +351,7 @@ class LineWidget(Widget, can_focus=False):
     def on_resize(self) -> None:
         """Draw for the new size; the screen then gives the panels what depends on it."""
         self.repaint()
-        mark_changed = getattr(self.screen, "mark_changed", None)
-        if mark_changed is not None:
-            mark_changed()
+        getattr(self.screen, "mark_changed", lambda: None)()
 
     def on_click(self, event: events.Click) -> None:
         """Post the clicked target."""
@@ -359,6 +362,29 @@ class LineWidget(Widget, can_focus=False):
     def _strip(self, line: Line, width: int) -> Strip:
         styles = self._styles
         return Strip([Segment(text, styles[name]) for text, name in line], width)
+
+
+class WheelWidget(LineWidget):
+    """A widget that moves what it shows when the mouse wheel is turned."""
+
+    @dataclass
+    class Turned(Message):
+        """The wheel was turned at column ``x``: down by ``steps``, or to the right, which shift does too."""
+
+        x: int
+        steps: int
+        sideways: bool
+
+    @on(events.MouseScrollUp)
+    @on(events.MouseScrollDown)
+    @on(events.MouseScrollLeft)
+    @on(events.MouseScrollRight)
+    def post_turn(self, event: events.MouseEvent) -> None:
+        """Post the turn of the wheel."""
+        event.stop()
+        back = isinstance(event, (events.MouseScrollUp, events.MouseScrollLeft))
+        sideways = event.shift or isinstance(event, (events.MouseScrollLeft, events.MouseScrollRight))
+        self.post_message(self.Turned(event.x, -1 if back else 1, sideways))
 
 
 def _region(before: Line, after: Line, y: int, width: int) -> Region:

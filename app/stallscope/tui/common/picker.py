@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,10 +21,6 @@ from stallscope.tui.common.printable_text import PrintableInput, PrintableOption
 NARROW = 110
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
 _ROLES = {Role.VICTIM: "victim", Role.AGGRESSOR: "aggressor"}
-
-
-# Keys that move in the list while words are typed.
-_MOVES = ("up", "down", "pageup", "pagedown")
 
 
 @dataclass(frozen=True)
@@ -107,12 +103,15 @@ class Picker(Dialog[tuple[str, str]]):
 
     def on_key(self, event: events.Key) -> None:
         """Move in the list while words are typed."""
-        if event.key in _MOVES and isinstance(self.focused, PrintableInput):
-            listed = self.query_one(OptionList)
-            moves = (
-                listed.action_cursor_up, listed.action_cursor_down, listed.action_page_up, listed.action_page_down,
-            )  # fmt: skip
-            moves[_MOVES.index(event.key)]()
+        listed = self.query_one(OptionList)
+        moves: dict[str, Callable[[], None]] = {
+            "up": listed.action_cursor_up,
+            "down": listed.action_cursor_down,
+            "pageup": listed.action_page_up,
+            "pagedown": listed.action_page_down,
+        }
+        if event.key in moves and isinstance(self.focused, PrintableInput):
+            moves[event.key]()
             event.stop()
 
     def on_resize(self, event: events.Resize) -> None:

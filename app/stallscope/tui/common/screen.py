@@ -17,6 +17,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from stallprobes.live.analyzer import Analyzer
+from stallprobes.model import MS
 from stallprobes.recording.observation import Observation
 from stallprobes.traces.trace import Trace
 from stallscope.tui.actions import SCREENS, Action, available, key_hints, key_label, keys_of
@@ -81,13 +82,12 @@ class ActionScreen(TopScreen, Screen[bool]):
 
     A subclass composes its panels and a KeyBar, and overrides ``tick`` (called ``frames_per_second`` times a second),
     ``draw`` and ``place_panels``. Actions do not draw: they call ``mark_changed``, and the next frame draws, however
-    many keys arrived before it; ``changed`` is True until then. ``HELP_SECTIONS`` are (title, text). Its module assigns
+    many keys arrived before it; ``changed`` is True until then. Its module assigns
     the class to ``SCREEN``, where actions with ``opens_screen`` find it. A screen that has ended the live source's
     engine is dismissed with True, and the engine restarts.
     """
 
     NAME: ClassVar[str] = ""
-    HELP_SECTIONS: ClassVar[tuple[tuple[str, str], ...]] = ()
     AUTO_FOCUS = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -239,13 +239,19 @@ class ActionScreen(TopScreen, Screen[bool]):
 
     def help_sections(self) -> tuple[tuple[str, str], ...]:
         """The sections of the help, (title, text) each."""
-        return self.HELP_SECTIONS
+        from stallscope.tui.common.help_text import SECTIONS
+
+        return SECTIONS[self.NAME]
 
     def action_help(self) -> None:
         """Open the help."""
         from stallscope.tui.common.help import Help
 
-        self.app.push_screen(Help(self.actions, self.settings.keys, self.help_sections(), self.more_keys))
+        keys = [
+            (" ".join(key_label(key) for key in keys_of(action, self.settings.keys).split(",")), action.description)
+            for action in self.actions
+        ]
+        self.app.push_screen(Help((*self.more_keys, *keys), self.help_sections()))
 
     def action_screenshot(self) -> None:
         """Save the screen as an SVG file."""
@@ -295,19 +301,20 @@ class MovingScreen(ActionScreen, Generic[Moving]):
     @property
     def frozen(self) -> bool:
         """Whether the view is frozen."""
-        raise NotImplementedError
+        return False
 
     def freeze(self, why: str) -> None:
         """Freeze the view for a reason, if there is something to show."""
-        raise NotImplementedError
 
     def thaw(self) -> None:
         """Have the view move again."""
-        raise NotImplementedError
+
+    def stalls(self, slowest_ns: int) -> bool:
+        """Whether the trigger freezes the view now; ``slowest_ns`` is the slowest call."""
+        return self.trigger.fires(slowest_ns, self.settings.freeze_above_ms * MS, time.monotonic())
 
     def suspend(self) -> None:
         """Do what must be done before the program is suspended."""
-        raise NotImplementedError
 
     def resume(self) -> None:
         """Continue after a suspension."""
@@ -315,7 +322,6 @@ class MovingScreen(ActionScreen, Generic[Moving]):
 
     def draw_due(self, now_s: float) -> None:
         """Draw the panels that are due."""
-        raise NotImplementedError
 
     def draw_frame(self, now_s: float) -> None:
         """Draw the panels that are due, or all after a change."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from textual.reactive import var
 
+from stallprobes.demo.plan import DemoStep, recorded_step
+from stallprobes.model import Role
+from stallprobes.patterns import patterns
+from stallprobes.recording.observation import Observation
 from stallscope.report.columns import wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
+from stallscope.tui.demo.tour import DemoState, DemoTour
 
 # From this width on, the longest text fits in one line.
 _WIDE = 160
@@ -34,7 +40,8 @@ class DemoCaption(LineWidget):
         """Three lines; four where the terminal is narrow."""
         view, room = self.view, max(20, width - 2)
         out: list[Line] = [
-            _heading(view.title, view.note, width),
+            # The title is cut so that the note fits.
+            rule(cut(view.title, max(10, width - len(view.note) - _BESIDE_TITLE)), width, view.note),
             [(f" {cut(view.runs, room)}", "strong")],
         ]
         looks = wrapped(view.look, room)
@@ -44,11 +51,44 @@ class DemoCaption(LineWidget):
         return [*out, *([(f" {text}", "accent")] for text in looks)][:height]
 
 
-def _heading(title: str, note: str, width: int) -> Line:
-    """The title, cut so that the note fits."""
-    return rule(cut(title, max(10, width - len(note) - _BESIDE_TITLE)), width, note)
-
-
 def caption_height(width: int) -> int:
     """Number of lines of the caption in a terminal of ``width`` columns."""
     return 3 if width >= _WIDE else 4
+
+
+_NOTES = {
+    DemoState.STARTING: "the engine starts",
+    DemoState.BASELINE: "measuring the baseline",
+    DemoState.STOPPED: "no engine answers",
+    DemoState.REFUSED: "not possible on this machine",
+}
+
+
+def tour_caption(tour: DemoTour) -> CaptionView:
+    """The caption of the present step, or of the table at the end."""
+    left_s = math.ceil(tour.left_s)
+    if not tour.ended:
+        position = f"{tour.number}/{len(tour.plans)} {tour.step.pattern.name}"
+        return _step(tour.step, position, "PAUSED" if tour.paused else _NOTES.get(tour.state, f"{left_s} s left"))
+    title, what = "the demo has ended", "The program ends, and prints this table,"
+    if tour.loop:
+        title, what = "the end of a round", "It starts again"
+    look = "The table stays." if tour.paused else f"{what} in {left_s} s."
+    return CaptionView(
+        title, "PAUSED" if tour.paused else "", "What was found here, beside what the reporters found", look
+    )
+
+
+def recorded_caption(observation: Observation) -> CaptionView | None:
+    """The caption of the step that a recording of a demo shows; None in a recording of something else."""
+    probe_set, snapshot = observation.probe_set, observation.snapshot
+    pattern = patterns().get(probe_set.pattern)
+    if pattern is None:
+        return None
+    aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
+    step = recorded_step(probe_set, pattern, snapshot is not None and any(snapshot.probes[n].on for n in aggressors))
+    return None if step is None else _step(step, step.pattern.name, "")
+
+
+def _step(step: DemoStep, position: str, note: str) -> CaptionView:
+    return CaptionView(f"{position}: {step.pattern.title}", note, step.runs, step.look)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
 from stallprobes.demo import plan
@@ -17,14 +16,10 @@ from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.report import demo_text
 from stallscope.report.text import TextWriter
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
 from stallscope.tui.common.screen import ScreenContext
-from stallscope.tui.demo import help_text
-from stallscope.tui.demo.caption import DemoCaption, caption_height
-from stallscope.tui.demo.captions import recorded_caption, tour_caption
+from stallscope.tui.demo.caption import DemoCaption, caption_height, recorded_caption, tour_caption
 from stallscope.tui.demo.tour import DemoTour
-from stallscope.tui.monitor import help_text as monitor_help_text
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLogView
@@ -46,15 +41,11 @@ class DemoScreen(Monitor, inherit_bindings=False):
     """The monitor with the course of a demo, which is the tour in its context, by default that of all patterns."""
 
     NAME = "demo"
-    HELP_SECTIONS = (*help_text.SECTIONS, *monitor_help_text.SECTIONS)
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key, f"probe('{key}')", show=False) for key in (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
-    ]
+    BINDINGS = Monitor.PROBE_BINDINGS
 
     def __init__(self, context: ScreenContext, source: ProbeSource, recorder: Recorder | None = None) -> None:
         super().__init__(context, source, recorder)
         self.tour = context.controller(DemoTour, lambda: DemoTour(plan.plans(patterns().values()), SECONDS))
-        self.tour.use(self)
         # The step whose worst victim has got the focus.
         self._focused_step: DemoStep | None = None
         self._results_shown = False
@@ -73,6 +64,9 @@ class DemoScreen(Monitor, inherit_bindings=False):
             return
         before = self.tour.step, self.tour.state
         self.tour.tick(self.clock(), self.state.observation, self.analyzer, watched=self.app.screen is self)
+        order = self.tour.take_order()
+        if order is not None:
+            self._follow(*order)
         if self.tour.finished:
             self.app.exit()
             return
@@ -133,22 +127,17 @@ class DemoScreen(Monitor, inherit_bindings=False):
             self.query_one(HeatMap).display = False
             self._write_results()
 
-    # The stage of the tour.
-
-    def load(self, step: DemoStep) -> None:
-        """Start an engine for the variant of ``step``, with its aggressors on or off."""
+    def _follow(self, step: DemoStep | None, on: bool) -> None:
+        """Load ``step``, or keep the present engine, with the aggressors on or off."""
         live, base = self.live, self.state.probe_set
         if live is None or base is None:
             return
-        new = probe_sets.for_variant(base, step.pattern, step.variant)
-        on = dict.fromkeys(probe_sets.aggressors(new), True) if step.aggressors_on else {}
-        self.if_sharing_allowed(lambda: live.load(new, on), self.tour.end, disturbs=bool(on))
-
-    def switch(self, on: bool) -> None:
-        """Switch the aggressors of the present engine on or off."""
-        live = self.live
-        if live is not None:
+        if step is None:
             self.if_sharing_allowed(lambda: live.switch_aggressors(on), self.tour.end, disturbs=on)
+            return
+        new = probe_sets.for_variant(base, step.pattern, step.variant)
+        switches = dict.fromkeys(probe_sets.aggressors(new), True) if on else {}
+        self.if_sharing_allowed(lambda: live.load(new, switches), self.tour.end, disturbs=bool(switches))
 
     # Actions.
 

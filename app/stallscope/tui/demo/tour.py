@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Protocol
 
 from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
@@ -43,22 +42,12 @@ class DemoState(StrEnum):
     ENDED = "ended"
 
 
-class DemoStage(Protocol):
-    """What shows the steps. Neither method blocks."""
-
-    def load(self, step: DemoStep) -> None:
-        """Start an engine for the variant of ``step``, with its aggressors on or off."""
-
-    def switch(self, on: bool) -> None:
-        """Switch the aggressors of the present engine on or off."""
-
-
 class DemoTour:
     """The course through ``plans``: each step is shown for ``seconds``, and the last one is followed by a table.
 
     With ``loop`` the course begins again after the table. ``step`` is the present step, ``state`` its state, ``ended``
     says that the table is shown, ``finished`` that the program may end. ``outcomes`` has what was found by pattern.
-    The steps are shown by the stage that ``use`` was given.
+    ``take_order`` returns what the engine is to do.
     """
 
     def __init__(self, plans: Sequence[PatternPlan], seconds: float, loop: bool = False) -> None:
@@ -70,7 +59,7 @@ class DemoTour:
         self.finished = False
         self.outcomes: dict[str, PatternOutcome] = {}
         self.state = DemoState.STARTING
-        self._stage: DemoStage | None = None
+        self._order: tuple[DemoStep | None, bool] | None = None
         self._number = 0
         # The alternatives that are shown, by their position in the plan.
         self._stall = self._remedy = 0
@@ -101,9 +90,10 @@ class DemoTour:
         step = self._first_step()
         return for_variant(empty, step.pattern, step.variant) if step.variant.needs.gpus == 1 else empty
 
-    def use(self, stage: DemoStage) -> None:
-        """Show the steps on ``stage``."""
-        self._stage = stage
+    def take_order(self) -> tuple[DemoStep | None, bool] | None:
+        """What the engine is to do, once: the step to load, or None for the present one, and whether aggressors run."""
+        order, self._order = self._order, None
+        return order
 
     @property
     def ended(self) -> bool:
@@ -277,8 +267,7 @@ class DemoTour:
         self.close()
         self.state = DemoState.ENDED
         self.elapsed_s = 0.0
-        if self._stage is not None:
-            self._stage.switch(False)
+        self._switch(False)
 
     def _begin(self, number: int) -> None:
         self._number, self._stall, self._remedy, self._reasons = number, 0, 0, []
@@ -308,13 +297,15 @@ class DemoTour:
         self.step, self.state, self._lost_why = step, DemoState.STARTING, ""
         self.elapsed_s = self._waited_s = 0.0
         self._analyzer = self._after = None
-        if self._stage is None:
-            return
         if self._loaded == self._name(step) and not stopped:
-            self._stage.switch(step.aggressors_on)
+            self._switch(step.aggressors_on)
             return
         self._loaded, self._stale = self._name(step), self._probe_set
-        self._stage.load(step)
+        self._order = step, step.aggressors_on
+
+    def _switch(self, on: bool) -> None:
+        """Have the aggressors run or not, once what is to be loaded is."""
+        self._order = (None if self._order is None else self._order[0]), on
 
     @staticmethod
     def _name(step: DemoStep) -> tuple[str, str]:

@@ -6,8 +6,6 @@ screen calls waits, except ``close``.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import socket
 import threading
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.check.plan import Plan
     from stallprobes.matrix.check.progress import CheckProgress
     from stallprobes.matrix.comparing.comparison import Comparison
-    from stallscope.tui.sources.engine_request import EngineTarget
+    from stallscope.tui.sources.live import EngineTarget
 
 _LEAVE_S = 0.2
 _ASK_S = 0.05
@@ -50,8 +48,6 @@ class CheckRun:
     ``text`` names the current step, ``last`` the column measured last. ``began_s`` is on the monotonic clock.
     """
 
-    quick: bool
-    seed: int
     began_s: float
     done: int = 0
     total: int = 0
@@ -146,7 +142,7 @@ class MatrixController:
         if self.state.run is not None:
             return
         self._stop = threading.Event()
-        self._change(run=CheckRun(quick, seed, time.monotonic()), note="", failed=False)
+        self._change(run=CheckRun(time.monotonic()), note="", failed=False)
         self._runner = threading.Thread(
             target=self._run, args=(self.state, quick, seed, lent, self._stop), name="check", daemon=True
         )
@@ -164,10 +160,7 @@ class MatrixController:
 
     def stop(self) -> None:
         """Stop the check; measured cells are kept."""
-        with self._lock:
-            run = self.state.run
-            if run is not None:
-                self.state = replace(self.state, run=replace(run, stopping=True))
+        self._step(stopping=True)
         self._stop.set()
 
     def open(self, path: str) -> None:
@@ -262,9 +255,7 @@ class MatrixController:
         self._runner.join(_LEAVE_S)
         if self._runner.is_alive():
             # At exit the interpreter waits for the threads of the check, and those for engines that may hang.
-            for pid in _children():
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+            signal_engines(signal.SIGKILL)
             self._runner.join(_LEAVE_S)
 
     def _change(self, **what: Any) -> None:
@@ -390,16 +381,6 @@ def _file(path: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise CheckFileError(f"{path}: {error}") from error
-
-
-def _children() -> list[int]:
-    """Child processes of this process."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if int(entry.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
-                found.append(int(entry.parent.name))
-    return found
 
 
 def _sentence(text: str) -> str:

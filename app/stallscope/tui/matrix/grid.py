@@ -13,7 +13,7 @@ from textual.reactive import var
 
 from stallprobes.matrix.matrix import Status
 from stallscope.report.columns import cut_columns, display_width, padded
-from stallscope.tui.common.lines import Line, LineWidget, cut, length, paragraph_lines, rule, shortened
+from stallscope.tui.common.lines import Line, LineWidget, WheelWidget, cut, length, paragraph_lines, rule, shortened
 from stallscope.tui.matrix.view_model import CellLabel
 
 CELL, WIDEST_CELL = 9, 12
@@ -223,25 +223,17 @@ def _legend(view: GridView, width: int, each: int) -> Line:
     return line
 
 
-class Grid(LineWidget):
+class Grid(WheelWidget):
     """Draws the grid. A click selects a cell, a second click opens it, the wheel scrolls."""
 
     view = var(GridView(""))
 
     @dataclass
     class CellSelected(Message):
-        """A cell was clicked; ``again`` where it was already selected."""
+        """A cell was clicked."""
 
         row: int
         column: int
-        again: bool
-
-    @dataclass
-    class Scrolled(Message):
-        """The mouse wheel was turned, by ``rows`` and ``columns``."""
-
-        rows: int
-        columns: int
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Lines of the grid."""
@@ -251,29 +243,7 @@ class Grid(LineWidget):
         """Select or open a cell."""
         cell = cell_at(self.view, self.size.width, self.size.height, event.x, event.y)
         if cell is not None:
-            self.post_message(self.CellSelected(*cell, again=cell == self.view.focus))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Scroll down, with shift to the right."""
-        self._scroll(event, 1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Scroll up, with shift to the left."""
-        self._scroll(event, -1)
-
-    def on_mouse_scroll_right(self, event: events.MouseScrollRight) -> None:
-        """Scroll to the right."""
-        event.stop()
-        self.post_message(self.Scrolled(0, 1))
-
-    def on_mouse_scroll_left(self, event: events.MouseScrollLeft) -> None:
-        """Scroll to the left."""
-        event.stop()
-        self.post_message(self.Scrolled(0, -1))
-
-    def _scroll(self, event: events.MouseEvent, by: int) -> None:
-        event.stop()
-        self.post_message(self.Scrolled(0, by) if event.shift else self.Scrolled(by, 0))
+            self.post_message(self.CellSelected(*cell))
 
 
 def cell_at(view: GridView, width: int, height: int, x: int, y: int) -> tuple[int, int] | None:

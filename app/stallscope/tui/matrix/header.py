@@ -54,10 +54,8 @@ def head_lines(view: MatrixHeadView, width: int, height: int = HEAD_HEIGHT) -> l
     if height >= TALL_HEAD_HEIGHT:
         headline: list[Line] = [_headline_line(label, text, width) for label, text in view.headline]
         blank: list[Line] = [[("", "")]] * (TALL_HEAD_HEIGHT - HEAD_HEIGHT - len(headline))
-        last = _progress_line(view, width) if view.share is not None else [(f" {cut(view.note, width - 2)}", "")]
-        if view.share is None:
-            last = [(last[0][0], view.note_style)]
-        return [first, second, *headline, *blank, last]
+        note: Line = [(f" {cut(view.note, width - 2)}", view.note_style)]
+        return [first, second, *headline, *blank, note if view.share is None else _progress_line(view, width)]
     if view.share is not None:
         return [first, second, _progress_line(view, width)]
     if view.note or not view.headline:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from stallprobes.matrix.matrix import QUIET
-from stallscope.tui.common.dialog import Ask, Choose, Prompt
+from stallprobes.wording import comparison_wording
+from stallscope.tui.common.dialog import Ask, Choose, Prompt, TextDialog, section
 from stallscope.tui.common.histograms import Histograms, PlotsView
 from stallscope.tui.common.key_bar import KeyBar
+from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
-from stallscope.tui.matrix import help_text
-from stallscope.tui.matrix.cell_text import histograms, paragraphs
+from stallscope.tui.matrix.cell import CellScreen, histograms, paragraphs
 from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState, suggestion
-from stallscope.tui.matrix.dialogs import CellScreen, Differences
 from stallscope.tui.matrix.grid import CellTextPanel, Grid, GridLayout, GridView, grid_layout
 from stallscope.tui.matrix.header import HEAD_HEIGHT, TALL_HEAD_HEIGHT, MatrixHead, head_view
 from stallscope.tui.matrix.view_model import CHANGE_LEGEND, LEGEND, CellLabels, CellValue, Key, MatrixView
@@ -35,11 +37,37 @@ _LEAVE = "A check is running. Stop it and go back? Measured cells are kept."
 _UNSAVED = "The current check is not saved and will be lost."
 
 
+class Differences(TextDialog[None]):
+    """Shows the fingerprints' differences, the number of changed cells, and cells that only one check has."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("d", "close", "close")]
+
+    def __init__(self, state: MatrixState) -> None:
+        super().__init__()
+        self.state = state
+
+    def body(self) -> PrintableText:
+        """Fingerprints, counts, cells."""
+        text, found = PrintableText(), self.state.comparison
+        assert found is not None
+        now = self.state.origin or "this check"
+        section(text, "QuantileChange", f"{self.state.against} → {now}")
+        section(
+            text,
+            "Differences of the fingerprints",
+            "\n".join(map(comparison_wording.difference_line, found.differences)) or "none",
+        )
+        rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a SLOWER or FASTER cell."
+        section(text, "Cells", f"{comparison_wording.change_counts(found)}. {rate}")
+        for title, there in (("Only in the old check", found.only_old), ("Only in the new check", found.only_new)):
+            section(text, title, "\n".join(comparison_wording.places_by_column(there)))
+        return text
+
+
 class MatrixScreen(ActionScreen):
     """Shows the check of the context's MatrixController. ``first`` are the grid's upper left row and column."""
 
     NAME = "matrix"
-    HELP_SECTIONS = help_text.SECTIONS
 
     def __init__(self, context: ScreenContext) -> None:
         super().__init__(context)
@@ -53,8 +81,7 @@ class MatrixScreen(ActionScreen):
         self._drawn: MatrixState | None = None
         # The time of a running check moves without a change of the state.
         self._run_pace = Pace(RUN_PER_S, context.settings.frames_per_second)
-        # Inputs of the cell text and labels as drawn, so that a tick without changes costs nothing.
-        self._cell_drawn: tuple[object, ...] | None = None
+        # The labels as drawn, which change with these only.
         self._labels_drawn: tuple[MatrixView, CellValue, Mapping[Key, CellLabels]] | None = None
 
     def compose(self) -> ComposeResult:
@@ -100,17 +127,14 @@ class MatrixScreen(ActionScreen):
         self._show_cell(state.matrix_view)
 
     def _show_cell(self, matrix_view: MatrixView | None) -> None:
-        """Draw text and histograms of the selected cell, where they changed."""
+        """Draw text and histograms of the selected cell."""
         text, panel = self.query_one(CellTextPanel), self.query_one(Histograms)
         key = self.focus_key
         if matrix_view is None or key is None:
-            text.view, panel.view, self._cell_drawn = (), PlotsView(), None
+            text.view, panel.view = (), PlotsView()
             return
-        now = (key, matrix_view.matrix.cells.get(key), matrix_view.changes.get(key), panel.display)
-        if now != self._cell_drawn:
-            self._cell_drawn = now
-            text.view = paragraphs(matrix_view, key, brief=True)
-            panel.view = PlotsView(histograms(matrix_view, key) if panel.display else None)
+        text.view = paragraphs(matrix_view, key, brief=True)
+        panel.view = PlotsView(histograms(matrix_view, key) if panel.display else None)
 
     def _grid(self) -> tuple[GridView, GridLayout]:
         """The grid as the next frame draws it, from which movements start."""
@@ -240,16 +264,17 @@ class MatrixScreen(ActionScreen):
     def on_grid_cell_selected(self, message: Grid.CellSelected) -> None:
         """Select the clicked cell, or open it."""
         view, _ = self._grid()
-        self.focus_key = (view.rows[message.row], view.columns[message.column])
+        before, self.focus_key = self.focus_key, (view.rows[message.row], view.columns[message.column])
         self.mark_changed()
-        if message.again:
+        if self.focus_key == before:
             self.action_check_cell()
 
-    def on_grid_scrolled(self, message: Grid.Scrolled) -> None:
+    def on_wheel_widget_turned(self, message: Grid.Turned) -> None:
         """Scroll without changing the selected cell."""
         view, layout = self._grid()
         if view.rows:
-            self.first = layout.clamped(view, (self.first[0] + message.rows, self.first[1] + message.columns))
+            rows, columns = (0, message.steps) if message.sideways else (message.steps, 0)
+            self.first = layout.clamped(view, (self.first[0] + rows, self.first[1] + columns))
             self.mark_changed()
 
     def action_check_cell(self) -> None:

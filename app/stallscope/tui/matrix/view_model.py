@@ -18,9 +18,10 @@ from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.matrix.comparing.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import Channel, Phase
-from stallprobes.units import duration_ns, times
+from stallprobes.units import times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording.headline import Headline, changes_line
+from stallscope.tui.common.lines import short_duration
 
 if TYPE_CHECKING:
     from stallprobes.latency.window import ChannelMap
@@ -264,10 +265,9 @@ def _word_labels(text: str, style: str) -> CellLabels:
 
 
 def _baseline_labels(known: CellFigures, quantile: Quantile) -> CellLabels:
-    lines = [
-        CellLabel(_short(part.now_ns.get(quantile)) if (part := known.parts.get(phase)) else "") for phase in PHASES
-    ]
-    return lines[0], lines[0], lines[1]
+    parts = [known.parts.get(phase) for phase in PHASES]
+    call, wait = (CellLabel("" if part is None else short_duration(part.now_ns.get(quantile))) for part in parts)
+    return call, call, wait
 
 
 def _phase_label(part: PhaseFigures | None, value: CellValue, letter: str = "") -> CellLabel:
@@ -328,7 +328,3 @@ def _ratio(ratio: float | None) -> str:
     if ratio >= 9999.5:
         return f"×{ratio / 1e6:.1f}M" if ratio >= 999_500 else f"×{ratio / 1e3:.0f}k"
     return times(ratio)
-
-
-def _short(ns: float | None) -> str:
-    return duration_ns(ns).replace(" ", "")

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical
 
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
@@ -39,82 +39,34 @@ _END_S = 2.0
 _TABLE_FROM = 130
 
 
-class BlameRun:
-    """A blame experiment in a thread of its own.
-
-    ``done`` is True at its end; ``result`` is then set, or ``problem``, a sentence, or neither if it was stopped. The
-    aggressors are then as they were before.
-    """
-
-    def __init__(
-        self, live: LiveSource, session: Session, aggressors: Sequence[Probe], victims: Sequence[Probe]
-    ) -> None:
-        self.result: Blame | None = None
-        self.problem = ""
-        self._live = live
-        self._session = session
-        self._aggressors = tuple(aggressors)
-        self._victims = tuple(victims)
-        self._progress: BlameProgress | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._measure, name="blame", daemon=True)
-        self._thread.start()
-
-    @property
-    def done(self) -> bool:
-        """Whether the experiment has ended."""
-        return not self._thread.is_alive()
-
-    @property
-    def status(self) -> str:
-        """The progress in a few words."""
-        if self._stop.is_set():
-            return "blame: restoring the aggressors"
-        if self._progress is None:
-            return "blame: starting, escape stops"
-        progress = self._progress
-        return f"blame {progress.done}/{progress.total}, {progress.left_s:.0f} s left, escape stops"
-
-    def stop(self) -> None:
-        """Stop it; returns at once."""
-        self._stop.set()
-
-    def wait(self) -> None:
-        """Wait until a stopped experiment has restored the aggressors, at most _END_S."""
-        self._thread.join(_END_S)
-
-    def _measure(self) -> None:
-        try:
-            self.result = experiment.measure(
-                self._session, self._aggressors, self._victims, progress=self._update, stop=self._stop.is_set
-            )
-        except BlameStopped:
-            pass
-        except EngineFailed as error:
-            self.problem = f"Blame ended early: {error.sentence}"
-        finally:
-            self._live.end_experiment()
-
-    def _update(self, progress: BlameProgress) -> None:
-        self._progress = progress
-
-
 class BlameControl:
-    """Starts experiments; ``warn`` shows a sentence, and ``show`` a dialog, as ``push_screen`` does."""
+    """Runs experiments in a thread; ``warn`` shows a sentence, and ``show`` a dialog, as ``push_screen`` does."""
 
     def __init__(self, warn: Callable[[str], None], show: Callable[..., object]) -> None:
         self._warn, self._show = warn, show
-        self._run: BlameRun | None = None
+        # The experiment from its start until its result is shown.
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._progress: BlameProgress | None = None
+        self._result: Blame | None = None
+        self._problem = ""
 
     @property
     def status(self) -> str:
         """The progress of the experiment in a few words, "" without one."""
-        return "" if self._run is None else self._run.status
+        if self._thread is None:
+            return ""
+        if self._stop.is_set():
+            return "blame: restoring the aggressors"
+        progress = self._progress
+        if progress is None:
+            return "blame: starting, escape stops"
+        return f"blame {progress.done}/{progress.total}, {progress.left_s:.0f} s left, escape stops"
 
     def toggle(self, live: LiveSource, last: Observation) -> None:
         """Show the plan of an experiment with the aggressors that are on, and start it; or stop the one that runs."""
-        if self._run is not None:
-            self._run.stop()
+        if self._thread is not None:
+            self.stop()
             return
         if last.snapshot is None or last.engine.state != EngineCondition.READY:
             self._warn("Blame needs a running engine.")
@@ -141,41 +93,63 @@ class BlameControl:
         session = live.begin_experiment(probe_set)
         if session is None:
             self._warn("The engine was replaced or has ended: blame was not started.")
-        else:
-            self._run = BlameRun(live, session, aggressors, victims)
+            return
+        self._stop.clear()
+        self._progress, self._result, self._problem = None, None, ""
+        measured = (live, session, aggressors, victims)
+        self._thread = threading.Thread(target=self._measure, args=measured, name="blame", daemon=True)
+        self._thread.start()
+
+    def _measure(
+        self, live: LiveSource, session: Session, aggressors: Sequence[Probe], victims: Sequence[Probe]
+    ) -> None:
+        try:
+            self._result = experiment.measure(
+                session, aggressors, victims, progress=self._update, stop=self._stop.is_set
+            )
+        except BlameStopped:
+            pass
+        except EngineFailed as error:
+            self._problem = f"Blame ended early: {error.sentence}"
+        finally:
+            live.end_experiment()
+
+    def _update(self, progress: BlameProgress) -> None:
+        self._progress = progress
 
     def stop(self) -> None:
-        """Stop the experiment, if one runs."""
-        if self._run is not None:
-            self._run.stop()
+        """Stop the experiment, if one runs; returns at once."""
+        self._stop.set()
 
     def stop_and_wait(self) -> None:
-        """Stop the experiment, if one runs, and wait until the aggressors are restored."""
-        if self._run is not None:
-            self._run.stop()
-            self._run.wait()
+        """Stop the experiment, if one runs, and wait until the aggressors are restored, at most _END_S."""
+        self.stop()
+        if self._thread is not None:
+            self._thread.join(_END_S)
 
     def blocks_switches(self) -> bool:
         """Whether an experiment runs, which no other switch may disturb; the screen then says so."""
-        if self._run is not None:
+        if self._thread is not None:
             self._warn("The blame experiment switches the probes; escape stops it.")
-        return self._run is not None
+        return self._thread is not None
 
     def finish(self, analyzer: Analyzer | None, last: Observation | None) -> None:
-        """Show the result of an experiment that has ended, and put it into the log of ``analyzer``."""
-        run = self._run
-        if run is None or not run.done:
+        """Show the result of an experiment that has ended, and put it into the log of ``analyzer``.
+
+        The aggressors are then as they were before.
+        """
+        if self._thread is None or self._thread.is_alive():
             return
-        self._run = None
-        if run.result is None or analyzer is None or last is None:
-            self._warn(run.problem or "Blame was stopped. The aggressors are as they were.")
+        self._thread = None
+        if self._result is None or analyzer is None or last is None:
+            self._warn(self._problem or "Blame was stopped. The aggressors are as they were.")
             return
-        analyzer.judgement.add_blame(run.result, last.wall_s)
-        self._show(BlameResult(run.result, last.probe_set.probes))
+        analyzer.judgement.add_blame(self._result, last.wall_s)
+        self._show(BlameResult(self._result, last.probe_set.probes))
 
 
 class BlamePlanDialog(Dialog[bool]):
-    """The plan of an experiment. Returns True for enter, None where it is closed otherwise."""
+    """The plan of an experiment. Returns True for enter and y, None where it is closed otherwise."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,y", "start", "start")]
 
@@ -218,11 +192,6 @@ class BlameResult(TextDialog[None]):
         super().__init__()
         self.result = result
         self.titles = {probe.name: probe.short_title or probe.title for probe in probes}
-
-    def compose(self) -> ComposeResult:
-        """The result in a box."""
-        with Vertical(id="box"), VerticalScroll(id="scroll"):
-            yield PrintableStatic(self.body(), id="text")
 
     def on_resize(self) -> None:
         """Lay the result out for the new width."""

@@ -9,7 +9,7 @@ from textual.reactive import var
 
 from stallprobes.live.view_model import MonitorView
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
-from stallscope.tui.common.header import nvml_line
+from stallscope.tui.common.header import clock, nvml_line
 from stallscope.tui.common.lines import Line, LineWidget, by_rank
 from stallscope.tui.probe_sets import gpu_label, gpus_needed
 
@@ -63,9 +63,7 @@ class Header(LineWidget):
         elif engine.state == EngineCondition.STARTING:
             found.append((0, [(f"starting {engine.age_s:.1f} s", "warn")]))
         elif not self.view.position:
-            minutes, seconds = divmod(int(self.view.live_s), 60)
-            found.append((0, [("● live", "good")]))
-            found.append((9, [(f" {minutes // 60:02}:{minutes % 60:02}:{seconds:02}", "dim")]))
+            found += [(0, [("● live", "good")]), (9, [(f" {clock(self.view.live_s)}", "dim")])]
         if observation.timeline is not False:
             state = "timeline on" if observation.timeline else "switching the timeline"
             found.append((2, [(" ", ""), (f" {state} ", "notice")]))

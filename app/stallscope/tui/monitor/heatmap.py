@@ -85,10 +85,7 @@ def _shades(per_second: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def _positions(view: FocusView) -> NDArray[np.int64]:
     """The step of each column's oldest call in flight, -1 for none."""
-    where = np.full(len(view.ages_ns), -1, dtype=np.int64)
-    for column in np.flatnonzero(view.ages_ns):
-        where[column] = position(float(view.ages_ns[column]), BINS)
-    return where
+    return np.array([position(float(ns), BINS) if ns else -1 for ns in view.ages_ns], dtype=np.int64)
 
 
 def _slow_step(view: FocusView) -> int | None:

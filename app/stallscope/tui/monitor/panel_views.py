@@ -1,15 +1,25 @@
-"""Views of the monitor's panels, made from its state and the view model of the analyzer."""
+"""Views of the monitor's panels, made from its state and the view model of the analyzer, and their texts."""
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView
-from stallprobes.recording.observation import EngineCondition, Observation
-from stallscope.tui.monitor import status
+from stallprobes.recording.observation import CUDA, EngineCondition, Observation
 from stallscope.tui.monitor.header import HeaderView
 from stallscope.tui.monitor.probe_table import ProbeTableView, probe_keys
 from stallscope.tui.monitor.state import MonitorState
 from stallscope.tui.monitor.verdict_log import VerdictLogView
+from stallscope.tui.probe_sets import gpu_label
+
+if TYPE_CHECKING:
+    from stallprobes.recording.recorder import Recorder
+
+# States of the engine in which values are the last known ones, as the probe table shows them.
+STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "silent"}
+_NEXT_STEP = "Switch an aggressor on (1, 2, 3 …), or select a pattern (o)."
 
 
 def header_view(
@@ -18,7 +28,7 @@ def header_view(
     """The header; ``position`` is that of a replay, None in a live view."""
     if position is None:
         frozen = state.frozen is not None
-        position = status.frozen_text(state.frozen_why, observation.engine.state) if frozen else ""
+        position = frozen_text(state.frozen_why, observation.engine.state) if frozen else ""
     return HeaderView(observation, model, position, observation.wall_s - state.ready_at, state.utilization)
 
 
@@ -34,8 +44,52 @@ def log_view(
     ready = observation.engine.state is EngineCondition.READY
     return VerdictLogView(
         () if model is None else model.log,
-        status.empty_log_text(observation, analyzer, replayed=replayed),
+        empty_log_text(observation, analyzer, replayed=replayed),
         observation.probe_set.expect,
         model.progress if model is not None and ready else (),
-        observation.engine.state in status.STOPPED_STATES,
+        observation.engine.state in STOPPED_STATES,
     )
+
+
+def engine_obstacle(state: EngineCondition, restart_key: str, pick_key: str) -> str:
+    """Why an action that needs the engine has no effect, and what helps; "" where it has one."""
+    return {
+        EngineCondition.LOST: f"The engine is lost, so this key has no effect: {restart_key} restarts it.",
+        EngineCondition.REFUSED: f"No engine runs, so this key has no effect: {pick_key} selects other probes.",
+        EngineCondition.SILENT: "The engine does not answer, so this key has no effect yet.",
+    }.get(state, "")
+
+
+def frozen_text(reason: str, engine_state: EngineCondition) -> str:
+    """Reason of a frozen view, and whether the probes run."""
+    return f"{reason}, probes keep running" if engine_state == EngineCondition.READY else reason
+
+
+def empty_log_text(observation: Observation, analyzer: Analyzer | None, *, replayed: bool) -> str:
+    """Text of the verdict log where it is empty; what a user can do next is said unless it is ``replayed``."""
+    next_step = "" if replayed else f" {_NEXT_STEP}"
+    if observation.engine.state != EngineCondition.READY:
+        return observation.engine.sentence
+    if analyzer is not None and analyzer.without_baseline:
+        return f"Measuring the baseline…{next_step}"
+    if analyzer is not None and analyzer.worst is not None:
+        return "A victim is slower than its baseline. The verdict follows when that has lasted for a moment."
+    return f"Every victim is as fast as its baseline.{next_step}"
+
+
+def warning_text(recorder: Recorder | None, trigger_armed: bool) -> str:
+    """Note in the key bar: a problem of the recording, or the armed trigger."""
+    if recorder is not None and recorder.problem:
+        return recorder.problem
+    if recorder is not None and recorder.dropped:
+        return f"recording: {recorder.dropped} observations lost, the disk is slow"
+    return "freezes on the next stall" if trigger_armed else ""
+
+
+def report_head(observation: Observation) -> list[str]:
+    """First lines of a report: GPU, time and probe set."""
+    probe_set = observation.probe_set
+    simulated = "SIMULATED " if probe_set.backend != CUDA else ""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(observation.wall_s))
+    machine = " · ".join(part for part in (gpu_label(probe_set), *probe_set.details) if part)
+    return [f"stallscope · {simulated}{machine} · {when}", f"probes: {probe_set.title}"]

@@ -11,10 +11,19 @@ from stallprobes.live.history import BINS
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import MS, SLOT_NS, Role
 from stallprobes.recording.observation import ProbeSet
-from stallprobes.units import duration_ns
 from stallscope.report.columns import padded
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
-from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, short_ratio, shortened
+from stallscope.tui.common.lines import (
+    BLOCKS,
+    Line,
+    LineWidget,
+    cut,
+    fit,
+    length,
+    short_duration,
+    short_ratio,
+    shortened,
+)
 
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
 STRIP = 20
@@ -190,17 +199,19 @@ def _values(row: ProbeRow) -> tuple[str, str, str, str, str]:
     ratio = "–" if row.ratio is None else short_ratio(row.ratio)
     if row.in_flight_ns is not None:
         # The age of a call that has not returned matters more than those that have.
-        return rate, "in flight", _short(row.in_flight_ns), "–", ratio
-    return rate, row.phase.traits.word if row.phase else "–", _short(row.p50_ns), _short(row.p99_ns), ratio
+        return rate, "in flight", short_duration(row.in_flight_ns), "–", ratio
+    return (
+        rate,
+        row.phase.traits.word if row.phase else "–",
+        short_duration(row.p50_ns),
+        short_duration(row.p99_ns),
+        ratio,
+    )
 
 
 def _state(row: ProbeRow) -> str:
     """The state; the range of an unsteady probe without blanks where it is too long with them."""
     return row.state if row.range_ns is None or len(row.state) <= _STATE else row.state.replace(" ", "")
-
-
-def _short(ns: float | None) -> str:
-    return duration_ns(ns).replace(" ", "")
 
 
 def probe_keys(probe_set: ProbeSet) -> dict[str, str]:

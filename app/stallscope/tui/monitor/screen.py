@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView, report_text
-from stallprobes.model import MS, Role
+from stallprobes.model import Role
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
@@ -23,7 +23,7 @@ from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
-from stallscope.tui.monitor import edits, help_text, panel_views, status
+from stallscope.tui.monitor import edits, panel_views
 from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
@@ -48,10 +48,10 @@ class Monitor(MovingScreen[ProbeSource]):
     """The main screen: ``state`` is what it shows, ``monitor_view`` the view model that is drawn."""
 
     NAME = "monitor"
-    HELP_SECTIONS = help_text.SECTIONS
-    BINDINGS: ClassVar[list[BindingType]] = [
+    PROBE_BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key, f"probe('{key}')", show=False) for key in (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
     ]
+    BINDINGS = PROBE_BINDINGS
 
     def __init__(self, context: ScreenContext, source: ProbeSource, recorder: Recorder | None = None) -> None:
         super().__init__(context, source)
@@ -164,10 +164,9 @@ class Monitor(MovingScreen[ProbeSource]):
         )
 
     def _freeze_on_stall(self) -> None:
-        if self.frozen or self.analyzer is None:
+        if self.frozen or not self.trigger.armed or self.analyzer is None:
             return
-        threshold_ns = self.settings.freeze_above_ms * MS
-        if self.trigger.armed and self.trigger.fires(self.analyzer.slowest_ns(), threshold_ns, time.monotonic()):
+        if self.stalls(self.analyzer.slowest_ns()):
             self.freeze("FROZEN on a stall")
             self.focus_probe(self.analyzer.worst or self.state.focus_name)
 
@@ -227,7 +226,7 @@ class Monitor(MovingScreen[ProbeSource]):
                 strip=STRIP if self.size.width >= STRIP_FROM else 0,
                 plots=histograms.places,
             )
-            stopped = status.STOPPED_STATES.get(observation.engine.state)
+            stopped = panel_views.STOPPED_STATES.get(observation.engine.state)
             if stopped is not None and not self.frozen:
                 self.monitor_view = self.monitor_view.with_state(stopped)
         model = self.monitor_view
@@ -246,7 +245,7 @@ class Monitor(MovingScreen[ProbeSource]):
         """Draw header and key bar."""
         position = None if self.source.playback is None else self.source.playback.position_text
         self.query_one(Header).view = panel_views.header_view(self.state, observation, self.monitor_view, position)
-        self.show_note(self.blame.status or status.warning_text(self.recorder, self.trigger.armed))
+        self.show_note(self.blame.status or panel_views.warning_text(self.recorder, self.trigger.armed))
 
     def _show_plots(self) -> None:
         """Draw the focused probe's histograms as they are now."""
@@ -306,7 +305,7 @@ class Monitor(MovingScreen[ProbeSource]):
             for action in MONITOR_ACTIONS
             if action.name in ("pick", "restart")
         )
-        obstacle = status.engine_obstacle(engine_state, restart, pick)
+        obstacle = panel_views.engine_obstacle(engine_state, restart, pick)
         if obstacle:
             self.warn(obstacle)
         return not obstacle or (silent and engine_state == EngineCondition.SILENT)
@@ -461,8 +460,7 @@ class Monitor(MovingScreen[ProbeSource]):
         probe_set, probe = self.state.probe_set, self.state.probe(self.state.focus_name)
         if probe_set is not None and probe is not None:
             log = self.shown_analyzer.log[::-1] if self.shown_analyzer is not None else ()
-            explanation = Explain(probe_set, probe, log, self.live is not None, self.context)
-            self.ask(explanation, lambda _: self.action_remedy())
+            self.ask(Explain(probe_set, probe, log, self.context), lambda _: self.action_remedy())
 
     def action_quiet(self) -> None:
         """Measure the baseline again; it stays where no engine answers."""
@@ -489,7 +487,7 @@ class Monitor(MovingScreen[ProbeSource]):
     def action_copy(self) -> None:
         """Copy the report to the terminal's clipboard."""
         if self.monitor_view is not None and self.state.observation is not None:
-            self.copy_report(report_text(self.monitor_view, status.report_head(self.state.observation)))
+            self.copy_report(report_text(self.monitor_view, panel_views.report_head(self.state.observation)))
 
 
 SCREEN = Monitor

@@ -8,8 +8,7 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.model import Probe
 from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
 from stallscope.tui import probe_sets
-
-_UTILIZATIONS = 8
+from stallscope.tui.common.header import with_utilization
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +49,5 @@ class MonitorState:
         if before is None or (before != EngineCondition.READY and now == EngineCondition.READY):
             ready_at = observation.wall_s
         if observation.telemetry is not None:
-            value = observation.telemetry["utilisation_percent"].value
-            utilization = (*utilization, value)[-_UTILIZATIONS:] if isinstance(value, int) else ()
+            utilization = with_utilization(utilization, observation.telemetry)
         return replace(self, observation=observation, focus_name=focus, ready_at=ready_at, utilization=utilization)

@@ -11,9 +11,9 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
@@ -24,12 +24,72 @@ from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.model import Probe, Role
-from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, Observation, ProbeSet
+from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallscope.tui import probe_sets
-from stallscope.tui.sources.engine_request import EngineRequest, EngineTarget
-from stallscope.tui.sources.idle_periods import IdlePeriods
 from stallscope.tui.sources.live_timeline import LiveTimeline
 from stallscope.tui.sources.selected_gpus import SelectedGpus
+
+
+@dataclass(frozen=True)
+class EngineRequest:
+    """The command line's choice: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU.
+
+    With ``together``, victims of different contexts run at the same time instead of in slots. ``first`` are the probes
+    at the start, by default those of the monitor.
+    """
+
+    gpu: str | None = None
+    sim: str | None = None
+    seed: int = 1
+    sim_set: Mapping[str, str] = field(default_factory=dict)
+    allow_shared: bool = False
+    together: bool = False
+    first: ProbeSet | None = None
+
+
+@dataclass(frozen=True)
+class EngineTarget:
+    """Where another engine can run. ``gpu`` are UUIDs separated by commas, None on the simulated GPU."""
+
+    backend: str
+    gpu: str | None
+    options: Options
+    survey: gpus.Survey | None
+    label: str = ""
+    details: tuple[str, ...] = ()
+
+
+class IdlePeriods:
+    """The periods of ``probes``: of those whose baseline has another one, that at first.
+
+    ``wanted_ns`` are the longer periods of these, also in the baseline.
+    """
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self.wanted_ns = {probe.name: probe.period_ns for probe in probes}
+        self._baselines = {one.name: one.baseline_period_ns for one in probes if one.baseline_period_ns is not None}
+        self._idle = False
+
+    def switch(self, session: Session, idle: bool) -> None:
+        """Give the probes the longer periods, or those of their baselines."""
+        if idle is not self._idle:
+            self._idle = idle
+            self.apply(session)
+
+    def change(self, session: Session, name: str, period_ns: int) -> bool:
+        """Change the period of a probe; returns whether it is that of the baseline too."""
+        self.wanted_ns[name] = period_ns
+        if name in self._baselines:
+            self.apply(session)
+            return False
+        session.set_period(name, period_ns)
+        return True
+
+    def apply(self, session: Session) -> None:
+        """Set the present periods of the probes whose baselines have other ones."""
+        for name, baseline_ns in self._baselines.items():
+            session.set_period(name, self.wanted_ns[name] if self._idle else baseline_ns)
+
 
 SILENT_AFTER_S = 0.5
 _CLOSE_S = 0.5
@@ -52,6 +112,7 @@ class LiveSource:
         spare: SpareEngine | None = None,
     ) -> None:
         """``survey`` returns this machine's GPUs; ``spare`` is an engine process that is already started."""
+        self.engine = self
         self.request = request
         self.sharing_allowed = request.allow_shared
         self.fatal: tuple[int, str] | None = None
@@ -74,11 +135,6 @@ class LiveSource:
         self._worker = threading.Thread(target=self._run_jobs, name="live source", daemon=True)
 
     # Called by the screen; never blocks.
-
-    @property
-    def engine(self) -> LiveSource:
-        """The source itself."""
-        return self
 
     def start(self) -> None:
         """Select a GPU and start an engine with the default probes. A second call does nothing."""
@@ -205,15 +261,12 @@ class LiveSource:
 
         None for a probe that is not loaded.
         """
-        return self._periods.wanted_ns(name)
+        return self._periods.wanted_ns.get(name)
 
     def set_period(self, name: str, period_ns: int) -> bool:
         """Set it. Returns whether the probe's baseline has this period too, and has to be measured again."""
         session = self._current[1]
-        if session is None:
-            return False
-        self._periods.change(session, name, period_ns)
-        return not self._periods.is_fixed_in_baseline(name)
+        return session is not None and self._periods.change(session, name, period_ns)
 
     def load(self, probe_set: ProbeSet, switches: Mapping[str, bool]) -> None:
         """Stop the engine and start one for ``probe_set``.
@@ -355,7 +408,7 @@ class LiveSource:
                 # A name on the command line is wrong (a profile), which no key can repair.
                 self.fatal = (error.exit_code, error.sentence)
         else:
-            self._gpus.add_own_processes(session.process_ids)
+            self._gpus.own_processes.add(session.process_ids)
             # Victims start here and not at the screen's next update.
             self._periods.apply(session)
             victims = (probe for probe in probe_set.probes if probe.role is not Role.AGGRESSOR)
@@ -410,9 +463,8 @@ def _with_simulated_details(probe_set: ProbeSet, info: Mapping[str, object]) -> 
     details = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
     # Without the word SIMULATED, which the screen shows itself.
     model = str(info.get("gpu_model", "simulated GPU"))
-    return replace(probe_set, gpus=probe_sets.simulated_gpus(model, probe_sets.gpus_needed(probe_set)), details=details)
+    return replace(probe_set, gpus=(GpuName(model),) * probe_sets.gpus_needed(probe_set), details=details)
 
 
 def _simulated(probe_set: ProbeSet, why: str | None) -> ProbeSet:
-    gpu = probe_sets.simulated_gpus("simulated GPU", 1)
-    return replace(probe_set, backend=SIM, gpus=gpu, details=(), why_simulated=why)
+    return replace(probe_set, backend=SIM, gpus=(GpuName("simulated GPU"),), details=(), why_simulated=why)

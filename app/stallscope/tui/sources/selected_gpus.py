@@ -2,24 +2,64 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 
 from stallprobes.machine import gpus
-from stallprobes.machine.gpus import Gpu, Survey
+from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.recording.observation import GpuName
-from stallscope.tui.sources.own_processes import OwnProcesses
+
+
+class OwnProcesses:
+    """This process, the engines that it has started, and their second processes."""
+
+    def __init__(self) -> None:
+        self._pids = {os.getpid()}
+
+    def add(self, pids: Iterable[int]) -> None:
+        """Add the processes of a session."""
+        self._pids.update(pids)
+
+    def others(self, known: Sequence[GpuProcess], session_pids: Sequence[int]) -> tuple[str, ...]:
+        """Name and process id of each process of ``known`` that is not one of these.
+
+        ``session_pids`` are those of the session that runs, empty without one.
+        """
+        # NVML's list is seconds old, so it may contain an engine that has ended.
+        # The engines of a check are children of this process too, and their second processes are children of these.
+        for one in known:
+            parent = _parent(one.pid)
+            if os.getpid() in (parent, None if parent is None else _parent(parent)):
+                self._pids.add(one.pid)
+        others = [one for one in known if one.pid not in self._pids]
+        # In a container NVML has other process ids: the session's are then among the processes without a name.
+        if not any(one.pid in self._pids for one in known):
+            for nameless in [one for one in others if one.name == "?"][: len(session_pids)]:
+                others.remove(nameless)
+        return tuple(f"{one.name} (pid {one.pid})" for one in others)
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 class SelectedGpus:
-    """The selected GPUs. ``survey`` is the last survey of this machine, None before the first."""
+    """The selected GPUs. ``survey`` is the last survey of this machine, None before the first.
+
+    ``own_processes`` are those of this program.
+    """
 
     def __init__(self, make_survey: Callable[[], Survey]) -> None:
         self.survey: Survey | None = None
         self._make_survey = make_survey
         self._selected: tuple[Gpu, ...] = ()
         self._telemetry: Telemetry | None = None
-        self._own_processes = OwnProcesses()
+        self.own_processes = OwnProcesses()
 
     @property
     def visible(self) -> tuple[Gpu, ...]:
@@ -35,11 +75,7 @@ class SelectedGpus:
     def other_processes(self, session_pids: Sequence[int]) -> tuple[str, ...]:
         """The processes of others on the first GPU, ``NAME (pid N)`` each; ``session_pids`` are the session's."""
         telemetry = self.telemetry
-        return () if telemetry is None else self._own_processes.others(telemetry.processes, session_pids)
-
-    def add_own_processes(self, pids: Iterable[int]) -> None:
-        """Add the processes of a session to those of this program."""
-        self._own_processes.add(pids)
+        return () if telemetry is None else self.own_processes.others(telemetry.processes, session_pids)
 
     def select(self, gpu: str | None, count: int) -> tuple[str, ...]:
         """Survey this machine and select ``count`` GPUs, ``gpu`` or the usual ones; the versions of driver and CUDA.

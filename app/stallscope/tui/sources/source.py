@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from stallprobes.recording.observation import Observation, RecordedTrace
     from stallprobes.traces.trace import Trace
     from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
-    from stallscope.tui.sources.kept_traces import KeptTraces
     from stallscope.tui.sources.live import LiveSource
-    from stallscope.tui.sources.pane_program import PaneProgram
+    from stallscope.tui.sources.pane_program import PaneProgram, ShownOutput
     from stallscope.tui.sources.playback import Playback
     from stallscope.tui.sources.replay import ReplaySource
+    from stallscope.tui.sources.watched import KeptTraces
 
 
 class TraceSource(Protocol):
@@ -71,9 +71,9 @@ class ProgramSource(Source, Protocol):
     """Source of the moments of a watched program.
 
     ``kept_traces`` takes the traces of frozen views, None in a recording. ``moment`` is the present one; ``output`` has
-    the last lines that the program wrote, or ``output_elsewhere`` says where they go. ``running_text`` is the program
-    in words while it runs. ``gpu_text`` is the GPU's name, or why ``telemetry`` is None. ``note`` says what is wrong
-    with a recording, ``failure`` why reading ended early. All texts are "" for nothing.
+    the last lines that the program wrote, or says where they go. ``running_text`` is the program
+    in words while it runs. ``gpu_values`` are NVML's with the GPU's name, or None with the reason. ``note`` says what
+    is wrong with a recording, ``failure`` why reading ended early. All texts are "" for nothing.
     """
 
     @property
@@ -81,17 +81,13 @@ class ProgramSource(Source, Protocol):
     @property
     def moment(self) -> WatchMoment | None: ...
     @property
-    def output(self) -> list[str]: ...
-    @property
-    def output_elsewhere(self) -> str: ...
+    def output(self) -> ShownOutput: ...
     @property
     def running_text(self) -> str: ...
     @property
     def program_state(self) -> WatchedProgram: ...
     @property
-    def telemetry(self) -> TelemetrySnapshot | None: ...
-    @property
-    def gpu_text(self) -> str: ...
+    def gpu_values(self) -> tuple[TelemetrySnapshot | None, str]: ...
     @property
     def note(self) -> str: ...
     @property

@@ -9,6 +9,7 @@ from stallprobes.errors import RecordingError
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
 from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
+from stallscope.tui.sources.pane_program import ShownOutput
 from stallscope.tui.sources.playback import Playback
 
 
@@ -17,7 +18,7 @@ class WatchReplaySource(Playback[WatchRecording]):
 
     kept_traces = None
     slow_calls_only = True
-    failure = output_elsewhere = running_text = ""
+    failure = running_text = ""
 
     def __init__(self, recording: WatchRecording, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(recording, clock)
@@ -42,19 +43,14 @@ class WatchReplaySource(Playback[WatchRecording]):
         return self._shown.moment
 
     @property
-    def output(self) -> list[str]:
-        """The last lines of the program's output."""
-        return list(self._shown.output)
+    def output(self) -> ShownOutput:
+        """The program's output."""
+        return ShownOutput(self._shown.output)
 
     @property
-    def telemetry(self) -> TelemetrySnapshot | None:
-        """NVML's values; None without any."""
-        return self._shown.telemetry
-
-    @property
-    def gpu_text(self) -> str:
-        """Why there are no values."""
-        return "" if self._shown.telemetry is not None else "not recorded"
+    def gpu_values(self) -> tuple[TelemetrySnapshot | None, str]:
+        """NVML's values, or None and why there are none."""
+        return self._shown.telemetry, "" if self._shown.telemetry is not None else "not recorded"
 
     @property
     def program_state(self) -> WatchedProgram:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -9,12 +10,64 @@ from dataclasses import replace
 
 from stallprobes.errors import WatchError
 from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.recording.observation import RecordedTrace
+from stallprobes.traces.trace import Trace
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
-from stallscope.tui.sources.kept_traces import KeptTraces
-from stallscope.tui.sources.pane_program import PaneProgram
+from stallprobes.watch.live.trace_history import TriggeringCall
+from stallscope.tui.sources.pane_program import PaneProgram, ShownOutput
 from stallscope.tui.sources.program_gpu import ProgramGpu
+
+_MOST_TRACES = 64
+
+
+class KeptTraces:
+    """The traces of ``live``."""
+
+    slow_calls_only = True
+    problem: str | None = None
+
+    def __init__(self, live: LiveProgram) -> None:
+        self._live = live
+        self._kept: list[Trace] = []
+        # The number of the kept trace that a frozen view shows.
+        self._shown: int | None = None
+
+    def keep(self, call: TriggeringCall | None) -> None:
+        """Keep the trace of a slow call, or the present one, also after the view is no longer frozen."""
+        with contextlib.suppress(ValueError):
+            self._kept.append(self._live.present_trace() if call is None else self._live.trace_of(call))
+            del self._kept[:-_MOST_TRACES]
+            self._shown = len(self._kept) - 1
+
+    def show_present(self) -> None:
+        """Let the timeline show the present trace."""
+        self._shown = None
+
+    @property
+    def at_s(self) -> float:
+        """The position: the present."""
+        return 0.0 if self._live.moment is None else self._live.moment.seconds
+
+    @property
+    def traces(self) -> tuple[RecordedTrace, ...]:
+        """The kept traces and the present one."""
+        present_s = time.time() if self._live.moment is None else self._live.moment.wall_s
+        ends_s = [*(trace.wall_s(trace.end_ns) for trace in self._kept), present_s]
+        return tuple(RecordedTrace(number, wall_s, self.at_s) for number, wall_s in enumerate(ends_s))
+
+    def nearest_trace(self, at_s: float) -> RecordedTrace | None:
+        """The trace of the frozen view, else the present one."""
+        traces = self.traces
+        return traces[-1 if self._shown is None or self._shown >= len(traces) else self._shown]
+
+    def trace(self, recorded: RecordedTrace) -> Trace | None:
+        """A trace; the present one is cut anew."""
+        if recorded.number < len(self._kept):
+            return self._kept[recorded.number]
+        return self._live.present_trace()
+
 
 # Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
 READ_S = 0.1
@@ -42,7 +95,7 @@ class WatchSource:
     ) -> None:
         self.live, self.program, self.gpu = live, program, gpu or ProgramGpu()
         self.failure = ""
-        self.kept_traces = KeptTraces(live)
+        self.kept_traces = self.recorded_traces = KeptTraces(live)
         self._recorder = recorder
         self._end_recorded = False
         self._stop = threading.Event()
@@ -61,19 +114,15 @@ class WatchSource:
         self.gpu.close()
 
     @property
-    def recorded_traces(self) -> KeptTraces:
-        """The traces for the timeline."""
-        return self.kept_traces
-
-    @property
     def moment(self) -> WatchMoment | None:
         """The last moment; None before the first one."""
         return self.live.moment
 
     @property
-    def output(self) -> list[str]:
-        """The last lines of the program's output."""
-        return self.program.output.lines()
+    def output(self) -> ShownOutput:
+        """The program's output."""
+        file = self.program.file
+        return ShownOutput(self.program.output.lines(), f"It goes to {file}." if file is not None else "")
 
     @property
     def output_lines(self) -> OutputLines:
@@ -87,11 +136,6 @@ class WatchSource:
         return "" if self._recorder is None else self._recorder.problem
 
     @property
-    def output_elsewhere(self) -> str:
-        """Where the output goes if not to the pane, as a sentence; "" if it does."""
-        return f"It goes to {self.program.file}." if self.program.file is not None else ""
-
-    @property
     def program_state(self) -> WatchedProgram:
         """The program as it is now."""
         return replace(self.live.program, pid=self.program.pid, exit_code=self.program.exit_code)
@@ -102,14 +146,10 @@ class WatchSource:
         return f"{self.program.arguments[0]} (pid {self.program.pid})" if self.program.running else ""
 
     @property
-    def telemetry(self) -> TelemetrySnapshot | None:
-        """NVML's values; None without any."""
-        return self.gpu.snapshot()
-
-    @property
-    def gpu_text(self) -> str:
-        """The GPU's name, or why it has no values."""
-        return self.gpu.name if self.gpu.snapshot() is not None else self.gpu.why
+    def gpu_values(self) -> tuple[TelemetrySnapshot | None, str]:
+        """NVML's values and the GPU's name, or None and why there are none."""
+        values = self.gpu.snapshot()
+        return values, self.gpu.name if values is not None else self.gpu.why
 
     def _run(self) -> None:
         rest_s = 0.0
@@ -136,7 +176,7 @@ class WatchSource:
         moment = self.live.moment
         if self._recorder is None or moment is None or self._end_recorded:
             return
-        self._recorder.put(moment, self.output_lines, self.telemetry)
+        self._recorder.put(moment, self.output_lines, self.gpu.snapshot())
         ended = all(process.ended for process in moment.findings.processes)
         self._end_recorded = ended and moment.program.exit_code is not None
 

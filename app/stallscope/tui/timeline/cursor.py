@@ -8,13 +8,14 @@ from stallprobes.model import MS
 from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import SlowCall, TriggerLimits, slowest_call
-from stallscope.tui.timeline.rows import RowBook, nearest
-from stallscope.tui.timeline.time_axis import Viewport, around, fitting, stepped
+from stallscope.tui.timeline.time_axis import SPANS_NS, Viewport, around, fitting, stepped
 from stallscope.tui.timeline.view_model import (
+    RowBook,
     RowIntervals,
     Selection,
     TraceView,
     longest_call,
+    nearest,
     selected_index,
     selected_work,
     selection_of_call,
@@ -55,10 +56,6 @@ class TraceCursor:
         if keys and (selection is None or selection.row not in keys):
             selection = Selection(keys[0])
         return replace(self, trace=trace, book=book, selection=selection)
-
-    def without_trace(self) -> TraceCursor:
-        """On no trace."""
-        return replace(self, trace=None, intervals=None)
 
     def marked(self, limits: TriggerLimits | None) -> TraceCursor:
         """With the calls of a trace that stands still marked by other limits."""
@@ -117,7 +114,9 @@ class TraceCursor:
     def zoomed(self, steps: int, at_ns: int | None = None) -> TraceCursor:
         """With a span ``steps`` longer, or shorter; ``at_ns`` stays at its place, None for the selection's."""
         if self.intervals is None:
-            return replace(self, viewport=Viewport(self.viewport.begin_ns, stepped(self.viewport.span_ns, steps)))
+            return replace(
+                self, viewport=Viewport(self.viewport.begin_ns, stepped(self.viewport.span_ns, steps, SPANS_NS))
+            )
         zoomed = self.viewport.zoomed(steps, self._anchor_ns() if at_ns is None else at_ns)
         return self._on_trace(zoomed.begin_ns, zoomed.span_ns)
 

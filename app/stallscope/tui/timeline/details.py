@@ -16,8 +16,14 @@ from stallprobes.traces.trace import Trace, op_label
 from stallprobes.units import duration_ns
 from stallprobes.wording.trace_wording import open_work_text, size_text
 from stallscope.tui.common.lines import Line, LineWidget, paragraph_lines
-from stallscope.tui.timeline.rows import PlotRow
-from stallscope.tui.timeline.view_model import RowIntervals, Selection, TraceView, selected_index, selected_work
+from stallscope.tui.timeline.view_model import (
+    PlotRow,
+    RowIntervals,
+    Selection,
+    TraceView,
+    selected_index,
+    selected_work,
+)
 
 # Parts of a delay that are named one by one.
 _MOST_PARTS = 3

@@ -131,3 +131,33 @@ def cell_styles(cells: Raster, usual: Sequence[CellStyle]) -> NDArray[np.intp]:
 
 def _mostly_waits(cells: Raster) -> Bools:
     return (cells.hollow >= _HALF) & (cells.hollow > cells.solid)
+
+
+def help_sections(glyphs: Glyphs) -> tuple[tuple[str, str], ...]:
+    """Sections of the help on the letters of cells that the screen draws."""
+    call, wait, unknown = glyphs.left[-1], glyphs.wait, glyphs.unknown
+    left, right = glyphs.short[0], glyphs.short[1]
+    parts = _listed(glyphs.left[:-1] + glyphs.right)
+    short = (
+        f"{left} and {right} are also a call shorter than a cell, in its left or right half"
+        if left != right
+        else f"{left} is also a call shorter than a cell"
+    )
+    rows = (
+        f"Host calls: a row for each probe; {call} is a call, {wait} a wait for the GPU. GPU work: a row for each "
+        f"stream, with context, stream and probes; {wait} is work that waits or runs, since it has a record when it "
+        f"has ended. Graphics engine: a row for each context of this program, {call} while it has the engine, "
+        f"{unknown} where that is not known. another process: work waited, and none of these contexts had the engine. "
+        f"All rows have one time axis; {unknown} is a time that was not recorded."
+    )
+    cells = (
+        f"{parts} are parts of a cell; {short}. {_listed(glyphs.density[:-1])} are several calls, by the share of the "
+        "time that they take. Calls above the trigger's limit have another color, "
+        f"{glyphs.slow_wait} while they wait, and {glyphs.slow} where they are shorter than a cell: other calls never "
+        "hide them."
+    )
+    return ("Rows", rows), ("Cells", cells)
+
+
+def _listed(glyphs: str) -> str:
+    return "".join(dict.fromkeys(glyphs))

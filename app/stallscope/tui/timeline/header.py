@@ -58,7 +58,7 @@ def head_lines(view: TraceHeadView, width: int) -> list[Line]:
     return [first, fit(second, width)]
 
 
-def live_sentences(report: TimelineReport | None, observation: Observation | None, recorded: bool) -> tuple[str, ...]:
+def live_sentences(report: TimelineReport | None, observation: Observation, recorded: bool) -> tuple[str, ...]:
     """What is shown in place of a live trace; () where there is one. ``recorded``: something has been recorded."""
     if report is None:
         return ("The timeline is being switched on.",)
@@ -71,8 +71,10 @@ def live_sentences(report: TimelineReport | None, observation: Observation | Non
             sentence = report.status.sentence.rstrip(".")
             return (f"{sentence[:1].upper()}{sentence[1:]}.", "The monitor and all other phases work without it.")
         case TimelineCondition.NO_ENGINE:
-            why = "" if observation is None else observation.engine.sentence
-            return (why or "No engine runs.", "The timeline is switched on with the next engine; r restarts it.")
+            return (
+                observation.engine.sentence or "No engine runs.",
+                "The timeline is switched on with the next engine; r restarts it.",
+            )
         case TimelineCondition.OFF | TimelineCondition.SWITCHING_OFF:
             return ("The timeline is off.",)
         case TimelineCondition.SWITCHING_ON:
@@ -82,11 +84,9 @@ def live_sentences(report: TimelineReport | None, observation: Observation | Non
             )
 
 
-def live_state(
-    capture: TraceCapture, report: TimelineReport | None, observation: Observation | None
-) -> tuple[str, str]:
+def live_state(capture: TraceCapture, report: TimelineReport | None, observation: Observation) -> tuple[str, str]:
     """State of the live trace, and its style."""
-    lost = observation is not None and observation.engine.state is EngineCondition.LOST
+    lost = observation.engine.state is EngineCondition.LOST
     if capture.state is CaptureState.FROZEN:
         end = ", ENGINE LOST" if lost else ""
         return f"FROZEN {capture.why}{end}", "alarm" if lost else "notice"

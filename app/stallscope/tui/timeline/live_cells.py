@@ -12,7 +12,7 @@ from stallprobes.traces.history import AddedRows, HistoryPosition, TraceHistory
 from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Int64s, Trace, TracedProbe
 from stallprobes.traces.trigger import TriggerLimits
-from stallscope.tui.timeline.raster import Bools, CellGrid, CellSpans, CellSums, Raster, moved
+from stallscope.tui.timeline.raster import Bools, CellGrid, CellSpans, CellSums, CellValues, Raster
 from stallscope.tui.timeline.time_axis import Viewport
 
 # Columns of intervals: the row's number, the times, whether it waits, and the number of its operation, _NO_OP for none.
@@ -45,25 +45,11 @@ class _OpTable:
         return found
 
 
-class _Longest:
+class _Longest(CellValues):
     """The longest call of each operation in each cell that it touches, and of those shorter than a cell; 0 for none."""
 
     def __init__(self, ops: int, width: int) -> None:
-        self._values = np.zeros((2, ops, width), dtype=np.int64)
-
-    def copy(self) -> _Longest:
-        """A copy of the present values."""
-        other = _Longest(0, 0)
-        other._values = self._values.copy()
-        return other
-
-    def move(self, cells: int) -> None:
-        """Have the cells begin so many cells later."""
-        self._values = moved(self._values, cells)
-
-    def clear_before(self, cell: int) -> None:
-        """Empty the cells before ``cell``."""
-        self._values[..., : max(cell, 0)] = 0
+        super().__init__(np.zeros((2, ops, width), dtype=np.int64))
 
     def add(self, ops: Int64s, ns: Int64s, at: CellSpans) -> None:
         """Add calls that take ``ns``."""

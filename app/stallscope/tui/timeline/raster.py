@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.traces.trace import Int64s
-from stallscope.tui.timeline.time_axis import Viewport
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -130,41 +130,52 @@ class CellSpans:
         )
 
 
+class CellValues:
+    """Values of visible cells, which are the last axis of an array."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self._values = values
+
+    def copy(self) -> Self:
+        """A copy of the present values."""
+        other = copy.copy(self)
+        other._values = self._values.copy()
+        return other
+
+    def move(self, cells: int) -> None:
+        """Have the cells begin so many cells later; the new ones are 0."""
+        if cells == 0:
+            return
+        kept = self._values[..., cells:]
+        self._values = np.zeros_like(self._values)
+        self._values[..., : kept.shape[-1]] = kept
+
+    def clear_before(self, cell: int) -> None:
+        """Empty the cells before ``cell``."""
+        self._values[..., : max(cell, 0)] = 0
+
+
 # The sums of a cell: of the solid intervals and of the hollow ones that touch it their number, and the units from the
 # begin of the cell to their begins and to their ends in it.
 _SOLID, _HOLLOW = range(2)
 _COUNT, _BEGINS, _ENDS = range(3)
 
 
-class CellSums:
+class CellSums(CellValues):
     """Sums by cell of ``rows`` rows over the intervals that were added, in any order and any parts.
 
     All of them are whole numbers below 2^53, so that they are exact.
     """
 
     def __init__(self, rows: int, grid: CellGrid) -> None:
+        super().__init__(np.zeros((2, 3, rows, grid.width)))
         self._grid = grid
-        self._values = np.zeros((2, 3, rows, grid.width))
-
-    def copy(self) -> CellSums:
-        """A copy of the present sums."""
-        other = CellSums(0, self._grid)
-        other._values = self._values.copy()
-        return other
 
     def grow(self, rows: int) -> None:
         """Have at least so many rows; the new ones are empty."""
         more = rows - self._values.shape[2]
         if more > 0:
             self._values = np.concatenate((self._values, np.zeros((2, 3, more, self._grid.width))), axis=2)
-
-    def move(self, cells: int) -> None:
-        """Have the cells begin so many cells later; the new ones are empty."""
-        self._values = moved(self._values, cells)
-
-    def clear_before(self, cell: int) -> None:
-        """Empty the cells before ``cell``."""
-        self._values[..., : max(cell, 0)] = 0
 
     def add(self, rows: Int64s, at: CellSpans, hollow: Bools) -> None:
         """Add intervals: ``rows`` are their rows, ``hollow`` those that wait."""
@@ -200,12 +211,7 @@ class CellSums:
         )
 
 
-def raster(rows: Sequence[Intervals], view: Viewport, width: int) -> Raster:
-    """The cells of ``rows`` on ``width`` columns."""
-    return raster_on(rows, CellGrid(view.begin_ns, view.span_ns, width), 0)
-
-
-def raster_on(rows: Sequence[Intervals], grid: CellGrid, first_cell: int) -> Raster:
+def raster(rows: Sequence[Intervals], grid: CellGrid, first_cell: int = 0) -> Raster:
     """The cells of ``rows`` from ``first_cell`` of a grid on."""
     # All rows are one line of many columns, so that the number of rows costs nothing.
     at = CellSpans.of(grid, first_cell, _joined([part.starts for part in rows]), _joined([part.ends for part in rows]))
@@ -226,16 +232,6 @@ def touches(first: Int64s, last: Int64s, cells: int) -> Int64s:
     """The number of intervals that touch each of ``cells`` cells, each from its first to its last one."""
     change = np.bincount(first, minlength=cells + 1) - np.bincount(last + 1, minlength=cells + 1)
     return np.cumsum(change)[:cells]
-
-
-def moved(values: NDArray[Any], cells: int) -> NDArray[Any]:
-    """``values``, the last axis of which are cells, from a later cell on; the new ones are 0."""
-    if cells == 0:
-        return values
-    found = np.zeros_like(values)
-    if cells < values.shape[-1]:
-        found[..., : values.shape[-1] - cells] = values[..., cells:]
-    return found
 
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

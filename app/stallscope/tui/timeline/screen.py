@@ -4,28 +4,74 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
 
 from textual.app import ComposeResult
 
 from stallprobes.errors import FileNotWritten
+from stallprobes.files import atomic
 from stallprobes.model import MS
+from stallprobes.traces import chrome
 from stallprobes.traces.trace import Trace
+from stallscope.report.trace_svg import trace_svg
+from stallscope.report.trace_text import trace_text
 from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.probe_sets import gpu_label
-from stallscope.tui.timeline import help_text
+from stallscope.tui.timeline import glyphs
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import TraceDetails, detail_texts
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS
 from stallscope.tui.timeline.header import TraceHead
 from stallscope.tui.timeline.time_axis import span_text
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
-from stallscope.tui.timeline.trace_files import TraceFormat, export
 from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
 from stallscope.tui.timeline.traces import LiveTrace, RecordedTraces
 from stallscope.tui.timeline.view_model import Selection
+
+FILE_NAME = "stallscope-trace-%Y%m%d-%H%M%S."
+_COLUMNS = 120
+
+
+class TraceFormat(StrEnum):
+    """Format of a file; the value is the end of its name."""
+
+    TEXT = "txt"
+    SVG = "svg"
+    CHROME = "json"
+
+    @property
+    def description(self) -> str:
+        """The format in words."""
+        return _DESCRIPTIONS[self]
+
+
+_DESCRIPTIONS = {
+    TraceFormat.TEXT: "text: the rows, the selected call, and the slowest calls",
+    TraceFormat.SVG: "SVG: an image that a browser shows",
+    TraceFormat.CHROME: "JSON: a Chrome trace, which Perfetto opens",
+}
+
+
+def export(trace: Trace, kind: TraceFormat, about: str, call: int | None, *, ascii_only: bool) -> str:
+    """Write ``trace`` to a new file in the working directory, and return its name. Raises FileNotWritten.
+
+    ``about`` says what was traced; ``call`` is the row of the call that is explained, None for the trigger's.
+    """
+    name = time.strftime(f"{FILE_NAME}{kind}")
+    match kind:
+        case TraceFormat.TEXT:
+            text = trace_text(trace, width=_COLUMNS, ascii=ascii_only, title=about, call=call)
+            atomic.write(Path(name), [text.encode()], force=False)
+        case TraceFormat.SVG:
+            atomic.write(Path(name), [trace_svg(trace, title=about, call=call).encode()], force=False)
+        case TraceFormat.CHROME:
+            chrome.save([chrome.TitledTrace(trace)], name, {"program": "stallscope", "traced": about})
+    return name
+
 
 READS_PER_S = 10.0
 # Drawing takes at most this share of the time on a slow machine. A single draw may take longer: after a zoom the cells
@@ -65,7 +111,7 @@ class TimelineScreen(ActionScreen):
 
     def help_sections(self) -> tuple[tuple[str, str], ...]:
         """The sections of the help, with the letters that the plot draws."""
-        return help_text.sections(ASCII_GLYPHS if self.settings.ascii else BLOCK_GLYPHS)
+        return (*glyphs.help_sections(ASCII_GLYPHS if self.settings.ascii else BLOCK_GLYPHS), *super().help_sections())
 
     def compose(self) -> ComposeResult:
         """Header, trace, details, key bar."""
@@ -245,9 +291,12 @@ class TimelineScreen(ActionScreen):
         if message.at_ns is not None and self._stand():
             self._move(self.cursor.selecting(message.row, message.at_ns, follow=False))
 
-    def on_trace_plot_zoomed(self, message: TracePlot.Zoomed) -> None:
-        """Zoom at the pointer."""
-        self.action_trace_zoom(message.steps, message.at_ns)
+    def on_wheel_widget_turned(self, message: TracePlot.Turned) -> None:
+        """Zoom at the pointer, or pan."""
+        if message.sideways:
+            self.action_trace_pan(message.steps)
+        else:
+            self.action_trace_zoom(message.steps, self.query_one(TracePlot).time_ns(message.x))
 
     def on_trace_plot_panned(self, message: TracePlot.Panned) -> None:
         """Pan as the pointer moved."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+Value = TypeVar("Value", int, float)
 
 # 50 µs to 10 s in steps of 1, 2, 5.
 SPANS_NS: tuple[int, ...] = tuple(
@@ -40,7 +44,7 @@ class Viewport:
 
     def zoomed(self, steps: int, at_ns: int) -> Viewport:
         """``steps`` spans longer, or shorter where negative; ``at_ns`` stays at its place."""
-        span_ns = stepped(self.span_ns, steps)
+        span_ns = stepped(self.span_ns, steps, SPANS_NS)
         share = (at_ns - self.begin_ns) / self.span_ns
         return Viewport(at_ns - round(share * span_ns), span_ns)
 
@@ -56,10 +60,10 @@ def around(begin_ns: int, end_ns: int, span_ns: int) -> Viewport:
     return Viewport((begin_ns + end_ns - span_ns) // 2, span_ns)
 
 
-def stepped(span_ns: int, steps: int) -> int:
-    """The span ``steps`` entries of SPANS_NS further; the first and the last are the limits."""
-    nearest = min(range(len(SPANS_NS)), key=lambda number: abs(SPANS_NS[number] - span_ns))
-    return SPANS_NS[min(max(nearest + steps, 0), len(SPANS_NS) - 1)]
+def stepped(value: Value, steps: int, values: Sequence[Value]) -> Value:
+    """The entry of ``values`` that is ``steps`` places after the nearest one; the first and the last are the limits."""
+    nearest = min(range(len(values)), key=lambda number: abs(values[number] - value))
+    return values[min(max(nearest + steps, 0), len(values) - 1)]
 
 
 def fitting(ns: float) -> int:

@@ -13,6 +13,7 @@ from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.trace import OPEN, Trace
 from stallprobes.traces.trigger import CallTrigger, SlowCall, TriggerLimits, slowest_call
 from stallprobes.units import duration_ns
+from stallscope.tui.timeline.time_axis import stepped
 
 # The trigger's limits between which the keys step: 10 µs to 1 s.
 LIMITS_NS = (*(digit * 10**power for power in range(4, 9) for digit in (1, 2, 5)), 10**9)
@@ -106,15 +107,14 @@ class TraceCapture:
             worst = slowest_call(trace, self.limits, self.found.probe)
             self.found = worst or self.found
         call = self.found
-        self.freeze(replace(trace, trigger=call.trigger), self.limits, f"{_name(trace, call)} {duration_ns(call.ns)}")
+        why = f"{trace.probes[call.probe].name} {duration_ns(call.ns)}"
+        self.freeze(replace(trace, trigger=call.trigger), self.limits, why)
         return True
 
     def step_limit(self, steps: int, usual_ns: int) -> None:
         """Lower or raise the limit; from one that follows the baselines, begin at ``usual_ns``."""
-        now = usual_ns if self.above_ns is None else self.above_ns
-        nearest = min(range(len(LIMITS_NS)), key=lambda number: abs(LIMITS_NS[number] - now))
-        by = 0 if self.above_ns is None else steps
-        self.set_limit(LIMITS_NS[min(max(nearest + by, 0), len(LIMITS_NS) - 1)])
+        now, by = (usual_ns, 0) if self.above_ns is None else (self.above_ns, steps)
+        self.set_limit(stepped(now, by, LIMITS_NS))
 
     def set_limit(self, above_ns: int | None) -> None:
         """Set the limit; None has the limits follow the baselines."""
@@ -122,8 +122,7 @@ class TraceCapture:
 
     def step_before(self, steps: int) -> None:
         """Show less or more of the time before the trigger."""
-        nearest = min(range(len(SHARES)), key=lambda number: abs(SHARES[number] - self.before))
-        self.before = SHARES[min(max(nearest + steps, 0), len(SHARES) - 1)]
+        self.before = stepped(self.before, steps, SHARES)
 
 
 def limit_text(capture: TraceCapture, limits: TriggerLimits | None) -> str:
@@ -135,7 +134,3 @@ def limit_text(capture: TraceCapture, limits: TriggerLimits | None) -> str:
         return "no baseline yet"
     low, high = duration_ns(min(known)), duration_ns(max(known))
     return f"baseline ({low})" if low == high else f"baseline ({low} to {high})"
-
-
-def _name(trace: Trace, call: SlowCall) -> str:
-    return trace.probes[call.probe].name

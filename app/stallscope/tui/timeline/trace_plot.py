@@ -17,7 +17,7 @@ from stallprobes.traces.delay import Delay, delay_text
 from stallprobes.traces.rows import RowGroup, RowKey, RowKind
 from stallprobes.traces.trace import Int64s, Trace
 from stallscope.report.columns import display_width, padded
-from stallscope.tui.common.lines import Line, LineWidget, cut, rule, runs_of_rows, shortened
+from stallscope.tui.common.lines import Line, WheelWidget, cut, rule, runs_of_rows, shortened
 from stallscope.tui.timeline.glyphs import (
     ASCII_GLYPHS,
     BLOCK_GLYPHS,
@@ -27,10 +27,9 @@ from stallscope.tui.timeline.glyphs import (
     cell_glyphs,
     cell_styles,
 )
-from stallscope.tui.timeline.raster import Raster, raster
-from stallscope.tui.timeline.rows import PlotRow
+from stallscope.tui.timeline.raster import CellGrid, Raster, raster
 from stallscope.tui.timeline.time_axis import ticks
-from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected_delay, selected_index
+from stallscope.tui.timeline.view_model import PlotRow, RowIntervals, TraceView, selected_delay, selected_index
 
 Strings = NDArray[np.str_]
 Styles = NDArray[np.intp]
@@ -113,7 +112,8 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     if view.picture is not None:
         cells = view.picture.raster(shown, view.viewport, at.columns, view.limits)
     else:
-        cells = raster([found[key] for key in shown], view.viewport, at.columns)
+        grid = CellGrid(view.viewport.begin_ns, view.viewport.span_ns, at.columns)
+        cells = raster([found[key] for key in shown], grid)
         delay = selected_delay(trace, found, selection)
         index = None if selection is None else selected_index(found, selection)
     text, style = cell_glyphs(cells, glyphs), cell_styles(cells, [_USUAL[key.kind] for key in shown])
@@ -138,7 +138,8 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     for key, title in zip(at.lines, at.titles, strict=True):
         if key is not None:
             chosen = selection is not None and key == selection.row
-            head: Line = [("▸" if chosen else " ", "accent"), (padded(short[key], at.names - 1), _name_style(chosen))]
+            name = padded(short[key], at.names - 1)
+            head: Line = [("▸" if chosen else " ", "accent"), (name, "strong" if chosen else "")]
             body = drawn[key]
             if key.kind is RowKind.FOREIGN:
                 body = _labelled(trace, view, _foreign(view, found), body, at.columns)
@@ -169,10 +170,6 @@ def _note_empty(view: TraceView, shown: Sequence[RowKey], cells: Raster, text: S
             note = "off" if key.number in view.off else f"{calls} in this span"
             if len(note) <= text.shape[1]:
                 text[number, : len(note)], style[number, : len(note)] = list(note), CellStyle.NOTE
-
-
-def _name_style(chosen: bool) -> str:
-    return "strong" if chosen else ""
 
 
 def _title(title: str, trace: Trace, width: int) -> Line:
@@ -274,7 +271,7 @@ def _sentence_lines(sentences: Sequence[str], width: int, height: int) -> list[L
     return out[:height]
 
 
-class TracePlot(LineWidget):
+class TracePlot(WheelWidget):
     """Draws ``view``. A click selects, the wheel zooms at the pointer or pans with shift, dragging pans."""
 
     view = var(TraceView())
@@ -287,15 +284,8 @@ class TracePlot(LineWidget):
         at_ns: int | None
 
     @dataclass
-    class Zoomed(Message):
-        """The wheel was turned: ``steps`` spans longer, around a time."""
-
-        steps: int
-        at_ns: int
-
-    @dataclass
     class Panned(Message):
-        """The trace was dragged, or the wheel turned with shift: move the view by ``ns``."""
+        """The trace was dragged: move the view by ``ns``."""
 
         ns: int
 
@@ -316,7 +306,8 @@ class TracePlot(LineWidget):
         selection = self.view.selection
         return plot_layout(self.view.rows, None if selection is None else selection.row, *self.size)
 
-    def _time_ns(self, x: int) -> int:
+    def time_ns(self, x: int) -> int:
+        """The time of the middle of a column of the widget."""
         at = self.plot_layout
         return self.view.viewport.time_ns(min(max(x - at.names, 0), at.columns) + 0.5, at.columns)
 
@@ -343,29 +334,4 @@ class TracePlot(LineWidget):
         line = event.y - 1
         key = at.lines[line] if 0 <= line < len(at.lines) else None
         if key is not None:
-            self.post_message(self.Selected(key, self._time_ns(event.x) if event.x >= at.names else None))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Zoom out; with shift pan to later times."""
-        self._wheel(event, 1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Zoom in; with shift pan to earlier times."""
-        self._wheel(event, -1)
-
-    def on_mouse_scroll_right(self, event: events.MouseScrollRight) -> None:
-        """Pan to later times."""
-        event.stop()
-        self.post_message(self.Panned(self.view.viewport.span_ns // 10))
-
-    def on_mouse_scroll_left(self, event: events.MouseScrollLeft) -> None:
-        """Pan to earlier times."""
-        event.stop()
-        self.post_message(self.Panned(-self.view.viewport.span_ns // 10))
-
-    def _wheel(self, event: events.MouseEvent, by: int) -> None:
-        event.stop()
-        if event.shift:
-            self.post_message(self.Panned(by * self.view.viewport.span_ns // 10))
-        else:
-            self.post_message(self.Zoomed(by, self._time_ns(event.x)))
+            self.post_message(self.Selected(key, self.time_ns(event.x) if event.x >= at.names else None))

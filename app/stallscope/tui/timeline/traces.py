@@ -10,10 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.model import Probe, Role
-from stallprobes.recording.observation import EngineCondition
+from stallprobes.recording.observation import EngineCondition, Observation
 from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import TracedProbe
@@ -51,14 +50,8 @@ class LiveTrace:
     # State of the engine.
 
     @property
-    def _probes(self) -> tuple[Probe, ...]:
-        observation = self._context.observation
-        return () if observation is None else observation.probe_set.probes
-
-    @property
-    def _snapshot(self) -> Snapshot | None:
-        observation = self._context.observation
-        return None if observation is None else observation.snapshot
+    def _observation(self) -> Observation:
+        return self._context.observation or self._live.observation()
 
     @property
     def baselines(self) -> Mapping[str, Baseline]:
@@ -66,16 +59,11 @@ class LiveTrace:
         analyzer = self._context.analyzer
         return {} if analyzer is None else analyzer.known_baselines
 
-    @property
-    def _others(self) -> Sequence[str]:
-        observation = self._context.observation
-        return () if observation is None else observation.other_processes
-
     def limits(self, traced: Sequence[TracedProbe]) -> TriggerLimits | None:
         """The limits above which the calls of ``traced`` are marked, now; None if the engine has other probes."""
         if not self._has(traced):
             return None
-        probes, above_ns = self._probes, self._capture.above_ns
+        probes, above_ns = self._observation.probe_set.probes, self._capture.above_ns
         if self._marker is None or self._marker[0] is not probes or self._marker[1] != above_ns:
             self._marker = (probes, above_ns, CallTrigger(probes, above_ns=above_ns))
         return self._marker[2].limits(self.baselines)
@@ -83,12 +71,12 @@ class LiveTrace:
     def _has(self, traced: Sequence[TracedProbe]) -> bool:
         """Whether the monitor's probes are those of a trace: it may be of an earlier probe set, or of the next one."""
         return [(one.name, len(one.ops)) for one in traced] == [
-            (probe.name, len(probe.program.ops)) for probe in self._probes
+            (probe.name, len(probe.program.ops)) for probe in self._observation.probe_set.probes
         ]
 
     def _off(self, traced: Sequence[TracedProbe]) -> frozenset[int]:
         """The numbers of the probes that are switched off."""
-        snapshot = self._snapshot
+        snapshot = self._observation.snapshot
         parts = {} if snapshot is None else snapshot.probes
         return frozenset(
             number for number, probe in enumerate(traced) if probe.name in parts and not parts[probe.name].on
@@ -102,7 +90,7 @@ class LiveTrace:
         What is frozen is shown.
         """
         self._live.switch_timeline(True)
-        names, focus = [probe.name for probe in self._probes], self._context.focus_name
+        names, focus = [probe.name for probe in self._observation.probe_set.probes], self._context.focus_name
         if focus in names:
             cursor = replace(cursor, selection=Selection(RowKey(RowKind.CALLS, names.index(focus))))
         if self._focus_stalls():
@@ -112,7 +100,7 @@ class LiveTrace:
     def _focus_stalls(self) -> bool:
         """Whether the focused probe is a victim with a verdict that an aggressor or the GPU slows it down."""
         analyzer, name = self._context.analyzer, self._context.focus_name
-        probe = next((one for one in self._probes if one.name == name), None)
+        probe = next((one for one in self._observation.probe_set.probes if one.name == name), None)
         if analyzer is None or probe is None or probe.role is not Role.VICTIM:
             return False
         return any(one.probe == name and one.kind in _STALLS for one in analyzer.verdicts)
@@ -146,18 +134,16 @@ class LiveTrace:
     def follow(self, cursor: TraceCursor) -> tuple[TraceCursor, bool]:
         """Read what was recorded, and freeze it if the trigger finds a call; the cursor, and whether to draw it."""
         history, report = self._live.timeline.read(), self._live.timeline.report
-        observation = self._context.observation
-        engine = None if observation is None else observation.engine.state
+        seen = self._observation
         before = None if self.report is None else self.report.condition
-        changed = report.condition is not before or engine is not self._engine
+        changed = report.condition is not before or seen.engine.state is not self._engine
         if report.condition is TimelineCondition.NO_ENGINE and before is not report.condition:
             cursor = self.freeze(cursor, "the engine ended") or cursor
-        self._engine = engine
-        self.report = report
+        self._engine, self.report = seen.engine.state, report
         if history is None or not self._has(history.probes):
             return cursor, changed
-        span_ns = cursor.viewport.span_ns
-        if self._capture.feed(history, self._probes, self.baselines, self._snapshot, self._others, span_ns):
+        probes, others, span_ns = seen.probe_set.probes, seen.other_processes, cursor.viewport.span_ns
+        if self._capture.feed(history, probes, self.baselines, seen.snapshot, others, span_ns):
             self.record_frozen()
             return self.frozen(cursor), True
         return cursor, changed
@@ -171,13 +157,13 @@ class LiveTrace:
 
     def freeze(self, cursor: TraceCursor, why: str) -> TraceCursor | None:
         """Freeze what was recorded so far, unless a trace is frozen; None where there is nothing."""
-        capture, history = self._capture, self._live.timeline.history
+        capture, history, seen = self._capture, self._live.timeline.history, self._observation
         if not self.moving:
             return cursor
         if history is None or cursor.trace is None:
             return None
         end_ns = max(cursor.trace.end_ns, history.collected_ns)
-        trace = history.trace(history.begin_ns, end_ns, snapshot=self._snapshot, others=self._others)
+        trace = history.trace(history.begin_ns, end_ns, snapshot=seen.snapshot, others=seen.other_processes)
         capture.freeze(trace, self.limits(trace.probes), f"{why} at {clock_text(trace.wall_s(end_ns))[:8]}")
         return cursor.showing(trace, capture.limits)
 
@@ -197,7 +183,7 @@ class LiveTrace:
         if not self.moving:
             return cursor, cursor.view()
         recorded = history is not None and history.collected_ns > 0
-        sentences = header.live_sentences(self.report, self._context.observation, recorded)
+        sentences = header.live_sentences(self.report, self._observation, recorded)
         if sentences or history is None:
             return cursor, TraceView(sentences=sentences)
         return self._last_span(cursor, history, columns)
@@ -209,7 +195,9 @@ class LiveTrace:
         cells, span_ns = self._cells, cursor.viewport.span_ns
         end_ns = cells.end_ns(span_ns, max(columns, 1))
         begin_ns = min(cells.begin_ns(end_ns - span_ns), end_ns)
-        outline = history.outline(begin_ns, end_ns, snapshot=self._snapshot, others=self._others)
+        outline = history.outline(
+            begin_ns, end_ns, snapshot=self._observation.snapshot, others=self._observation.other_processes
+        )
         picture, added = cells.follow(outline)
         tenures = np.concatenate((added.tenures, outline.tenures))
         trace = replace(outline, calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
@@ -219,7 +207,7 @@ class LiveTrace:
 
     def head(self, cursor: TraceCursor) -> header.TraceHeadView:
         """The header."""
-        observation, trace, report = self._context.observation, cursor.trace, self.report
+        observation, trace, report = self._observation, cursor.trace, self.report
         parts = header.live_parts(self._capture, None if trace is None else self.limits(trace.probes), report)
         return header.head_view(cursor, header.live_state(self._capture, report, observation), observation, parts)
 
@@ -267,7 +255,7 @@ class RecordedTraces:
         trace = self._source.trace(self._source.traces[number])
         if trace is None:
             self.problem = self._source.problem or ""
-            return cursor.without_trace()
+            return replace(cursor, trace=None, intervals=None)
         return cursor.showing(trace, None).at_trigger(trace, self._capture.before)
 
     def marked(self, cursor: TraceCursor) -> TraceCursor:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from textual.reactive import var
 
-from stallprobes.units import duration_ns, format_count
+from stallprobes.units import format_count
 from stallprobes.watch.live.live_view import WatchRow, WatchRowKey
 from stallscope.report.columns import padded
-from stallscope.tui.common.lines import Line, LineWidget, cut, fit, shortened
+from stallscope.tui.common.lines import Line, LineWidget, cut, fit, short_duration, shortened
 
 # Title, columns at most, and the least width of the panel in which it is shown.
 _COLUMNS = (
@@ -94,7 +94,7 @@ class WatchTable(LineWidget):
         marked = (f"focus-{mark}" if chosen else mark) if mark else plain
         line: Line = [("▸" if chosen else " ", "accent"), (name, marked if waiting else plain), (" ", plain)]
         figures = dict(zip((title for title, _, _ in _COLUMNS), self._texts(row), strict=True))
-        figures["in flight"] = "" if age_ns is None else short_ns(age_ns)
+        figures["in flight"] = "" if age_ns is None else short_duration(age_ns)
         for title, size, _ in columns:
             text = figures[title]
             style = dim if title in ("calls", "calls/s") else plain
@@ -114,11 +114,11 @@ class WatchTable(LineWidget):
         found = (
             format_count(total.count),
             f"{row.calls_per_s:.0f}",
-            short_ns(total.percentile(50)),
-            short_ns(total.percentile(99)),
-            short_ns(total.max_ns if total.count else None),
+            short_duration(total.percentile(50)),
+            short_duration(total.percentile(99)),
+            short_duration(total.max_ns if total.count else None),
             "",
-            short_ns(row.lost_ns) if row.lost_ns else "",
+            short_duration(row.lost_ns) if row.lost_ns else "",
         )
         self._figures[row.key] = row, found
         return found
@@ -128,8 +128,3 @@ def thread_label(row: WatchRow, several: bool) -> str:
     """The thread of a row, with its process where there are several."""
     thread = row.thread_name or f"thread {row.key.thread}"
     return f"{row.process} {row.key.pid} {thread}" if several else thread
-
-
-def short_ns(ns: float | None) -> str:
-    """A duration without a blank: ``5.60µs``."""
-    return duration_ns(ns).replace(" ", "")

@@ -28,7 +28,7 @@ class ExplainCall(TextDialog[None]):
         self.row = row
         self.findings = findings
 
-    def text(self) -> PrintableText:
+    def body(self) -> PrintableText:
         """The explanation."""
         return explained(self.row, self.findings)
 

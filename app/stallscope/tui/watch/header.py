@@ -8,7 +8,7 @@ from textual.reactive import var
 
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.watch.live.live_view import WatchedProgram
-from stallscope.tui.common.header import nvml_line
+from stallscope.tui.common.header import clock, nvml_line
 from stallscope.tui.common.lines import Line, LineWidget, by_rank, cut, fit
 
 
@@ -56,7 +56,6 @@ class WatchHeader(LineWidget):
 def _state(view: WatchHeadView, program: WatchedProgram) -> list[tuple[int, Line]]:
     """The parts at the right end with their ranks."""
     found: list[tuple[int, Line]] = []
-    minutes, seconds = divmod(int(view.seconds), 60)
     if view.failure:
         found.append((0, [(" NOT READ ", "alarm")]))
     elif program.exit_code is not None:
@@ -67,7 +66,7 @@ def _state(view: WatchHeadView, program: WatchedProgram) -> list[tuple[int, Line
         found.append((0, [("● live", "good")]))
     if view.view:
         found.append((1, [(" ", ""), (f" {view.view} ", "notice")]))
-    found.append((4, [(f" {minutes // 60:02}:{minutes % 60:02}:{seconds:02}", "dim")]))
+    found.append((4, [(f" {clock(view.seconds)}", "dim")]))
     return found
 
 

@@ -12,28 +12,32 @@ from textual.app import ComposeResult
 
 from stallprobes.live.view_model import ChannelView
 from stallprobes.machine.telemetry import TelemetrySnapshot
-from stallprobes.model import MS, Channel, Phase
+from stallprobes.model import Channel, Phase
 from stallprobes.watch.live.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.common.dialog import Ask
+from stallscope.tui.common.header import with_utilization
 from stallscope.tui.common.histograms import Histograms, HistogramsView, PlotsView
 from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.sources.source import ProgramSource
-from stallscope.tui.watch import help_text
 from stallscope.tui.watch.call_table import CallTableView, WatchTable, thread_label
 from stallscope.tui.watch.explain_call import ExplainCall
 from stallscope.tui.watch.header import WatchHeader, WatchHeadView
 from stallscope.tui.watch.layout import watch_layout
-from stallscope.tui.watch.lost_time import LostTime, headline_lines, headlines
-from stallscope.tui.watch.output_pane import OutputPane, OutputView
-from stallscope.tui.watch.slow_call_log import SlowCallLog, SlowCallsView
+from stallscope.tui.watch.panels import (
+    LostTime,
+    OutputPane,
+    SlowCallLog,
+    SlowCallsView,
+    headline_lines,
+    headlines,
+)
 
 _REPORT_COLUMNS = 100
-_UTILIZATIONS = 8
 BEHIND = ("all", "since the start")
 
 
@@ -41,7 +45,6 @@ class WatchScreen(MovingScreen[ProgramSource]):
     """Shows the moments of the source, or ``frozen_moment``, one of them, for the reason ``frozen_why``."""
 
     NAME = "watch"
-    HELP_SECTIONS = help_text.SECTIONS
 
     def __init__(self, context: ScreenContext, source: ProgramSource) -> None:
         super().__init__(context, source)
@@ -110,8 +113,7 @@ class WatchScreen(MovingScreen[ProgramSource]):
         if self.frozen or not self.trigger.armed or moment is None:
             return
         slowest = self._slowest_since(moment)
-        slowest_ns = 0 if slowest is None else slowest[0].duration_ns
-        if self.trigger.fires(slowest_ns, self.settings.freeze_above_ms * MS, time.monotonic()):
+        if self.stalls(0 if slowest is None else slowest[0].duration_ns):
             self._freeze("FROZEN on a stall", slowest)
 
     def _slowest_since(self, moment: WatchMoment) -> tuple[TriggeringCall, WatchRowKey] | None:
@@ -135,7 +137,7 @@ class WatchScreen(MovingScreen[ProgramSource]):
 
     def _freeze(self, why: str, slowest: tuple[TriggeringCall, WatchRowKey] | None) -> None:
         self.frozen_moment, self.frozen_why = self.source.moment, f"{why} at {time.strftime('%H:%M:%S')}"
-        self._frozen_gpu = self.source.telemetry, self.source.gpu_text
+        self._frozen_gpu = self.source.gpu_values
         if self.source.kept_traces is not None:
             self.source.kept_traces.keep(None if slowest is None else slowest[0])
         if slowest is not None:
@@ -207,17 +209,16 @@ class WatchScreen(MovingScreen[ProgramSource]):
         )
 
     def _show_output(self) -> None:
-        self.query_one(OutputPane).view = OutputView(self.source.output, self.source.output_elsewhere)
+        self.query_one(OutputPane).view = self.source.output
 
     def _show_header(self) -> None:
         moment, source = self.moment, self.source
         position = "" if source.playback is None else source.playback.position_text
-        telemetry, gpu = self._frozen_gpu if self.frozen else (source.telemetry, source.gpu_text)
+        telemetry, gpu = self._frozen_gpu if self.frozen else source.gpu_values
         # A recording that stands still has no new values.
         if telemetry is not None and not self.frozen and telemetry is not self._last_telemetry:
             self._last_telemetry = telemetry
-            value = telemetry["utilisation_percent"].value
-            self._utilization = (*self._utilization, value)[-_UTILIZATIONS:] if isinstance(value, int) else ()
+            self._utilization = with_utilization(self._utilization, telemetry)
         self.query_one(WatchHeader).view = WatchHeadView(
             program=source.program_state,
             seconds=0.0 if moment is None else moment.seconds,
@@ -234,7 +235,7 @@ class WatchScreen(MovingScreen[ProgramSource]):
         moment = self.moment
         rows = 0 if moment is None else len(moment.rows)
         lines = len(headline_lines(self.query_one(LostTime).view, width))
-        sizes = watch_layout(width, height, lines, rows, not self.source.output_elsewhere, self.enlarged)
+        sizes = watch_layout(width, height, lines, rows, not self.source.output.elsewhere, self.enlarged)
         self.set_class(sizes.wide, "wide")
         self.set_class(self.enlarged, "enlarged")
         if sizes.wide:

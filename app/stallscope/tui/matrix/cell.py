@@ -1,22 +1,32 @@
-"""Text and histograms of one cell of a check."""
+"""One cell of a check: its text and histograms, and the dialog with all that is known about it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
 
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+
+from stallprobes.catalog import entries
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.live.view_model import ChannelView
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.model import TIMELINE_PHASES, Channel
+from stallprobes.patterns.naming import entry_name
 from stallprobes.units import duration_ns, times
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
-from stallscope.tui.common.histograms import HistogramsView
+from stallscope.tui.common.dialog import Dialog, section
+from stallscope.tui.common.histograms import Histograms, HistogramsView, PlotsView
+from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange
     from stallprobes.matrix.reference import Reference
+
 
 # Title, style of the title, text.
 Paragraph = tuple[str, str, str]
@@ -134,4 +144,117 @@ def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
         None if worst is None else worst.ratio,
         cell.in_flight_ns if cell.in_flight_ns and check_wording.in_flight(cell) else None,
         now="with aggressor",
+    )
+
+
+PANEL = 12
+
+
+class CellScreen(Dialog[None]):
+    """Shows the cell ``key`` of the current matrix, which ``get_view`` returns; a running check changes it.
+
+    ``step`` selects the next cell on the left (-1) or right (1) and returns its key.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "close", "close"),
+        Binding("left", "step(-1)", "left"),
+        Binding("right", "step(1)", "right"),
+    ]
+
+    def __init__(self, get_view: Callable[[], MatrixView | None], key: Key, step: Callable[[int], Key]) -> None:
+        super().__init__()
+        self.get_view = get_view
+        self.key = key
+        self.step = step
+        self._drawn: tuple[object, Key] | None = None
+
+    def compose(self) -> ComposeResult:
+        """The histograms, and the text below."""
+        with Vertical(id="box"):
+            yield Histograms(id="histograms")
+            with VerticalScroll(id="scroll"):
+                yield PrintableStatic(id="text")
+
+    def on_mount(self) -> None:
+        """Set the style and start the timer."""
+        self.add_class("wide")
+        self.query_one("#scroll").focus()
+        self.set_interval(0.25, self.tick)
+        self.call_after_refresh(self.tick)
+
+    def action_step(self, by: int) -> None:
+        """Show the next cell."""
+        self.key = self.step(by)
+        self.tick()
+
+    def tick(self) -> None:
+        """Draw what changed."""
+        matrix_view = self.get_view()
+        if matrix_view is None:
+            return
+        now = (matrix_view.matrix.cells.get(self.key), self.key)
+        if now == self._drawn:
+            return
+        self._drawn = now
+        panel = self.query_one(Histograms)
+        panel.view = PlotsView(histograms(matrix_view, self.key))
+        panel.display = panel.view.focus is not None
+        panel.styles.height = min(PANEL, max(6, self.size.height // 2 - 2))
+        self.query_one("#text", PrintableStatic).show(explanation(matrix_view, self.key))
+
+
+def explanation(matrix_view: MatrixView, key: Key) -> PrintableText:
+    """Everything known about a cell: verdicts, remedy, percentiles, how it was measured, what both probes do."""
+    text = PrintableText()
+    first, *others = paragraphs(matrix_view, key)
+    text.append(first[0], "bold reverse")
+    text.append(f"  {first[2]}\n\n", "bold")
+    for title, _, body in others:
+        if title:
+            section(text, title, body)
+        else:
+            text.append(f"{body}\n\n")
+    _append_percentiles(text, matrix_view, key)
+    _append_measurement(text, matrix_view, key)
+    row, column = matrix_view.matrix.row(key[0]), matrix_view.matrix.column(key[1])
+    for name in dict.fromkeys((row.entry, *(entry_name(name) for name in column.aggressors))):
+        entry = entries().get(name)
+        if entry is not None:
+            section(text, entry.title, entry.what)
+    return text
+
+
+def _append_percentiles(text: PrintableText, matrix_view: MatrixView, key: Key) -> None:
+    cell = matrix_view.matrix.cells.get(key)
+    if cell is None or not cell.channels:
+        return
+    lines = []
+    for phase in PHASES:
+        for name, channels in (("now", cell.channels), ("base", cell.baseline)):
+            histogram = channels.get(Channel(phase))
+            if histogram is None or not histogram.count:
+                continue
+            p50, p99 = histogram.percentile(50), histogram.percentile(99)
+            values = "  ".join(
+                f"{label} {duration_ns(ns):>8}" for label, ns in (("p50", p50), ("p99", p99), ("max", histogram.max_ns))
+            )
+            lines.append(f"{phase!s:<5}{name:<6} {values}  {histogram.count:>6} calls")
+    if lines:
+        section(text, "Percentiles", "\n".join(lines))
+
+
+def _append_measurement(text: PrintableText, matrix_view: MatrixView, key: Key) -> None:
+    cell = matrix_view.matrix.cells.get(key)
+    if cell is None or not cell.repeats:
+        return
+    hosts = [repeat.host for repeat in cell.repeats if repeat.host]
+    where = f" on {', '.join(hosts)}" if hosts else ""
+    several = "" if len(cell.repeats) == 1 else "s"
+    section(
+        text,
+        "Measurement",
+        f"{cell.iterations} calls in {len(cell.repeats)} repeat{several}{where}, "
+        f"{duration_ns(cell.seconds * 1e9)} in total; "
+        "baseline just before and after each.",
     )

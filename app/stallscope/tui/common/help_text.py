@@ -1,0 +1,150 @@
+"""Sections of the help of each screen: (title, text)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_MONITOR = (
+    (
+        "States",
+        "quiet: as fast as the baseline. slower: at least 1.5 times the baseline and beyond its spread, for 1.2 s, "
+        "while an aggressor runs. STALLED: at least 3 times. STARVED: fewer than 3 calls returned in 0.5 s. "
+        "A range such as 4.5–12.7 µs: unsteady, the machine itself varies by as much with no aggressor running. "
+        "host noise: the host control, which makes no CUDA call, was slower too. "
+        "baseline: the baseline is being measured. waiting: switched on, starts when the baseline is complete. "
+        "1/3 calls: of a probe with a long period, how many of the three calls that a verdict needs were made; "
+        "base 7/20: how many of the 20 that its baseline needs.",
+    ),
+    (
+        "Phases",
+        "call: host time inside the driver call. wait: from its return until the host sees the work complete. gpu: "
+        "time on the GPU, measured with event pairs or by the timeline. due: from when the call was scheduled, so it "
+        "includes the delay that earlier calls caused. Only the timeline measures start, from the call's return until "
+        "the GPU starts the work, and before return, from the GPU's start until the return where the GPU starts first: "
+        "that is never a stall. The timeline makes calls 1 to 10 µs longer, so it has baselines of its own.",
+    ),
+    (
+        "Values",
+        "Of the last second, or of the last four calls where the period is longer than 0.25 s. in flight: the age of a "
+        "call that has not returned. × base: p50 divided by the baseline's p50. The baseline is extended by every "
+        "second without an aggressor, and measured anew on its key. p99.9 needs 1000 calls.",
+    ),
+    (
+        "Plots",
+        "All axes are logarithmic and fixed, from 100 ns to 10 s. ░ is the baseline, full blocks are live values, ◆ is "
+        "a call in flight. Histogram heights are square roots of counts, so a single slow call is visible. In the heat "
+        "map ░ is a few calls per second, █ a thousand.",
+    ),
+    (
+        "Blame",
+        "An experiment with the aggressors that are on: all off, all on, each alone, each off, in several rounds. "
+        "necessary: the stall ends without it. sufficient: it alone makes the stall. makes it longer: neither, but a "
+        "tenth of the delay or more is its own. not involved: none of these. The share is its part of the delay with a "
+        "95 % interval. The log and the baselines ignore what happens meanwhile.",
+    ),
+    (
+        "GPU %",
+        "NVML's utilization: the share of its window in which any kernel ran. One spinning thread reads 100 %.",
+    ),
+)
+_MATRIX = (
+    (
+        "Rows and columns",
+        "A row is a victim, a column is an aggressor. The first column, quiet, is the victim alone. Each cell is "
+        "measured several times, in random order, and compared with its own baseline just before and after.",
+    ),
+    (
+        "Values",
+        "The ratio to the cell's own baseline. Judged: the percentile that the verdict names, p50 where the cell is "
+        "quiet. c is the time inside the call, w the wait until the host sees the work complete. !! stalled: at least "
+        "3 times. !* only at p99. ! slower: at least 1.5 times. ? drift: as slow after the aggressor stopped. ~ host "
+        "noise: the machine itself was slower.",
+    ),
+    (
+        "Words",
+        "STARVED: fewer than 3 calls returned in 0.5 s. invalid: measured, but not counted; the cell shows the reason. "
+        "– is not possible on this machine, · is not measured.",
+    ),
+    (
+        "Comparison",
+        "SLOWER and FASTER: changes beyond chance, at the false alarm rate given for the whole comparison. UNSURE: too "
+        "few calls or too much noise for a decision. STARVES: it did not starve before. The ratio is new over old.",
+    ),
+)
+# Those on the letters of its cells come first.
+_TIMELINE = (
+    (
+        "Delay",
+        "The arrow begins where the selected call returned and ends where the GPU started its work; its label says "
+        "what the work waited for. An arrow to the left: the GPU started before the call returned. Of a wait it is "
+        "the delay of its iteration's work.",
+    ),
+    (
+        "Trigger",
+        "Armed, it freezes the trace at the first call of a victim above the limit. By default each probe's limit "
+        "follows its baseline: three times the p99, at least 100 µs above it, and longer than all but one in 100 000 "
+        "calls. What was recorded in the last 12 s is kept. Opened from a probe that stalls, the timeline freezes on "
+        "the worst call of that probe.",
+    ),
+    (
+        "Cost",
+        "While the timeline is on, calls are 1 to 10 µs longer: the monitor says so, has a baseline of its own for "
+        "that state, and measures it while no aggressor runs. The timeline is switched off when this screen is closed, "
+        "unless it is kept on. On a GPU, switching it on first takes some 16 s.",
+    ),
+)
+_WATCH = (
+    (
+        "Rows",
+        "A row is one function in one thread of the program, those that lost most time first. calls, p50, p99 and "
+        "worst are those since the start, calls/s of the last second. in flight: the age of a call that has not "
+        "returned. lost: the time of its slow calls beyond the median.",
+    ),
+    (
+        "Slow calls",
+        "A call is slow from --slow µs on (by default 1000). Each has a sentence about what it waited for; the cause "
+        "is final 2 s after the call's end. because of: records of the call itself prove it, or it is known that such "
+        "a call is slow or stalls. beside: the calls overlap in time.",
+    ),
+    (
+        "Time lost",
+        "The share of a thread's time that its slow calls lost, and the causes of that time.",
+    ),
+    (
+        "Histogram",
+        "The selected row: full blocks are the last second, ░ all calls since the start, ◆ is a call in flight. The "
+        "axis is logarithmic and fixed, from 100 ns to 10 s; heights are square roots of counts.",
+    ),
+    (
+        "Timeline",
+        "Shows the slow calls, the calls in flight, the GPU work and who had the graphics engine; calls that were not "
+        "slow are only counted. It opens on the last 2 s, home returns to them. freeze on stall keeps the trace of the "
+        "call.",
+    ),
+    (
+        "Output and input",
+        "The program's stdout and stderr go to the pane, with --output FILE to a file; its input is empty (/dev/null). "
+        "It has no terminal other than the pane. With --headless it has the terminal, as without watch.",
+    ),
+    (
+        "End",
+        "When the program ends, the screen stays. Quitting while it runs ends it as ctrl+c would, after a question, "
+        "and waits for its end. ctrl+z stops the program too. The report is printed when the screen is closed.",
+    ),
+)
+_DEMO = (
+    (
+        "The demo",
+        "It goes through the patterns by itself. quiet: the victims without aggressors, until the baseline is "
+        "complete. stall: the aggressors run. remedy: the same work arranged so that nothing waits; its own baseline "
+        "is measured first. The caption says what runs and what to look at. A pattern that this machine does not "
+        "support is skipped, and named in the table at the end. The demo waits while a dialog is open.",
+    ),
+)
+SECTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "monitor": _MONITOR,
+    "matrix": _MATRIX,
+    "timeline": _TIMELINE,
+    "watch": _WATCH,
+    "demo": (*_DEMO, *_MONITOR),
+}

@@ -1,0 +1,183 @@
+"""Panels of a watched program beside its table of calls: headlines, slow calls, and output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from textual.reactive import var
+
+from stallprobes.units import duration_ns, plural
+from stallprobes.watch.analysis import SETTLED_NS
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.findings import CallInFlight, ExplainedCall, ProcessFindings, WatchFindings
+from stallprobes.watch.live.live_view import WatchedProgram, WatchRowKey, calls_in_flight, slow_calls
+from stallprobes.watch.sentences import cause_text, headline, in_flight_text, thread_text, took_text
+from stallprobes.wording.watch_wording import process_prefix, state_problem
+from stallscope.report.columns import by_column, display_width, wrapped
+from stallscope.tui.common.lines import Line, LineWidget, cut, rule
+from stallscope.tui.sources.pane_program import ShownOutput
+
+_LEAST_SHARE = 0.005
+
+
+class LostTime(LineWidget):
+    """Draws headlines, (text, style)."""
+
+    view = var[Sequence[tuple[str, str]]](())
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """As many headlines as fit, the last one cut."""
+        out = headline_lines(self.view, width)
+        if len(out) > height > 0:
+            text, style = out[height - 1][0]
+            out[height - 1] = [(cut(f"{text} …", width), style)]
+        return out[:height]
+
+
+def headline_lines(found: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    """The lines of all headlines."""
+    return [[(f" {line}", style)] for text, style in found for line in wrapped(text, max(20, width - 2))]
+
+
+def headlines(findings: WatchFindings | None, program: WatchedProgram | None) -> list[tuple[str, str]]:
+    """Sentences about the program as a whole with their styles, the most important first.
+
+    Then those of the threads, the one that lost most first.
+    """
+    if program is not None and program.problem:
+        return [(f"Nothing is recorded: {program.problem}.", "warn")]
+    if findings is None or not findings.processes:
+        ended = program is not None and program.exit_code is not None
+        when = "recorded a CUDA call while it was watched" if ended else "has recorded a CUDA call yet"
+        return [(f"No process {when}.", "dim")]
+    problems = [text for process in findings.processes if (text := state_problem(process))]
+    found = [(f"{text}.", "warn") for text in (*problems, *(one.rstrip(".") for one in findings.problems))]
+    several = len(findings.processes) > 1
+    lost = [
+        (thread, process_prefix(process.name, process.pid, several))
+        for process in findings.processes
+        for thread in process.threads
+        if thread.lost_share >= _LEAST_SHARE
+    ]
+    lost.sort(key=lambda item: -item[0].lost_share)
+    found += [(where + headline(thread), "strong" if not number else "") for number, (thread, where) in enumerate(lost)]
+    if not lost and not problems:
+        limit_ns = min(process.slow_limit_ns for process in findings.processes)
+        slow = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
+        calls = plural(slow, "call")
+        oldest = _oldest_in_flight(findings)
+        if slow:
+            found.append(
+                (f"{calls} took {duration_ns(limit_ns)} or longer, less than 0.5 % of each thread's time.", "")
+            )
+        if oldest is not None:
+            found.append((oldest, "bad"))
+        elif not slow:
+            found.append((f"No stall: no finished call took {duration_ns(limit_ns)} or longer.", "good"))
+    return found
+
+
+def _oldest_in_flight(findings: WatchFindings) -> str | None:
+    """The slow call that has been in flight longest, in a sentence; None without one."""
+    found = calls_in_flight(findings)
+    if not found:
+        return None
+    call, process = found[0]
+    who = thread_text(call.thread, call.thread_name)
+    if process.ended:
+        return f"{call.function} in {who} had not returned when the process ended, after {duration_ns(call.age_ns)}."
+    return f"{call.function} in {who} has not returned for {duration_ns(call.age_ns)}."
+
+
+_HEAD = 12
+# More fit on no screen.
+_MOST = 200
+# The newest ones.
+_BRIGHT = 3
+
+
+@dataclass(frozen=True)
+class SlowCallsView:
+    """The slow calls of ``findings``, which equal only themselves, at ``now_ns``."""
+
+    findings: WatchFindings | None = None
+    now_ns: int = field(default=0, compare=False)
+
+
+class SlowCallLog(LineWidget):
+    """Draws the slow calls, the newest first; the target of a click is the key of a row."""
+
+    view = var(SlowCallsView())
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """A title and as many calls as fit."""
+        findings = self.view.findings
+        if findings is None:
+            return [rule("slow calls", width)]
+        count = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
+        head_line = rule("slow calls", width, f"{count} so far" if count else "")
+        out: list[tuple[WatchRowKey | None, Line]] = [(None, head_line)]
+        for head, text, key, style in entries_of(findings, self.view.now_ns):
+            if len(out) >= height:
+                break
+            for number, part in enumerate(wrapped(text, max(20, width - _HEAD - 1))):
+                out.append((key, [(f" {head if not number else '':<{_HEAD - 2}} ", "dim"), (part, style)]))
+        if len(out) > height:
+            of, (*begin, (text, style)) = out[height - 1]
+            out[height - 1] = of, [*begin, (cut(f"{text} …", max(width - _HEAD, 1)), style)]
+        if len(out) == 1:
+            out.append((None, [(" none so far", "dim")]))
+        return self.with_targets(out[:height], width)
+
+
+def entries_of(findings: WatchFindings, now_ns: int) -> Iterator[tuple[str, str, WatchRowKey, str]]:
+    """Head, sentence, row and style of each call."""
+    several = len(findings.processes) > 1
+    begin_ns = min((process.began_ns for process in findings.processes), default=0)
+    for flight, process in calls_in_flight(findings):
+        text = _where(process, several) + in_flight_text(flight)
+        if process.ended:
+            text += " It had not when the process ended."
+        yield "at its end" if process.ended else "in flight", text, _key(process, flight), "bad"
+    for number, (call, process) in enumerate(slow_calls(findings)):
+        if number == _MOST:
+            return
+        head = f"{(call.begin_ns - begin_ns) / 1e9:.3f} s"
+        # Records of the GPU's work arrive later than the call returns.
+        open_ = call.cause is WaitCause.UNATTRIBUTED and now_ns - call.end_ns < SETTLED_NS and not process.ended
+        text = took_text(call) + ("; its cause is not known yet." if open_ else f" {cause_text(call)}.")
+        yield head, _where(process, several) + text, _key(process, call), "" if number < _BRIGHT else "dim"
+
+
+def _where(process: ProcessFindings, several: bool) -> str:
+    return process_prefix(process.name, process.pid, several)
+
+
+def _key(process: ProcessFindings, call: ExplainedCall | CallInFlight) -> WatchRowKey:
+    return WatchRowKey(process.pid, process.image, call.thread, call.function)
+
+
+class OutputPane(LineWidget):
+    """Draws the last of the output."""
+
+    view = var(ShownOutput())
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """A title, and the end of the output; long lines continue in the next one."""
+        out: list[Line] = [rule("output of the program", width)]
+        if self.view.elsewhere:
+            return [*out, [(f" {self.view.elsewhere}", "dim")]]
+        found: list[str] = []
+        for text in reversed(self.view.lines):
+            if len(found) >= height - 1:
+                break
+            found[:0] = _pieces(text, max(width - 1, 1))
+        return [*out, *([(f" {text}", "")] for text in found[-(height - 1) :] if height > 1)]
+
+
+def _pieces(text: str, width: int) -> list[str]:
+    if display_width(text) <= width:
+        return [text]
+    letters = by_column(text)
+    return ["".join(letters[first : first + width]) for first in range(0, len(letters), width)]
