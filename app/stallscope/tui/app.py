@@ -23,6 +23,7 @@ from textual.dom import DOMNode
 from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
+from textual.theme import ThemeProvider
 from textual.widget import Widget
 
 from stallprobes.errors import EXIT_ENGINE
@@ -204,6 +205,10 @@ class StallscopeApp(App[None]):
         """Open the command palette, unless it is open."""
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
+
+    def search_themes(self) -> None:
+        """Open the choice of a theme; in Textual's own palette a second answer would remove the screen below."""
+        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
 
     async def _dispatch_action(self, namespace: DOMNode, action_name: str, params: Any) -> bool:
         """Run an action, unless its widget has no size yet: Textual's widgets fail before their first layout."""
