@@ -19,8 +19,8 @@ from stallprobes.recording.observation import Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
+from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.histograms import Histograms
-from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.probe_table import ProbeTable

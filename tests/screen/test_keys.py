@@ -16,10 +16,10 @@ from stallprobes.model import Role
 from stallprobes.patterns.remedy_code import CodeLanguage
 from stallscope.tui.actions import MONITOR_ACTIONS, available
 from stallscope.tui.app import THEMES
+from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
-from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.picker import Picker
 from stallscope.tui.common.printable_text import PrintableInput, PrintableStatic
 from stallscope.tui.monitor.screen import Monitor

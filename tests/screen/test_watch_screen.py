@@ -25,9 +25,8 @@ from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.help import Help
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram
-from stallscope.tui.sources.program_gpu import ProgramGpu
 from stallscope.tui.sources.watch_replay import WatchReplaySource
-from stallscope.tui.sources.watched import WatchSource
+from stallscope.tui.sources.watched import ProgramGpu, WatchSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.watch.call_table import WatchTable
 from stallscope.tui.watch.explain_call import ExplainCall

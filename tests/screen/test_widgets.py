@@ -20,7 +20,7 @@ from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, Monito
 from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, TelemetrySnapshot, TelemetryState
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
-from stallscope.tui.common.header import nvml_line
+from stallscope.tui.common.bars import nvml_line
 from stallscope.tui.common.histograms import axis_labels, histogram_lines, probe_histograms
 from stallscope.tui.common.lines import (
     DECENT,

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from stallscope.tui.sources.source import Source
 
 
+# After a signal, the report on a watched program is made within this time of its end.
+_REPORT_S = 10.0
+THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
+
+
 class Palette(TopScreen, CommandPalette):
     """Textual's command palette; its list ignores keys until it has lines."""
 
@@ -59,11 +64,6 @@ class Palette(TopScreen, CommandPalette):
         """Run an action of the list. Without a size the list knows no lines, and Textual's raises KeyError."""
         if self.query_one(CommandList).scrollable_content_region:
             super()._action_command_list(action)
-
-
-# After a signal, the report on a watched program is made within this time of its end.
-_REPORT_S = 10.0
-THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
 
 
 class LoadingScreen(Screen[None]):

@@ -283,5 +283,6 @@ def test_restart_loads_the_pattern_again(demo: OpenDemo) -> None:
     one = demo("scalar-readback")
     one.run(lambda: one.tour.state is DemoState.BASELINE)
     one.tour.restart()
+    one.step()
     assert one.shown == [("scalar-readback", "pageable", False)]
     one.run()

@@ -379,8 +379,8 @@ class WheelWidget(LineWidget):
     @on(events.MouseScrollDown)
     @on(events.MouseScrollLeft)
     @on(events.MouseScrollRight)
-    def post_turn(self, event: events.MouseEvent) -> None:
-        """Post the turn of the wheel."""
+    def post_turned(self, event: events.MouseEvent) -> None:
+        """Post that the wheel was turned."""
         event.stop()
         back = isinstance(event, (events.MouseScrollUp, events.MouseScrollLeft))
         sideways = event.shift or isinstance(event, (events.MouseScrollLeft, events.MouseScrollRight))

@@ -21,8 +21,8 @@ from stallprobes.model import MS
 from stallprobes.recording.observation import Observation
 from stallprobes.traces.trace import Trace
 from stallscope.tui.actions import SCREENS, Action, available, key_hints, key_label, keys_of
+from stallscope.tui.common.bars import KeyBar, KeyBarView
 from stallscope.tui.common.dialog import Answer, Ask, Dialog, TopScreen
-from stallscope.tui.common.key_bar import KeyBar, KeyBarView
 from stallscope.tui.common.lines import SMALLEST, TOO_SMALL, LineWidget
 from stallscope.tui.common.timers import Pace, StallTrigger
 from stallscope.tui.settings import Settings
@@ -82,9 +82,9 @@ class ActionScreen(TopScreen, Screen[bool]):
 
     A subclass composes its panels and a KeyBar, and overrides ``tick`` (called ``frames_per_second`` times a second),
     ``draw`` and ``place_panels``. Actions do not draw: they call ``mark_changed``, and the next frame draws, however
-    many keys arrived before it; ``changed`` is True until then. Its module assigns
-    the class to ``SCREEN``, where actions with ``opens_screen`` find it. A screen that has ended the live source's
-    engine is dismissed with True, and the engine restarts.
+    many keys arrived before it; ``changed`` is True until then. Its module assigns the class to ``SCREEN``, where
+    actions with ``opens_screen`` find it. A screen that has ended the live source's engine is dismissed with True, and
+    the engine restarts.
     """
 
     NAME: ClassVar[str] = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 # The view then shows the stall itself and not only its first call.
 DELAY_S = 1.5
 
@@ -16,14 +18,14 @@ class Pace:
     def __init__(self, per_second: float, frames_per_second: float) -> None:
         self.interval_s = 1 / per_second
         self._early_s = 0.5 / frames_per_second
-        self._next_s: float | None = None
+        self._next_s = -math.inf
 
     def due(self, now_s: float) -> bool:
         """Whether the work is due at ``now_s``; it then counts as done."""
-        if self._next_s is not None and now_s < self._next_s - self._early_s:
+        if now_s < self._next_s - self._early_s:
             return False
-        late = self._next_s is None or now_s - self._next_s > self.interval_s
-        self._next_s = (now_s if late or self._next_s is None else self._next_s) + self.interval_s
+        late = now_s - self._next_s > self.interval_s
+        self._next_s = (now_s if late else self._next_s) + self.interval_s
         return True
 
     def restart(self, now_s: float) -> None:

@@ -19,6 +19,12 @@ from stallscope.tui.demo.tour import DemoState, DemoTour
 _WIDE = 160
 # Columns of a heading beside its title and its note.
 _BESIDE_TITLE = 9
+_NOTES = {
+    DemoState.STARTING: "the engine starts",
+    DemoState.BASELINE: "measuring the baseline",
+    DemoState.STOPPED: "no engine answers",
+    DemoState.REFUSED: "not possible on this machine",
+}
 
 
 @dataclass(frozen=True)
@@ -54,14 +60,6 @@ class DemoCaption(LineWidget):
 def caption_height(width: int) -> int:
     """Number of lines of the caption in a terminal of ``width`` columns."""
     return 3 if width >= _WIDE else 4
-
-
-_NOTES = {
-    DemoState.STARTING: "the engine starts",
-    DemoState.BASELINE: "measuring the baseline",
-    DemoState.STOPPED: "no engine answers",
-    DemoState.REFUSED: "not possible on this machine",
-}
 
 
 def tour_caption(tour: DemoTour) -> CaptionView:

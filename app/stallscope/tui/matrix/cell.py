@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -13,10 +13,10 @@ from stallprobes.catalog import entries
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.live.view_model import ChannelView
 from stallprobes.matrix.comparing.comparison import Change
-from stallprobes.matrix.matrix import PHASES, QUIET, Status
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Status
 from stallprobes.model import TIMELINE_PHASES, Channel
 from stallprobes.patterns.naming import entry_name
-from stallprobes.units import duration_ns, times
+from stallprobes.units import duration_ns, plural, times
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
 from stallscope.tui.common.dialog import Dialog, section
 from stallscope.tui.common.histograms import Histograms, HistogramsView, PlotsView
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Title, style of the title, text.
 Paragraph = tuple[str, str, str]
+PANEL = 12
 
 
 def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[Paragraph]:
@@ -147,9 +148,6 @@ def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
     )
 
 
-PANEL = 12
-
-
 class CellScreen(Dialog[None]):
     """Shows the cell ``key`` of the current matrix, which ``get_view`` returns; a running check changes it.
 
@@ -215,8 +213,10 @@ def explanation(matrix_view: MatrixView, key: Key) -> PrintableText:
             section(text, title, body)
         else:
             text.append(f"{body}\n\n")
-    _append_percentiles(text, matrix_view, key)
-    _append_measurement(text, matrix_view, key)
+    cell = matrix_view.matrix.cells.get(key)
+    if cell is not None and cell.repeats:
+        section(text, "Percentiles", "\n".join(_percentile_lines(cell)))
+        section(text, "Measurement", _measurement(cell))
     row, column = matrix_view.matrix.row(key[0]), matrix_view.matrix.column(key[1])
     for name in dict.fromkeys((row.entry, *(entry_name(name) for name in column.aggressors))):
         entry = entries().get(name)
@@ -225,11 +225,7 @@ def explanation(matrix_view: MatrixView, key: Key) -> PrintableText:
     return text
 
 
-def _append_percentiles(text: PrintableText, matrix_view: MatrixView, key: Key) -> None:
-    cell = matrix_view.matrix.cells.get(key)
-    if cell is None or not cell.channels:
-        return
-    lines = []
+def _percentile_lines(cell: Cell) -> Iterator[str]:
     for phase in PHASES:
         for name, channels in (("now", cell.channels), ("base", cell.baseline)):
             histogram = channels.get(Channel(phase))
@@ -239,22 +235,14 @@ def _append_percentiles(text: PrintableText, matrix_view: MatrixView, key: Key) 
             values = "  ".join(
                 f"{label} {duration_ns(ns):>8}" for label, ns in (("p50", p50), ("p99", p99), ("max", histogram.max_ns))
             )
-            lines.append(f"{phase!s:<5}{name:<6} {values}  {histogram.count:>6} calls")
-    if lines:
-        section(text, "Percentiles", "\n".join(lines))
+            yield f"{phase!s:<5}{name:<6} {values}  {histogram.count:>6} calls"
 
 
-def _append_measurement(text: PrintableText, matrix_view: MatrixView, key: Key) -> None:
-    cell = matrix_view.matrix.cells.get(key)
-    if cell is None or not cell.repeats:
-        return
+def _measurement(cell: Cell) -> str:
     hosts = [repeat.host for repeat in cell.repeats if repeat.host]
     where = f" on {', '.join(hosts)}" if hosts else ""
-    several = "" if len(cell.repeats) == 1 else "s"
-    section(
-        text,
-        "Measurement",
-        f"{cell.iterations} calls in {len(cell.repeats)} repeat{several}{where}, "
+    return (
+        f"{cell.iterations} calls in {plural(len(cell.repeats), 'repeat')}{where}, "
         f"{duration_ns(cell.seconds * 1e9)} in total; "
-        "baseline just before and after each.",
+        "baseline just before and after each."
     )

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
@@ -118,13 +118,6 @@ class MatrixServices:
             stop=stop,
             survey=target.survey,
         )
-
-    def machine(self, target: EngineTarget) -> Mapping[str, object]:
-        """Fingerprint of the machine, as far as it is known without an engine."""
-        from stallprobes.machine.fingerprint import fingerprint as found_by
-
-        gpu = target.gpu.split(",")[0] if target.gpu else None
-        return found_by(gpu, {}, target.survey)
 
 
 class MatrixController:
@@ -340,6 +333,8 @@ class MatrixController:
 
     def _keep_or_restore(self, before: MatrixState, target: EngineTarget | None) -> str:
         """After a failure: keep the measured cells, or restore the state from ``before`` if there are none."""
+        from stallprobes.machine.fingerprint import fingerprint
+
         matrix_view = self.state.matrix_view
         count = 0 if matrix_view is None else _measured(matrix_view.matrix)
         run = self.state.run
@@ -356,7 +351,8 @@ class MatrixController:
             matrix_view.matrix,
             interrupted=True,
             seconds=time.monotonic() - run.began_s,
-            fingerprint=self.services.machine(target),
+            # As far as it is known without an engine.
+            fingerprint=fingerprint(target.gpu.split(",")[0] if target.gpu else None, {}, target.survey),
         )
         self._change(matrix_view=replace(matrix_view, matrix=matrix), unsaved=True)
         return f" {count} measured cells are kept."

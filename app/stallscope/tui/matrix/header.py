@@ -10,7 +10,7 @@ from textual.reactive import var
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.wording import check_wording, comparison_wording
 from stallscope.report.columns import display_width
-from stallscope.tui.common.header import title_line
+from stallscope.tui.common.bars import title_line
 from stallscope.tui.common.lines import Line, LineWidget, cut, length
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
 
@@ -90,14 +90,18 @@ def head_view(state: MatrixState, now_s: float) -> MatrixHeadView:
     if state.matrix_view is not None:
         matrix = state.matrix_view.matrix
         headline = state.matrix_view.headline
+        words, style = ("not saved", "warn") if state.unsaved else ("", "")
+        if matrix.interrupted and state.run is None:
+            words, style = f"INTERRUPTED{', ' + words if words else ''}", "notice"
         view = replace(
             view,
             machine=check_wording.profile_name(matrix) if matrix.simulated else check_wording.machine_name(matrix),
             simulated=matrix.simulated,
+            state=words,
+            state_style=style,
             about=_about(state, matrix),
             headline=() if headline is None or state.run is not None else headline.lines,
         )
-        view = _with_file_state(view, state)
     if state.run is not None:
         return _running(view, state.run, now_s)
     note, style = _note(state)
@@ -118,15 +122,6 @@ def _about(state: MatrixState, matrix: Matrix) -> str:
     parts.append(matrix.started_at[:16].replace("T", " ") + matrix.started_at[19:])
     parts.append(f"{len(matrix.rows)} × {len(matrix.columns)} cells")
     return " · ".join(parts)
-
-
-def _with_file_state(view: MatrixHeadView, state: MatrixState) -> MatrixHeadView:
-    """``view`` with whether the check is saved and whole."""
-    assert state.matrix_view is not None
-    words, style = ("not saved", "warn") if state.unsaved else ("", "")
-    if state.matrix_view.matrix.interrupted and state.run is None:
-        words, style = f"INTERRUPTED{', ' + words if words else ''}", "notice"
-    return replace(view, state=words, state_style=style)
 
 
 def _running(view: MatrixHeadView, run: CheckRun, now_s: float) -> MatrixHeadView:

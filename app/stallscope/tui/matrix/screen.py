@@ -12,9 +12,9 @@ from textual.containers import Container
 
 from stallprobes.matrix.matrix import QUIET
 from stallprobes.wording import comparison_wording
+from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose, Prompt, TextDialog, section
 from stallscope.tui.common.histograms import Histograms, PlotsView
-from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace

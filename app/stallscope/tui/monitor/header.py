@@ -9,7 +9,7 @@ from textual.reactive import var
 
 from stallprobes.live.view_model import MonitorView
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
-from stallscope.tui.common.header import clock, nvml_line
+from stallscope.tui.common.bars import clock, nvml_line
 from stallscope.tui.common.lines import Line, LineWidget, by_rank
 from stallscope.tui.probe_sets import gpu_label, gpus_needed
 
@@ -92,12 +92,10 @@ class Header(LineWidget):
 
 
 def _baseline(monitor_view: MonitorView) -> Line:
-    if monitor_view.baseline_age_s is not None:
-        return [(f"  baseline {_age(monitor_view.baseline_age_s)} old", "dim")]
+    seconds = monitor_view.baseline_age_s
+    if seconds is not None:
+        age = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+        return [(f"  baseline {age} old", "dim")]
     if monitor_view.baseline_left_s is None:
         return [("  no baseline", "warn")]
     return [(f"  measuring baseline, {max(1, math.ceil(monitor_view.baseline_left_s))} s", "warn")]
-
-
-def _age(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -60,7 +60,8 @@ def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
     bounds = [round(i * BINS / rows) for i in range(rows + 1)]
     labels = _labels(rows, bounds)
     marked = np.isin(np.arange(columns), [column for column, _ in view.marks])
-    where = _positions(view)
+    # The step of each column's oldest call in flight.
+    where = np.array([position(float(ns), BINS) if ns else -1 for ns in view.ages_ns], dtype=np.int64)
     # Rates, not counts: a column in progress, or observed for part of its time, is as dark as its neighbors.
     seconds = np.where(view.observed_s > 0, view.observed_s, view.column_s) if len(view.observed_s) else view.column_s
     steps = np.cumsum(view.heat, axis=1, dtype=np.int64)
@@ -81,11 +82,6 @@ def _shades(per_second: NDArray[np.float64]) -> NDArray[np.int64]:
     """0 for no call; 1 to 4 for up to 46, 215, 1000 calls per second, and more."""
     level = 1 + 1.5 * (np.log10(np.maximum(per_second, 1e-9)) - 1)
     return np.where(per_second > 0, np.clip(level, 1, len(SHADES) - 1), 0).astype(np.int64)
-
-
-def _positions(view: FocusView) -> NDArray[np.int64]:
-    """The step of each column's oldest call in flight, -1 for none."""
-    return np.array([position(float(ns), BINS) if ns else -1 for ns in view.ages_ns], dtype=np.int64)
 
 
 def _slow_step(view: FocusView) -> int | None:

@@ -12,18 +12,19 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.view_model import MonitorView, report_text
-from stallprobes.model import Role
+from stallprobes.live.view_model import MonitorView, ProbeRow, report_text
+from stallprobes.model import KIB, PRIMARY, SECONDARY, Role
+from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
+from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.histograms import Histograms, PlotsView, probe_histograms
-from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
-from stallscope.tui.monitor import edits, panel_views
+from stallscope.tui.monitor import panel_views
 from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
@@ -394,7 +395,7 @@ class Monitor(MovingScreen[ProbeSource]):
     def _load_selected(self, choice: tuple[str, str]) -> None:
         first, second = choice
         if first == "probe":
-            self._edit(lambda live: self.focus_probe(edits.add_probe(live, second)))
+            self._edit(lambda live: self._add_probe(live, second))
         else:
             self._edit(lambda live: self._load_variant(live, first, second))
 
@@ -410,8 +411,18 @@ class Monitor(MovingScreen[ProbeSource]):
             if sentence:
                 self.notify(sentence)
 
+    def _add_probe(self, live: LiveSource, selected: str) -> None:
+        """Load the probe that was ``selected`` in the picker, ``ENTRY@CONTEXT``, too."""
+        entry, _, context = selected.partition("@")
+        probe_set, on = live.requested()
+        new = probe_sets.with_probe(probe_set, entry, SECONDARY if context == SECONDARY.name else PRIMARY)
+        live.load(new, on)
+        self.focus_probe(new.probes[-1].name)
+
     def _load_variant(self, live: LiveSource, pattern: str, variant: str) -> None:
-        new, on = edits.variant_set(live, pattern, variant)
+        known = patterns()[pattern]
+        new = probe_sets.for_variant(live.requested()[0], known, known.variant(variant))
+        on = dict.fromkeys(probe_sets.aggressors(new), True)
         self.if_sharing_allowed(lambda: live.load(new, on), disturbs=bool(on))
 
     def action_remedy(self) -> None:
@@ -433,13 +444,34 @@ class Monitor(MovingScreen[ProbeSource]):
         if row.role is Role.AGGRESSOR or row.period_ns <= 0:
             self.warn("Only victims have a call rate.")
         elif self._engine_usable():
-            self._edit(lambda live: edits.scale_period(live, self.analyzer, row, 2.0**steps))
+            self._edit(lambda live: self._scale_period(live, row, 2.0**steps))
+
+    def _scale_period(self, live: LiveSource, row: ProbeRow, factor: float) -> str:
+        # Not the row's: several keys may come before it is drawn again.
+        old = live.period_ns(row.name)
+        if old is None:
+            return ""
+        period = probe_sets.scaled_period_ns(old, factor)
+        rate = 1e9 / period
+        sentence = f"{row.title}: {rate:.{0 if rate >= 10 else 1}f} calls/s."
+        if not live.set_period(row.name, period):
+            return sentence
+        if self.analyzer is not None:
+            # Caches and clocks depend on the call rate, so the baseline does too.
+            self.analyzer.discard_baselines([row.name])
+        return f"{sentence} Its baseline is measured again."
 
     def action_scale_size(self, steps: int) -> None:
         """Divide or multiply the copy size by four."""
         name = self.state.focus_name
         if name is not None:
-            self._edit(lambda live: edits.scale_size(live, name, 4.0**steps))
+            self._edit(lambda live: self._scale_size(live, name, 4.0**steps))
+
+    def _scale_size(self, live: LiveSource, name: str, factor: float) -> str:
+        probe_set, on = live.requested()
+        new, size = probe_sets.with_scaled_size(probe_set, name, factor)
+        live.load(new, on)
+        return f"{name}: {size // KIB} KiB. The engine restarts."
 
     def action_blame(self) -> None:
         """Show the plan of a blame experiment and start it, or stop the one that runs."""

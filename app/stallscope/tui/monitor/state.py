@@ -8,7 +8,7 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.model import Probe
 from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
 from stallscope.tui import probe_sets
-from stallscope.tui.common.header import with_utilization
+from stallscope.tui.common.bars import with_utilization
 
 
 @dataclass(frozen=True, eq=False)

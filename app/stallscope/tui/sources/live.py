@@ -29,6 +29,9 @@ from stallscope.tui import probe_sets
 from stallscope.tui.sources.live_timeline import LiveTimeline
 from stallscope.tui.sources.selected_gpus import SelectedGpus
 
+SILENT_AFTER_S = 0.5
+_CLOSE_S = 0.5
+
 
 @dataclass(frozen=True)
 class EngineRequest:
@@ -62,7 +65,8 @@ class EngineTarget:
 class IdlePeriods:
     """The periods of ``probes``: of those whose baseline has another one, that at first.
 
-    ``wanted_ns`` are the longer periods of these, also in the baseline.
+    ``wanted_ns`` has the period of each probe; of one whose baseline has another period, the longer one, also in the
+    baseline.
     """
 
     def __init__(self, probes: Sequence[Probe]) -> None:
@@ -89,10 +93,6 @@ class IdlePeriods:
         """Set the present periods of the probes whose baselines have other ones."""
         for name, baseline_ns in self._baselines.items():
             session.set_period(name, self.wanted_ns[name] if self._idle else baseline_ns)
-
-
-SILENT_AFTER_S = 0.5
-_CLOSE_S = 0.5
 
 
 class LiveSource:

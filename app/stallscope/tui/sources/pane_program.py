@@ -33,6 +33,11 @@ _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z
 _LONGEST_ESCAPE = 4096
 _CONTROLS = re.compile("([\r\n\b\t\a])")
 _TAB = 8
+_READ_BYTES = 1 << 16
+_SHELL = "/bin/sh"
+# Python ignores these from its start, and the screen SIGUSR1; a program expects the default.
+_DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGUSR1)
+_DRAIN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -93,13 +98,6 @@ class ProgramOutput:
         with self._lock:
             found = [*self._lines, self._line] if self._line else list(self._lines)
         return found[-most:] if most else []
-
-
-_READ_BYTES = 1 << 16
-_SHELL = "/bin/sh"
-# Python ignores these from its start, and the screen SIGUSR1; a program expects the default.
-_DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGUSR1)
-_DRAIN_S = 1.0
 
 
 class PaneProgram:

@@ -6,10 +6,14 @@ import contextlib
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
-from stallprobes.errors import WatchError
-from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.errors import NvmlUnavailable, WatchError
+from stallprobes.machine import nvml
+from stallprobes.machine.gpus import processes_on
+from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.recording.observation import RecordedTrace
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.live.live_program import LiveProgram
@@ -17,9 +21,77 @@ from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.tui.sources.pane_program import PaneProgram, ShownOutput
-from stallscope.tui.sources.program_gpu import ProgramGpu
 
+_RETRY_S = 2.0
+NOT_YET = "the program uses no GPU yet"
 _MOST_TRACES = 64
+# Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
+READ_S = 0.1
+# Time between two readings, as a multiple of what one takes: the program may need the CPU.
+_REST = 9
+# An ended program writes nothing more, but processes that it left may.
+_ENDED_READ_S = 1.0
+
+
+class ProgramGpu:
+    """Reads NVML's values of the first GPU on which one of ``follow``'s processes computes.
+
+    On a machine with one GPU it is that one. ``name`` is its model, ``why`` the reason while there are no values.
+    """
+
+    def __init__(self, load: Callable[[], Any] = nvml.load) -> None:
+        self.name = ""
+        self.why = NOT_YET
+        self._load = load
+        self._pids: frozenset[int] = frozenset()
+        self._telemetry: Telemetry | None = None
+        self._thread: threading.Thread | None = None
+        self._quit = threading.Event()
+
+    def follow(self, pids: Iterable[int]) -> None:
+        """Look for the GPU of these processes."""
+        self._pids = frozenset(pids)
+        if self._pids and self._thread is None:
+            self._thread = threading.Thread(target=self._find, name="program GPU", daemon=True)
+            self._thread.start()
+
+    def snapshot(self) -> TelemetrySnapshot | None:
+        """The last values; None without any."""
+        return None if self._telemetry is None else self._telemetry.snapshot()
+
+    def close(self) -> None:
+        """End the reading. Returns at once."""
+        self._quit.set()
+        if self._telemetry is not None:
+            self._telemetry.stop()
+
+    def _find(self) -> None:
+        """Look until the GPU is found. NVML may hang, so this has a thread of its own."""
+        while not self._quit.is_set():
+            try:
+                uuid = self._uuid(self._load())
+            except NvmlUnavailable as problem:
+                self.why = problem.reason
+                return
+            except Exception as error:
+                self.why, uuid = nvml.error_text(error), None
+            if uuid is not None:
+                telemetry = Telemetry(uuid)
+                telemetry.start()
+                self._telemetry = telemetry
+                return
+            self._quit.wait(_RETRY_S)
+
+    def _uuid(self, module: Any) -> str | None:
+        count = module.nvmlDeviceGetCount()
+        for number in range(count):
+            handle = module.nvmlDeviceGetHandleByIndex(number)
+            # In a container processes have other numbers; with one GPU there is no doubt.
+            if count == 1 or any(one.pid in self._pids for one in processes_on(module, handle)):
+                self.name = nvml.text(module.nvmlDeviceGetName(handle))
+                return nvml.text(module.nvmlDeviceGetUUID(handle))
+        self.why = "NVML lists the program's processes on none of the GPUs"
+        return None
 
 
 class KeptTraces:
@@ -67,14 +139,6 @@ class KeptTraces:
         if recorded.number < len(self._kept):
             return self._kept[recorded.number]
         return self._live.present_trace()
-
-
-# Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
-READ_S = 0.1
-# Time between two readings, as a multiple of what one takes: the program may need the CPU.
-_REST = 9
-# An ended program writes nothing more, but processes that it left may.
-_ENDED_READ_S = 1.0
 
 
 class WatchSource:

@@ -16,6 +16,7 @@ _WHOLE, _EDGE = 0.94, 0.03
 _HALF = 0.5
 # Of a cell that a call leaves soon after its begin, so that a thin line is not all that is visible of it.
 _LEAST_EIGHTHS = 2
+STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint", "dim")
 
 
 class CellStyle(IntEnum):
@@ -31,9 +32,6 @@ class CellStyle(IntEnum):
     SELECTED = 7
     UNKNOWN = 8
     NOTE = 9
-
-
-STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint", "dim")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from textual.reactive import var
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
 from stallprobes.traces.trigger import TriggerLimits
 from stallprobes.units import plural
-from stallscope.tui.common.header import title_line
+from stallscope.tui.common.bars import title_line
 from stallscope.tui.common.lines import Line, LineWidget, fit, length
 from stallscope.tui.probe_sets import gpu_label
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
@@ -41,21 +41,17 @@ class TraceHead(LineWidget):
     view = var(TraceHeadView())
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Two lines."""
-        return head_lines(self.view, width)
-
-
-def head_lines(view: TraceHeadView, width: int) -> list[Line]:
-    """The machine and the state, then the figures, as many as fit."""
-    title: Line = [(" stallscope", "strong"), (" timeline ", "accent")]
-    first = title_line(title, view.simulated, view.machine, (view.state, view.state_style), width)
-    second: Line = [(" ", "")]
-    for text, style in view.parts:
-        if length(second) + len(text) + 3 <= width:
-            second += [(text, style), ("   ", "")]
-    if len(second) == 1 and view.parts:
-        second = [(" ", ""), view.parts[0]]
-    return [first, fit(second, width)]
+        """The machine and the state, then the figures, as many as fit."""
+        view = self.view
+        title: Line = [(" stallscope", "strong"), (" timeline ", "accent")]
+        first = title_line(title, view.simulated, view.machine, (view.state, view.state_style), width)
+        second: Line = [(" ", "")]
+        for text, style in view.parts:
+            if length(second) + len(text) + 3 <= width:
+                second += [(text, style), ("   ", "")]
+        if len(second) == 1 and view.parts:
+            second = [(" ", ""), view.parts[0]]
+        return [first, fit(second, width)]
 
 
 def live_sentences(report: TimelineReport | None, observation: Observation, recorded: bool) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from stallprobes.traces import chrome
 from stallprobes.traces.trace import Trace
 from stallscope.report.trace_svg import trace_svg
 from stallscope.report.trace_text import trace_text
+from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Choose
-from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.probe_sets import gpu_label
@@ -34,6 +34,14 @@ from stallscope.tui.timeline.view_model import Selection
 
 FILE_NAME = "stallscope-trace-%Y%m%d-%H%M%S."
 _COLUMNS = 120
+READS_PER_S = 10.0
+# Drawing takes at most this share of the time on a slow machine. A single draw may take longer: after a zoom the cells
+# are computed from everything.
+_DRAW_SHARE = 0.1
+# Frames while the trace is frozen: the records are still read, a few times a second.
+FROZEN_FRAMES_PER_S = 4.0
+# Lines of the header and of the keys.
+_AROUND = 3
 
 
 class TraceFormat(StrEnum):
@@ -43,13 +51,8 @@ class TraceFormat(StrEnum):
     SVG = "svg"
     CHROME = "json"
 
-    @property
-    def description(self) -> str:
-        """The format in words."""
-        return _DESCRIPTIONS[self]
 
-
-_DESCRIPTIONS = {
+_FORMATS = {
     TraceFormat.TEXT: "text: the rows, the selected call, and the slowest calls",
     TraceFormat.SVG: "SVG: an image that a browser shows",
     TraceFormat.CHROME: "JSON: a Chrome trace, which Perfetto opens",
@@ -71,16 +74,6 @@ def export(trace: Trace, kind: TraceFormat, about: str, call: int | None, *, asc
         case TraceFormat.CHROME:
             chrome.save([chrome.TitledTrace(trace)], name, {"program": "stallscope", "traced": about})
     return name
-
-
-READS_PER_S = 10.0
-# Drawing takes at most this share of the time on a slow machine. A single draw may take longer: after a zoom the cells
-# are computed from everything.
-_DRAW_SHARE = 0.1
-# Frames while the trace is frozen: the records are still read, a few times a second.
-FROZEN_FRAMES_PER_S = 4.0
-# Lines of the header and of the keys.
-_AROUND = 3
 
 
 class TimelineScreen(ActionScreen):
@@ -228,7 +221,7 @@ class TimelineScreen(ActionScreen):
             return
         trace, call = visible
         question = f"Write {span_text(trace.span_ns)} of the trace as:"
-        formats = Choose(question, [(str(one), one.description) for one in TraceFormat])
+        formats = Choose(question, [(str(one), words) for one, words in _FORMATS.items()])
         self.ask(formats, lambda name: self._export(trace, TraceFormat(name), call))
 
     def _export(self, trace: Trace, kind: TraceFormat, call: int | None) -> None:

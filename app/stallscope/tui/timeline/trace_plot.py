@@ -41,6 +41,8 @@ _USUAL = {
     RowKind.TENURES: CellStyle.TENURE,
     RowKind.FOREIGN: CellStyle.FOREIGN,
 }
+# The line of the delay.
+_DELAY: tuple[RowKey | None, str | None] = (None, "")
 # The longest and the shortest column of names.
 _NAMES = (14, 40)
 
@@ -68,31 +70,27 @@ def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, he
     # The line of the delay; titles of the sections where there is room; blank lines between rows where there is more.
     titled = rows_height(rows) <= height
     apart = titled and 2 * len(rows) + len(sections) + 1 <= room
-    lines: list[RowKey | None] = []
-    titles: list[str | None] = []
+    entries: list[tuple[RowKey | None, str | None]] = []
     for number, (section, part) in enumerate(sections):
         if titled:
-            lines.append(None)
-            titles.append(str(section))
+            entries.append((None, str(section)))
         for row in part:
-            lines.append(row.key)
-            titles.append(None)
+            entries.append((row.key, None))
             if apart:
-                lines.append(None)
-                titles.append(None)
+                entries.append((None, None))
         if number == 0:
-            lines.append(None)
-            titles.append("")
-    if len(lines) > room:
+            entries.append(_DELAY)
+    if len(entries) > room:
         # The first lines, unless the selected row is below them; the delay stays.
-        place = lines.index(selected) if selected in lines else 0
-        first = min(max(place - room + 2, 0), len(lines) - room)
-        lines, titles = lines[first : first + room], titles[first : first + room]
-        if "" not in titles and room > 1:
-            at = lines.index(selected) if selected in lines else len(lines) - 1
-            at = at - 1 if at == len(lines) - 1 else len(lines) - 1
-            lines[at], titles[at] = None, ""
-    return PlotLayout(names, max(width - names, 1), tuple(lines), tuple(titles))
+        chosen = (selected, None)
+        place = entries.index(chosen) if chosen in entries else 0
+        first = min(max(place - room + 2, 0), len(entries) - room)
+        entries = entries[first : first + room]
+        last = len(entries) - 1
+        if _DELAY not in entries and room > 1:
+            entries[last - 1 if chosen not in entries or entries[last] == chosen else last] = _DELAY
+    lines, titles = zip(*entries, strict=True) if entries else ((), ())
+    return PlotLayout(names, max(width - names, 1), lines, titles)
 
 
 def rows_height(rows: Sequence[PlotRow]) -> int:

@@ -8,7 +8,7 @@ from textual.reactive import var
 
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.watch.live.live_view import WatchedProgram
-from stallscope.tui.common.header import clock, nvml_line
+from stallscope.tui.common.bars import clock, nvml_line
 from stallscope.tui.common.lines import Line, LineWidget, by_rank, cut, fit
 
 
@@ -59,7 +59,9 @@ def _state(view: WatchHeadView, program: WatchedProgram) -> list[tuple[int, Line
     if view.failure:
         found.append((0, [(" NOT READ ", "alarm")]))
     elif program.exit_code is not None:
-        found.append((0, [(f" ENDED, {end_text(program.exit_code)} ", "notice")]))
+        code = program.exit_code
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        found.append((0, [(f" ENDED, {how} ", "notice")]))
     elif program.problem:
         found.append((0, [(" NOTHING RECORDED ", "alarm")]))
     elif not view.view:
@@ -68,8 +70,3 @@ def _state(view: WatchHeadView, program: WatchedProgram) -> list[tuple[int, Line
         found.append((1, [(" ", ""), (f" {view.view} ", "notice")]))
     found.append((4, [(f" {clock(view.seconds)}", "dim")]))
     return found
-
-
-def end_text(code: int) -> str:
-    """How a program ended: ``exit code 3``, ``signal 9``."""
-    return f"signal {-code}" if code < 0 else f"exit code {code}"

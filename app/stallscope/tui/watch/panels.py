@@ -19,6 +19,11 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, rule
 from stallscope.tui.sources.pane_program import ShownOutput
 
 _LEAST_SHARE = 0.005
+_HEAD = 12
+# More fit on no screen.
+_MOST = 200
+# The newest ones.
+_BRIGHT = 3
 
 
 class LostTime(LineWidget):
@@ -88,13 +93,6 @@ def _oldest_in_flight(findings: WatchFindings) -> str | None:
     if process.ended:
         return f"{call.function} in {who} had not returned when the process ended, after {duration_ns(call.age_ns)}."
     return f"{call.function} in {who} has not returned for {duration_ns(call.age_ns)}."
-
-
-_HEAD = 12
-# More fit on no screen.
-_MOST = 200
-# The newest ones.
-_BRIGHT = 3
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ from stallprobes.watch.live.live_view import WatchMoment, WatchRow, WatchRowKey,
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
+from stallscope.tui.common.bars import KeyBar, with_utilization
 from stallscope.tui.common.dialog import Ask
-from stallscope.tui.common.header import with_utilization
 from stallscope.tui.common.histograms import Histograms, HistogramsView, PlotsView
-from stallscope.tui.common.key_bar import KeyBar
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.sources.source import ProgramSource

@@ -1,11 +1,15 @@
-"""Lines of the headers: the screen with machine and state, and NVML's values of a GPU."""
+"""Head and foot of the screens: lines of the headers, NVML's values of a GPU, and the bar of the keys."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.reactive import var
 
 from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, TelemetryReading, TelemetrySnapshot
-from stallscope.tui.common.lines import BLOCKS, Line, cut, fit, length, spread
+from stallscope.report.columns import display_width
+from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, spread
 
 STALE_S = 3.0
 _WINDOW = f"{UTILISATION_WINDOW_S[0]:.2g}–{UTILISATION_WINDOW_S[1]:.0f} s window"
@@ -93,3 +97,29 @@ def _clocks(reading: TelemetryReading) -> Line:
         return [("clocks n/a", "dim")]
     limits = [reason for reason in reading.value if reason not in _HARMLESS]
     return [("clocks ", "dim"), (f"limited by {', '.join(limits)}", "warn") if limits else ("ok", "good")]
+
+
+@dataclass(frozen=True)
+class KeyBarView:
+    """The ``hints``, (key, title, action) by importance, after ``note`` where there is one."""
+
+    hints: tuple[tuple[str, str, str], ...] = ()
+    note: str = ""
+
+
+class KeyBar(LineWidget):
+    """Draws the hints; the target of a click is an action."""
+
+    view = var(KeyBarView())
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """One line."""
+        line: Line = [(f" {self.view.note} ", "notice"), ("  ", "")] if self.view.note else [(" ", "")]
+        self.targets = [[]]
+        for key, title, action in self.view.hints:
+            start = length(line)
+            if start + display_width(f"{key} {title}") + 2 > width:
+                continue
+            line += [(key, "key"), (f" {title}  ", "dim")]
+            self.targets[0].append((start, length(line) - 1, action))
+        return [line]
