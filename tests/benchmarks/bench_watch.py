@@ -22,8 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.stand_in import SOURCES, StandIn
+from factories.watched_folders import read_folder
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.reading.folder import create_folder, read_folder
+from stallprobes.watch.reading.folder import create_folder
 from stallprobes.watch.reading.process import WatchedProcess
 
 LIMIT_NS = 300.0

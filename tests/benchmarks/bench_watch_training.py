@@ -21,11 +21,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
+from factories.watched_folders import read_folder
 from stallprobes.machine.libcuda_survey import ask
 from stallprobes.native.building.compilers import of_system
 from stallprobes.native.building.libraries import INJECTED_LIBRARY, write_header
 from stallprobes.watch.environment import WatchOptions, find_cupti, variables
-from stallprobes.watch.reading.folder import read_folder
 
 HERE = Path(__file__).parent
 LIMITS = {True: 1.03, False: 1.06}

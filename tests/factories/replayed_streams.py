@@ -9,11 +9,12 @@ from pathlib import Path
 
 from factories.call_stream import CallStream
 from factories.stand_in import StandIn
+from factories.watched_folders import ActivityRecord
 from factories.watched_programs import Watched, findings_of, read_watched
 from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
 from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.reading.process import ActivityRecord, DriverCall, WatchedProcess, WatchedThread
+from stallprobes.watch.reading.process import DriverCall, WatchedProcess, WatchedThread
 
 # Every call with its times.
 EVERY_CALL = WatchOptions(slow_ns=0, stacks=False)

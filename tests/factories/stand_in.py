@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from factories.watched_folders import read_folder
 from stallprobes.native.building.compilers import Compiler
 from stallprobes.native.building.libraries import INJECTED_LIBRARY, write_header
 from stallprobes.native.layouts.cupti import SIZES, RecordKind, size_of
 from stallprobes.native.sources import INJECTED
 from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, variables
-from stallprobes.watch.reading.folder import read_folder
 from stallprobes.watch.reading.process import WatchedProcess
 
 SOURCES = Path(__file__).parents[1] / "programs" / "stand_in"

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from factories.watched_folders import ActivityRecord, activity_records, read_folder
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.environment import WatchOptions, variables
 from stallprobes.watch.reading.call_stack import CallStack
-from stallprobes.watch.reading.folder import read_folder
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
-from stallprobes.watch.reading.process import ActivityRecord, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -67,7 +67,7 @@ def read_watched(folder: Path) -> Watched:
         process, batch = file.read(), file.records()
         stacks.read(file, process)
     assert batch.missed == 0
-    return Watched(process, batch, tuple(batch), stacks.stacks)
+    return Watched(process, batch, tuple(activity_records(batch)), stacks.stacks)
 
 
 def findings_of(watched: Watched) -> ProcessFindings:

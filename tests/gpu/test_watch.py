@@ -11,13 +11,14 @@ import pytest
 
 from factories import program_truths as truths
 from factories.program_truths import Truth, require_right_causes
+from factories.watched_folders import ActivityRecord
 from factories.watched_programs import PROGRAMS, Watched, findings_of, watch, watch_python
 from stallprobes.machine.libcuda_survey import ask
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.environment import WatchOptions, find_cupti, library
-from stallprobes.watch.reading.process import ActivityRecord, SlowDriverCall
+from stallprobes.watch.reading.process import SlowDriverCall
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 

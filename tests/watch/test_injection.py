@@ -12,6 +12,7 @@ import pytest
 
 from factories.stand_in import COMPILER, VERSION, Outcome, StandIn, build_cupti
 from factories.waiting import undisturbed, wait_until
+from factories.watched_folders import ActivityRecord, activity_records, read_folder
 from factories.watched_programs import watch_python
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
@@ -19,9 +20,9 @@ from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind, WatchState
 from stallprobes.native.sources import INJECTED
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.reading.folder import ProcessLife, life_of, read_folder
+from stallprobes.watch.reading.folder import ProcessLife, life_of
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
-from stallprobes.watch.reading.process import ActivityRecord, WatchedProcess
+from stallprobes.watch.reading.process import WatchedProcess
 
 MS = 1_000_000
 CALLS_ONLY = WatchOptions(calls_only=True)
@@ -40,7 +41,7 @@ def record_list(folder: Path) -> list[ActivityRecord]:
     with MapFile(path) as file:
         batch = file.records()
     assert batch.missed == 0
-    return list(batch)
+    return list(activity_records(batch))
 
 
 def test_every_call_of_a_hundred_threads_is_counted(stand_in: StandIn, tmp_path: Path) -> None:

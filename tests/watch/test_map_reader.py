@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from factories.watch_files import APIS, COPIES, LAUNCHES, PARTS, SECOND, write_watch_file
+from factories.watched_folders import activity_records, read_folder
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import is_printable
 from stallprobes.latency.histogram import Histogram
@@ -24,7 +25,7 @@ from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import CallFlag, LossKind, WatchState
 from stallprobes.watch.reading import folder as folder_module
 from stallprobes.watch.reading.call_stack import CallStack
-from stallprobes.watch.reading.folder import check_folder, create_folder, read_folder
+from stallprobes.watch.reading.folder import check_folder, create_folder
 from stallprobes.watch.reading.map_reader import MOST, MOST_IN_RECORD, IncompleteFile, MapFile
 from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
@@ -132,7 +133,7 @@ def test_records_that_were_overwritten_are_counted_as_missed(path: Path) -> None
     assert (len(late), late.missed, late.next) == (3, 0, layout.RECORDS + 3)
     # Of the ring, this file has the first eight places only; the fourth record may be overwritten at this moment.
     assert (len(early), early.missed) == (7, layout.RECORDS - 4)
-    assert [record.correlation for record in early] == [4, 5, 6, 7, 0, 1, 2]
+    assert [record.correlation for record in activity_records(early)] == [4, 5, 6, 7, 0, 1, 2]
 
 
 def test_arguments_beyond_all_sense_are_read_as_the_largest_number(path: Path) -> None:
@@ -144,7 +145,7 @@ def test_arguments_beyond_all_sense_are_read_as_the_largest_number(path: Path) -
     process, batch = read(path)
     (call,) = (slow.call for thread in process.threads for slow in thread.slow_calls)
     assert (call.stream, call.bytes) == (MOST, MOST)
-    assert next(iter(batch)).bytes == MOST_IN_RECORD
+    assert next(activity_records(batch)).bytes == MOST_IN_RECORD
 
 
 def test_a_stack_that_is_being_written_is_read_later(path: Path) -> None:
@@ -247,7 +248,7 @@ def test_any_number_at_any_place_gives_a_process_or_a_sentence(path: Path) -> No
         try:
             process, batch = read(path)
             assert all(map(is_printable, texts(process)))
-            assert all(map(is_printable, texts(list(batch))))
+            assert all(map(is_printable, texts(list(activity_records(batch)))))
             assert process.calls >= 0
             read_well += 1
         except WatchError as error:

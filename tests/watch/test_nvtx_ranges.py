@@ -12,10 +12,10 @@ import pytest
 from factories.stand_in import Outcome, StandIn, build_with_nvtx
 from factories.waiting import undisturbed
 from factories.watch_calls import LAUNCH, at_ns, batch, process, slow, thread
+from factories.watched_folders import read_folder
 from stallprobes.native.sources import INJECTED
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.environment import NVTX_VARIABLE, WatchOptions, variables
-from stallprobes.watch.reading.folder import read_folder
 from stallprobes.watch.sentences import call_text
 
 HEADERS = (Path("/usr/local/cuda/include"), *Path("/usr/local").glob("cuda-*/include"))

@@ -11,9 +11,9 @@ import pytest
 
 from factories.sanitizers import OPTIONS, SANITIZERS, works
 from factories.stand_in import COMPILER, SOURCES, StandIn
+from factories.watched_folders import read_folder
 from stallprobes.native.layouts.watch_file import SLOTS
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.reading.folder import read_folder
 
 CASES = (
     ("threads", "20", "500"),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
-from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile, watch_files
 from stallprobes.watch.reading.process import WatchedProcess
 
 # More than any program starts; a folder with more is not read.
@@ -31,18 +29,6 @@ class ProcessLife(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     REPLACED = "replaced"
-
-
-@dataclass(frozen=True)
-class FolderContents:
-    """The processes of a folder by process id and image, and a sentence for each file that could not be read.
-
-    ``incomplete`` files are still being made, or their processes ended while they made them.
-    """
-
-    processes: tuple[WatchedProcess, ...]
-    problems: tuple[str, ...]
-    incomplete: int
 
 
 def create_folder(parent: Path | None = None) -> Path:
@@ -83,26 +69,6 @@ def check_folder(folder: Path) -> None:
         raise WatchError(f"{shown} is not a folder.")
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise WatchError(f"{shown} is not a folder that only its owner, you, can use: name one that was made for it.")
-
-
-def read_folder(folder: Path) -> FolderContents:
-    """All processes that wrote to ``folder``. Raises WatchError if it is not private or has too many files."""
-    check_folder(folder)
-    paths = list(watch_files(folder))
-    if len(paths) > MOST_FILES:
-        raise WatchError(f"{printable(str(folder))} has {len(paths)} files; at most {MOST_FILES} are read.")
-    processes, problems = [], []
-    incomplete = 0
-    for path in paths:
-        try:
-            with MapFile(path) as file:
-                processes.append(file.read())
-        except IncompleteFile:
-            incomplete += 1
-        except WatchError as error:
-            problems.append(str(error))
-    processes.sort(key=lambda process: (process.pid, process.image))
-    return FolderContents(tuple(processes), tuple(problems), incomplete)
 
 
 def life_of(process: WatchedProcess) -> ProcessLife:

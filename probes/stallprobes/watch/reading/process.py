@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind, WatchState
 
@@ -188,32 +187,6 @@ class WatchedProcess:
 
 
 @dataclass(frozen=True)
-class ActivityRecord:
-    """A record of the GPU's work or of the driver's.
-
-    Times are on CLOCK_MONOTONIC, except ``start_ns`` of a context switch, which is the GPU's own clock. ``detail`` is
-    the direction of a copy, the reason of an overhead, the operation of a switch, or CUPTI's number of what a
-    synchronization waited for. ``thread`` is that of an overhead (0: unknown), ``peer`` the target device of a peer
-    copy.
-    """
-
-    kind: RecordKind
-    start_ns: int
-    end_ns: int
-    bytes: int
-    source: MemoryKind
-    target: MemoryKind
-    detail: CopyKind | OverheadKind | SwitchOperation | int
-    correlation: int
-    device: int
-    context: int
-    stream: int
-    name: str
-    thread: int
-    peer: int
-
-
-@dataclass(frozen=True)
 class RecordBatch:
     """Records from one position of the ring to another: ``rows`` in the layout of the file, names by their place.
 
@@ -228,46 +201,7 @@ class RecordBatch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[ActivityRecord]:
-        """The records one by one; for many, use ``rows``."""
-        for row in self.rows:
-            yield _record(row, self.names)
-
-
-_DETAILS: Mapping[int, type[CopyKind] | type[OverheadKind] | type[SwitchOperation]] = {
-    RecordKind.COPY: CopyKind,
-    RecordKind.PEER_COPY: CopyKind,
-    RecordKind.OVERHEAD: OverheadKind,
-    RecordKind.CONTEXT_SWITCH: SwitchOperation,
-}
-
 
 def memory_kind(number: int) -> MemoryKind:
     """The kind of memory with CUPTI's number; UNKNOWN for one that a newer CUPTI may give."""
     return MemoryKind(number) if number < len(MemoryKind) else MemoryKind.UNKNOWN
-
-
-def _record(row: Any, names: Mapping[int, str]) -> ActivityRecord:
-    kind = int(row["kind"])
-    detail: CopyKind | OverheadKind | SwitchOperation | int = int(row["subkind"])
-    details = _DETAILS.get(kind)
-    if details is not None:
-        with suppress(ValueError):
-            detail = details(detail)
-    peer = kind == RecordKind.PEER_COPY
-    return ActivityRecord(
-        kind=RecordKind(kind),
-        start_ns=int(row["start"]),
-        end_ns=int(row["end"]),
-        bytes=int(row["bytes"]),
-        source=memory_kind(int(row["source"])),
-        target=memory_kind(int(row["target"])),
-        detail=detail,
-        correlation=int(row["correlation"]),
-        device=int(row["device"]),
-        context=int(row["context"]),
-        stream=int(row["stream"]),
-        name=names.get(int(row["name"]), ""),
-        thread=0 if peer else int(row["thread"]),
-        peer=int(row["thread"]) if peer else 0,
-    )
