@@ -11,8 +11,8 @@ from stallprobes.demo.outcome import DemoResult, PatternOutcome, StepLatency
 from stallprobes.files import codec
 from stallprobes.files.codec import Document, Figure, Text, about
 from stallprobes.latency.ratio import Quantile
-from stallprobes.model import Phase, ReportedLatency, Symptom
-from stallprobes.units import rounded, us_of
+from stallprobes.model import Phase, Symptom
+from stallprobes.units import rounded
 from stallprobes.verdicts.kinds import VerdictKind
 
 DEMO_SCHEMA = "stallscope.demo/1"
@@ -29,19 +29,6 @@ class DemoStep(Document):
     now_us: Figure | None
     cause: Text | None
 
-    @classmethod
-    def of(cls, found: StepLatency) -> DemoStep:
-        """The document of ``found``."""
-        return cls(
-            probe=found.probe,
-            phase=found.phase,
-            quantile=found.quantile,
-            kind=found.kind,
-            baseline_us=us_of(found.baseline_ns),
-            now_us=us_of(found.now_ns),
-            cause=found.cause or None,
-        )
-
 
 class DemoReport(Document):
     """The figures that a report states."""
@@ -51,17 +38,6 @@ class DemoReport(Document):
     baseline_us: Figure | None
     stalled_us: Figure | None
     remedy_us: Figure | None
-
-    @classmethod
-    def of(cls, latency: ReportedLatency) -> DemoReport:
-        """The document of ``latency``."""
-        return cls(
-            gpu=latency.gpu,
-            figure=latency.figure,
-            baseline_us=us_of(latency.baseline_ns),
-            stalled_us=us_of(latency.stalled_ns),
-            remedy_us=us_of(latency.remedy_ns),
-        )
 
 
 class DemoPattern(Document):
@@ -84,9 +60,10 @@ class DemoPattern(Document):
     reported: Annotated[DemoReport | None, about("null if the report states no figures.")]
 
     @classmethod
-    def of(cls, one: PatternOutcome) -> DemoPattern:
+    def of_outcome(cls, one: PatternOutcome) -> DemoPattern:
         """The document of ``one``."""
-        return cls(
+        return cls.of(
+            one,
             pattern=one.pattern.name,
             symptom=one.pattern.symptom,
             stall=one.stall or None,
@@ -94,12 +71,15 @@ class DemoPattern(Document):
             skipped=one.skipped or None,
             no_remedy=one.no_remedy or None,
             problem=one.problem or None,
-            baseline_us=us_of(one.baseline_ns),
             ratio=rounded(one.ratio),
-            stalled=None if one.stalled is None else DemoStep.of(one.stalled),
-            remedied=None if one.remedied is None else DemoStep.of(one.remedied),
+            stalled=_step(one.stalled),
+            remedied=_step(one.remedied),
             reported=None if one.pattern.latency is None else DemoReport.of(one.pattern.latency),
         )
+
+
+def _step(found: StepLatency | None) -> DemoStep | None:
+    return None if found is None else DemoStep.of(found, cause=found.cause or None)
 
 
 class DemoDocument(Document):
@@ -116,12 +96,11 @@ class DemoDocument(Document):
 def document(result: DemoResult) -> dict[str, Any]:
     """``result`` as JSON types."""
     found: dict[str, Any] = codec.plain(
-        DemoDocument(
-            schema="stallscope.demo/1",
-            backend="simulated" if result.simulated else result.backend,  # type: ignore[arg-type]
-            gpus=list(result.gpus),
-            details=list(result.details),
-            patterns=list(map(DemoPattern.of, result.outcomes)),
+        DemoDocument.of(
+            result,
+            schema=DEMO_SCHEMA,
+            backend="simulated" if result.simulated else result.backend,
+            patterns=list(map(DemoPattern.of_outcome, result.outcomes)),
         )
     )
     return found

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from functools import cache
 from mmap import mmap
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from stallprobes.errors import MalformedJson, TruncatedJson
+from stallprobes.units import us_of
 
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 # The longest sentence of a verdict has some 500 characters, the longest line of a program is cut to 1000.
@@ -47,6 +48,18 @@ Value = TypeVar("Value")
 
 class Document(msgspec.Struct, forbid_unknown_fields=True):
     """Base of the types of JSON documents: an object that has the declared members and no others."""
+
+    @classmethod
+    def of(cls, source: object, /, **others: Any) -> Self:
+        """The document of ``source``: its attributes by name, and ``others``. ``…_us`` is made of its ``…_ns``."""
+        for name in cls.__struct_fields__:
+            if name not in others:
+                others[name] = _attribute(source, name)
+        return cls(**others)
+
+
+def _attribute(source: object, name: str) -> Any:
+    return us_of(getattr(source, f"{name[:-2]}ns")) if name.endswith("_us") else getattr(source, name)
 
 
 def about(description: str) -> Meta:

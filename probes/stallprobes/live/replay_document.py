@@ -21,7 +21,7 @@ from stallprobes.files.codec import Document, Figure, Natural, Positive, Seconds
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import LogEntry
-from stallprobes.model import Phase, Probe, Role
+from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import SIM, Observation
 from stallprobes.recording.recording import RecordingStream
 from stallprobes.traces.summary import summary
@@ -75,11 +75,6 @@ class ReplayProbe(Document):
     stream: Text
     period_us: Figure
 
-    @classmethod
-    def of(cls, probe: Probe) -> ReplayProbe:
-        """The document of ``probe``."""
-        return cls(probe.name, probe.title, probe.role, probe.context, probe.stream, probe.period_ns / 1000)
-
 
 class ReplayRange(Document):
     """How much a figure of a victim varies between windows of one second without an aggressor."""
@@ -110,20 +105,18 @@ class ReplayProbeSet(Document):
     ranges: list[ReplayRange]
 
     @classmethod
-    def of(cls, part: _SetPart, begun_s: float) -> ReplayProbeSet:
+    def of_part(cls, part: _SetPart, begun_s: float) -> ReplayProbeSet:
         """The document of the probe set of ``part``."""
         probe_set = part.analyzer.probe_set
-        return cls(
-            title=probe_set.title,
-            backend="simulated" if probe_set.backend == SIM else probe_set.backend,  # type: ignore[arg-type]
+        return cls.of(
+            probe_set,
+            backend="simulated" if probe_set.backend == SIM else probe_set.backend,
             gpus=[gpu.label for gpu in probe_set.gpus],
-            details=list(probe_set.details),
             pattern=probe_set.pattern or None,
             variant=probe_set.variant or None,
-            why_simulated=probe_set.why_simulated,
             at_s=round(part.first_s - begun_s, 3),
             seconds=round(part.last_s - part.first_s, 3),
-            probes=list(map(ReplayProbe.of, probe_set.probes)),
+            probes=[ReplayProbe.of(probe, period_us=probe.period_ns / 1000) for probe in probe_set.probes],
             ranges=list(_ranges(part.analyzer)),
         )
 
@@ -145,7 +138,7 @@ class ReplayEntry(VerdictDocument):
     def of_entry(cls, entry: LogEntry, part: _SetPart, begun_s: float) -> ReplayEntry:
         """The document of ``entry`` in ``part``."""
         end_s = part.last_s if entry.ended_s is None else entry.ended_s
-        return cls.of(
+        return cls.of_verdict(
             entry.verdict,
             number=entry.number,
             probe_set=part.number,
@@ -182,7 +175,7 @@ class ReplayTrace(Document):
     lost: Annotated[Natural, about("Number of records that the timeline had lost by then.")]
 
     @classmethod
-    def of(cls, trace: Trace, probe_set: int, begun_s: float) -> ReplayTrace:
+    def of_trace(cls, trace: Trace, probe_set: int, begun_s: float) -> ReplayTrace:
         """The document of ``trace``."""
         found = summary(trace)
         at_s = trace.wall_s(trace.end_ns) if found is None else found.wall_s
@@ -238,7 +231,7 @@ def document(path: Path) -> dict[str, Any]:
             if begun_s is not None and part is not None:
                 traces_found += 1
                 if len(traces) < MOST_TRACES:
-                    traces.append(ReplayTrace.of(moment, part.number, begun_s))
+                    traces.append(ReplayTrace.of_trace(moment, part.number, begun_s))
             continue
         observation = moment.observation
         begun_s = observation.wall_s if begun_s is None else begun_s
@@ -289,7 +282,7 @@ def _finish(part: _SetPart, begun_s: float, probe_sets: list[ReplayProbeSet], en
     entries.extend(ReplayEntry.of_entry(entry, part, begun_s) for entry in new)
     del entries[:-MOST_ENTRIES]
     if len(probe_sets) < _MOST_PROBE_SETS:
-        probe_sets.append(ReplayProbeSet.of(part, begun_s))
+        probe_sets.append(ReplayProbeSet.of_part(part, begun_s))
 
 
 def _ranges(analyzer: Analyzer) -> Iterator[ReplayRange]:

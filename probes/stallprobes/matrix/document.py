@@ -73,7 +73,7 @@ class CheckHistogram(Document):
     ]
 
     @classmethod
-    def of(cls, histogram: Histogram) -> CheckHistogram:
+    def of_histogram(cls, histogram: Histogram) -> CheckHistogram:
         """The document of ``histogram``."""
         return cls(histogram.max_ns, Raw(codec.encoded(histogram.pairs())))
 
@@ -92,7 +92,7 @@ class CheckRepeat(Document):
     after: Annotated[Histograms, about("Baseline right after; empty in the column quiet.")]
 
     @classmethod
-    def of(cls, repeat: Repeat) -> CheckRepeat:
+    def of_repeat(cls, repeat: Repeat) -> CheckRepeat:
         """The document of ``repeat``."""
         return cls(
             host=repeat.host,
@@ -274,46 +274,28 @@ class WrittenCheck:
         self._matrix = matrix
         self._detectable = _Detectable.of(matrix)
         self._sources = _Sources(matrix)
-        self.head = WholeCheck(
-            schema="stallscope.check/2",
-            program=matrix.program,
-            backend=matrix.backend,  # type: ignore[arg-type]
-            profile=matrix.profile,
-            sim_seed=matrix.sim_seed,
-            seed=matrix.seed,
-            quick=matrix.quick,
-            interrupted=matrix.interrupted,
-            started_at=matrix.started_at,
+        summary = matrix.timeline_summary
+        self.head = WholeCheck.of(
+            matrix,
+            schema=CHECK_SCHEMA,
             seconds=float(matrix.seconds),
-            repeats=matrix.repeats,
             pace_us=float(matrix.pace_us),
-            timeline=matrix.timeline,
+            timeline_status=UNSET if summary is None else TimelineDocument.of_summary(summary),
             detectable=self._detectable.summary,
             spread=None,
-            reference=None if reference is None else FoundByReference.of(reference),
-            fingerprint=dict(matrix.fingerprint),
-            hosts={name: dict(fingerprint) for name, fingerprint in matrix.hosts.items()},
-            rows=list(matrix.rows),
-            columns=list(matrix.columns),
+            reference=None if reference is None else FoundByReference.of_comparison(reference),
             cells=[],
-            timeline_status=UNSET if matrix.timeline_summary is None else TimelineDocument.of(matrix.timeline_summary),
         )
 
     def cells(self) -> Iterator[CheckCell]:
         """The cells."""
         for cell in self._matrix.cells.values():
             ratios = self._detectable.ratios.get((cell.row, cell.column), {})
-            yield CheckCell(
-                row=cell.row,
-                column=cell.column,
-                status=cell.status,
-                reason=cell.reason,
-                hosts=list(cell.hosts),
-                in_flight_us=us_of(cell.in_flight_ns),
-                in_flight_op=cell.in_flight_op,
+            yield CheckCell.of(
+                cell,
                 figures={channel_name(channel): self._figures(cell, channel, ratios) for channel in cell.channels},
-                verdicts=[CheckVerdict.of(verdict, host=verdict.host) for verdict in cell.verdicts],
-                repeats=list(map(CheckRepeat.of, cell.repeats)),
+                verdicts=list(map(CheckVerdict.of_verdict, cell.verdicts)),
+                repeats=list(map(CheckRepeat.of_repeat, cell.repeats)),
             )
 
     def _figures(
@@ -381,7 +363,7 @@ def channel_name(channel: Channel) -> str:
 
 
 def _histograms_out(channels: ChannelMap) -> Histograms:
-    return {channel_name(channel): CheckHistogram.of(one) for channel, one in channels.items()}
+    return {channel_name(channel): CheckHistogram.of_histogram(one) for channel, one in channels.items()}
 
 
 class ReadCheck:

@@ -64,12 +64,12 @@ class ReferenceRow(Document):
     ]
 
     @classmethod
-    def of(cls, row: MatrixRow, reference: Reference) -> ReferenceRow:
+    def of_row(cls, row: MatrixRow, reference: Reference) -> ReferenceRow:
         """The document of a row."""
         baselines = {
             str(phase): round(ns / 1000, 3) for (name, phase), ns in reference.baselines_ns.items() if name == row.name
         }
-        return cls(row.name, row.title, row.entry, row.context, row.stream, baselines)  # type: ignore[arg-type]
+        return cls.of(row, baseline_us=baselines)
 
 
 class ReferenceCellDocument(Document):
@@ -87,7 +87,7 @@ class ReferenceCellDocument(Document):
     ]
 
     @classmethod
-    def of(cls, row: str, column: str, cell: ReferenceCell) -> ReferenceCellDocument:
+    def of_cell(cls, row: str, column: str, cell: ReferenceCell) -> ReferenceCellDocument:
         """The document of a cell."""
         ratios: dict[Any, dict[Any, tuple[float, float]]] = {}
         for (phase, quantile), one in cell.ratios.items():
@@ -140,11 +140,10 @@ class UnusualCellDocument(Document):
     ]
 
     @classmethod
-    def of(cls, cell: UnusualCell) -> UnusualCellDocument:
+    def of_cell(cls, cell: UnusualCell) -> UnusualCellDocument:
         """The document of ``cell``."""
         there = None if cell.range is None else (cell.range.low, cell.range.high)
-        phase: Any = str(cell.phase)
-        return cls(cell.row, cell.column, phase, cell.quantile, rounded(cell.ratio), there)
+        return cls.of(cell, ratio=rounded(cell.ratio), there=there)
 
 
 class FoundByReference(Document):
@@ -168,10 +167,11 @@ class FoundByReference(Document):
     ]
 
     @classmethod
-    def of(cls, found: ReferenceComparison) -> FoundByReference:
+    def of_comparison(cls, found: ReferenceComparison) -> FoundByReference:
         """The document of ``found``."""
         first, last = found.reference.dates
-        return cls(
+        return cls.of(
+            found,
             name=found.reference.name,
             gpu=found.reference.gpu,
             driver=found.reference.driver,
@@ -179,13 +179,9 @@ class FoundByReference(Document):
             checks=len(found.reference.checks),
             first=first,
             last=last,
-            compared=found.compared,
-            absent=found.absent,
-            disagreed=found.disagreed,
-            unjudged=found.unjudged,
             differences=[UnusualFact(one.key, one.new, one.old) for one in found.differences],
-            stalled_here=list(map(UnusualCellDocument.of, found.stalled_here)),
-            stalled_there=list(map(UnusualCellDocument.of, found.stalled_there)),
+            stalled_here=list(map(UnusualCellDocument.of_cell, found.stalled_here)),
+            stalled_there=list(map(UnusualCellDocument.of_cell, found.stalled_there)),
         )
 
 
@@ -199,9 +195,9 @@ def text(reference: Reference) -> str:
     }
     lists: dict[str, Sequence[object]] = {
         "checks": reference.checks,
-        "rows": [ReferenceRow.of(row, reference) for row in reference.rows.values()],
+        "rows": [ReferenceRow.of_row(row, reference) for row in reference.rows.values()],
         "columns": list(reference.columns.values()),
-        "cells": [ReferenceCellDocument.of(*key, cell) for key, cell in reference.cells.items()],
+        "cells": [ReferenceCellDocument.of_cell(*key, cell) for key, cell in reference.cells.items()],
     }
     parts = ['"' + key + '":[\n' + ",\n".join(map(_json, items)) + "\n]" for key, items in lists.items()]
     return ",\n".join([_json(head)[:-1], *parts]) + "}\n"

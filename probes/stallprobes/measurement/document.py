@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stallprobes.latency.window import ChannelMap
     from stallprobes.measurement.gpu_state import GpuState
     from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
-    from stallprobes.verdicts.blame import AggressorBlame, Blame, FigureBlame
+    from stallprobes.verdicts.blame import AggressorBlame, Blame
 
 RUN_SCHEMA = "stallscope.run/2"
 # With fewer values, the p99.9 is the maximum.
@@ -56,7 +56,9 @@ class RunFigures(Document):
     ]
 
     @classmethod
-    def of(cls, probe: Probe, channel: Channel, histogram: Histogram, first_ns: int | None, **others: Any) -> Self:
+    def of_channel(
+        cls, probe: Probe, channel: Channel, histogram: Histogram, first_ns: int | None, **others: Any
+    ) -> Self:
         """The figures of a channel of ``probe``; ``others`` are the members that a subclass adds."""
         return cls(
             source=probe.program.source(channel.phase),
@@ -105,17 +107,12 @@ class RunProbe(Document):
     ops: list[RunOp]
 
     @classmethod
-    def of(cls, result: ProbeResult) -> RunProbe:
+    def of_result(cls, result: ProbeResult) -> RunProbe:
         """The document of ``result``."""
         probe, window = result.probe, result.window
-        return cls(
-            name=probe.name,
-            title=probe.title,
-            entry=probe.entry,
-            role=probe.role,
-            context=probe.context,
-            stream=probe.stream,
-            state=result.state,  # type: ignore[arg-type]
+        return cls.of(
+            probe,
+            state=result.state,
             calls=window.iterations,
             starved=result.starved,
             in_flight_us=None if window.in_flight is None else us_of(window.in_flight.age_ns),
@@ -132,14 +129,16 @@ class RunProbe(Document):
 
 def _op(result: ProbeResult, channel: Channel, histogram: Histogram) -> RunOp:
     baseline = result.baseline.get(channel)
-    quiet = None if baseline is None else RunFigures.of(result.probe, channel, baseline, None)
+    quiet = None if baseline is None else RunFigures.of_channel(result.probe, channel, baseline, None)
     first_ns = result.window.first_ns.get(channel)
-    return RunOp.of(result.probe, channel, histogram, first_ns, op=channel.label, phase=channel.phase, baseline=quiet)
+    return RunOp.of_channel(
+        result.probe, channel, histogram, first_ns, op=channel.label, phase=channel.phase, baseline=quiet
+    )
 
 
 def _phases(probe: Probe, channels: ChannelMap, first_ns: Mapping[Channel, int | None]) -> dict[Phase, RunFigures]:
     return {
-        channel.phase: RunFigures.of(probe, channel, histogram, first_ns.get(channel))
+        channel.phase: RunFigures.of_channel(probe, channel, histogram, first_ns.get(channel))
         for channel, histogram in channels.items()
         if not channel.label
     }
@@ -154,18 +153,11 @@ class RunAggressor(Document):
     share: Annotated[Interval | None, about("Share of the delay, 1 for all of it, with its 95 % interval.")]
     conclusion: Conclusion
 
-    @classmethod
-    def of(cls, part: AggressorBlame) -> RunAggressor:
-        """The document of ``part``."""
-        share = part.share
-        ends = () if share is None else (round(float(one), 3) for one in (share.value, share.low, share.high))
-        return cls(
-            aggressor=part.aggressor,
-            alone_us=us_of(part.alone_ns),
-            without_us=us_of(part.without_ns),
-            share=None if share is None else Interval(*ends),
-            conclusion=part.conclusion,
-        )
+
+def _aggressor(part: AggressorBlame) -> RunAggressor:
+    share = part.share
+    ends = () if share is None else (round(float(one), 3) for one in (share.value, share.low, share.high))
+    return RunAggressor.of(part, share=None if share is None else Interval(*ends))
 
 
 class RunBlameFigure(Document):
@@ -182,22 +174,6 @@ class RunBlameFigure(Document):
     aggressors: list[RunAggressor]
     sentence: Text
 
-    @classmethod
-    def of(cls, figure: FigureBlame, titles: Mapping[str, str]) -> RunBlameFigure:
-        """The document of ``figure``; ``titles`` are those of the probes by name."""
-        return cls(
-            probe=figure.victim,
-            phase=figure.channel.phase,
-            op=figure.channel.label or None,
-            quantile=figure.quantile,  # type: ignore[arg-type]
-            off_us=us_of(figure.off_ns),
-            on_us=us_of(figure.on_ns),
-            ratio=rounded(figure.ratio),
-            outcome=figure.outcome,
-            aggressors=list(map(RunAggressor.of, figure.aggressors)),
-            sentence=sentence(figure, titles),
-        )
-
 
 class RunBlame(Document):
     """The experiment that switched each aggressor on and off."""
@@ -209,15 +185,21 @@ class RunBlame(Document):
     figures: list[RunBlameFigure]
 
     @classmethod
-    def of(cls, blame: Blame, titles: Mapping[str, str]) -> RunBlame:
+    def of_blame(cls, blame: Blame, titles: Mapping[str, str]) -> RunBlame:
         """The document of ``blame``; ``titles`` are those of the probes by name."""
-        return cls(
-            aggressors=list(blame.aggressors),
-            rounds=blame.rounds,
-            seconds=rounded(blame.seconds),
-            idle=list(blame.idle),
-            figures=[RunBlameFigure.of(figure, titles) for figure in blame.figures],
-        )
+        figures = [
+            RunBlameFigure.of(
+                figure,
+                probe=figure.victim,
+                phase=figure.channel.phase,
+                op=figure.channel.label or None,
+                ratio=rounded(figure.ratio),
+                aggressors=list(map(_aggressor, figure.aggressors)),
+                sentence=sentence(figure, titles),
+            )
+            for figure in blame.figures
+        ]
+        return cls.of(blame, seconds=rounded(blame.seconds), figures=figures)
 
 
 class RunGpuState(Document):
@@ -227,18 +209,18 @@ class RunGpuState(Document):
     power_w: tuple[float, float] | None
     performance_states: list[Text]
 
-    @classmethod
-    def of(cls, state: GpuState) -> RunGpuState:
-        """The document of ``state``."""
-        power_w = None if state.power_w is None else (round(state.power_w[0], 1), round(state.power_w[1], 1))
-        return cls(state.sm_clock_mhz, power_w, list(state.performance_states))
-
 
 class RunGpuStates(Document):
     """State of the GPU beside calls that are made after long idle times."""
 
     baseline: RunGpuState
     window: RunGpuState
+
+
+def state_document(state: GpuState) -> RunGpuState:
+    """The document of ``state``, with watts to one decimal."""
+    power_w = None if state.power_w is None else (round(state.power_w[0], 1), round(state.power_w[1], 1))
+    return RunGpuState.of(state, power_w=power_w)
 
 
 class RunVariant(Document, kw_only=True):
@@ -260,28 +242,20 @@ class RunVariant(Document, kw_only=True):
     gpu_state: RunGpuStates | UnsetType = UNSET
 
     @classmethod
-    def of(cls, variant: VariantResult) -> RunVariant:
+    def of_result(cls, variant: VariantResult) -> RunVariant:
         """The document of ``variant``."""
         titles = {result.probe.name: result.probe.title for result in variant.probes}
         states = variant.gpu_states
         widest = [variant.widest(quantile) for quantile in PERCENTILES]
-        return cls(
-            pattern=variant.pattern,
-            variant=variant.variant,
-            kind=variant.kind,
-            status=variant.status,  # type: ignore[arg-type]
-            reason=variant.reason,
-            baseline_s=variant.baseline_s,
-            window_s=variant.window_s,
-            slots=variant.slots,
-            together=variant.together,
-            probes=list(map(RunProbe.of, variant.probes)),
-            verdicts=list(map(VerdictDocument.of, variant.verdicts)),
-            blame=None if variant.blame is None else RunBlame.of(variant.blame, titles),
-            spread=PercentileSpreads.of(*(None if one is None else one.ratio for one in widest)),
+        return cls.of(
+            variant,
+            probes=list(map(RunProbe.of_result, variant.probes)),
+            verdicts=list(map(VerdictDocument.of_verdict, variant.verdicts)),
+            blame=None if variant.blame is None else RunBlame.of_blame(variant.blame, titles),
+            spread=PercentileSpreads.of_ratios(*(None if one is None else one.ratio for one in widest)),
             gpu_state=UNSET
             if states is None
-            else RunGpuStates(RunGpuState.of(states.baseline), RunGpuState.of(states.window)),
+            else RunGpuStates(state_document(states.baseline), state_document(states.window)),
         )
 
 
@@ -308,18 +282,12 @@ def document(result: RunResult) -> dict[str, Any]:
     """``result`` as JSON types."""
     summary = result.timeline_summary
     found: dict[str, Any] = codec.plain(
-        RunDocument(
-            schema="stallscope.run/2",
-            backend="simulated" if result.simulated else result.backend,  # type: ignore[arg-type]
-            profile=result.profile,
-            seed=result.seed,
-            started_at=result.started_at,
-            seconds=result.seconds,
-            timeline=result.timeline,
-            timeline_status=UNSET if summary is None else TimelineDocument.of(summary),
-            interrupted=result.interrupted,
-            fingerprint=dict(result.fingerprint),
-            results=list(map(RunVariant.of, result.variants)),
+        RunDocument.of(
+            result,
+            schema=RUN_SCHEMA,
+            backend="simulated" if result.simulated else result.backend,
+            timeline_status=UNSET if summary is None else TimelineDocument.of_summary(summary),
+            results=list(map(RunVariant.of_result, result.variants)),
         )
     )
     return found

@@ -18,7 +18,7 @@ from stallprobes.native.layouts.timeline import Collector, Detachment
 from stallprobes.native.sources import CORE, INJECTED, LIBRARIES, RECORD, digest_of_file, digest_of_sources
 
 # What a user does about each of them.
-REMEDY = "reinstall stallscope, in its source tree by pip install -e ."
+REMEDY = "reinstall stallscope (in its source tree: pip install -e .)"
 _HELPER = "ss_helper_"
 
 

@@ -34,15 +34,9 @@ class TimelineDocument(Document):
                 raise ValueError(f"kinds has “{word}”, which is not one of {', '.join(_KINDS)}")
 
     @classmethod
-    def of(cls, summary: TimelineSummary) -> TimelineDocument:
+    def of_summary(cls, summary: TimelineSummary) -> TimelineDocument:
         """The document of ``summary``."""
-        return cls(
-            library=summary.library,
-            kinds=[kind.word for kind in summary.kinds],
-            context_switches=summary.context_switches,
-            note=summary.note or None,
-            losses=summary.losses,
-        )
+        return cls.of(summary, kinds=[kind.word for kind in summary.kinds], note=summary.note or None)
 
     def summary(self) -> TimelineSummary:
         """The summary that the document was made of."""

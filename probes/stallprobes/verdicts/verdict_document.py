@@ -9,7 +9,7 @@ from msgspec import Meta
 from stallprobes.files.codec import Document, Figure, Text, about
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
-from stallprobes.units import rounded, us_of
+from stallprobes.units import rounded
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 
@@ -33,7 +33,7 @@ class PercentileSpreads(Document):
     p99: Annotated[float, Meta(ge=1)] | None
 
     @classmethod
-    def of(cls, p50: float | None, p99: float | None) -> PercentileSpreads | None:
+    def of_ratios(cls, p50: float | None, p99: float | None) -> PercentileSpreads | None:
         """The document of both spreads; None where neither is known."""
         return None if p50 is None and p99 is None else cls(rounded(p50), rounded(p99))
 
@@ -60,25 +60,11 @@ class VerdictDocument(Document):
     sentence: Annotated[Text, about("Host in a merged check, head and cause.")]
 
     @classmethod
-    def of(cls, verdict: Verdict, **others: Any) -> Self:
+    def of_verdict(cls, verdict: Verdict, **others: Any) -> Self:
         """The document of ``verdict``; ``others`` are the members that a subclass adds."""
-        return cls(
-            probe=verdict.probe,
-            phase=verdict.phase,
-            quantile=verdict.quantile,
-            baseline_us=us_of(verdict.baseline_ns),
-            range_us=range_us(verdict.range_ns),
-            now_us=us_of(verdict.now_ns),
-            ratio=rounded(verdict.ratio),
-            detectable=rounded(verdict.detectable),
-            kind=verdict.kind,
-            proof=verdict.proof,
-            head=verdict.head,
-            cause=verdict.cause,
-            remedy=verdict.remedy,
-            sentence=verdict.sentence,
-            **others,
-        )
+        others["range_us"] = range_us(verdict.range_ns)
+        figures = {"ratio": rounded(verdict.ratio), "detectable": rounded(verdict.detectable)}
+        return cls.of(verdict, **figures, **others)
 
 
 def range_us(range_ns: tuple[float, float] | None) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -139,22 +139,6 @@ class WatchArguments(Document):
     source: Annotated[Memory | None, about("Memory that a copy reads.")]
     target: Annotated[Memory | None, about("Memory that it writes.")]
     correlation: Annotated[Natural, about("CUPTI's number of the call.")]
-
-    @classmethod
-    def of(cls, call: ExplainedCall | CallInFlight, **others: Any) -> Self:
-        """The document of ``call``; ``others`` are the members that a subclass adds."""
-        return cls(
-            function=call.function,
-            thread=call.thread,
-            thread_name=call.thread_name,
-            context=call.context,
-            stream=call.stream,
-            bytes=call.bytes,
-            source=_memory(call.source),
-            target=_memory(call.target),
-            correlation=call.correlation,
-            **others,
-        )
 
 
 class WatchInFlight(WatchArguments):
@@ -402,27 +386,15 @@ class _Stacks:
 
 def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
     stacks = _Stacks()
-    return WatchProcess(
-        pid=process.pid,
-        parent_pid=process.parent_pid,
-        image=process.image,
-        name=process.name,
-        command=process.command,
+    return WatchProcess.of(
+        process,
         began_s=_seconds(process.began_ns - first_ns),
         seconds=_seconds(process.duration_ns),
-        ended=process.ended,
         state=_word(process.state.name),
         error=WatchError(process.failed_function, process.code) if process.code else None,
         cupti=WatchCupti(process.cupti_path, process.cupti_version),
-        calls_only=process.calls_only,
         slow_us=us_of(process.slow_limit_ns),
-        calls=process.calls,
-        records=process.records,
         losses={_word(kind.name): count for kind, count in process.losses.items()},
-        missed_records=process.missed_records,
-        gaps=list(process.gaps),
-        lost_us=us_of(process.lost_ns),
-        unattributed_us=us_of(process.unattributed_ns),
         lost=[_loss(loss) for loss in process.lost],
         threads=[_thread(thread, first_ns, stacks) for thread in process.threads],
         slow_calls=[_slow(call, first_ns, stacks) for call in process.slow_calls],
@@ -434,36 +406,24 @@ def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
 
 
 def _call_site(site: CallSite, first_ns: int, stacks: _Stacks) -> WatchSite:
-    return WatchSite(
-        function=site.function,
-        bytes=site.bytes,
-        blocking=site.blocking,
+    return WatchSite.of(
+        site,
         stack=stacks.place_of(site.stack),
         place=site.stack.place,
-        calls=site.calls,
-        recorded=site.recorded,
         per_second=None if site.rate is None else round(site.rate, 3),
         first_s=_seconds(site.first_ns - first_ns, 9),
         last_s=_seconds(site.last_ns - first_ns, 9),
-        total_us=us_of(site.total_ns),
-        lost_us=us_of(site.lost_ns),
-        cause=site.cause,
         sentence=f"{site_text(site)}.",
     )
 
 
 def _thread(thread: ThreadFindings, first_ns: int, stacks: _Stacks) -> WatchThread:
-    return WatchThread(
-        id=thread.id,
-        name=thread.name,
-        owners=thread.owners,
+    return WatchThread.of(
+        thread,
         seconds=_seconds(thread.alive_ns),
-        ended=thread.ended,
         headline=headline(thread),
-        lost_us=us_of(thread.lost_ns),
         lost_share=round(thread.lost_share, 6),
         lost=[_loss(loss) for loss in thread.lost],
-        slow_calls=thread.slow_calls,
         rows=[_row(row) for row in thread.rows],
         in_flight=[_in_flight(call, first_ns, stacks) for call in thread.in_flight],
     )
@@ -471,32 +431,20 @@ def _thread(thread: ThreadFindings, first_ns: int, stacks: _Stacks) -> WatchThre
 
 def _row(row: CallRow) -> WatchRow:
     total = row.total
-    return WatchRow(
-        function=row.function,
-        family=row.family,
+    return WatchRow.of(
+        row,
         calls=total.count,
-        failed=row.failed,
-        slow=row.slow,
-        total_us=us_of(row.total_ns),
         p50_us=us_of(total.percentile(50)),
         p99_us=us_of(total.percentile(99)),
         max_us=us_of(total.max_ns) if total.count else None,
-        median_us=us_of(row.median_ns),
-        lost_us=us_of(row.lost_ns),
-        unkept=row.unkept,
-        unkept_us=us_of(row.unkept_ns),
-        histogram_ns=total.pairs(),  # type: ignore[arg-type]
+        histogram_ns=total.pairs(),
     )
 
 
 def _loss(loss: TimeLost) -> WatchLoss:
-    return WatchLoss(
-        cause=loss.cause,
-        thread=loss.thread,
-        thread_name=loss.thread_name,
-        calls=loss.calls,
+    return WatchLoss.of(
+        loss,
         us=us_of(loss.ns),
-        proven_us=us_of(loss.proven_ns),
         remedy=loss.cause.remedy,
     )
 
@@ -504,14 +452,9 @@ def _loss(loss: TimeLost) -> WatchLoss:
 def _slow(call: ExplainedCall, first_ns: int, stacks: _Stacks) -> WatchSlowCall:
     return WatchSlowCall.of(
         call,
+        source=_memory(call.source),
+        target=_memory(call.target),
         at_s=_seconds(call.begin_ns - first_ns, 9),
-        duration_us=us_of(call.duration_ns),
-        excess_us=us_of(call.excess_ns),
-        result=call.result,
-        nested=call.nested,
-        cause=call.cause,
-        certainty=call.certainty,
-        explained_us=us_of(call.explained_ns),
         also=[WatchPart(part.cause, us_of(part.ns)) for part in call.also],
         evidence=_evidence(call.evidence, first_ns),
         sentence=call_text(call),
@@ -523,22 +466,18 @@ def _slow(call: ExplainedCall, first_ns: int, stacks: _Stacks) -> WatchSlowCall:
 def _in_flight(call: CallInFlight, first_ns: int, stacks: _Stacks) -> WatchInFlight:
     return WatchInFlight.of(
         call,
+        source=_memory(call.source),
+        target=_memory(call.target),
         since_s=_seconds(call.begin_ns - first_ns, 9),
-        age_us=us_of(call.age_ns),
-        depth=call.depth,
-        cause=call.cause,
         beside=[_alongside(each, first_ns) for each in call.beside],
         sentence=in_flight_text(call),
         stack=stacks.place_of(call.stack),
-        kernel_wait=call.kernel_wait,
     )
 
 
 def _evidence(evidence: WaitEvidence, first_ns: int) -> WatchEvidence:
-    return WatchEvidence(
-        overlap_us=us_of(evidence.overlap_ns),
-        overhead_us=us_of(evidence.overhead_ns),
-        run_delay_us=us_of(evidence.run_delay_ns),
+    return WatchEvidence.of(
+        evidence,
         work=[_work(work) for work in evidence.work],
         calls=[_alongside(call, first_ns) for call in evidence.calls],
         engine=[WatchEngineUse(use.context, us_of(use.ns)) for use in evidence.engine],
@@ -547,31 +486,17 @@ def _evidence(evidence: WaitEvidence, first_ns: int) -> WatchEvidence:
 
 
 def _work(work: WorkInFront) -> WatchWork:
-    return WatchWork(
+    return WatchWork.of(
+        work,
         kind=work.kind.word,
-        name=work.name,
         direction=None if work.copy is None else _word(work.copy.name),
-        context=work.context,
-        stream=work.stream,
-        count=work.count,
-        total_us=us_of(work.total_ns),
-        overlap_us=us_of(work.overlap_ns),
-        bytes=work.bytes,
-        own=work.own,
     )
 
 
 def _alongside(call: CallAlongside, first_ns: int) -> WatchAlongside:
-    return WatchAlongside(
-        thread=call.thread,
-        thread_name=call.thread_name,
-        function=call.function,
-        calls=call.calls,
+    return WatchAlongside.of(
+        call,
         at_s=_seconds(call.begin_ns - first_ns, 9),
-        duration_us=us_of(call.duration_ns),
-        overlap_us=us_of(call.overlap_ns),
-        stream=call.stream,
-        bytes=call.bytes,
         source=_memory(call.source),
         target=_memory(call.target),
     )

@@ -10,7 +10,7 @@ import pytest
 from stallprobes.files import codec
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallprobes.measurement import gpu_state
-from stallprobes.measurement.document import RunGpuState
+from stallprobes.measurement.document import state_document
 from stallprobes.measurement.gpu_state import GpuState, GpuStateRecorder
 from stallprobes.measurement.plan import plan, selection
 
@@ -25,7 +25,7 @@ def test_a_state_is_a_range_of_values_and_the_performance_states_in_order() -> N
     taken = [snapshot(1980, 120.04, "P0"), snapshot(345, 70.5, "P12"), snapshot(None, None, "P8")]
     found = GpuState.of(taken)
     assert found == GpuState((345, 1980), (70.5, 120.04), ("P0", "P8", "P12"))
-    assert codec.plain(RunGpuState.of(found)) == {
+    assert codec.plain(state_document(found)) == {
         "sm_clock_mhz": [345, 1980],
         "power_w": [70.5, 120.0],
         "performance_states": ["P0", "P8", "P12"],
@@ -34,7 +34,7 @@ def test_a_state_is_a_range_of_values_and_the_performance_states_in_order() -> N
 
 def test_what_nvml_does_not_know_is_null() -> None:
     assert GpuState.of([snapshot(None, None, None)]) == GpuState()
-    assert codec.plain(RunGpuState.of(GpuState())) == {"sm_clock_mhz": None, "power_w": None, "performance_states": []}
+    assert codec.plain(state_document(GpuState())) == {"sm_clock_mhz": None, "power_w": None, "performance_states": []}
 
 
 def test_nvml_is_read_where_it_is_wanted_and_only_while_the_variant_is_measured(

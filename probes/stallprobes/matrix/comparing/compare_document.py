@@ -11,7 +11,7 @@ from stallprobes.files import codec
 from stallprobes.files.codec import Document, Figure, Natural, Positive, Seconds, Text, about
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.model import Phase, Source
-from stallprobes.units import rounded, us_of
+from stallprobes.units import rounded
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison, QuantileChange
@@ -57,21 +57,6 @@ class CompareSide(Document):
     hosts: Annotated[list[Text], about("Host names of a merged check.")]
     fingerprint: dict[str, Any]
 
-    @classmethod
-    def of(cls, matrix: Matrix) -> CompareSide:
-        """The document of a check."""
-        return cls(
-            program=matrix.program,
-            backend=matrix.backend,  # type: ignore[arg-type]
-            profile=matrix.profile,
-            started_at=matrix.started_at,
-            seconds=matrix.seconds,
-            timeline=matrix.timeline,
-            interrupted=matrix.interrupted,
-            hosts=list(matrix.hosts),
-            fingerprint=dict(matrix.fingerprint),
-        )
-
 
 class ChangedFact(Document):
     """A difference between the fingerprints."""
@@ -102,22 +87,6 @@ class ComparePart(Document):
     change: ChangeWord
     why: Text
 
-    @classmethod
-    def of(cls, part: QuantileChange) -> ComparePart:
-        """The document of ``part``."""
-        return cls(
-            phase=part.channel.phase,
-            op=part.channel.label or None,
-            quantile=part.quantile,  # type: ignore[arg-type]
-            source=Source.HOST,
-            old_us=us_of(part.old_ns),
-            new_us=us_of(part.new_ns),
-            ratio=rounded(part.ratio),
-            detectable=rounded(part.detectable),
-            change=part.change,  # type: ignore[arg-type]
-            why=part.why,
-        )
-
 
 class CompareCell(Document):
     """The change of a cell."""
@@ -129,19 +98,6 @@ class CompareCell(Document):
     no_longer_starved: bool
     note: Annotated[Text, about("Reason why the cell cannot be compared, else empty.")]
     parts: list[ComparePart]
-
-    @classmethod
-    def of(cls, cell: CellChange) -> CompareCell:
-        """The document of ``cell``."""
-        return cls(
-            row=cell.row,
-            column=cell.column,
-            change=cell.change,  # type: ignore[arg-type]
-            newly_starved=cell.newly_starved,
-            no_longer_starved=cell.no_longer_starved,
-            note=cell.note,
-            parts=list(map(ComparePart.of, cell.parts)),
-        )
 
 
 class CompareDocument(Document):
@@ -187,22 +143,37 @@ def document(
     ``regressions`` are the cells that ``fail_on`` asks for. ``check`` is the new check's own document, for a command
     that measured it; it may have an iterator of its cells.
     """
-    own = CompareDocument(
-        schema="stallscope.compare/2",
-        false_alarm_rate=comparison.false_alarm_rate,
+    own = CompareDocument.of(
+        comparison,
+        schema=COMPARE_SCHEMA,
         detectable=detectable_shares(comparison),
-        old=CompareSide.of(comparison.old),
-        new=CompareSide.of(comparison.new),
-        differences=[ChangedFact(one.key, one.old, one.new) for one in comparison.differences],
-        counts=dict(comparison.counts()),  # type: ignore[arg-type]
-        fail_on=list(fail_on),  # type: ignore[arg-type]
-        regressions=[CellPlace(cell.row, cell.column) for cell in regressions],
-        cells=list(map(CompareCell.of, comparison.cells)),
+        old=_side(comparison.old),
+        new=_side(comparison.new),
+        differences=list(map(ChangedFact.of, comparison.differences)),
+        counts=comparison.counts(),
+        fail_on=list(fail_on),
+        regressions=list(map(CellPlace.of, regressions)),
+        cells=[CompareCell.of(cell, parts=list(map(_part, cell.parts))) for cell in comparison.cells],
         only_old=[CellPlace(*place) for place in comparison.only_old],
         only_new=[CellPlace(*place) for place in comparison.only_new],
         check=None,
     )
     return {**codec.plain(own), "check": check}
+
+
+def _side(matrix: Matrix) -> CompareSide:
+    return CompareSide.of(matrix, hosts=list(matrix.hosts))
+
+
+def _part(part: QuantileChange) -> ComparePart:
+    return ComparePart.of(
+        part,
+        phase=part.channel.phase,
+        op=part.channel.label or None,
+        source=Source.HOST,
+        ratio=rounded(part.ratio),
+        detectable=rounded(part.detectable),
+    )
 
 
 def detectable_shares(comparison: Comparison) -> Sensitivities:
