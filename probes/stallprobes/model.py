@@ -426,6 +426,11 @@ class Program:
     process: Process = Process.ENGINE
     aligned: bool = False
 
+    @property
+    def all_ops(self) -> tuple[Op, ...]:
+        """The ops of setup, iteration and teardown."""
+        return (*self.setup, *self.ops, *self.teardown)
+
     def resources(self) -> Iterator[Resource]:
         """All resources of the program in order of first use, each context before the resources in it."""
         seen: dict[Resource, None] = {}
@@ -436,7 +441,7 @@ class Program:
             extra.append(self.guard.word)
         if self.proof is not None:
             extra.append(self.proof)
-        for op in (*self.setup, *self.ops, *self.teardown):
+        for op in self.all_ops:
             extra.extend(op.args)
             extra.extend(word for word in (op.into, op.value) if word is not None)
         for arg in extra:

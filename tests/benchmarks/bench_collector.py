@@ -32,10 +32,9 @@ from factories.fake_cupti import END_OF_BUFFER, NEWEST, FakeCupti, complete, rec
 from stallprobes import catalog  # noqa: E402
 from stallprobes.catalog import Placement  # noqa: E402
 from stallprobes.engine.board import Board  # noqa: E402
-from stallprobes.engine.gpu_work import submissions  # noqa: E402
+from stallprobes.engine.gpu_work import StreamUse, submissions  # noqa: E402
 from stallprobes.engine.layout import BoardLayout  # noqa: E402
 from stallprobes.engine.timeline.collector import Collector  # noqa: E402
-from stallprobes.engine.timeline.interfaces import StreamUse  # noqa: E402
 from stallprobes.model import MS, Probe  # noqa: E402
 from stallprobes.native.building.compilers import of_system  # noqa: E402
 from stallprobes.native.layouts.board import CALL_MEASURED, HOST_CALLS, ProbeState  # noqa: E402

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stallprobes.native.layouts.cupti import RECORDS, RecordKind, size_of
+from stallprobes.records.libcupti import Cupti
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 11)
 _REQUESTED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -41,15 +42,14 @@ def complete(native: Mapping[str, int], buffer: int, size: int, valid: int) -> N
     _COMPLETED(native["completed"])(None, 0, buffer, size, valid)
 
 
-class FakeCupti:
+class FakeCupti(Cupti):
     """CUPTI as the collector calls it. ``refused`` are the codes of calls, by function or by the kind enabled.
 
     Contexts and streams have their handles as numbers.
     """
 
-    path = "/nowhere/libcupti.so.13"
-
     def __init__(self, version: int = NEWEST, refused: Mapping[str | int, int] | None = None) -> None:
+        self.path = "/nowhere/libcupti.so.13"
         self.version = version
         self.refused = dict(refused or {})
         self.enabled: set[int] = set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from stallprobes.engine.board import HostCalls
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline_section import HostCalls
 from stallprobes.native.layouts.board import CALL_MEASURED, CALL_OP_MASK
 from stallprobes.native.layouts.cupti import RecordKind, SwitchOperation
 from stallprobes.records.timeline import OFF, TimelineCost, TimelineLosses, TimelinePosition, TimelineStatus

@@ -12,11 +12,10 @@ from stallprobes import doctor
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
-from stallprobes.engine.timeline.interfaces import CuptiCalls
 from stallprobes.errors import EXIT_ENGINE, NoTimeline
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.records import libcupti as library
-from stallprobes.records.libcupti import LibraryFile, matching, refusal
+from stallprobes.records.libcupti import Cupti, LibraryFile, matching, refusal
 from stallprobes.records.timeline import OFF, UNAVAILABLE, TimelineProblem, TimelineStatus, TimelineUnavailable
 from stallscope.cli.main import cli
 
@@ -80,11 +79,12 @@ def test_a_timeline_that_is_on_is_no_problem(monkeypatch: pytest.MonkeyPatch) ->
     assert session.require_timeline() is on
 
 
-class RefusingLibrary:
+class RefusingLibrary(Cupti):
     """A library as ``refusal`` reads it."""
 
-    path = "/x/libcupti.so.13"
-    version = 130_101
+    def __init__(self) -> None:
+        self.path = "/x/libcupti.so.13"
+        self.version = 130_101
 
     def text(self, code: int) -> str:
         return f"CODE_{code}"
@@ -92,8 +92,7 @@ class RefusingLibrary:
 
 @pytest.mark.parametrize("code", [*library._PROBLEMS, 999])
 def test_every_refusal_of_cupti_says_what_is_wrong_and_what_to_do(code: int) -> None:
-    refused: CuptiCalls = RefusingLibrary()  # type: ignore[assignment]
-    status = refusal(refused, "cuptiSubscribe", code).status  # type: ignore[arg-type]
+    status = refusal(RefusingLibrary(), "cuptiSubscribe", code).status
     assert status.found
     assert status.do
     assert status.sentence == f"{UNAVAILABLE}: {status.found}; {status.do}"

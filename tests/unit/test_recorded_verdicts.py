@@ -20,7 +20,7 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.matrix import check_file
 from stallprobes.matrix import merge as merging
-from stallprobes.matrix.check.accumulator import CellAccumulator
+from stallprobes.matrix.check.cells import CellAccumulator
 from stallprobes.matrix.check.plan import AGGRESSORS_STREAM, AggressorSet, VictimProbe
 from stallprobes.matrix.comparing import compare as comparing
 from stallprobes.matrix.comparing.compare import compare

@@ -1,4 +1,5 @@
-"""Interface between the engine and a backend (host, CUDA, simulated GPU), and the options of a session."""
+"""Interface between the engine and a backend (host, CUDA, simulated GPU), the options of a session, and which of them
+exclude probes: those that profile their own process with CUPTI."""
 
 from __future__ import annotations
 
@@ -8,16 +9,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
-from stallprobes.model import Phase
-from stallprobes.records.timeline import TimelineStatus
+from stallprobes.model import Op, Phase, Probe, Process, Program
+from stallprobes.records.timeline import TimelineProblem, TimelineStatus
 
 if TYPE_CHECKING:
     # The board imports NumPy; importing the options must stay cheap.
     from stallprobes.engine.board import Board
-    from stallprobes.model import Op, Probe, Program
 
 MS = 1_000_000
 GIB = 1 << 30
+# What the functions of probes that profile their own process begin with.
+CUPTI = "cupti:"
+_FINALIZE = f"{CUPTI}cuptiFinalize"
+_GRAPH_LAUNCH = "cuGraphLaunch"
 
 
 @dataclass(frozen=True)
@@ -171,3 +175,38 @@ class Backend(Protocol):
 def real_time_only() -> BackendError:
     """The error that ``advance`` raises on a backend with real time."""
     return BackendError(EXIT_ENGINE, "virtual time was requested from a backend whose time is real")
+
+
+def check_profilers(probes: Sequence[Probe], options: Options) -> None:
+    """Raise Unsupported for the profilers among ``probes`` that cannot run beside the timeline or other probes.
+
+    A process has one user of CUPTI. ``cuptiFinalize`` while graph launches are in flight loses the context
+    (CUDA_ERROR_LAUNCH_FAILED).
+    """
+    taken = timeline_refusal(probes)
+    if options.timeline and taken is not None:
+        raise Unsupported(f"{taken.found}, so that the timeline cannot be on", *_profilers(probes, Process.ENGINE))
+    for process in Process:
+        detaching = [name for name, functions in _profilers(probes, process).items() if _FINALIZE in functions]
+        graphs = [one.name for one in probes if one.program.process is process and _GRAPH_LAUNCH in _functions(one)]
+        if detaching and graphs:
+            raise Unsupported(f"cuptiFinalize beside the graph launches of {graphs[0]} loses the context", *detaching)
+
+
+def timeline_refusal(probes: Sequence[Probe]) -> TimelineStatus | None:
+    """The state of a timeline that is switched on beside ``probes``, if one of them uses CUPTI; else None."""
+    name = next(iter(_profilers(probes, Process.ENGINE)), None)
+    if name is None:
+        return None
+    found = f"the probe {name} uses CUPTI in the engine's process"
+    return TimelineStatus(False, TimelineProblem.TAKEN, found, "switch the timeline on with other probes")
+
+
+def _profilers(probes: Sequence[Probe], process: Process) -> dict[str, set[str]]:
+    """The functions of each profiler of ``process`` by its name."""
+    functions = {probe.name: _functions(probe) for probe in probes if probe.program.process is process}
+    return {name: called for name, called in functions.items() if any(fn.startswith(CUPTI) for fn in called)}
+
+
+def _functions(probe: Probe) -> set[str]:
+    return {op.fn for op in probe.program.all_ops}

@@ -1,13 +1,14 @@
 """The board: shared memory that the engine's loops write and the session reads.
 
-It is one anonymous block (``memfd_create``), so nothing remains when both processes have ended. It holds a header and
-a section for each probe. Every word has one writer; readers never block writers. Times are ns of CLOCK_MONOTONIC, or
-of the simulated clock if the header has one.
+It is one anonymous block (``memfd_create``), so nothing remains when both processes have ended. It holds a header, a
+section for each probe, and that of the timeline. Every word has one writer; readers never block writers. Times are ns
+of CLOCK_MONOTONIC, or of the simulated clock if the header has one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import mmap
 import os
@@ -20,28 +21,79 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.layout import BoardLayout, SectionLayout
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
-from stallprobes.engine.timeline_section import HostCalls, TimelineSection
 from stallprobes.latency.histogram import Histogram, HistogramBlock
 from stallprobes.latency.window import NO_SAMPLES, InFlight, Samples
 from stallprobes.model import Channel, Phase
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import (
+    ALIGN,
     BOARD_MAGIC,
+    GPU_RECORDS,
     HOST_CALLS,
     LAYOUT_VERSION,
     SAMPLES,
     BoardHeader,
     ChannelStats,
     EngineState,
+    GpuRecord,
     HostCall,
     ProbeState,
     ProbeWords,
     Sample,
     TimeCounter,
+    TimelineWords,
     create_shared_memory,
 )
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.loop_timing import LEAD_DEFAULT_NS
+
+# Rows of GpuRecord, and of HostCall.
+GpuRecords = NDArray[Any]
+HostCalls = NDArray[Any]
+
+
+class TimelineSection:
+    """The section: ``words``, and ``records``, GpuRecord[GPU_RECORDS]."""
+
+    def __init__(self, memory: memoryview, offset: int) -> None:
+        self.words: TimelineWords = TimelineWords.from_buffer(memory, offset)
+        first = offset + -(-ctypes.sizeof(TimelineWords) // ALIGN) * ALIGN
+        self.records: GpuRecords = np.frombuffer(memory, dtype_of(GpuRecord), GPU_RECORDS, first)
+
+    @property
+    def on(self) -> bool:
+        """Whether records are collected now."""
+        return bool(self.words.on)
+
+    @property
+    def was_on(self) -> bool:
+        """Whether records were collected at any time of the session."""
+        return bool(self.words.started_ns)
+
+    def read(self, since: int = 0) -> tuple[GpuRecords, int, int]:
+        """The records from number ``since`` on, oldest first.
+
+        Also the number of the next record, and how many from ``since`` on were overwritten before they could be read.
+        """
+        head = self.words.records
+        first = max(since, head - GPU_RECORDS, 0)
+        numbers = np.arange(first, head, dtype=np.int64)
+        places = numbers % GPU_RECORDS
+        rows = self.records[places]
+        # A record that is being overwritten has another number before or after the copy.
+        whole = (rows["sequence"] == numbers + 1) & (self.records["sequence"][places] == numbers + 1)
+        rows = rows[whole]
+        return rows, head, max(head - min(since, head), 0) - len(rows)
+
+    def append(self, record: GpuRecord) -> None:
+        """Append a record, whose sequence number is set; for a writer that is not compiled."""
+        number = self.words.records
+        place = number % GPU_RECORDS
+        self.records["sequence"][place] = 0
+        record.sequence = 0
+        self.records[place] = np.frombuffer(bytes(record), dtype_of(GpuRecord), 1)[0]
+        self.records["sequence"][place] = number + 1
+        self.words.records = number + 1
 
 
 class BoardError(Exception):

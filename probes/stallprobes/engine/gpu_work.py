@@ -53,6 +53,19 @@ class Submission:
     awaited: bool
 
 
+@dataclass(frozen=True)
+class StreamUse:
+    """A stream on which a probe submits work.
+
+    ``context`` and ``handle`` are the stream's CUcontext and CUstream.
+    """
+
+    probe: str
+    stream: Stream
+    context: int
+    handle: int
+
+
 def submissions(program: Program) -> tuple[Submission, ...]:
     """The ops of an iteration that put work on a stream: one that they name, or the default stream."""
     found = []

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from stallprobes.engine.backend import Options, ProbeFailure, real_time_only
 from stallprobes.engine.board import Board
-from stallprobes.engine.host_memory import HostMemory
-from stallprobes.engine.host_resolver import HostResolver, error_text
+from stallprobes.engine.host_resolver import HostMemory, HostResolver, error_text
 from stallprobes.engine.op_table import compile_program
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import Unsupported

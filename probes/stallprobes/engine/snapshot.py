@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from stallprobes.latency.channels import difference
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight, Samples, Window
-from stallprobes.model import Channel, Phase
+from stallprobes.model import Channel, Phase, Probe
 from stallprobes.native.layouts.board import EngineState, ProbeState
 
 
@@ -109,3 +109,10 @@ class Snapshot:
     def minus(self, earlier: Snapshot) -> dict[str, Window]:
         """The window of each probe, by name, between ``earlier`` and this."""
         return {name: now.minus(earlier.probes[name]) for name, now in self.probes.items()}
+
+
+def has_run(probe: Probe, progress: ProbeSnapshot | Window) -> bool:
+    """Whether ``probe`` ran: by the GPU's count if its program has a proof, else by iterations or a call in flight."""
+    if probe.program.proof is not None:
+        return progress.proof > 0
+    return progress.iterations > 0 or progress.in_flight is not None

@@ -1,4 +1,5 @@
-"""Sums and differences of histograms by channel: those of many channels at once take a fraction of the time."""
+"""Histograms by channel: sums and differences, those of many channels at once in a fraction of the time, and what is
+judged."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Iterable
 
 from stallprobes.latency.histogram import Histogram, HistogramBlock
 from stallprobes.latency.window import ChannelMap
-from stallprobes.model import Channel
+from stallprobes.model import Channel, Phase
 
 
 def merged(parts: Iterable[ChannelMap]) -> dict[Channel, Histogram]:
@@ -42,3 +43,18 @@ def difference(later: ChannelMap, earlier: ChannelMap) -> dict[Channel, Histogra
     before = [earlier.get(channel, Histogram.empty()) for channel in later]
     block = HistogramBlock.of(list(later.values())).minus(HistogramBlock.of(before))
     return dict(zip(later, block.histograms(), strict=True))
+
+
+def judged_histogram(channels: ChannelMap, channel: Channel) -> Histogram | None:
+    """The histogram of ``channel`` that is judged, None without one: that of a start with the early ones as 0 ns.
+
+    The timeline keeps starts before the call's return apart, by magnitude. Those after it are then only a part of the
+    calls, and their percentiles say nothing about all of them. So a start before the return counts as a delay of 0.
+    """
+    found = channels.get(channel)
+    if channel.phase is not Phase.START:
+        return found
+    early = channels.get(Channel(Phase.EARLY, channel.label))
+    if early is None or not early.count:
+        return found
+    return (found or Histogram.empty()).merge(Histogram.read([[0, early.count]], 0))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.model import Channel, Probe
+from stallprobes.model import Channel
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import Sample
 
@@ -79,21 +79,3 @@ class Window:
         """
         recorded = {channel: last.minus(begin[channel]) for channel, last in end.items()}
         return replace(self, channels={**self.channels, **recorded})
-
-
-class Progress(Protocol):
-    """Progress of a probe, since its start or within a window."""
-
-    @property
-    def iterations(self) -> int: ...
-    @property
-    def proof(self) -> int: ...
-    @property
-    def in_flight(self) -> InFlight | None: ...
-
-
-def has_run(probe: Probe, progress: Progress) -> bool:
-    """Whether ``probe`` ran: by the GPU's count if its program has a proof, else by iterations or a call in flight."""
-    if probe.program.proof is not None:
-        return progress.proof > 0
-    return progress.iterations > 0 or progress.in_flight is not None

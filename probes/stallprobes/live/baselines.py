@@ -9,7 +9,8 @@ from dataclasses import replace
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
 from stallprobes.latency.window import Window
-from stallprobes.live.call_progress import CallProgress, calls_left_ns
+from stallprobes.live.view_model import CallProgress
+from stallprobes.live.windows import WINDOW_NS, calls_left_ns
 from stallprobes.model import MS, Role
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.recording.observation import ProbeSet
@@ -17,7 +18,6 @@ from stallprobes.recording.observation import ProbeSet
 # A window begins half a second after the last aggressor stopped and after the probe was switched on: the first calls
 # are slow.
 SETTLE_NS = 500 * MS
-WINDOW_NS = 1_000 * MS
 _NEVER = 1 << 62
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stallprobes.engine.snapshot import Snapshot
+from stallprobes.engine.snapshot import Snapshot, has_run
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.window import Window, has_run
-from stallprobes.live.call_progress import CallProgress, calls_left_ns
-from stallprobes.live.view_model import ChannelView, ProbeRow
-from stallprobes.live.windows import LazyWindows, extended_ns
+from stallprobes.latency.window import Window
+from stallprobes.live.view_model import CallProgress, ChannelView, ProbeRow
+from stallprobes.live.windows import LazyWindows, calls_left_ns, extended_ns
 from stallprobes.model import Channel, Phase, Probe, Role, Source, op_name
 from stallprobes.units import range_ns
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind

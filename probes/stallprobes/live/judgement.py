@@ -1,4 +1,4 @@
-"""Judgement of a probe set: the verdicts on its present windows, and their log."""
+"""Judgement of a probe set: the verdicts on its present windows, their log, and when they began."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.window import Window
 from stallprobes.live.baselines import SETTLE_NS, may_run
-from stallprobes.live.onset import onset
 from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
 from stallprobes.live.view_model import LogEntry
 from stallprobes.live.windows import WINDOW_NS, LazyWindows, extended_ns
-from stallprobes.model import Probe, Role
+from stallprobes.model import MS, Channel, Probe, Role
 from stallprobes.recording.observation import ProbeSet
 from stallprobes.verdicts.blame import Blame, proven
-from stallprobes.verdicts.evidence import Evidence
-from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.evidence import STALLED, Evidence
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
@@ -158,3 +157,34 @@ def _evidence(
         window = replace(window, duration_ns=min(window.duration_ns, run_ns))
     channels = () if baseline is None else (baseline.channels,)
     return Evidence(probe, window, channels, errors.get(probe.name), baseline)
+
+
+def onset(found: Verdict, now: Snapshot, probes: Sequence[Probe], baseline: Baseline | None) -> str:
+    """A sentence on the time from the last switch to the first slow call after it.
+
+    "" if that call is unknown, for example because the ring no longer contains it.
+    """
+    aggressors = [p for p in probes if p.role is Role.AGGRESSOR and now.probes[p.name].on]
+    part = now.probes[found.probe]
+    if not aggressors or baseline is None or found.phase is None or found.kind is VerdictKind.HOST:
+        return ""
+    newest = max(aggressors, key=lambda probe: now.probes[probe.name].on_since_ns)
+    since = now.probes[newest.name].on_since_ns
+    channel = Channel(found.phase)
+    began: list[int] = []
+    if part.in_flight is not None and part.in_flight.age_ns >= IN_FLIGHT_NS:
+        began.append(part.in_flight.since_ns)
+    if channel in part.channels and channel in baseline.channels and len(part.samples):
+        border = STALLED * (baseline.channels[channel].percentile(99) or 0.0)
+        of_channel = part.samples[part.samples["channel"] == list(part.channels).index(channel)]
+        starts = of_channel["end_ns"] - of_channel["value_ns"]
+        slow = (of_channel["value_ns"] > border) & (of_channel["end_ns"] > since)
+        began.extend(starts[slow][:1].tolist())
+        if len(starts) and starts[0] > since:
+            # The ring does not reach back to the switch, so an earlier slow call may be missing from it.
+            return ""
+    if not began or min(began) - since > 5_000 * MS:
+        return ""
+    after = max(0, min(began) - since)
+    words = f"{after / MS:.0f} ms after" if after >= MS else "as soon as"
+    return f"It began {words} “{newest.title}” was switched on."

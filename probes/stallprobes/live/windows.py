@@ -87,3 +87,11 @@ def long_enough(now: ProbeSnapshot, start: ProbeSnapshot) -> bool:
     return (
         not now.in_slots or not now.on or now.allowed_ns - start.allowed_ns >= _OWN_NS or length_ns >= LONGEST_WINDOW_NS
     )
+
+
+def calls_left_ns(needed: int, calls: int, period_ns: int, passed_ns: int) -> int:
+    """The time until ``needed`` calls were made, one each ``period_ns``: ``calls`` were made in ``passed_ns``.
+
+    The next one is due within a period.
+    """
+    return max(needed * period_ns - passed_ns, (needed - calls - 1) * period_ns, 0)

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from stallprobes.errors import NotComparable
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix.comparing.differences import Difference
+from stallprobes.matrix.comparing.comparability import Difference
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import JUDGED_PHASES, Phase
 from stallprobes.units import duration

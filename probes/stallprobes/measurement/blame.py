@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from stallprobes.engine.session import Session
 from stallprobes.engine.slots import longest_cycle
-from stallprobes.engine.snapshot import ProbeSnapshot
+from stallprobes.engine.snapshot import ProbeSnapshot, has_run
 from stallprobes.errors import EXIT_ENGINE, EngineFailed
-from stallprobes.latency.window import Window, has_run
+from stallprobes.latency.window import Window
 from stallprobes.model import Probe
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.verdicts import experiment

@@ -15,11 +15,11 @@ from itertools import pairwise
 from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
-from stallprobes.engine.snapshot import ProbeSnapshot
+from stallprobes.engine.snapshot import ProbeSnapshot, has_run
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import Window, has_run
+from stallprobes.latency.window import Window
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from stallprobes.engine.board import GpuRecords, HostCalls
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline_section import GpuRecords, HostCalls
 from stallprobes.model import Probe
 from stallprobes.native.layouts.board import CALL_MEASURED, CALL_OP_MASK
 from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind, SwitchOperation

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
-from stallprobes.latency.start_delay import start_change_text
 from stallprobes.model import Phase
 from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.evidence import Evidence
@@ -76,3 +75,12 @@ def _longest_part(one: Evidence, phase: Phase, quantile: Quantile) -> BaselineRa
         if now is not None and now.count and baseline_ns is not None:
             found.append(BaselineRatio(channel, quantile, baseline_ns, now.percentile(quantile.percent) or 0.0))
     return max(found, key=lambda each: each.now_ns - each.baseline_ns, default=None)
+
+
+def start_change_text(before_ns: float, now_ns: float) -> str:
+    """``2.20 µs → 1.88 ms``, ``before the return → 1.88 ms``, or ``before the return`` if both are.
+
+    The figures are percentiles of judged histograms of starts.
+    """
+    before, now = (duration_ns(ns) if ns > 0 else "before the return" for ns in (before_ns, now_ns))
+    return before if before_ns <= 0 and now_ns <= 0 else f"{before} → {now}"

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import Quantile
+from stallprobes.matrix.comparing.comparability import Difference
 from stallprobes.matrix.comparing.comparison import CellOutcome, Change, QuantileChange
-from stallprobes.matrix.comparing.differences import Difference
 from stallprobes.matrix.matrix import QUIET
 from stallprobes.units import duration_ns, plural, times
 from stallprobes.wording import check_wording

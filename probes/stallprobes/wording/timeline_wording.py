@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stallprobes.engine.profilers import timeline_refusal
+from stallprobes.engine.backend import timeline_refusal
 from stallprobes.latency.ratio import phase_channels
 from stallprobes.model import TIMELINE_PHASES, Phase, Probe
 from stallprobes.units import format_count
@@ -69,7 +69,8 @@ def start_clause(cell: Cell, verdict: Verdict) -> str:
     if verdict.phase is not Phase.WAIT:
         return ""
     # It loads numpy.
-    from stallprobes.latency.start_delay import judged_histogram, start_change_text
+    from stallprobes.latency.channels import judged_histogram
+    from stallprobes.verdicts.start import start_change_text
 
     found = []
     for channel in (one for one in phase_channels(cell.channels, Phase.START) if one in cell.channels):

@@ -9,8 +9,8 @@ import pytest
 
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine.board import Board
-from stallprobes.engine.hold import ProbeHold
 from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.workers import ProbeHold
 from stallprobes.model import Op, Probe, Program, Role
 from stallprobes.native.layouts.board import ProbeState
 

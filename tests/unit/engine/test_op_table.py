@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from stallprobes.engine.backend import failed_op
-from stallprobes.engine.host_memory import CACHE_LINE, HostMemory, read, write
-from stallprobes.engine.host_resolver import HostResolver, error_text
+from stallprobes.engine.host_resolver import CACHE_LINE, HostMemory, HostResolver, error_text, read, write
 from stallprobes.engine.op_table import OpTable, compile_program
 from stallprobes.errors import Unsupported
 from stallprobes.model import (

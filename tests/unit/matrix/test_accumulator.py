@@ -10,7 +10,7 @@ from stallprobes.catalog.host import HOST
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import InFlight, Window
-from stallprobes.matrix.check.accumulator import CellAccumulator
+from stallprobes.matrix.check.cells import CellAccumulator
 from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.check.window_measurer import VictimWindow
 from stallprobes.matrix.matrix import Status

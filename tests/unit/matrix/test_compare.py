@@ -15,9 +15,9 @@ from stallprobes.errors import NotComparable
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window
+from stallprobes.matrix.comparing.comparability import differences
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import CellChange, Change, Comparison, QuantileChange
-from stallprobes.matrix.comparing.differences import differences
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat, Status
 from stallprobes.model import Channel, Phase
 

@@ -10,8 +10,8 @@ import pytest
 
 from factories.traces import WALL_S
 from stallprobes.catalog import entries
+from stallprobes.engine.board import GpuRecords
 from stallprobes.engine.timeline.reader import TimelineRows
-from stallprobes.engine.timeline_section import GpuRecords
 from stallprobes.model import MS, US
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import CALL_MEASURED, GpuRecord, HostCall

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
-from stallprobes.engine.backend import Options, ProbeFailure, for_each, on_behalf_of, real_time_only
+from stallprobes.engine.backend import (
+    CUPTI,
+    Options,
+    ProbeFailure,
+    check_profilers,
+    for_each,
+    on_behalf_of,
+    real_time_only,
+    timeline_refusal,
+)
 from stallprobes.engine.board import Board
 from stallprobes.engine.cuda.api import STICKY_ERRORS, Api, CudaError
 from stallprobes.engine.cuda.devices import Contexts, choose, peer_access_problem
-from stallprobes.engine.cuda.gpu_clock import GpuClock
-from stallprobes.engine.cuda.idle import StreamsIdle
+from stallprobes.engine.cuda.gpu_state import GpuClock, StreamsIdle
 from stallprobes.engine.cuda.resolver import CudaResolver, SessionResources
-from stallprobes.engine.gpu_work import submissions
+from stallprobes.engine.gpu_work import StreamUse, submissions
 from stallprobes.engine.host_resolver import error_text
 from stallprobes.engine.op_table import compile_program
-from stallprobes.engine.profilers import CUPTI, check_profilers, timeline_refusal
 from stallprobes.engine.timeline.collector import Collector
-from stallprobes.engine.timeline.interfaces import StreamUse
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Context, Op, Probe
@@ -108,7 +115,8 @@ class CudaBackend:
                 contexts.use(current)
             with on_behalf_of(probe):
                 table = compile_program(probe.program, resolver)
-            self._workers.add(probe, table, board, _current(contexts, current))
+            use = None if current is None else partial(contexts.use, current)
+            self._workers.add(probe, table, board, use)
         uses = [use for probe, resolver in zip(probes, self._resolvers, strict=True) for use in _uses(probe, resolver)]
         version = api.version
         clock = GpuClock(shared)
@@ -159,13 +167,3 @@ def _uses(probe: Probe, resolver: CudaResolver) -> list[StreamUse]:
 
 def _contexts(probe: Probe) -> list[Context]:
     return [resource for resource in probe.program.resources() if isinstance(resource, Context)]
-
-
-def _current(contexts: Contexts, context: Context | None) -> Callable[[], None] | None:
-    if context is None:
-        return None
-
-    def use() -> None:
-        contexts.use(context)
-
-    return use

@@ -124,7 +124,7 @@ class Contexts:
         if not api.has("cuGreenCtxCreate"):
             raise Unsupported("this driver has no green contexts: install a driver for CUDA 12.4 or newer")
         # A green context is created from resources of the primary context, which must be active.
-        self.handle(Context("primary", context_device(gpu, self.gpus)))
+        self.handle(Context("primary", self.gpus.index(gpu)))
         kind = api.driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
         try:
             whole = api.call("cuDeviceGetDevResource", gpu.handle, kind)
@@ -134,11 +134,6 @@ class Contexts:
             return api.call("cuCtxFromGreenCtx", green)
         except CudaError as error:
             raise Unsupported(f"this GPU or driver cannot create a green context: {error}") from error
-
-
-def context_device(gpu: CudaDevice, gpus: list[CudaDevice]) -> int:
-    """The number of ``gpu`` among the session's GPUs."""
-    return gpus.index(gpu)
 
 
 def peer_access_problem(api: Api, gpus: list[CudaDevice]) -> str | None:

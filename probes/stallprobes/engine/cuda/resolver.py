@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.backend import Options
+from stallprobes.engine.backend import CUPTI, Options
 from stallprobes.engine.cuda.api import Api, CudaError, setup_error
-from stallprobes.engine.cuda.cupti_functions import CuptiFunctions
 from stallprobes.engine.cuda.devices import Contexts
+from stallprobes.engine.cuda.libraries import CuptiFunctions, NvmlCalls
 from stallprobes.engine.cuda.memory_structs import memory_struct
-from stallprobes.engine.cuda.nvml_calls import NvmlCalls
-from stallprobes.engine.host_memory import CACHE_LINE, HostMemory
-from stallprobes.engine.host_resolver import HostResolver
-from stallprobes.engine.profilers import CUPTI
+from stallprobes.engine.host_resolver import CACHE_LINE, HostMemory, HostResolver
 from stallprobes.errors import Unsupported
 from stallprobes.model import (
     Arg,

@@ -5,9 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from stallprobes.engine.backend import InjectedStall, Options, ProbeFailure, failed_op, for_each
+from stallprobes.engine.backend import (
+    InjectedStall,
+    Options,
+    ProbeFailure,
+    check_profilers,
+    failed_op,
+    for_each,
+    timeline_refusal,
+)
 from stallprobes.engine.board import Board
-from stallprobes.engine.profilers import check_profilers, timeline_refusal
 from stallprobes.engine.sim.clock import EPOCH_NS, NEVER
 from stallprobes.engine.sim.device import Simulation, us
 from stallprobes.engine.sim.host_thread import TEXTS

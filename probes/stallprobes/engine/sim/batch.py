@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
-from stallprobes.engine.sim.host_thread import HostThread
+from stallprobes.engine.sim.host_thread import HostThread, Step
 from stallprobes.engine.sim.sampling import LatencyDistribution
-from stallprobes.engine.sim.steps import Step
 
 FEWEST = 8
 MOST = 2048

@@ -1,15 +1,17 @@
-"""Host thread of the simulated process: latency, locking and waiting of the calls it makes."""
+"""Host thread of the simulated process: latency, locking and waiting of the calls it makes, and ops bound to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.engine.sim.clock import NEVER, Call, Process, Wait
-from stallprobes.engine.sim.device import GpuContext, ProcessProfiler, SimStream, Simulation, us
+from stallprobes.engine.sim.device import GpuContext, HostWord, ProcessProfiler, SimStream, Simulation, us
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
+from stallprobes.model import Channel, Op
 
 SUCCESS = 0
 INVALID_VALUE = 1
@@ -394,3 +396,46 @@ def latency_only(name: str) -> Callable[[LatencyFunction], LatencyFunction]:
         return function
 
     return register
+
+
+@dataclass(frozen=True)
+class Step:
+    """An op bound to a thread: ``call`` makes the call; ``channel`` and ``label`` are the rows of its histograms or -1.
+
+    ``latency`` gives the distribution of the call's latency while the call has no other effect, else None.
+    """
+
+    call: Callable[[], Call]
+    channel: int
+    label: int
+    into: HostWord | None
+    value: HostWord | None
+    ok: tuple[int, ...]
+    repeat: int
+    latency: Callable[[], LatencyDistribution | None] | None = None
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of its histograms."""
+        return tuple(row for row in (self.channel, self.label) if self.channel >= 0 and row >= 0)
+
+
+def step(
+    op: Op,
+    call: Callable[[], Call],
+    words: Callable[[Any], HostWord],
+    channels: Sequence[Channel],
+    latency: Callable[[], LatencyDistribution | None] | None = None,
+) -> Step:
+    """The step for ``op``; without ``channels`` it is not measured. ``words`` gives the HostWord of a word."""
+    measured = op.phase is not None and bool(channels)
+    return Step(
+        call=call,
+        channel=channels.index(Channel(op.phase)) if measured and op.phase is not None else -1,
+        label=channels.index(Channel(op.phase, op.label)) if measured and op.label and op.phase is not None else -1,
+        into=None if op.into is None else words(op.into),
+        value=None if op.value is None else words(op.value),
+        ok=(0, *op.ok),
+        repeat=op.repeat,
+        latency=latency,
+    )

@@ -30,10 +30,9 @@ from stallprobes.engine.sim.device import (
     Simulation,
     Storage,
 )
-from stallprobes.engine.sim.host_thread import CALLS, LATENCY_ONLY, HostThread
+from stallprobes.engine.sim.host_thread import CALLS, LATENCY_ONLY, HostThread, Step, step
 from stallprobes.engine.sim.probe_thread import SimProbeThread
 from stallprobes.engine.sim.sampling import LatencyDistribution
-from stallprobes.engine.sim.steps import Step, step
 from stallprobes.errors import Unsupported
 from stallprobes.model import (
     Arg,

@@ -11,9 +11,8 @@ from stallprobes.engine.sim.batch import Int64s, IterationBatch
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
-from stallprobes.engine.sim.host_thread import HostThread
+from stallprobes.engine.sim.host_thread import HostThread, Step
 from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
-from stallprobes.engine.sim.steps import Step
 from stallprobes.engine.sim.timeline import SimTimeline, TracedThread
 from stallprobes.model import Probe
 from stallprobes.native.layouts.board import ProbeState, ProbeWords

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.engine.board import Board
+from stallprobes.engine.board import Board, HostCalls
 from stallprobes.engine.sim.device import GpuContext, SimGpu, SimStream
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.jobs import ContextQueue, Job
-from stallprobes.engine.timeline_section import HostCalls
 from stallprobes.model import TIMELINE_PHASES, Channel, Probe, StreamKind
 from stallprobes.native.layouts.board import CALL_FIRST, CALL_MEASURED, HOST_CALLS, GpuRecord
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind, SwitchOperation

@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stallprobes.engine.board import Board
-from stallprobes.engine.gpu_work import crosses_gpus
-from stallprobes.engine.hold import ProbeHold
-from stallprobes.engine.timeline.interfaces import CuptiCalls, GpuClockReader, IdleWaiter, Loader, StreamUse
+from stallprobes.engine.gpu_work import StreamUse, crosses_gpus
 from stallprobes.engine.timeline.tables import CollectorTables
+from stallprobes.engine.workers import ProbeHold
 from stallprobes.model import Context, Probe
 from stallprobes.native.layouts.cupti import RecordKind, kinds_of
 from stallprobes.native.layouts.timeline import NOT_FINALIZED, PERIOD_NS, USUAL_PATIENCE
 from stallprobes.native.layouts.timeline import Collector as CollectorWords
 from stallprobes.native.library import core
-from stallprobes.records.libcupti import FLUSH_FORCED, refusal, without_context_switches
+from stallprobes.records.libcupti import FLUSH_FORCED, Cupti, refusal, without_context_switches
 from stallprobes.records.timeline import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 
 # The kinds in the order in which they are switched on. Without the first ones there is no timeline.
@@ -50,19 +49,20 @@ class Collector:
 
     def __init__(
         self,
-        load: Loader,
+        load: Callable[[], Cupti],
         board: Board,
         probes: Sequence[Probe],
         uses: Sequence[StreamUse],
         threads: Callable[[], Mapping[str, int]],
-        read_clock: GpuClockReader,
-        wait_idle: IdleWaiter,
+        read_clock: Callable[[Context], int | None],
+        wait_idle: Callable[[float], bool],
     ) -> None:
         """``uses`` are the streams of all probes, ``threads`` gives the kernel's number of each probe's thread.
 
-        ``read_clock`` and ``wait_idle`` are called in the collector's thread.
-
-        Nothing is loaded before the timeline is switched on.
+        ``load`` finds and loads CUPTI when the timeline is switched on, or raises TimelineUnavailable. The other two
+        are called in the collector's thread. ``read_clock`` reads the GPU's clock in a context of the engine: its time
+        minus CLOCK_MONOTONIC in ns, None if that failed. ``wait_idle`` waits for the end of all work on the streams of
+        the probes; False if that took longer than so many seconds.
         """
         self._load = load
         self._board = board
@@ -81,7 +81,7 @@ class Collector:
         self._status = OFF
         self._thread: threading.Thread | None = None
         self._words = CollectorWords()
-        self._cupti: CuptiCalls | None = None
+        self._cupti: Cupti | None = None
         # The subscription; 0 once CUPTI is detached from the process.
         self._subscriber = 0
         self._again_s = _DETACH_AGAIN_S
@@ -231,7 +231,7 @@ class Collector:
             if held:
                 self._hold.end()
 
-    def _attach(self, cupti: CuptiCalls) -> None:
+    def _attach(self, cupti: Cupti) -> None:
         """Become the subscriber, and register clock and buffers. Raises TimelineUnavailable."""
         self._unsubscribe()
         address = core().address
@@ -242,7 +242,7 @@ class Collector:
         code = cupti.set_buffers(address("ss_requested"), address("ss_completed"))
         _check(cupti, "cuptiActivityRegisterCallbacks", code)
 
-    def _with_clocks(self, cupti: CuptiCalls, numbers: Mapping[StreamUse, tuple[int, int]]) -> CollectorTables:
+    def _with_clocks(self, cupti: Cupti, numbers: Mapping[StreamUse, tuple[int, int]]) -> CollectorTables:
         """The tables with the clock of each GPU; without a clock there are no context switches."""
         self._contexts = {number: use.stream.context for use, (number, _) in numbers.items()}
         tables = CollectorTables(self._contexts, RecordKind.CONTEXT_SWITCH in kinds_of(cupti.version))
@@ -266,7 +266,7 @@ class Collector:
             clock.sampled = 0
         return read
 
-    def _enable(self, cupti: CuptiCalls, with_calls: bool, with_switches: bool) -> None:
+    def _enable(self, cupti: Cupti, with_calls: bool, with_switches: bool) -> None:
         known = set(kinds_of(cupti.version))
         if not with_switches:
             known.discard(RecordKind.CONTEXT_SWITCH)
@@ -282,7 +282,7 @@ class Collector:
             for number in set(range(1, _MOST_DRIVER_CALLS)) - set(SUBMITTING_CALLS):
                 cupti.leave_out_driver_call(number)
 
-    def _numbers(self, cupti: CuptiCalls) -> dict[StreamUse, tuple[int, int]]:
+    def _numbers(self, cupti: Cupti) -> dict[StreamUse, tuple[int, int]]:
         """The context's and the stream's numbers in records, of each use for which CUPTI knows them."""
         found = {}
         for use in self._uses:
@@ -370,12 +370,12 @@ class Collector:
         self._subscriber = 0
 
 
-def _check(cupti: CuptiCalls, function: str, code: int) -> None:
+def _check(cupti: Cupti, function: str, code: int) -> None:
     if code:
-        raise refusal(cupti, function, code)  # type: ignore[arg-type]
+        raise refusal(cupti, function, code)
 
 
-def _note(cupti: CuptiCalls, enabled: Sequence[int], clock: bool) -> str:
+def _note(cupti: Cupti, enabled: Sequence[int], clock: bool) -> str:
     if RecordKind.CONTEXT_SWITCH in enabled:
         return ""
     why, do = without_context_switches(cupti.version)

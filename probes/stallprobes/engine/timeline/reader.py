@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallprobes.engine.board import Board, ProbeSection
-from stallprobes.engine.timeline_section import GpuRecords, HostCalls
+from stallprobes.engine.board import Board, GpuRecords, HostCalls, ProbeSection
 from stallprobes.native.layouts.board import HOST_CALLS, TimelineWords
 from stallprobes.records.timeline import TimelineCost, TimelineLosses, TimelinePosition, TimelineStatus
 

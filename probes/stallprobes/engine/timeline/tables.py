@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stallprobes.engine.board import Board
-from stallprobes.engine.gpu_work import depth, submissions
-from stallprobes.engine.timeline.interfaces import StreamUse
+from stallprobes.engine.gpu_work import StreamUse, depth, submissions
 from stallprobes.model import Channel, Context, Phase, Probe
 from stallprobes.native.layouts.board import GpuRecord, HostCall
 from stallprobes.native.layouts.structure import CACHE_LINE

@@ -1,21 +1,156 @@
-"""Cells of a check in progress: the repeats measured so far of each victim beside each aggressor set, and alone."""
+"""Cells of a check in progress, each computed from the repeats measured so far: of each victim beside each set of
+aggressors, and alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from stallprobes.catalog import entries
+from stallprobes.catalog import entries, explanation
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import ProbeFailure
+from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.channels import merged
-from stallprobes.latency.window import Window
-from stallprobes.matrix.check.accumulator import CellAccumulator, quiet_cell
-from stallprobes.matrix.check.plan import Plan
+from stallprobes.latency.ratio import BaselineRatio, Quantile
+from stallprobes.latency.window import ChannelMap, InFlight, Window
+from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.check.schedule import Block
 from stallprobes.matrix.check.window_measurer import VictimWindow
 from stallprobes.matrix.matrix import QUIET, Cell, Repeat, Status
-from stallprobes.model import Channel, Phase
+from stallprobes.model import Channel, Phase, Probe, Role, op_name
+from stallprobes.units import duration_ns, times
+from stallprobes.verdicts.evidence import STALLED, TAIL_NS, Evidence
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.rules import TAIL_SHARE, judge
+from stallprobes.verdicts.verdict import Verdict
+
+# A cell with rejected repeats needs so many valid ones, or all that are planned if those are fewer.
+LEAST_REPEATS = 2
+
+_DUE = Channel(Phase.DUE)
+
+
+@dataclass
+class CellAccumulator:
+    """One cell while it is measured: its valid repeats and the reasons of the rejected ones.
+
+    ``victim`` is None for the host control. ``hosts`` are the host control's channels in each window with the
+    aggressors, before and after them. ``longest`` is the oldest call in flight at the end of a repeat. ``status`` and
+    ``reason`` are set when the cell cannot be measured.
+    """
+
+    victim: VictimProbe | None
+    aggressor_set: AggressorSet
+    repeats: list[Repeat] = field(default_factory=list)
+    rejections: list[str] = field(default_factory=list)
+    hosts: tuple[list[ChannelMap], ...] = field(default_factory=lambda: ([], [], []))
+    longest: InFlight | None = None
+    status: Status | None = None
+    reason: str | None = None
+    error: str | None = None
+
+    def add(self, before: VictimWindow, now: VictimWindow, after: VictimWindow | None) -> None:
+        """Add one repeat, or only its reason if a window of it is rejected."""
+        found = next((one.rejection for one in (now, before, after) if one is not None and one.rejection), None)
+        if found is not None:
+            self.rejections.append(found)
+            return
+        self.repeats.append(Repeat(now.window, before.window.channels, {} if after is None else after.window.channels))
+        for windows, part in zip(self.hosts, (now, before, after), strict=True):
+            if part is not None:
+                windows.append(part.host)
+        flight = now.window.in_flight
+        if flight is not None and flight.age_ns > (0 if self.longest is None else self.longest.age_ns):
+            self.longest = flight
+
+    def cell(self, row: str, column: str, wanted: int, host: Probe) -> Cell:
+        """The cell from the repeats so far; ``wanted`` is the planned number of repeats."""
+        if self.status is not None:
+            return Cell(row, column, self.status, self.reason, tuple(self.repeats))
+        if not self.repeats and not self.rejections:
+            return Cell(row, column, Status.MISSING, "it was not reached")
+        if len(self.repeats) < min(wanted, LEAST_REPEATS) and self.rejections:
+            return Cell(row, column, Status.INVALID, self.rejections[-1], tuple(self.repeats))
+        victim = host if self.victim is None else self.victim.probe
+        evidence = self._evidence(victim)
+        # Each window was rejected if an aggressor did not run in it.
+        ran = Window({}, iterations=1, duration_ns=evidence.window.duration_ns)
+        others = [Evidence(probe, ran) for probe in self.aggressor_set.probes]
+        control = [] if self.victim is None else [self._host(host, ran)]
+        found = [one for one in judge([evidence, *others, *control]) if one.probe == victim.name]
+        if not any(one.kind.severity for one in found):
+            rare = _rare_stalls(evidence, self.repeats, self.aggressor_set)
+            found = found if rare is None else [rare]
+        return Cell(
+            row,
+            column,
+            Status.STARVED if evidence.starved else Status.OK,
+            self.error,
+            tuple(self.repeats),
+            tuple(replace(one, probe=row) for one in found),
+            None if self.longest is None else self.longest.age_ns,
+            None if self.longest is None else op_name(victim.program.ops[self.longest.op]),
+        )
+
+    def _evidence(self, victim: Probe) -> Evidence:
+        baselines = (merged(one.before for one in self.repeats), merged(one.after for one in self.repeats))
+        window = Window(
+            channels=merged(one.window.channels for one in self.repeats),
+            iterations=sum(one.window.iterations for one in self.repeats),
+            duration_ns=sum(one.window.duration_ns for one in self.repeats),
+            in_flight=self.longest,
+            period_ns=victim.period_ns,
+        )
+        return Evidence(victim, window, tuple(baseline for baseline in baselines if baseline))
+
+    def _host(self, host: Probe, window: Window) -> Evidence:
+        now, before, after = map(merged, self.hosts)
+        return Evidence(host, replace(window, channels=now), tuple(one for one in (before, after) if one))
+
+
+def quiet_cell(row: str, column: str, repeats: Sequence[Repeat], others: Sequence[Cell]) -> Cell:
+    """The cell of a victim with no aggressor; unsupported if all ``others`` of its row are."""
+    refused = [cell for cell in others if cell.status is Status.UNSUPPORTED]
+    if not repeats and refused and len(refused) == len(others):
+        return Cell(row, column, Status.UNSUPPORTED, refused[0].reason)
+    if not repeats:
+        return Cell(row, column, Status.MISSING, "it was not reached")
+    return Cell(row, column, Status.OK, None, tuple(repeats))
+
+
+def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: AggressorSet) -> Verdict | None:
+    """The verdict on rare, long stalls, None without them.
+
+    A frequent victim makes many fast calls between two stalls, so that few of its calls are slow. The latency from the
+    due time weights a stall by its duration. A thread that lost its CPU core once has the same effect, so at least two
+    repeats, and all but one in four, have to show the stall.
+    """
+    if one.probe.role is Role.HOST or len(repeats) < LEAST_REPEATS:
+        return None
+    baseline = merged(part for repeat in repeats for part in (repeat.before, repeat.after))
+    figure = BaselineRatio.of(one.window.channels, baseline, _DUE, Quantile.P99)
+    if figure is None or baseline[_DUE].count < ENOUGH_CALLS:
+        return None
+    limit = int(max(STALLED * figure.baseline_ns, figure.baseline_ns + TAIL_NS))
+    with_due = [repeat.window.channels[_DUE] for repeat in repeats if _DUE in repeat.window.channels]
+    showing = sum(histogram.share_above(limit) >= TAIL_SHARE for histogram in with_due)
+    if figure.now_ns <= limit or showing < max(LEAST_REPEATS, len(repeats) - max(1, len(repeats) // 4)):
+        return None
+    known = explanation(one.probe, aggressor_set.probes)
+    change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
+    return Verdict(
+        probe=one.probe.name,
+        phase=Phase.DUE,
+        quantile=figure.quantile,
+        baseline_ns=figure.baseline_ns,
+        now_ns=figure.now_ns,
+        ratio=figure.ratio,
+        kind=VerdictKind.STALLED,
+        head=f"{one.probe.title}: few calls are slow, but they delay 1 in 100 or more of the calls due: "
+        f"p99 of the latency from the due time {change} while “{aggressor_set.column.title}” runs.",
+        cause=known.why,
+        remedy=known.remedy,
+    )
 
 
 @dataclass(frozen=True)

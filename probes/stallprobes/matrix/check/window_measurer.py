@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stallprobes.engine.resident import ProbeControl
-from stallprobes.engine.snapshot import ProbeSnapshot
+from stallprobes.engine.snapshot import ProbeSnapshot, has_run
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import ChannelMap, Window, has_run
+from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import Channel, Phase, Probe
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS

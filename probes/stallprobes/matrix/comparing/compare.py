@@ -21,9 +21,8 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
 from stallprobes.latency.window import ChannelMap
-from stallprobes.matrix.comparing.comparability import mismatch, timeline_mismatch
+from stallprobes.matrix.comparing.comparability import differences, mismatch, timeline_mismatch
 from stallprobes.matrix.comparing.comparison import FALSE_ALARMS, CellChange, Change, Comparison, QuantileChange
-from stallprobes.matrix.comparing.differences import differences
 from stallprobes.matrix.comparing.modes import Modes
 from stallprobes.matrix.comparing.quantile_test import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
 from stallprobes.matrix.comparing.sensitivity import detectable, power_sd, student_t_limit, tail_distance

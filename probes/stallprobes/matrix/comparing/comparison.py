@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.matrix.comparing.differences import Difference
+from stallprobes.matrix.comparing.comparability import Difference
 from stallprobes.matrix.comparing.sensitivity import Sensitivity
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.model import Channel

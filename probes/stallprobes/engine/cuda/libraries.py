@@ -1,10 +1,45 @@
-"""Addresses of NVML's functions, for probes that call them."""
+"""Libraries besides libcuda that probes call, loaded on first use: CUPTI, to profile their own process, and NVML."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 from stallprobes.errors import Unsupported
+from stallprobes.records.libcupti import Cupti, load
+from stallprobes.records.timeline import TimelineUnavailable
+
+
+class CuptiFunctions:
+    """libcupti, loaded on first use. Loading it does not attach it to the process."""
+
+    def __init__(self, driver_version: int, load: Callable[[int], Cupti] = load) -> None:
+        """``load`` finds the library that matches ``driver_version``, or raises TimelineUnavailable."""
+        self._driver_version = driver_version
+        self._load = load
+        self._library: Cupti | None = None
+
+    def address(self, function: str) -> int:
+        """The address of a function of CUPTI. Raises Unsupported without the library or without the function."""
+        library = self._loaded()
+        found = library.address(function)
+        if not found:
+            raise Unsupported(f"the libcupti at {library.path} has no {function}")
+        return found
+
+    def text(self, code: int) -> str:
+        """CUPTI's name of the code ``code``. Raises Unsupported without the library."""
+        return self._loaded().text(code)
+
+    def _loaded(self) -> Cupti:
+        if self._library is None:
+            try:
+                self._library = self._load(self._driver_version)
+            except TimelineUnavailable as error:
+                status = error.status
+                raise Unsupported(f"{status.found}; {status.do}" if status.do else status.found) from error
+        return self._library
+
 
 _LIBRARY = "libnvidia-ml.so.1"
 

@@ -1,15 +1,18 @@
-"""The GPU's clock, read by a kernel of one thread."""
+"""What the collector asks of a GPU: its clock, read by a kernel of one thread, and whether all work has ended."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from stallprobes.engine.cuda.api import Api, CudaError
 from stallprobes.engine.cuda.resolver import SessionResources, c_function
+from stallprobes.engine.gpu_work import StreamUse
 from stallprobes.errors import Unsupported
 from stallprobes.model import Context
 from stallprobes.native.library import core
@@ -65,3 +68,33 @@ class GpuClock:
             raise CudaError("cuLaunchKernel", status, self._api.text(status))
         seen_ns = core().written_at(self._word, time.clock_gettime_ns(time.CLOCK_MONOTONIC) + _LONGEST_NS)
         return word.value - seen_ns if seen_ns else None
+
+
+_NOT_READY = 600
+_STEP_S = 0.0005
+
+
+class StreamsIdle:
+    """Asks the streams of ``uses``. Only one thread may use it, and only while no call of a probe is in flight."""
+
+    def __init__(self, shared: SessionResources, uses: Sequence[StreamUse]) -> None:
+        self._shared = shared
+        self._streams = {(use.context, use.handle): use for use in uses}
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of all work; False if it lasts longer than ``seconds`` or a call failed."""
+        query = c_function(self._shared.api.address("cuStreamQuery"))
+        until = time.monotonic() + seconds
+        try:
+            for (_, handle), use in self._streams.items():
+                self._shared.contexts.use(use.stream.context)
+                while (status := query(handle)) == _NOT_READY and time.monotonic() < until:
+                    time.sleep(_STEP_S)
+                if status != 0:
+                    return False
+        except CudaError:
+            return False
+        finally:
+            with contextlib.suppress(CudaError):
+                self._shared.api.call("cuCtxSetCurrent", 0)
+        return True
