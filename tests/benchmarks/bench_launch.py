@@ -185,7 +185,7 @@ class Loops:
     def __init__(self) -> None:
         from stallprobes.engine.cuda.backend import create
 
-        program = Program((launch_op(Placement()),), aligned=True)
+        program = Program((launch_op(Placement().resolved_stream()),), aligned=True)
         probes = [Probe(f"launch-{n}", "launch", Role.VICTIM, program, PERIOD_NS, "launch") for n in range(3)]
         self._board = Board.create(BoardLayout.of(probes))
         self._backend = create()

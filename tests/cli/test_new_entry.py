@@ -25,7 +25,7 @@ NAME = "launch-twice"
 
 def _launch_twice(placement: Placement, _size: int) -> Program:
     stream = placement.resolved_stream()
-    return Program(ops=synchronized(stream, launch_op(placement), launch_op(placement)), context=placement.context)
+    return Program(ops=synchronized(stream, launch_op(stream), launch_op(stream)), context=placement.context)
 
 
 LAUNCH_TWICE = Entry(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from stallprobes.catalog.entry import (
     VICTIM_PERIOD_NS,
     Cause,
@@ -11,7 +9,10 @@ from stallprobes.catalog.entry import (
     Entry,
     Hardware,
     Placement,
+    ProgramMaker,
     Relation,
+    called,
+    repeated_on_stream,
     synchronized,
 )
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
@@ -27,35 +28,19 @@ _MUTEX = Word("mutex", shared=True)
 
 
 def _host_function(stream: Stream, ns: int) -> Op:
-    return Op("cuLaunchHostFunc", (stream, HostFunction("busy", _CALLS, _FORCED, ns)), label="cuLaunchHostFunc")
+    return called("cuLaunchHostFunc", stream, HostFunction("busy", _CALLS, _FORCED, ns))
 
 
-def _callback(placement: Placement, _size: int) -> Program:
-    stream = placement.resolved_stream()
-    return Program(ops=synchronized(stream, _host_function(stream, 0)), context=placement.context)
-
-
-def _busy_callback(ns: int, rest_ns: int = 0) -> Callable[[Placement, int], Program]:
+def _busy_callback(ns: int, rest_ns: int = 0) -> ProgramMaker:
     """A kernel, a host function of ``ns`` behind it, and ``rest_ns`` of work by the thread itself."""
 
     def program(placement: Placement, _size: int) -> Program:
         stream = placement.resolved_stream()
         work = (Op("native:spin", (rest_ns,), phase=None),) if rest_ns else ()
-        ops = synchronized(stream, launch_op(placement, label="kernel"), _host_function(stream, ns))
+        ops = synchronized(stream, launch_op(stream, label="kernel"), _host_function(stream, ns))
         return Program(ops=(*ops, *work), context=placement.context, proof=_CALLS)
 
     return program
-
-
-def _mutex_callback(placement: Placement, _size: int) -> Program:
-    stream = placement.resolved_stream()
-    waiting = HostFunction("mutex", _MUTEX, _FORCED, WATCHDOG_NS)
-    ops = synchronized(
-        stream,
-        launch_op(placement, label="kernel"),
-        Op("cuLaunchHostFunc", (stream, waiting), label="cuLaunchHostFunc"),
-    )
-    return Program(ops=ops, context=placement.context)
 
 
 def _mutex_holder(placement: Placement, _size: int) -> Program:
@@ -65,7 +50,7 @@ def _mutex_holder(placement: Placement, _size: int) -> Program:
         ops=(
             Op("native:lock", (_MUTEX, WATCHDOG_NS), phase=None, ok=(timed_out,)),
             Op("native:sleep", (HOLD_NS,), phase=None),
-            launch_op(placement, label="launch with the mutex"),
+            launch_op(placement.resolved_stream(), label="launch with the mutex"),
             Op("native:store", (_MUTEX, 0), phase=None),
             Op("native:sleep", (_PAUSE_NS,), phase=None),
         ),
@@ -78,8 +63,8 @@ def _event_thread(placement: Placement, _size: int) -> Program:
     stream, event = placement.resolved_stream(), Event("event", placement.context, blocking=True)
     return Program(
         ops=(
-            launch_op(placement, label="kernel"),
-            Op("cuEventRecord", (event, stream), label="cuEventRecord"),
+            launch_op(stream, label="kernel"),
+            called("cuEventRecord", event, stream),
             Op("cuEventSynchronize", (event,), Phase.WAIT),
             Op("native:spin", (LONG_NS,), phase=None),
         ),
@@ -100,7 +85,7 @@ _ONE_THREAD = Cause(
 def _entry(
     name: str,
     title: str,
-    program: Callable[[Placement, int], Program],
+    program: ProgramMaker,
     what: str,
     source: str,
     *causes: Cause,
@@ -126,7 +111,7 @@ ENTRIES = (
         name="callback",
         title="host function",
         role=Role.VICTIM,
-        program=_callback,
+        program=repeated_on_stream(lambda stream, _: (_host_function(stream, 0),)),
         period_ns=VICTIM_PERIOD_NS,
         uses=Hardware.HOST_THREAD,
         what="cuLaunchHostFunc of a host function that returns at once, then cuStreamSynchronize.",
@@ -152,7 +137,12 @@ ENTRIES = (
     _entry(
         "callback-mutex",
         "host function · mutex",
-        _mutex_callback,
+        repeated_on_stream(
+            lambda stream, _: (
+                launch_op(stream, label="kernel"),
+                called("cuLaunchHostFunc", stream, HostFunction("mutex", _MUTEX, _FORCED, WATCHDOG_NS)),
+            )
+        ),
         "A small kernel and a host function behind it that takes a mutex, then cuStreamSynchronize, in a loop. After "
         "250 ms without the mutex the host function gives up.",
         "LMCache/LMCache #2952: a host function that waits for Python's interpreter lock",

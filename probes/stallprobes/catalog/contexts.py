@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, Relation
-from stallprobes.model import Device, Load, Op, Program, Role, Word
+from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Relation, called, repeated
+from stallprobes.model import Device, Load, Op, Role, Word
 
 SCHED_SPIN_MAP_HOST = 0x01 | 0x08
 
 
-def _context_churn(placement: Placement, _size: int) -> Program:
-    context, popped = Word("context"), Word("popped")
-    return Program(
-        ops=(
-            Op("cuCtxCreate", (context, SCHED_SPIN_MAP_HOST, Device(placement.context.device)), label="cuCtxCreate"),
-            Op("cuCtxPopCurrent", (popped,), phase=None),
-            Op("cuCtxDestroy", (Load(context),), label="cuCtxDestroy"),
-        ),
-        context=placement.context,
-    )
-
-
-def _context_sync(placement: Placement, _size: int) -> Program:
-    return Program(ops=(Op("cuCtxSynchronize"),), context=placement.context)
-
+_CONTEXT = Word("context")
 
 ENTRIES = (
     Entry(
         name="context-churn",
         title="context create/destroy",
         role=Role.AGGRESSOR,
-        program=_context_churn,
+        program=repeated(
+            lambda placement, _: (
+                called("cuCtxCreate", _CONTEXT, SCHED_SPIN_MAP_HOST, Device(placement.context.device)),
+                Op("cuCtxPopCurrent", (Word("popped"),), phase=None),
+                called("cuCtxDestroy", Load(_CONTEXT)),
+            )
+        ),
         check=(CheckPlacement(position=200),),
         what="cuCtxCreate and cuCtxDestroy in a loop. Each context takes about 0.5 GiB of GPU memory.",
         source="the report of secondary-context-d2d, its advice: create contexts before the critical part",
@@ -47,7 +39,7 @@ ENTRIES = (
         name="context-sync",
         title="cuCtxSynchronize",
         role=Role.AGGRESSOR,
-        program=_context_sync,
+        program=repeated(lambda *_: (Op("cuCtxSynchronize"),)),
         check=(CheckPlacement(position=210),),
         what="cuCtxSynchronize in a loop.",
         source="programs that synchronize the device after every step",

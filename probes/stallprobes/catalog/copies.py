@@ -11,20 +11,23 @@ from stallprobes.catalog.entry import (
     Entry,
     Hardware,
     Placement,
+    ProgramMaker,
     Relation,
+    called,
+    repeated_on_stream,
     synchronized,
 )
-from stallprobes.catalog.kernels import TIME_SLICES, spin_op
+from stallprobes.catalog.kernels import TIME_SLICES, launch_op, spin_op
 from stallprobes.model import (
     KIB,
     MIB,
     MS,
     Arg,
     Buffer,
+    Context,
     CopyAttributes,
     Event,
     Image,
-    Kernel,
     KernelArgs,
     Load,
     Needs,
@@ -33,6 +36,7 @@ from stallprobes.model import (
     Program,
     Role,
     Space,
+    Stream,
     Text,
     Word,
 )
@@ -93,53 +97,26 @@ _SHARED_BUS = Cause(
 _TO_PAGEABLE = (_STAGING_ONE_STREAM, _STAGING_BUFFERS, _D2H_ORDER, _STAGING, _STAGING_ANY_CONTEXT)
 
 
-def _d2d(placement: Placement, size: int) -> Program:
-    source = Buffer("source", Space.DEVICE, size, placement.context)
-    target = Buffer("target", Space.DEVICE, size, placement.context)
-    stream = placement.resolved_stream()
-    return Program(
-        ops=synchronized(stream, Op("cuMemcpyDtoDAsync", (target, source, size, stream))), context=placement.context
-    )
+def _copy(
+    function: str, source: Space = Space.DEVICE, target: Space = Space.DEVICE, *attributes: CopyAttributes
+) -> ProgramMaker:
+    """Copies by ``function`` between two buffers, each synchronized."""
+
+    def ops(stream: Stream, size: int) -> tuple[Op, ...]:
+        buffers = (Buffer("target", target, size, stream.context), Buffer("source", source, size, stream.context))
+        return (Op(function, (*buffers, size, *attributes, stream)),)
+
+    return repeated_on_stream(ops)
 
 
-def _d2d_batch(placement: Placement, size: int) -> Program:
-    source = Buffer("source", Space.DEVICE, size, placement.context)
-    target = Buffer("target", Space.DEVICE, size, placement.context)
-    stream = placement.resolved_stream()
-    copy = Op("cuMemcpyBatchAsync", (target, source, size, CopyAttributes(prefer_overlap=True), stream))
-    return Program(ops=synchronized(stream, copy), context=placement.context)
-
-
-def _d2d_by_host(placement: Placement, size: int) -> Program:
-    source = Buffer("source", Space.DEVICE, size, placement.context)
-    target = Buffer("target", Space.DEVICE, size, placement.context)
-    middle = Buffer("middle", Space.PINNED, size, placement.context)
-    stream = placement.resolved_stream()
-    return Program(
-        ops=synchronized(
-            stream,
-            Op("cuMemcpyDtoHAsync", (middle, source, size, stream), label="D2H"),
-            Op("cuMemcpyHtoDAsync", (target, middle, size, stream), label="H2D"),
-        ),
-        context=placement.context,
-    )
-
-
-def _d2h(space: Space, placement: Placement, size: int) -> Program:
-    source = Buffer("source", Space.DEVICE, size, placement.context)
-    target = Buffer("target", space, size, placement.context)
-    stream = placement.resolved_stream()
-    return Program(
-        ops=synchronized(stream, Op("cuMemcpyDtoHAsync", (target, source, size, stream))), context=placement.context
-    )
-
-
-def _h2d(space: Space, placement: Placement, size: int) -> Program:
-    source = Buffer("source", space, size, placement.context)
-    target = Buffer("target", Space.DEVICE, size, placement.context)
-    stream = placement.resolved_stream()
-    return Program(
-        ops=synchronized(stream, Op("cuMemcpyHtoDAsync", (target, source, size, stream))), context=placement.context
+def relay_ops(stream: Stream, size: int, destination: Context) -> tuple[Op, ...]:
+    """A move to device memory of the context ``destination`` by copy engines, by way of pinned memory."""
+    source = Buffer("source", Space.DEVICE, size, stream.context)
+    middle = Buffer("middle", Space.PINNED, size, stream.context)
+    target = Buffer("target", Space.DEVICE, size, destination)
+    return (
+        Op("cuMemcpyDtoHAsync", (middle, source, size, stream), label="D2H"),
+        Op("cuMemcpyHtoDAsync", (target, middle, size, stream), label="H2D"),
     )
 
 
@@ -158,63 +135,52 @@ def _d2h_fresh(placement: Placement, size: int) -> Program:
     )
 
 
-def _timed(stream_op: Op, label: str, placement: Placement) -> tuple[tuple[Op, ...], tuple[Op, ...], tuple[Op, ...]]:
-    """``stream_op`` between two timing events.
+def _timed(stream: Stream, *calls: Op) -> tuple[list[Op], list[Op], list[Op]]:
+    """``calls`` on ``stream``, each between two timing events.
 
-    Returns the ops that submit it, the ops that read its GPU time afterwards, and the ops that must run once before
+    Returns the ops that submit them, those that read their GPU times afterwards, and those that must run once before
     the first reading.
     """
-    before = Event(f"{label} begins", placement.context, timing=True)
-    after = Event(f"{label} ends", placement.context, timing=True)
-    stream, milliseconds = placement.resolved_stream(), Word(f"{label} ms")
-    begin = Op("cuEventRecord", (before, stream), phase=None)
-    end = Op("cuEventRecord", (after, stream), phase=None)
-    read = Op("cuEventElapsedTime", (milliseconds, before, after), Phase.GPU, label=label, value=milliseconds)
-    return (begin, stream_op, end), (read,), (begin, end)
+    submit, read, once = [], [], []
+    for op in calls:
+        before, after = (Event(f"{op.label} {end}", stream.context, timing=True) for end in ("begins", "ends"))
+        milliseconds = Word(f"{op.label} ms")
+        begin, end = (Op("cuEventRecord", (event, stream), phase=None) for event in (before, after))
+        args = (milliseconds, before, after)
+        submit += [begin, op, end]
+        read.append(Op("cuEventElapsedTime", args, Phase.GPU, label=op.label, value=milliseconds))
+        once += [begin, end]
+    return submit, read, once
 
 
-def _scalar_readback(space: Space | None, placement: Placement, _size: int) -> Program:
+def _scalar_readback(space: Space | None) -> ProgramMaker:
     """A reduction of two kernels whose 4-byte result is copied to ``space``, or stays on the GPU (None).
 
     When it stays, an iteration reads the times of the previous one, so that the loop never waits for the GPU.
     """
-    stream, started = placement.resolved_stream(), Word("started", mapped=True)
-    result = Buffer("result", Space.DEVICE, 4 * KIB, placement.context)
-    reduce_, read_reduce, once_reduce = _timed(
-        spin_op(placement, 1, REDUCTION_NS, started, label="reduction kernel"), "reduction kernel", placement
-    )
-    final = Op("cuLaunchKernel", (Kernel("empty", placement.context), 1, 1, stream, KernelArgs()), label="final kernel")
-    finish, read_finish, once_finish = _timed(final, "final kernel", placement)
-    if space is None:
-        # Other contexts can delay the GPU for longer than an iteration; then the events are not ready.
-        reads = (replace(op, ok=(ERROR_NOT_READY,)) for op in (*read_reduce, *read_finish))
-        return Program(
-            setup=(*once_reduce, *once_finish, Op("cuStreamSynchronize", (stream,), phase=None)),
-            ops=(*reads, *reduce_, *finish),
-            context=placement.context,
-            proof=started,
-        )
-    host = Buffer("scalar", space, SCALAR, placement.context)
-    argument = Buffer("argument", space, SCALAR, placement.context)
-    upload = Op("cuMemcpyHtoDAsync", (result, argument, SCALAR, stream), label="H2D 4 bytes")
-    give, read_give, _ = _timed(upload, "H2D 4 bytes", placement)
-    download = Op("cuMemcpyDtoHAsync", (host, result, SCALAR, stream), label="D2H 4 bytes")
-    fetch, read_fetch, _ = _timed(download, "D2H 4 bytes", placement)
-    return Program(
-        ops=(
-            *give,
-            *reduce_,
-            *finish,
-            *fetch,
-            Op("cuStreamSynchronize", (stream,), Phase.WAIT),
-            *read_give,
-            *read_reduce,
-            *read_finish,
-            *read_fetch,
-        ),
-        context=placement.context,
-        proof=started,
-    )
+
+    def program(placement: Placement, _size: int) -> Program:
+        stream, started = placement.resolved_stream(), Word("started", mapped=True)
+        reduction = spin_op(stream, 1, REDUCTION_NS, started, label="reduction kernel")
+        final = launch_op(stream, label="final kernel")
+        if space is None:
+            submit, read, once = _timed(stream, reduction, final)
+            return Program(
+                setup=(*once, Op("cuStreamSynchronize", (stream,), phase=None)),
+                # Other contexts can delay the GPU for longer than an iteration; then the events are not ready.
+                ops=(*(replace(op, ok=(ERROR_NOT_READY,)) for op in read), *submit),
+                context=placement.context,
+                proof=started,
+            )
+        result = Buffer("result", Space.DEVICE, 4 * KIB, placement.context)
+        host = Buffer("scalar", space, SCALAR, placement.context)
+        argument = Buffer("argument", space, SCALAR, placement.context)
+        upload = Op("cuMemcpyHtoDAsync", (result, argument, SCALAR, stream), label="H2D 4 bytes")
+        download = Op("cuMemcpyDtoHAsync", (host, result, SCALAR, stream), label="D2H 4 bytes")
+        submit, read, _ = _timed(stream, upload, reduction, final, download)
+        return Program(ops=(*synchronized(stream, *submit), *read), context=placement.context, proof=started)
+
+    return program
 
 
 def _first_readback(placement: Placement, _size: int) -> Program:
@@ -223,24 +189,19 @@ def _first_readback(placement: Placement, _size: int) -> Program:
     result = Buffer("result", Space.DEVICE, 4 * KIB, placement.context)
     page = 4 * KIB
     fresh: tuple[Arg, ...] = (0, page, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0)
-    upload = Op("cuMemcpyHtoDAsync", (result, Load(mapping), SCALAR, stream), label="H2D 4 bytes")
-    give, read_give, _ = _timed(upload, "H2D 4 bytes", placement)
-    launch = Op("cuLaunchKernel", (Load(function), 1, 1, stream, KernelArgs()), label="final kernel")
-    run, read_run, _ = _timed(launch, "final kernel", placement)
-    download = Op("cuMemcpyDtoHAsync", (Load(mapping), result, SCALAR, stream), label="D2H 4 bytes")
-    fetch, read_fetch, _ = _timed(download, "D2H 4 bytes", placement)
+    submit, read, _ = _timed(
+        stream,
+        Op("cuMemcpyHtoDAsync", (result, Load(mapping), SCALAR, stream), label="H2D 4 bytes"),
+        Op("cuLaunchKernel", (Load(function), 1, 1, stream, KernelArgs()), label="final kernel"),
+        Op("cuMemcpyDtoHAsync", (Load(mapping), result, SCALAR, stream), label="D2H 4 bytes"),
+    )
     return Program(
         ops=(
             Op("libc:mmap", fresh, phase=None, into=mapping),
-            Op("cuModuleLoadData", (module, Image()), label="cuModuleLoadData"),
-            Op("cuModuleGetFunction", (function, Load(module), Text("first")), label="cuModuleGetFunction"),
-            *give,
-            *run,
-            *fetch,
-            Op("cuStreamSynchronize", (stream,), Phase.WAIT),
-            *read_give,
-            *read_run,
-            *read_fetch,
+            called("cuModuleLoadData", module, Image()),
+            called("cuModuleGetFunction", function, Load(module), Text("first")),
+            *synchronized(stream, *submit),
+            *read,
             Op("cuModuleUnload", (Load(module),), phase=None),
             Op("libc:munmap", (Load(mapping), page), phase=None),
         ),
@@ -253,7 +214,7 @@ ENTRIES = (
         name="d2d",
         title="D2D",
         role=Role.VICTIM,
-        program=_d2d,
+        program=_copy("cuMemcpyDtoDAsync"),
         period_ns=VICTIM_PERIOD_NS,
         size=1 * MIB,
         uses=Hardware.GRAPHICS_ENGINE,
@@ -268,7 +229,7 @@ ENTRIES = (
         name="d2d-batch",
         title="D2D batch, prefer overlap",
         role=Role.VICTIM,
-        program=_d2d_batch,
+        program=_copy("cuMemcpyBatchAsync", Space.DEVICE, Space.DEVICE, CopyAttributes(prefer_overlap=True)),
         period_ns=VICTIM_PERIOD_NS,
         size=1 * MIB,
         uses=Hardware.GRAPHICS_ENGINE,
@@ -281,7 +242,7 @@ ENTRIES = (
         name="d2d-by-host",
         title="D2D by way of pinned memory",
         role=Role.VICTIM,
-        program=_d2d_by_host,
+        program=repeated_on_stream(lambda stream, size: relay_ops(stream, size, stream.context)),
         period_ns=VICTIM_PERIOD_NS,
         size=1 * MIB,
         uses=Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS,
@@ -292,7 +253,7 @@ ENTRIES = (
         name="d2h-pinned",
         title="pinned D2H",
         role=Role.VICTIM,
-        program=lambda placement, size: _d2h(Space.PINNED, placement, size),
+        program=_copy("cuMemcpyDtoHAsync", target=Space.PINNED),
         period_ns=VICTIM_PERIOD_NS,
         size=4 * KIB,
         uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
@@ -307,7 +268,7 @@ ENTRIES = (
         name="h2d-pinned",
         title="pinned H2D",
         role=Role.VICTIM,
-        program=lambda placement, size: _h2d(Space.PINNED, placement, size),
+        program=_copy("cuMemcpyHtoDAsync", source=Space.PINNED),
         period_ns=VICTIM_PERIOD_NS,
         size=4 * KIB,
         uses=Hardware.H2D_ENGINE | Hardware.HOST_BUS | Hardware.INLINE_COPY,
@@ -319,7 +280,7 @@ ENTRIES = (
         name="d2h-pageable",
         title="pageable D2H",
         role=Role.VICTIM,
-        program=lambda placement, size: _d2h(Space.PAGEABLE, placement, size),
+        program=_copy("cuMemcpyDtoHAsync", target=Space.PAGEABLE),
         period_ns=VICTIM_PERIOD_NS,
         size=4 * KIB,
         uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS | Hardware.STAGING_BUFFERS,
@@ -331,7 +292,7 @@ ENTRIES = (
         name="scalar-readback",
         title="scalar read-back · pageable",
         role=Role.AGGRESSOR,
-        program=lambda placement, size: _scalar_readback(Space.PAGEABLE, placement, size),
+        program=_scalar_readback(Space.PAGEABLE),
         period_ns=10 * MS,
         uses=_SCALAR_USES,
         check=(CheckPlacement(position=220),),
@@ -343,7 +304,7 @@ ENTRIES = (
         name="scalar-readback-pinned",
         title="scalar read-back · pinned",
         role=Role.AGGRESSOR,
-        program=lambda placement, size: _scalar_readback(Space.PINNED, placement, size),
+        program=_scalar_readback(Space.PINNED),
         period_ns=10 * MS,
         uses=_SCALAR_USES,
         what="A 5 ms reduction kernel, then its 4-byte result copied to pinned memory.",
@@ -354,7 +315,7 @@ ENTRIES = (
         name="scalar-on-device",
         title="scalar stays on the GPU",
         role=Role.AGGRESSOR,
-        program=lambda placement, size: _scalar_readback(None, placement, size),
+        program=_scalar_readback(None),
         period_ns=10 * MS,
         uses=Hardware.GRAPHICS_ENGINE,
         what="A 5 ms reduction kernel whose result stays on the GPU. No call in the loop waits.",
@@ -375,7 +336,7 @@ ENTRIES = (
         name="d2h-pageable-warm",
         title="pageable D2H · warm",
         role=Role.AGGRESSOR,
-        program=lambda placement, size: _d2h(Space.PAGEABLE, placement, size),
+        program=_copy("cuMemcpyDtoHAsync", target=Space.PAGEABLE),
         size=256 * MIB,
         uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
         check=(
@@ -402,7 +363,7 @@ ENTRIES = (
         name="d2h-pinned-large",
         title="pinned D2H · large",
         role=Role.AGGRESSOR,
-        program=lambda placement, size: _d2h(Space.PINNED, placement, size),
+        program=_copy("cuMemcpyDtoHAsync", target=Space.PINNED),
         size=256 * MIB,
         uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
         check=(CheckPlacement(position=70, quick_position=70),),
@@ -414,7 +375,7 @@ ENTRIES = (
         name="h2d-pinned-large",
         title="pinned H2D · large",
         role=Role.AGGRESSOR,
-        program=lambda placement, size: _h2d(Space.PINNED, placement, size),
+        program=_copy("cuMemcpyHtoDAsync", source=Space.PINNED),
         size=256 * MIB,
         uses=Hardware.H2D_ENGINE | Hardware.HOST_BUS,
         check=(CheckPlacement(position=80),),
@@ -426,7 +387,7 @@ ENTRIES = (
         name="h2d-pageable-large",
         title="pageable H2D · large",
         role=Role.AGGRESSOR,
-        program=lambda placement, size: _h2d(Space.PAGEABLE, placement, size),
+        program=_copy("cuMemcpyHtoDAsync", source=Space.PAGEABLE),
         size=256 * MIB,
         uses=Hardware.H2D_ENGINE | Hardware.HOST_BUS,
         check=(CheckPlacement(position=90),),

@@ -10,6 +10,7 @@ from stallprobes.model import (
     GREEN,
     MS,
     PRIMARY,
+    Arg,
     Context,
     Needs,
     Op,
@@ -68,6 +69,10 @@ def on_null_stream(context: Context = PRIMARY) -> Placement:
 def on_shared_stream(context: Context = PRIMARY, name: str = "X") -> Placement:
     """Placement on a non-blocking stream that several probes share."""
     return Placement(context, Stream(name, context, shared=True))
+
+
+# Makes a program from a placement and a size in bytes.
+ProgramMaker = Callable[[Placement, int], Program]
 
 
 class Hardware(Flag):
@@ -168,7 +173,7 @@ class Entry:
     name: str
     title: str
     role: Role
-    program: Callable[[Placement, int], Program]
+    program: ProgramMaker
     what: str
     source: str
     period_ns: int = 0
@@ -247,6 +252,26 @@ def in_threads(probe: Probe, threads: int, name: str) -> tuple[Probe, ...]:
     )
 
 
+def called(fn: str, *args: Arg) -> Op:
+    """A measured call of ``fn`` with a histogram of its own, as where an iteration makes several."""
+    return Op(fn, args, label=fn)
+
+
 def synchronized(stream: Stream, *ops: Op) -> tuple[Op, ...]:
     """``ops``, then cuStreamSynchronize of ``stream``, which is the phase ``wait``."""
     return (*ops, Op("cuStreamSynchronize", (stream,), Phase.WAIT))
+
+
+def repeated(ops: Callable[[Placement, int], tuple[Op, ...]]) -> ProgramMaker:
+    """What makes the program of ``ops`` of a placement and a size."""
+    return lambda placement, size: Program(ops=ops(placement, size), context=placement.context)
+
+
+def repeated_on_stream(ops: Callable[[Stream, int], tuple[Op, ...]]) -> ProgramMaker:
+    """What makes the program of ``ops`` of a placement's stream and a size, with a synchronization of the stream."""
+
+    def program(placement: Placement, size: int) -> Program:
+        stream = placement.resolved_stream()
+        return Program(ops=synchronized(stream, *ops(stream, size)), context=placement.context)
+
+    return program

@@ -9,7 +9,11 @@ from stallprobes.catalog.entry import (
     Entry,
     Hardware,
     Placement,
+    ProgramMaker,
     Relation,
+    called,
+    repeated,
+    repeated_on_stream,
     synchronized,
 )
 from stallprobes.model import (
@@ -25,6 +29,7 @@ from stallprobes.model import (
     Phase,
     Program,
     Role,
+    Stream,
     Text,
     Word,
 )
@@ -77,121 +82,55 @@ _NO_FREE_SM = Cause(
 )
 
 
-def launch_op(placement: Placement, label: str = "") -> Op:
-    """Launch of the empty kernel on the placement's stream."""
-    kernel = Kernel("empty", placement.context)
-    return Op("cuLaunchKernel", (kernel, 1, 1, placement.resolved_stream(), KernelArgs()), label=label)
+_EXECUTABLE, _MODULE = Word("exec"), Word("module")
 
 
-def _launch(placement: Placement, _size: int) -> Program:
-    return Program(ops=synchronized(placement.resolved_stream(), launch_op(placement)), context=placement.context)
+def launch_op(stream: Stream, label: str = "", phase: Phase | None = Phase.CALL, repeat: int = 1) -> Op:
+    """Launch of the empty kernel on ``stream``."""
+    args = (Kernel("empty", stream.context), 1, 1, stream, KernelArgs())
+    return Op("cuLaunchKernel", args, phase, label=label, repeat=repeat)
 
 
-def _warmed_launch(placement: Placement, _size: int) -> Program:
-    stream = placement.resolved_stream()
-    kernel = Kernel("empty", placement.context)
-    first = Op("cuLaunchKernel", (kernel, 1, 1, stream, KernelArgs()), phase=None)
-    return Program(
-        ops=(
-            first,
-            Op("cuStreamSynchronize", (stream,), phase=None),
-            *synchronized(stream, launch_op(placement)),
-        ),
-        context=placement.context,
-    )
-
-
-def _graph_launch(placement: Placement, _size: int) -> Program:
-    stream = placement.resolved_stream()
-    return Program(
-        ops=synchronized(stream, Op("cuGraphLaunch", (Graph("graph", placement.context), stream))),
-        context=placement.context,
-    )
-
-
-def spin_op(placement: Placement, blocks: int, duration_ns: int, started: Word, label: str = "") -> Op:
+def spin_op(stream: Stream, blocks: int, duration_ns: int, started: Word, label: str = "") -> Op:
     """Launch of the spin kernel for ``duration_ns``; the kernel counts its start in ``started``."""
-    args = KernelArgs(duration_ns, started)
-    return Op(
-        "cuLaunchKernel",
-        (Kernel("spin", placement.context), blocks, THREADS, placement.resolved_stream(), args),
-        label=label,
-    )
+    args = (Kernel("spin", stream.context), blocks, THREADS, stream, KernelArgs(duration_ns, started))
+    return Op("cuLaunchKernel", args, label=label)
 
 
-def _spin(placement: Placement, blocks: int) -> Program:
-    started = Word("started", mapped=True)
-    return Program(
-        ops=(spin_op(placement, blocks, SPIN_NS, started),),
-        context=placement.context,
-        guard=Guard(started, 1),
-        proof=started,
-    )
+def _always_one(blocks: int, duration_ns: int) -> ProgramMaker:
+    """Spin kernels, each submitted when the one before has started."""
 
+    def program(placement: Placement, _size: int) -> Program:
+        started = Word("started", mapped=True)
+        return Program(
+            ops=(spin_op(placement.resolved_stream(), blocks, duration_ns, started),),
+            context=placement.context,
+            guard=Guard(started, 1),
+            proof=started,
+        )
 
-def _keep_alive(placement: Placement, _size: int) -> Program:
-    started = Word("started", mapped=True)
-    return Program(
-        ops=(spin_op(placement, 1, KEEP_ALIVE_NS, started),),
-        context=placement.context,
-        guard=Guard(started, 1),
-        proof=started,
-    )
-
-
-def _graph_instantiate(placement: Placement, _size: int) -> Program:
-    exec_ = Word("exec")
-    graph = Graph("graph", placement.context, nodes=16, instantiated=False)
-    return Program(
-        ops=(
-            Op("cuGraphInstantiate", (exec_, graph, 0), label="cuGraphInstantiate"),
-            Op("cuGraphExecDestroy", (Load(exec_),), label="cuGraphExecDestroy"),
-        ),
-        context=placement.context,
-    )
-
-
-def _module_load(placement: Placement, _size: int) -> Program:
-    module = Word("module")
-    return Program(
-        ops=(
-            Op("cuModuleLoadData", (module, Image()), label="cuModuleLoadData"),
-            Op("cuModuleUnload", (Load(module),), label="cuModuleUnload"),
-        ),
-        context=placement.context,
-    )
+    return program
 
 
 def _first_launch(placement: Placement, _size: int) -> Program:
-    module, function, stream = Word("module"), Word("function"), placement.resolved_stream()
+    function, stream = Word("function"), placement.resolved_stream()
     return Program(
         ops=(
-            Op("cuModuleLoadData", (module, Image()), label="cuModuleLoadData"),
-            Op("cuModuleGetFunction", (function, Load(module), Text("first")), label="cuModuleGetFunction"),
+            called("cuModuleLoadData", _MODULE, Image()),
+            called("cuModuleGetFunction", function, Load(_MODULE), Text("first")),
             Op("cuLaunchKernel", (Load(function), 1, 1, stream, KernelArgs()), label="first launch"),
             Op("cuStreamSynchronize", (stream,), Phase.WAIT),
-            Op("cuModuleUnload", (Load(module),), label="cuModuleUnload"),
+            called("cuModuleUnload", Load(_MODULE)),
         ),
         context=placement.context,
     )
 
 
 def _queue_full(placement: Placement, _size: int) -> Program:
-    started = Word("started", mapped=True)
-    return Program(
-        ops=(
-            spin_op(placement, 1, 20 * MS, started, label="spin"),
-            Op(
-                "cuLaunchKernel",
-                (Kernel("empty", placement.context), 1, 1, placement.resolved_stream(), KernelArgs()),
-                label="launches",
-                repeat=QUEUE_DEPTH,
-            ),
-            Op("cuStreamSynchronize", (placement.resolved_stream(),), Phase.WAIT),
-        ),
-        context=placement.context,
-        proof=started,
-    )
+    stream, started = placement.resolved_stream(), Word("started", mapped=True)
+    spin = spin_op(stream, 1, 20 * MS, started, label="spin")
+    launches = launch_op(stream, label="launches", repeat=QUEUE_DEPTH)
+    return Program(ops=synchronized(stream, spin, launches), context=placement.context, proof=started)
 
 
 ENTRIES = (
@@ -199,7 +138,7 @@ ENTRIES = (
         name="launch",
         title="launch",
         role=Role.VICTIM,
-        program=_launch,
+        program=repeated_on_stream(lambda stream, _: (launch_op(stream),)),
         period_ns=VICTIM_PERIOD_NS,
         uses=Hardware.GRAPHICS_ENGINE,
         check=(
@@ -217,7 +156,13 @@ ENTRIES = (
         name="launch-warmed",
         title="launch behind another",
         role=Role.VICTIM,
-        program=_warmed_launch,
+        program=repeated_on_stream(
+            lambda stream, _: (
+                launch_op(stream, phase=None),
+                Op("cuStreamSynchronize", (stream,), phase=None),
+                launch_op(stream),
+            )
+        ),
         period_ns=VICTIM_PERIOD_NS,
         uses=Hardware.GRAPHICS_ENGINE,
         what="cuLaunchKernel of an empty kernel and cuStreamSynchronize, which are not timed; then both again, timed.",
@@ -227,7 +172,7 @@ ENTRIES = (
         name="graph-launch",
         title="graph launch",
         role=Role.VICTIM,
-        program=_graph_launch,
+        program=repeated_on_stream(lambda stream, _: (Op("cuGraphLaunch", (Graph("graph", stream.context), stream)),)),
         period_ns=VICTIM_PERIOD_NS,
         uses=Hardware.GRAPHICS_ENGINE,
         check=(CheckPlacement(position=70),),
@@ -238,7 +183,7 @@ ENTRIES = (
         name="spin",
         title="spin kernel · 16 blocks",
         role=Role.AGGRESSOR,
-        program=lambda placement, _: _spin(placement, FEW_BLOCKS),
+        program=_always_one(FEW_BLOCKS, SPIN_NS),
         period_ns=2 * MS,
         uses=Hardware.GRAPHICS_ENGINE,
         check=(
@@ -254,7 +199,7 @@ ENTRIES = (
         name="spin-full",
         title="spin kernel · whole GPU",
         role=Role.AGGRESSOR,
-        program=lambda placement, _: _spin(placement, FILL_GPU),
+        program=_always_one(FILL_GPU, SPIN_NS),
         period_ns=2 * MS,
         uses=Hardware.GRAPHICS_ENGINE,
         check=(CheckPlacement(position=20),),
@@ -266,7 +211,7 @@ ENTRIES = (
         name="keep-alive",
         title="keep-alive kernel",
         role=Role.AGGRESSOR,
-        program=_keep_alive,
+        program=_always_one(1, KEEP_ALIVE_NS),
         period_ns=KEEP_ALIVE_PERIOD_NS,
         uses=Hardware.GRAPHICS_ENGINE,
         what="A kernel of 20 µs with one block, each 10 ms, so that the GPU is never idle for long.",
@@ -277,7 +222,17 @@ ENTRIES = (
         name="graph-instantiate",
         title="graph instantiate",
         role=Role.AGGRESSOR,
-        program=_graph_instantiate,
+        program=repeated(
+            lambda placement, _: (
+                called(
+                    "cuGraphInstantiate",
+                    _EXECUTABLE,
+                    Graph("graph", placement.context, nodes=16, instantiated=False),
+                    0,
+                ),
+                called("cuGraphExecDestroy", Load(_EXECUTABLE)),
+            )
+        ),
         check=(CheckPlacement(position=170),),
         what="cuGraphInstantiate of a graph with 16 kernels, then cuGraphExecDestroy, in a loop.",
         source="a program that builds a new graph for each step",
@@ -293,7 +248,9 @@ ENTRIES = (
         name="module-load",
         title="module load",
         role=Role.AGGRESSOR,
-        program=_module_load,
+        program=repeated(
+            lambda *_: (called("cuModuleLoadData", _MODULE, Image()), called("cuModuleUnload", Load(_MODULE)))
+        ),
         uses=Hardware.GRAPHICS_ENGINE,
         check=(CheckPlacement(position=150, quick_position=150),),
         what="cuModuleLoadData and cuModuleUnload in a loop.",

@@ -11,11 +11,13 @@ from stallprobes.catalog.entry import (
     Entry,
     Hardware,
     Placement,
+    ProgramMaker,
     Relation,
+    repeated_on_stream,
     synchronized,
 )
-from stallprobes.catalog.kernels import INLINE, TIME_SLICE
-from stallprobes.model import US, Event, Graph, Kernel, KernelArgs, Op, Phase, Program, Role, Stream
+from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
+from stallprobes.model import US, Event, Graph, Op, Phase, Program, Role, Stream
 
 # No multiple of a victim's period, so that the bursts pass over its calls instead of always or never meeting them.
 BURST_PERIOD_NS = 40_900 * US
@@ -25,42 +27,24 @@ STREAMS = 16
 SERIES = 10
 
 
-def _launch(placement: Placement, stream: Stream, number: int = BURST) -> Op:
-    kernel = Kernel("empty", placement.context)
-    return Op("cuLaunchKernel", (kernel, 1, 1, stream, KernelArgs()), label="launches", repeat=number)
+def _launches(stream: Stream) -> Op:
+    return launch_op(stream, label="launches", repeat=BURST)
 
 
-def _series(placement: Placement, _size: int) -> Program:
-    stream = placement.resolved_stream()
-    return Program(ops=synchronized(stream, _launch(placement, stream, SERIES)), context=placement.context)
-
-
-def _burst(placement: Placement, stream: Stream, op: Op) -> Program:
+def _burst(op: Callable[[Stream], Op]) -> ProgramMaker:
     """The bursts of several threads last less than a millisecond each: they meet only if they begin together."""
-    return Program(ops=synchronized(stream, op), context=placement.context, aligned=True)
 
+    def program(placement: Placement, _size: int) -> Program:
+        stream = placement.resolved_stream()
+        return Program(ops=synchronized(stream, op(stream)), context=placement.context, aligned=True)
 
-def _launches(placement: Placement, _size: int) -> Program:
-    stream = placement.resolved_stream()
-    return _burst(placement, stream, _launch(placement, stream))
-
-
-def _records(placement: Placement, _size: int) -> Program:
-    stream, event = placement.resolved_stream(), Event("event", placement.context)
-    record = Op("cuEventRecord", (event, stream), label="records", repeat=BURST)
-    return _burst(placement, stream, record)
-
-
-def _graph(placement: Placement, _size: int) -> Program:
-    stream, graph = placement.resolved_stream(), Graph("graph", placement.context, nodes=BURST)
-    return _burst(placement, stream, Op("cuGraphLaunch", (graph, stream)))
+    return program
 
 
 def _all_streams(placement: Placement, _size: int) -> Program:
     streams = [Stream(f"stream {number}", placement.context) for number in range(STREAMS)]
-    launches = [_launch(placement, stream) for stream in streams]
     waits = [Op("cuStreamSynchronize", (stream,), Phase.WAIT) for stream in streams]
-    return Program(ops=(*launches, *waits), context=placement.context, aligned=True)
+    return Program(ops=(*map(_launches, streams), *waits), context=placement.context, aligned=True)
 
 
 _LOCK_OF_LAUNCHES = Cause(
@@ -74,7 +58,7 @@ _LOCK_OF_LAUNCHES = Cause(
 def _entry(
     name: str,
     title: str,
-    program: Callable[[Placement, int], Program],
+    program: ProgramMaker,
     what: str,
     source: str,
     note: str = "",
@@ -99,7 +83,7 @@ ENTRIES = (
     _entry(
         "launch-burst",
         "launches in bursts",
-        _launches,
+        _burst(_launches),
         "64 launches of an empty kernel, then cuStreamSynchronize",
         "cms-patatrack/pixeltrack-standalone #218 and NVIDIA/TensorRT #3351: several threads launch at the same time",
         "launch-burst-x16 are 16 threads of it, each with a stream of its own. In a check each burst begins 2 ms after "
@@ -109,14 +93,16 @@ ENTRIES = (
     _entry(
         "record-burst",
         "event records in bursts",
-        _records,
+        _burst(
+            lambda stream: Op("cuEventRecord", (Event("event", stream.context), stream), label="records", repeat=BURST)
+        ),
         "64 cuEventRecord, then cuStreamSynchronize",
         "cms-patatrack/pixeltrack-standalone #218: 40 % of the time in CUDA calls is in cudaEventRecord",
     ),
     _entry(
         "graph-burst",
         "graph in place of a burst",
-        _graph,
+        _burst(lambda stream: Op("cuGraphLaunch", (Graph("graph", stream.context, nodes=BURST), stream))),
         "One cuGraphLaunch of 64 empty kernels, then cuStreamSynchronize",
         "launch-burst with a graph, as discussed in NVIDIA/TensorRT #3351",
     ),
@@ -131,7 +117,7 @@ ENTRIES = (
         name="launch-batch",
         title="a batch of launches",
         role=Role.VICTIM,
-        program=_launches,
+        program=_burst(_launches),
         period_ns=BURST_PERIOD_NS,
         uses=Hardware.GRAPHICS_ENGINE,
         what="64 launches of an empty kernel, then cuStreamSynchronize, each 41 ms, at the same time as all bursts.",
@@ -141,7 +127,7 @@ ENTRIES = (
         name="launch-series",
         title="launches in series",
         role=Role.VICTIM,
-        program=_series,
+        program=repeated_on_stream(lambda stream, _: (launch_op(stream, label="launches", repeat=SERIES),)),
         period_ns=VICTIM_PERIOD_NS,
         uses=Hardware.GRAPHICS_ENGINE,
         what="10 launches of an empty kernel, one after the other, then cuStreamSynchronize.",

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, Relation, synchronized
+from stallprobes.catalog.entry import (
+    Cause,
+    CheckPlacement,
+    Entry,
+    Hardware,
+    Placement,
+    ProgramMaker,
+    Relation,
+    called,
+    repeated,
+    repeated_on_stream,
+    synchronized,
+)
 from stallprobes.catalog.kernels import TIME_SLICES, spin_op
 from stallprobes.model import (
     MIB,
@@ -25,40 +35,19 @@ FREE_BESIDE_KERNEL_NS = 20 * MS
 PIECES = 16
 _ALLOCATION, _ACCESS, _POOL = MemoryStructKind.ALLOCATION, MemoryStructKind.ACCESS, MemoryStructKind.POOL
 _RELEASE_THRESHOLD = 4
-
-
-def _alloc_free(placement: Placement, size: int) -> Program:
-    address = Word("address")
-    return Program(
-        ops=(
-            Op("cuMemAlloc", (address, size), label="cuMemAlloc"),
-            Op("cuMemFree", (Load(address),), label="cuMemFree"),
-        ),
-        context=placement.context,
-    )
+_ADDRESS, _HANDLE = Word("address"), Word("handle")
 
 
 def _free_beside_kernel(placement: Placement, size: int) -> Program:
-    address, started = Word("address"), Word("started", mapped=True)
+    started = Word("started", mapped=True)
     return Program(
         ops=(
-            Op("cuMemAlloc", (address, size), label="cuMemAlloc"),
-            spin_op(placement, 1, FREE_BESIDE_KERNEL_NS, started, label="kernel"),
-            Op("cuMemFree", (Load(address),), label="cuMemFree"),
+            called("cuMemAlloc", _ADDRESS, size),
+            spin_op(placement.resolved_stream(), 1, FREE_BESIDE_KERNEL_NS, started, label="kernel"),
+            called("cuMemFree", Load(_ADDRESS)),
         ),
         context=placement.context,
         proof=started,
-    )
-
-
-def _host_alloc_free(placement: Placement, size: int) -> Program:
-    address = Word("address")
-    return Program(
-        ops=(
-            Op("cuMemHostAlloc", (address, size, 0), label="cuMemHostAlloc"),
-            Op("cuMemFreeHost", (Load(address),), label="cuMemFreeHost"),
-        ),
-        context=placement.context,
     )
 
 
@@ -66,26 +55,14 @@ def _host_register(placement: Placement, size: int) -> Program:
     memory = Buffer("memory", Space.PAGEABLE, size, placement.context)
     return Program(
         ops=(
-            Op("cuMemHostRegister", (memory, size, 0), label="cuMemHostRegister"),
-            Op("cuMemHostUnregister", (memory,), label="cuMemHostUnregister"),
+            called("cuMemHostRegister", memory, size, 0),
+            called("cuMemHostUnregister", memory),
         ),
         context=placement.context,
     )
 
 
-def _alloc_async(placement: Placement, size: int) -> Program:
-    address, stream = Word("address"), placement.resolved_stream()
-    return Program(
-        ops=synchronized(
-            stream,
-            Op("cuMemAllocAsync", (address, size, stream), label="cuMemAllocAsync"),
-            Op("cuMemFreeAsync", (Load(address), stream), label="cuMemFreeAsync"),
-        ),
-        context=placement.context,
-    )
-
-
-def _map_unmap(pieces: int) -> Callable[[Placement, int], Program]:
+def _map_unmap(pieces: int) -> ProgramMaker:
     """Create, map, unmap and release memory in ``pieces`` of equal size at addresses that are reserved once."""
 
     def program(placement: Placement, size: int) -> Program:
@@ -96,11 +73,11 @@ def _map_unmap(pieces: int) -> Callable[[Placement, int], Program]:
         both = tuple(zip(ranges, handles, strict=True))
         return Program(
             ops=(
-                *(Op("cuMemCreate", (handle, nbytes, properties, 0), label="cuMemCreate") for handle in handles),
-                *(Op("cuMemMap", (Load(at), nbytes, 0, Load(handle), 0), label="cuMemMap") for at, handle in both),
-                *(Op("cuMemSetAccess", (Load(at), nbytes, access, 1), label="cuMemSetAccess") for at in ranges),
-                *(Op("cuMemUnmap", (Load(at), nbytes), label="cuMemUnmap") for at in ranges),
-                *(Op("cuMemRelease", (Load(handle),), label="cuMemRelease") for handle in handles),
+                *(called("cuMemCreate", handle, nbytes, properties, 0) for handle in handles),
+                *(called("cuMemMap", Load(at), nbytes, 0, Load(handle), 0) for at, handle in both),
+                *(called("cuMemSetAccess", Load(at), nbytes, access, 1) for at in ranges),
+                *(called("cuMemUnmap", Load(at), nbytes) for at in ranges),
+                *(called("cuMemRelease", Load(handle)) for handle in handles),
             ),
             context=placement.context,
             setup=tuple(Op("cuMemAddressReserve", (at, nbytes, 0, 0, 0), phase=None) for at in ranges),
@@ -110,27 +87,16 @@ def _map_unmap(pieces: int) -> Callable[[Placement, int], Program]:
     return program
 
 
-def _create_release(placement: Placement, size: int) -> Program:
-    handle, properties = Word("handle"), MemoryStruct(_ALLOCATION, placement.context.device)
-    return Program(
-        ops=(
-            Op("cuMemCreate", (handle, size, properties, 0), label="cuMemCreate"),
-            Op("cuMemRelease", (Load(handle),), label="cuMemRelease"),
-        ),
-        context=placement.context,
-    )
-
-
 def _alloc_from_pool(placement: Placement, size: int) -> Program:
     """Allocate and free in a pool of its own that keeps its memory."""
-    address, pool, threshold = Word("address"), Word("pool"), Word("threshold")
+    pool, threshold = Word("pool"), Word("threshold")
     stream = placement.resolved_stream()
     everything = -1
     return Program(
         ops=synchronized(
             stream,
-            Op("cuMemAllocFromPoolAsync", (address, size, Load(pool), stream), label="cuMemAllocFromPoolAsync"),
-            Op("cuMemFreeAsync", (Load(address), stream), label="cuMemFreeAsync"),
+            called("cuMemAllocFromPoolAsync", _ADDRESS, size, Load(pool), stream),
+            called("cuMemFreeAsync", Load(_ADDRESS), stream),
         ),
         context=placement.context,
         setup=(
@@ -163,7 +129,9 @@ ENTRIES = (
         name="alloc-free",
         title="cuMemAlloc/cuMemFree",
         role=Role.AGGRESSOR,
-        program=_alloc_free,
+        program=repeated(
+            lambda _, size: (called("cuMemAlloc", _ADDRESS, size), called("cuMemFree", Load(_ADDRESS))),
+        ),
         size=64 * MIB,
         check=(CheckPlacement(position=100, quick_position=100),),
         what="cuMemAlloc and cuMemFree of 64 MiB in a loop.",
@@ -200,7 +168,9 @@ ENTRIES = (
         name="host-alloc-free",
         title="pinned alloc/free",
         role=Role.AGGRESSOR,
-        program=_host_alloc_free,
+        program=repeated(
+            lambda _, size: (called("cuMemHostAlloc", _ADDRESS, size, 0), called("cuMemFreeHost", Load(_ADDRESS))),
+        ),
         size=16 * MIB,
         check=(CheckPlacement(position=120, quick_position=120),),
         what="cuMemHostAlloc and cuMemFreeHost of 16 MiB in a loop.",
@@ -234,7 +204,12 @@ ENTRIES = (
         name="alloc-async",
         title="cuMemAllocAsync/FreeAsync",
         role=Role.AGGRESSOR,
-        program=_alloc_async,
+        program=repeated_on_stream(
+            lambda stream, size: (
+                called("cuMemAllocAsync", _ADDRESS, size, stream),
+                called("cuMemFreeAsync", Load(_ADDRESS), stream),
+            )
+        ),
         size=64 * MIB,
         check=(CheckPlacement(position=140, quick_position=140),),
         what="cuMemAllocAsync, cuMemFreeAsync of 64 MiB from the default pool, then cuStreamSynchronize.",
@@ -274,7 +249,12 @@ ENTRIES = (
         name="create-release",
         title="cuMemCreate/cuMemRelease",
         role=Role.AGGRESSOR,
-        program=_create_release,
+        program=repeated(
+            lambda placement, size: (
+                called("cuMemCreate", _HANDLE, size, MemoryStruct(_ALLOCATION, placement.context.device), 0),
+                called("cuMemRelease", Load(_HANDLE)),
+            )
+        ),
         size=64 * MIB,
         what="cuMemCreate and cuMemRelease of 64 MiB that is mapped nowhere, in a loop.",
         source="map-unmap without its mapping, for comparison",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, synchronized
+from stallprobes.catalog.copies import relay_ops
+from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, ProgramMaker, synchronized
 from stallprobes.catalog.kernels import TIME_SLICES, spin_op
 from stallprobes.model import (
     MIB,
@@ -43,14 +44,8 @@ def _peer(placement: Placement, size: int) -> tuple[Op, ...]:
 
 def _relay_naive(placement: Placement, size: int) -> tuple[Op, ...]:
     """A relay with both halves on the source's stream."""
-    source, target = _ends(placement, size)
-    middle = Buffer("middle", Space.PINNED, size, placement.context)
     stream = placement.resolved_stream()
-    return synchronized(
-        stream,
-        Op("cuMemcpyDtoHAsync", (middle, source, size, stream), label="D2H"),
-        Op("cuMemcpyHtoDAsync", (target, middle, size, stream), label="H2D"),
-    )
+    return synchronized(stream, *relay_ops(stream, size, PEER))
 
 
 def _relay(placement: Placement, size: int) -> tuple[Op, ...]:
@@ -94,7 +89,7 @@ def peer_access_ops() -> tuple[Op, ...]:
 Transfer = Callable[[Placement, int], tuple[Op, ...]]
 
 
-def _alone(transfer: Transfer, direct: bool = False) -> Callable[[Placement, int], Program]:
+def _alone(transfer: Transfer, direct: bool = False) -> ProgramMaker:
     def program(placement: Placement, size: int) -> Program:
         setup = peer_access_ops() if direct else ()
         return Program(ops=transfer(placement, size), context=placement.context, setup=setup)
@@ -102,10 +97,10 @@ def _alone(transfer: Transfer, direct: bool = False) -> Callable[[Placement, int
     return program
 
 
-def _behind_kernel(transfer: Transfer | None, direct: bool = False) -> Callable[[Placement, int], Program]:
+def _behind_kernel(transfer: Transfer | None, direct: bool = False) -> ProgramMaker:
     def program(placement: Placement, size: int) -> Program:
         started = Word("started", mapped=True)
-        kernel = spin_op(placement, 1, KERNEL_NS, started, label="kernel")
+        kernel = spin_op(placement.resolved_stream(), 1, KERNEL_NS, started, label="kernel")
         if transfer is None:
             rest: tuple[Op, ...] = (Op("cuStreamSynchronize", (placement.resolved_stream(),), Phase.WAIT),)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stallprobes.catalog.copies import ERROR_NOT_READY
-from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, Relation
+from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, ProgramMaker, Relation
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import MS, US, Event, Op, Phase, Program, Role, Stream, Word
 
@@ -15,7 +15,7 @@ BACK_OFF_NS = 100 * US
 POLL_TIMEOUT_NS = 100 * MS
 
 
-def _waiting(wait: Callable[[Stream, Event], Op], blocking: bool = False) -> Callable[[Placement, int], Program]:
+def _waiting(wait: Callable[[Stream, Event], Op], blocking: bool = False) -> ProgramMaker:
     """The program of a kernel of 4 ms, an event behind it, and ``wait``."""
 
     def program(placement: Placement, _size: int) -> Program:
@@ -23,7 +23,7 @@ def _waiting(wait: Callable[[Stream, Event], Op], blocking: bool = False) -> Cal
         event = Event("event", placement.context, blocking=blocking)
         return Program(
             ops=(
-                spin_op(placement, 1, KERNEL_NS, started, label="kernel"),
+                spin_op(stream, 1, KERNEL_NS, started, label="kernel"),
                 Op("cuEventRecord", (event, stream), phase=None),
                 wait(stream, event),
             ),
@@ -58,7 +58,7 @@ _HARDWARE_QUEUE = Cause(
 def _entry(
     name: str,
     title: str,
-    program: Callable[[Placement, int], Program],
+    program: ProgramMaker,
     what: str,
     source: str,
     *causes: Cause,

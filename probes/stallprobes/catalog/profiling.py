@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from stallprobes.catalog.entry import Cause, Entry, Placement, Relation
+from stallprobes.catalog.entry import Cause, Entry, ProgramMaker, Relation
 from stallprobes.model import MS, Needs, Op, Program, Role, Word
 
 # Numbers of CUPTI's kinds of records, of those that torch.profiler enables: copies, memsets, calls of the driver, and
@@ -51,24 +49,18 @@ _DETACH = (
 )
 
 
-def _program(*ops: Op) -> Callable[[Placement, int], Program]:
-    """The program of an iteration that begins and ends without CUPTI.
+def _program(*ops: Op) -> ProgramMaker:
+    """What makes the program of an iteration that begins and ends without CUPTI.
 
     So the baseline after it is that of a process that was never profiled, as the one before.
     """
-
-    def program(_placement: Placement, _size: int) -> Program:
-        return Program(
-            ops=(
-                Op("native:lock", (_MUTEX, _OTHERS_NS), phase=None),
-                *ops,
-                Op("native:store", (_MUTEX, 0), phase=None),
-                Op("native:sleep", (_PAUSE_NS,), phase=None),
-            ),
-            context=None,
-        )
-
-    return program
+    own = (
+        Op("native:lock", (_MUTEX, _OTHERS_NS), phase=None),
+        *ops,
+        Op("native:store", (_MUTEX, 0), phase=None),
+        Op("native:sleep", (_PAUSE_NS,), phase=None),
+    )
+    return lambda _placement, _size: Program(ops=own, context=None)
 
 
 _RECORDING = Cause(
@@ -93,9 +85,7 @@ _DETACHING = Cause(
 )
 
 
-def _entry(
-    name: str, title: str, program: Callable[[Placement, int], Program], what: str, source: str, *causes: Cause
-) -> Entry:
+def _entry(name: str, title: str, program: ProgramMaker, what: str, source: str, *causes: Cause) -> Entry:
     return Entry(
         name=name,
         title=title,

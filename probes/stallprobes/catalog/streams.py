@@ -11,6 +11,8 @@ from stallprobes.catalog.entry import (
     Hardware,
     Placement,
     Relation,
+    called,
+    repeated,
     synchronized,
 )
 from stallprobes.catalog.kernels import launch_op
@@ -35,25 +37,15 @@ WATCHDOG_NS = 250 * MS
 
 _GATE = Word("gate", shared=True)
 _FORCED = Word("gate forced", shared=True)
+_STREAM = Word("stream")
 
 
 def _event(placement: Placement, _size: int) -> Program:
     event = Event("event", placement.context)
     return Program(
         ops=(
-            Op("cuEventRecord", (event, placement.resolved_stream()), label="cuEventRecord"),
+            called("cuEventRecord", event, placement.resolved_stream()),
             Op("cuEventQuery", (event,), label="cuEventQuery", ok=(ERROR_NOT_READY,)),
-        ),
-        context=placement.context,
-    )
-
-
-def _stream_churn(placement: Placement, _size: int) -> Program:
-    stream = Word("stream")
-    return Program(
-        ops=(
-            Op("cuStreamCreate", (stream, STREAM_NON_BLOCKING), label="cuStreamCreate"),
-            Op("cuStreamDestroy", (Load(stream),), label="cuStreamDestroy"),
         ),
         context=placement.context,
     )
@@ -81,7 +73,7 @@ def _gated_copy(space: Space, placement: Placement, _size: int) -> Program:
 def _launch_then_open(placement: Placement, _size: int) -> Program:
     """Launch on an unrelated stream, then open the gate."""
     return Program(
-        ops=(launch_op(placement), Op("native:store", (_GATE, 1), phase=None)),
+        ops=(launch_op(placement.resolved_stream()), Op("native:store", (_GATE, 1), phase=None)),
         context=placement.context,
         teardown=(Op("native:store", (_GATE, 1), phase=None),),
     )
@@ -150,7 +142,12 @@ ENTRIES = (
         name="stream-churn",
         title="stream create/destroy",
         role=Role.AGGRESSOR,
-        program=_stream_churn,
+        program=repeated(
+            lambda *_: (
+                called("cuStreamCreate", _STREAM, STREAM_NON_BLOCKING),
+                called("cuStreamDestroy", Load(_STREAM)),
+            )
+        ),
         check=(CheckPlacement(position=190, quick_position=190),),
         what="cuStreamCreate and cuStreamDestroy in a loop.",
         source="a library that creates a stream for each request",
