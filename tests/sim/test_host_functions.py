@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
 from factories.simulated_machine import WAIT, at_us, machine, p50_us, program_probe
 from stallprobes.catalog import Placement, entries, on_shared_stream
 from stallprobes.engine.sim.clock import Clock, Wait
-from stallprobes.engine.sim.engines import HostFunctionEngine, HostFunctionThread
+from stallprobes.engine.sim.engines import HostExecutor, HostFunctionThread
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.latency.window import Window
 from stallprobes.model import GREEN, MS, SECONDARY, HostFunction, Op, Phase, Stream, Word
@@ -75,7 +75,7 @@ def test_the_thread_calls_one_at_a_time_in_the_order_in_which_they_are_ready() -
         spans.append((start, clock.now - began))
 
     def submit(ns: int, ready: int) -> Job:
-        job = Job(clock, HostFunctionEngine(thread, lambda: call(ns), wake_ns=7), 0)
+        job = Job(clock, HostExecutor(partial(thread.add, call=partial(call, ns), wake_ns=7)), 0)
         job.engine.enqueue(job, began + ready)
         return job
 
@@ -97,7 +97,7 @@ def test_a_mutex_that_nobody_releases_is_given_up_and_counted() -> None:
     made = machine(program_probe("stuck", ops), watchdog_ns=20 * MS)
     seen = made.run(NS)["stuck"]
     assert 20_000 < p50_us(seen, WAIT) < 20_100
-    (bound,) = made.backend._machine._gates  # type: ignore[union-attr]
+    (bound,) = made.backend._machine._gates
     assert bound.forced.value >= 20
     assert bound.word.value == 1
 

@@ -49,7 +49,7 @@ def test_a_shared_word_belongs_to_one_process() -> None:
     word = Word("shared", shared=True)
     store = program_probe("store", [Op("native:store", (word, 7), phase=None)], context=None)
     made = machine(store, replace(store, name="other", program=replace(store.program, process=Process.SECOND)))
-    words = [made.backend._machine._word(name, word) for name in ("store", "other")]  # type: ignore[union-attr]
+    words = [made.backend._machine._word(name, word) for name in ("store", "other")]
     assert words[0] is not words[1]
     made.switch(True, ["store"])
     made.advance(5_000_000)

@@ -140,7 +140,7 @@ def test_a_gate_counts_that_it_opened_by_itself() -> None:
         watchdog_ns=50 * MS,
     )
     made.run()
-    (gate,) = made.backend._machine._gates  # type: ignore[union-attr]
+    (gate,) = made.backend._machine._gates
     assert gate.forced.value >= 3
 
 

@@ -193,7 +193,7 @@ def test_a_profile(file: MemoryFile) -> None:
     def read(path: Path, _passed: int) -> None:
         found = profile.load(str(path))
         assert found.title
-        assert found.cost("cuLaunchKernel")
+        assert found.costs["cuLaunchKernel"]
 
     contents = (text.encode(errors="surrogatepass") for text in mutations.damaged_lines(base, SEED, MUTANTS))
     assert MUTANTS / 20 < outcomes(file, contents, read, ProfileError) < MUTANTS

@@ -28,27 +28,27 @@ from stallprobes.errors import EXIT_USAGE, BackendError
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe, op_name
 from stallprobes.native.layouts.board import ProbeState
-from stallprobes.records.timeline import OFF, TimelineStatus
+from stallprobes.records.timeline import TimelineStatus
 
 _STEP_NS = 5_000_000
 
 
 class SimBackend:
-    """Backend of the simulated GPU. Time passes only in ``start``, ``advance`` and ``stop``."""
+    """Backend of the simulated GPU. Time passes only in ``start``, ``advance`` and ``stop``, after ``prepare``."""
 
     virtual = True
+    _simulation: Simulation
+    _machine: SimMachine
+    _board: Board
+    _sensors: GpuSensors
+    _slots: SlotWriter
+    _timeline: SimTimeline
 
     def __init__(self) -> None:
-        self._simulation: Simulation | None = None
-        self._machine: SimMachine | None = None
-        self._board: Board | None = None
         self._threads: list[SimProbeThread] = []
         self._reported: set[str] = set()
         self._switched_at = EPOCH_NS
-        self._sensors: GpuSensors | None = None
-        self._slots: SlotWriter | None = None
         self._slot_due = NEVER
-        self._timeline: SimTimeline | None = None
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:
         """Create the machine and all resources of the probes.
@@ -66,10 +66,9 @@ class SimBackend:
         memory_bytes = simulation.gpus[0].free_bytes
         self._sensors = GpuSensors(simulation.gpus[0], profile.sensors, simulation.clock.now)
         board.header.sensors[: len(SENSORS)] = self._sensors.numbers
-        self._machine = SimMachine(simulation, options.watchdog_ns, options.max_memory)
+        self._machine = machine = SimMachine(simulation, options.watchdog_ns, options.max_memory)
         self._board = board
         self._timeline = SimTimeline(board, simulation.gpus, options.rings, timeline_refusal(probes))
-        machine = self._machine
         for_each(probes, lambda probe: self._threads.append(machine.thread(probe, board[probe.name], options.seed)))
         self._slots = SlotWriter(probes, board, options.together)
         if options.plant is not None:
@@ -104,12 +103,10 @@ class SimBackend:
 
     def start(self) -> None:
         """Run the setup of all threads, one at a time; on return each is parked or has failed."""
-        simulation = self._prepared()
+        clock = self._simulation.clock
         for number, thread in enumerate(self._threads):
-            process = simulation.clock.process(thread.run())
-            if self._timeline is not None:
-                thread.trace(self._timeline, process, number)
-            simulation.clock.run(until=thread.settled)
+            thread.trace(self._timeline, clock.process(thread.run()), number)
+            clock.run(until=thread.settled)
         self._publish()
 
     def poll(self) -> list[ProbeFailure]:
@@ -125,11 +122,11 @@ class SimBackend:
 
     def advance(self, ns: int) -> None:
         """Advance virtual time by ``ns``. A switch of a probe takes effect after at most 5 ms of it."""
-        simulation = self._prepared()
-        until = simulation.clock.now + ns
-        while simulation.clock.now < until:
-            self._switch(simulation)
-            simulation.clock.run(until=min(until, simulation.clock.now + _STEP_NS))
+        clock = self._simulation.clock
+        until = clock.now + ns
+        while clock.now < until:
+            self._switch(self._simulation)
+            clock.run(until=min(until, clock.now + _STEP_NS))
             self._publish_machine()
         self._publish()
 
@@ -149,9 +146,9 @@ class SimBackend:
 
     def _update_slots(self, _: object = None) -> None:
         """Open and close slots, and schedule the next time to do so."""
-        simulation = self._prepared()
+        simulation = self._simulation
         now = simulation.clock.now
-        if self._slots is None or not self._slots.needed or simulation.quit:
+        if not self._slots.needed or simulation.quit:
             return
         if self._slots.update(now):
             for thread in self._threads:
@@ -165,17 +162,14 @@ class SimBackend:
 
     def switch_timeline(self, on: bool) -> None:
         """Switch the timeline, which takes effect at once."""
-        if self._timeline is not None and self._machine is not None:
-            self._timeline.switch(on, self._prepared().clock, self._machine.engine_contexts)
+        self._timeline.switch(on, self._simulation.clock, self._machine.engine_contexts)
 
     def timeline(self) -> TimelineStatus | None:
         """The state of the timeline."""
-        return OFF if self._timeline is None else self._timeline.status
+        return self._timeline.status
 
     def stop(self, deadline_s: float) -> bool:
         """Open the gates and let the threads end; True if all ended within ``deadline_s`` of wall-clock time."""
-        if self._simulation is None or self._machine is None:
-            return True
         self._simulation.quit = True
         self._machine.open_gates()
         latest = time.monotonic() + deadline_s
@@ -189,23 +183,16 @@ class SimBackend:
 
     def _publish_machine(self) -> None:
         """Write the clock and the sensors to the board."""
-        simulation = self._prepared()
-        if self._board is not None:
-            self._board.header.clock_ns = simulation.clock.now
-            if self._sensors is not None and self._sensors.update(simulation.clock.now):
-                self._board.header.sensors[: len(SENSORS)] = self._sensors.numbers
+        now = self._simulation.clock.now
+        self._board.header.clock_ns = now
+        if self._sensors.update(now):
+            self._board.header.sensors[: len(SENSORS)] = self._sensors.numbers
 
     def _publish(self) -> None:
         self._publish_machine()
         for thread in self._threads:
             thread.publish()
-        if self._timeline is not None:
-            self._timeline.collect(self._prepared().clock.now)
-
-    def _prepared(self) -> Simulation:
-        if self._simulation is None:
-            raise RuntimeError("prepare must be called first")
-        return self._simulation
+        self._timeline.collect(self._simulation.clock.now)
 
 
 def create() -> SimBackend:

@@ -16,8 +16,6 @@ from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import HostThread, Step
 from stallprobes.engine.sim.sampling import LatencyDistribution
 
-FEWEST = 8
-MOST = 2048
 # Number of iterations that are computed ahead: the first and the largest one.
 _FIRST_AHEAD, _MOST_AHEAD = 32, 1024
 
@@ -56,7 +54,7 @@ class IterationsAhead:
 
 
 class IterationBatch:
-    """Computes iterations of one thread in batches of up to MOST."""
+    """Computes iterations of one thread in batches."""
 
     def __init__(self, host: HostThread, recorder: HistogramWriter, steps: Sequence[Step]) -> None:
         self._host = host
@@ -74,42 +72,20 @@ class IterationBatch:
         self._last_measured = max((number for number, each in enumerate(steps) if each.channel >= 0), default=0)
         # Called with the starts and ends of the calls of each batch, int64[iterations][calls], before it is counted.
         self.on_batch: Callable[[Int64s, Int64s], None] | None = None
-        # Whether ``on_batch`` is to be called now.
-        self.is_traced: Callable[[], bool] = lambda: False
 
     def run(self, gap_ns: int) -> bool:
         """Compute the iterations that end before the next event, each call ``gap_ns`` after the one before.
 
-        False if there is none, or too few to keep each call, or a call is not only a latency now.
+        False if there is none, or a call is not only a latency now.
         """
         if not self._possible:
             return False
-        clock, simulation = self._host.clock, self._host.simulation
         costs = []
         for latency in self._latencies:
             cost = latency()
             if cost is None:
                 return False
             costs.append(cost)
-        now, horizon = clock.now, clock.peek()
-        if not simulation.rings and not self.is_traced():
-            return self._run_ahead(costs, gap_ns, horizon)
-        usual = sum(cost.p50_ns + gap_ns for cost in costs)
-        wanted = min(MOST, int((min(horizon, now + MOST * usual) - now) // usual))
-        if wanted < FEWEST:
-            return False
-        took = self._times(costs, wanted)
-        ends = now + np.cumsum(took + gap_ns).reshape(took.shape)
-        fit = int(np.searchsorted(ends[:, -1], horizon, side="left"))
-        if fit == 0:
-            return False
-        self._host.random.discard(fit * len(costs))
-        self._record(now, took[:fit], ends[:fit])
-        clock.advance_to(int(ends[fit - 1, -1]))
-        return True
-
-    def _run_ahead(self, costs: Sequence[LatencyDistribution], gap_ns: int, horizon: int) -> bool:
-        """Take the iterations that end before ``horizon`` from those computed ahead; False if there is none."""
         clock, random, ahead = self._host.clock, self._host.random, self._ahead
         position = random.position
         place = None if ahead is None else ahead.place(position, costs)
@@ -118,16 +94,31 @@ class IterationBatch:
         borders, now = ahead.borders, clock.now
         # The time of the first start if these iterations began then.
         origin = now - borders[place]
-        end = bisect_left(borders, horizon - origin, place + 1) - 1
+        end = bisect_left(borders, clock.peek() - origin, place + 1) - 1
         if end == place:
             return False
         random.discard((end - place) * ahead.calls)
-        self._pending.append(ahead.took[place:end])
+        took, ended = ahead.took[place:end], origin + borders[end]
+        if self._host.simulation.rings:
+            self._record(now, took, gap_ns)
+        self._pending.append(took)
         self._pending_due.append(ahead.due[place:end])
-        ended = origin + borders[end]
-        self._publish_words(origin + borders[end - 1], ended - ahead.last[end - 1], end - place)
+        words, began = self._recorder.words, origin + borders[end - 1]
+        words.heartbeat_ns = words.due_ns = began
+        words.due_allowed_ns = began - words.slot.offset_ns
+        words.inflight_since_ns = ended - ahead.last[end - 1]
+        words.iterations += end - place
         clock.advance_to(ended)
         return True
+
+    def _record(self, now: int, took: Int64s, gap_ns: int) -> None:
+        """Put the calls of iterations from ``now`` on into the ring of the probe, and into that of the timeline."""
+        ends = now + np.cumsum(took + gap_ns).reshape(took.shape)
+        if self.on_batch is not None:
+            self.on_batch(ends - took, ends)
+        measured = np.flatnonzero(self._channels >= 0)
+        channels = np.tile(self._channels[measured], len(took))
+        self._recorder.push_all(ends[:, measured].ravel(), channels, took[:, measured].ravel())
 
     def _computed_ahead(self, position: int, costs: Sequence[LatencyDistribution], gap_ns: int) -> IterationsAhead:
         """New iterations from the random number at ``position`` on, more of them if all earlier ones were used."""
@@ -140,14 +131,6 @@ class IterationBatch:
         self._ahead = IterationsAhead(position, costs, took, gap_ns, self._last_measured)
         return self._ahead
 
-    def _publish_words(self, began: int, call_began: int, iterations: int) -> None:
-        """Update the words for ``iterations``; the last one began at ``began`` and its last call at ``call_began``."""
-        words = self._recorder.words
-        words.heartbeat_ns = words.due_ns = began
-        words.due_allowed_ns = began - words.slot.offset_ns
-        words.inflight_since_ns = call_began
-        words.iterations += iterations
-
     def _times(self, costs: Sequence[LatencyDistribution], iterations: int) -> Int64s:
         """The latencies in ns of ``iterations`` iterations, int64[iterations][calls]."""
         numbers = np.array(self._host.random.peek(iterations * len(costs)), dtype=np.int64).reshape(
@@ -158,19 +141,6 @@ class IterationBatch:
                 self._tables[cost] = np.array(cost.times_ns, dtype=np.int64)
             numbers[:, column] = self._tables[cost][numbers[:, column]]
         return numbers
-
-    def _record(self, now: int, took: Int64s, ends: Int64s) -> None:
-        recorder = self._recorder
-        measured = np.flatnonzero(self._channels >= 0)
-        if self.on_batch is not None:
-            self.on_batch(ends - took, ends)
-        if self._host.simulation.rings:
-            channels = np.tile(self._channels[measured], len(took))
-            recorder.push_all(ends[:, measured].ravel(), channels, took[:, measured].ravel())
-        starts = np.concatenate(([now], ends[:-1, -1]))
-        self._pending.append(took)
-        self._pending_due.append(ends[:, measured[-1]] - starts)
-        self._publish_words(int(starts[-1]), int(ends[-1, -1] - took[-1, -1]), len(took))
 
     def flush(self) -> None:
         """Add the pending samples to the histograms, together, because each call to numpy costs more than a sample."""

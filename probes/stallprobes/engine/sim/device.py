@@ -208,6 +208,20 @@ class SimGpu:
         self.free_bytes = int(profile.machine.memory_gib * (1 << 30))
         self._bus_read_ns = us(profile.copy.bus_read_us)
 
+    def kernel(
+        self,
+        ns: int,
+        need: int,
+        what: str,
+        nbytes: int = 0,
+        reads: int = 1,
+        on_start: Callable[[], None] | None = None,
+    ) -> Job:
+        """Work of ``ns`` for the graphics engine on ``need`` threads, before whose start the GPU has to make ``reads``
+        reads of the host's memory."""
+        lead_ns = self.lead_ns(self.start_ns, reads)
+        return Job(self._clock, self.graphics, ns, lead_ns, self.gap_ns, need, on_start, what, nbytes)
+
     def work_counts(self) -> tuple[int, int, int]:
         """The time in ns in which kernels ran, and the bytes moved to the GPU and to the host, since the start."""
         copy = self.profile.copy
@@ -459,13 +473,6 @@ class SimStream:
 
 
 @dataclass
-class StagedTransferOrder:
-    """The order of all transfers between two GPUs that the driver stages; ``tail`` is the last one submitted."""
-
-    tail: Job | None = None
-
-
-@dataclass
 class ProcessProfiler:
     """CUPTI in a process: attached by the first of its calls, until ``cuptiFinalize``.
 
@@ -491,31 +498,27 @@ class ProcessProfiler:
 class Simulation:
     """The state that all host threads share: the clock, the profile, the GPUs.
 
-    ``quit``: the threads are to end. ``rings``: the recent calls of each probe are kept on the board.
+    ``staged_tail`` is the last submitted one of all transfers between two GPUs that the driver stages, which are in one
+    order. ``quit``: the threads are to end. ``rings``: the recent calls of each probe are kept on the board.
     """
 
     clock: Clock
     profile: Profile
     wakeup: WakeupLatency
     gpus: list[SimGpu]
-    staged_transfers: StagedTransferOrder = field(default_factory=StagedTransferOrder)
+    poll: LatencyDistribution
+    timer: LatencyDistribution
+    callback_wake: LatencyDistribution
+    staged_tail: Job | None = None
     uncontended: UncontendedEngine = field(default_factory=UncontendedEngine)
     quit: bool = False
     rings: bool = True
-    poll: LatencyDistribution = field(init=False)
-    timer: LatencyDistribution = field(init=False)
-    callback_wake: LatencyDistribution = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.poll = self.profile.poll
-        self.timer = self.profile.timer
-        self.callback_wake = self.profile.callback_wake
 
     @classmethod
     def of(cls, profile: Profile) -> Simulation:
         """A machine with the parameters of ``profile``, without contexts."""
         clock = Clock()
-        locks = profile.locks
-        wakeup = WakeupLatency(us(locks.spin_us), profile.react, profile.wake)
+        wakeup = WakeupLatency(us(profile.locks.spin_us), profile.delay("spin_react"), profile.delay("wake"))
         gpus = [SimGpu(clock, profile, index) for index in range(profile.machine.gpus)]
-        return cls(clock, profile, wakeup, gpus)
+        poll, timer, callback_wake = map(profile.delay, ("poll", "timer", "callback_wake"))
+        return cls(clock, profile, wakeup, gpus, poll, timer, callback_wake)

@@ -277,13 +277,6 @@ class CopyEngine:
         job.set_start(start)
         job.set_end(self.free_at)
 
-    def reserve(self, start: int, ns: int) -> int:
-        """Occupy the engine for ``ns`` from ``start`` on, or from when it is free; returns that time in ns."""
-        start = max(start, self.free_at)
-        self.free_at = start + ns
-        self.moved_ns += ns
-        return start
-
     def _skip_staged_copies(self, start: int) -> int:
         """The first time from ``start`` on at which no chunk of a staged copy occupies the engine."""
         self._remove_ended_copies(self._clock.now)
@@ -293,6 +286,25 @@ class CopyEngine:
 
     def _remove_ended_copies(self, now: int) -> None:
         self.staging = [staged for staged in self.staging if staged.end > now]
+
+
+class StagedPeerEngine:
+    """Executes the first half of a copy to the other GPU that the driver stages in host memory.
+
+    It occupies the copy engine to the host.
+    """
+
+    def __init__(self, to_host: CopyEngine) -> None:
+        self._to_host = to_host
+
+    def enqueue(self, job: Job, ready: int) -> None:
+        """Start the job when the copy engine is free, at ``ready`` (ns) at the earliest."""
+        engine = self._to_host
+        start = max(ready, engine.free_at)
+        engine.free_at = start + job.ns
+        engine.moved_ns += job.ns
+        job.set_start(start)
+        job.set_end(engine.free_at)
 
 
 class UncontendedEngine:
@@ -309,15 +321,10 @@ _AWAKE_NS = 200_000
 
 
 class HostExecutor:
-    """Executes jobs on a host thread: ``begin`` is called with the job and its start, and sets the job's end later."""
+    """Executes jobs on a host thread: ``begin`` is called with the job and the time from which on it may start (ns)."""
 
     def __init__(self, begin: Callable[[Job, int], None]) -> None:
-        self._begin = begin
-
-    def enqueue(self, job: Job, ready: int) -> None:
-        """Start the job at ``ready`` (ns)."""
-        job.set_start(ready)
-        self._begin(job, ready)
+        self.enqueue = begin
 
 
 class HostFunctionThread:
@@ -355,32 +362,3 @@ class HostFunctionThread:
             job.set_end(clock.now)
             self._returned = clock.now
         self._running = False
-
-
-class HostFunctionEngine:
-    """Executes one job on ``thread``: the waits of ``call``, ``wake_ns`` later if the thread sleeps."""
-
-    def __init__(self, thread: HostFunctionThread, call: Callable[[], Wait], wake_ns: int) -> None:
-        self._thread = thread
-        self._call = call
-        self._wake_ns = wake_ns
-
-    def enqueue(self, job: Job, ready: int) -> None:
-        """Let the thread execute the job, at ``ready`` (ns) at the earliest."""
-        self._thread.add(job, ready, self._call, self._wake_ns)
-
-
-class StagedPeerEngine:
-    """Executes the first half of a copy to the other GPU that the driver stages in host memory.
-
-    It occupies the copy engine to the host.
-    """
-
-    def __init__(self, to_host: CopyEngine) -> None:
-        self._to_host = to_host
-
-    def enqueue(self, job: Job, ready: int) -> None:
-        """Start the job when the copy engine is free, at ``ready`` (ns) at the earliest."""
-        start = self._to_host.reserve(ready, job.ns)
-        job.set_start(start)
-        job.set_end(start + job.ns)

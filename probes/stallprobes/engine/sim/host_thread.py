@@ -66,6 +66,11 @@ class HostThread:
         """The current context."""
         return self.contexts[-1] if self.contexts else None
 
+    @property
+    def current(self) -> GpuContext:
+        """The current context, of a thread that has one."""
+        return self.contexts[-1]
+
     def base_ns(self, call: str, extra_ns: int = 0) -> int:
         """A random latency of ``call`` in ns, plus ``extra_ns`` for the size of its work, scaled by the same factor."""
         cost = self._costs[call]
@@ -130,7 +135,7 @@ class HostThread:
             return None
         if self.context is not None and self.context.is_slowed:
             return None
-        return self.simulation.profile.cost(call)
+        return self._costs[call]
 
     def sample_ns(self, cost: LatencyDistribution) -> int:
         """A random latency in ns from ``cost``."""
@@ -377,6 +382,15 @@ def call(name: str) -> Callable[[Function], Function]:
         return function
 
     return register
+
+
+def call_without_effect(name: str, cost: str = "native:store") -> None:
+    """Registers the call ``name``, which only takes the time of the call ``cost``."""
+
+    @call(name)
+    def only_wait(host: HostThread, *_arguments: object) -> Call:
+        yield from host.clock.wait(host.base_ns(cost))
+        return SUCCESS
 
 
 LatencyFunction = Callable[..., LatencyDistribution | None]

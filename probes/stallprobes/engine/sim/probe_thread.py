@@ -108,7 +108,7 @@ class SimProbeThread:
                 traced.record_batch(began, ended, measured)
 
         if self._batch is not None:
-            self._batch.on_batch, self._batch.is_traced = record, lambda: traced.on
+            self._batch.on_batch = record
 
     def notify_switch(self, drift_ns: int) -> None:
         """Wake a waiting thread, at least ``drift_ns`` later, to read its words, which have changed."""

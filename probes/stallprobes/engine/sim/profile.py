@@ -33,8 +33,8 @@ _MOST = 1e9
 _LONGEST_SHOWN = 80
 # Largest ratio of a 99th percentile to its median; the tables of quantiles are limited.
 _WIDEST = 1e6
-# Pairs of parameters in the section locks that are a median and a 99th percentile.
-_PAIRS = tuple((f"{name}_us", f"{name}_p99_us") for name in ("spin_react", "wake", "timer", "poll", "callback_wake"))
+# The times of the section locks that vary: ``NAME_us`` is the median and ``NAME_p99_us`` the 99th percentile.
+DELAYS = ("spin_react", "wake", "timer", "poll", "callback_wake")
 
 
 class ProfileError(StallprobesError):
@@ -61,10 +61,6 @@ class Profile:
     sensors: SensorParameters
     calls: Mapping[str, tuple[float, float]]
 
-    def cost(self, call: str) -> LatencyDistribution:
-        """Distribution of the latency of ``call``. Raises KeyError if the profile has none."""
-        return self.costs[call]
-
     @property
     def title(self) -> str:
         """Name of the machine with its number of GPUs."""
@@ -82,30 +78,11 @@ class Profile:
         """Distribution of the latency of each call."""
         return {call: LatencyDistribution(1000 * p50, 1000 * p99) for call, (p50, p99) in self.calls.items()}
 
-    @property
-    def react(self) -> LatencyDistribution:
-        """Time until a spinning thread notices a free lock."""
-        return LatencyDistribution(1000 * self.locks.spin_react_us, 1000 * self.locks.spin_react_p99_us)
-
-    @property
-    def wake(self) -> LatencyDistribution:
-        """Time until a sleeping thread wakes up."""
-        return LatencyDistribution(1000 * self.locks.wake_us, 1000 * self.locks.wake_p99_us)
-
-    @property
-    def timer(self) -> LatencyDistribution:
-        """Delay of the end of a sleep."""
-        return LatencyDistribution(1000 * self.locks.timer_us, 1000 * self.locks.timer_p99_us)
-
-    @property
-    def poll(self) -> LatencyDistribution:
-        """Delay until a waiting thread notices the end of work on the GPU."""
-        return LatencyDistribution(1000 * self.locks.poll_us, 1000 * self.locks.poll_p99_us)
-
-    @property
-    def callback_wake(self) -> LatencyDistribution:
-        """Time until the driver's thread for host functions wakes up."""
-        return LatencyDistribution(1000 * self.locks.callback_wake_us, 1000 * self.locks.callback_wake_p99_us)
+    def delay(self, name: str) -> LatencyDistribution:
+        """Distribution of one of the DELAYS of the section locks, by its median and 99th percentile."""
+        return LatencyDistribution(
+            1000 * getattr(self.locks, f"{name}_us"), 1000 * getattr(self.locks, f"{name}_p99_us")
+        )
 
 
 @cache
@@ -240,8 +217,9 @@ def _build(name: str, data: dict[str, Any], settings: Mapping[str, str]) -> Prof
         raise ProfileError(f'{where} is damaged: the key "source" is missing')
     _check(where, "source", "str", None, source)
     sections = {key: _section(where, key, kind, data.get(key)) for key, kind in SECTIONS.items()}
-    for median, p99 in _PAIRS:
-        _check_pair(where, f"locks.{median}", getattr(sections["locks"], median), getattr(sections["locks"], p99))
+    for name_of in DELAYS:
+        median, p99 = (getattr(sections["locks"], f"{name_of}_{end}") for end in ("us", "p99_us"))
+        _check_pair(where, f"locks.{name_of}_us", median, p99)
     calls = _calls(where, data.get("calls"))
     return Profile(name=name, source=source, settings=settings, calls=calls, **sections)
 
@@ -335,14 +313,14 @@ def _set(data: dict[str, Any], key: str, text: str) -> None:
     if section == "calls":
         data["calls"][name] = _pair(key, text, data["calls"][name])
         return
-    kind = next(str(item.type) for item in fields(SECTIONS[section]) if item.name == name)
-    above = next(item.metadata.get("above") for item in fields(SECTIONS[section]) if item.name == name)
+    parameter = next(item for item in fields(SECTIONS[section]) if item.name == name)
+    kind = str(parameter.type)
     value: object = text
     if kind == "bool":
         value = {"true": True, "false": False}.get(text.lower(), text)
     elif kind in ("int", "float"):
         value = _parsed(text)
-    _check("--sim-set", f"{section}.{name}", kind, above, value)
+    _check("--sim-set", f"{section}.{name}", kind, parameter.metadata.get("above"), value)
     data.setdefault(section, {})[name] = value
 
 

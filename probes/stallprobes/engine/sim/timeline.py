@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -163,7 +164,7 @@ class TracedThread:
 
 @dataclass
 class SimTimeline:
-    """The timeline of a simulated machine. ``on``: records are kept.
+    """The timeline of a simulated machine, in the state ``status``. ``on``: records are kept.
 
     ``refusal`` is its state once it is switched on where a probe excludes it, else None.
     """
@@ -173,6 +174,7 @@ class SimTimeline:
     rings: bool = True
     refusal: TimelineStatus | None = None
     on: bool = False
+    status: TimelineStatus = OFF
     _threads: dict[Any, TracedThread] = field(default_factory=dict)
     _pending: list[_Work] = field(default_factory=list)
     _switches: list[tuple[int, int, ContextQueue, int]] = field(default_factory=list)
@@ -180,7 +182,6 @@ class SimTimeline:
     _contexts: dict[ContextQueue, int] = field(default_factory=dict)
     _streams: dict[SimStream, int] = field(default_factory=dict)
     _clock: Any = None
-    _status: TimelineStatus = OFF
 
     def add(self, process: Any, number: int, probe: Probe, writer: HistogramWriter) -> TracedThread:
         """Add the thread of a probe, which ``process`` of the clock runs."""
@@ -200,7 +201,7 @@ class SimTimeline:
     def switch(self, on: bool, clock: Any, contexts: Sequence[GpuContext]) -> None:
         """Switch the record on or off; ``contexts`` are those that have names."""
         if self.refusal is not None:
-            self._status = self.refusal if on else OFF
+            self.status = self.refusal if on else OFF
             return
         if on == self.on:
             return
@@ -224,8 +225,8 @@ class SimTimeline:
         words.on = int(on)
         for index, gpu in enumerate(self.gpus):
             gpu.on_submit = self._submitted if on else None
-            gpu.graphics.on_switch = self._switched(index) if on and self.rings else None
-        self._status = TimelineStatus(
+            gpu.graphics.on_switch = partial(self._switched, index) if on and self.rings else None
+        self.status = TimelineStatus(
             on=on,
             library="simulated",
             kinds=KINDS if on else (),
@@ -237,11 +238,6 @@ class SimTimeline:
                 if _stream_name(stream)
             },
         )
-
-    @property
-    def status(self) -> TimelineStatus:
-        """The present state."""
-        return self._status
 
     def collect(self, now: int) -> None:
         """Write what has ended until ``now``: work whose call has returned, in the order of its starts, and switches.
@@ -274,16 +270,13 @@ class SimTimeline:
         if thread is not None and thread.call is not None:
             self._pending.append(_Work(job, stream, thread.call))
 
-    def _switched(self, index: int) -> Any:
-        def switched(old: ContextQueue | None, left: int, new: ContextQueue, got: int) -> None:
-            if old is new:
-                return
-            if old is not None and old.traced:
-                self._switches.append((left, index, old, SwitchOperation.END))
-            if new.traced:
-                self._switches.append((got, index, new, SwitchOperation.START))
-
-        return switched
+    def _switched(self, index: int, old: ContextQueue | None, left: int, new: ContextQueue, got: int) -> None:
+        if old is new:
+            return
+        if old is not None and old.traced:
+            self._switches.append((left, index, old, SwitchOperation.END))
+        if new.traced:
+            self._switches.append((got, index, new, SwitchOperation.START))
 
     def _row(self, work: _Work) -> GpuRecord:
         kind, call, stream = WORK_KINDS[work.job.what], work.call, self._recorded_stream(work)

@@ -14,10 +14,14 @@ _MIB = 1 << 20
 
 def _manage(host: HostThread, name: str, us_per_mib: float, nbytes: int) -> Wait:
     """A call that changes the context's address space: it holds the locks all the time."""
-    context = host.context
-    assert context is not None
-    ns = host.call_ns(name, us(us_per_mib * nbytes / _MIB))
+    ns, context = host.call_ns(name, us(us_per_mib * nbytes / _MIB)), host.current
     yield from host.work_under(ns, context.locks.content, context.locks.memory, context.lock)
+
+
+def _pin(host: HostThread, name: str, us_per_mib: float, nbytes: int) -> Wait:
+    """A call that pins or unpins memory: its end comes after the locks are released."""
+    yield from _manage(host, name, us_per_mib, nbytes)
+    yield from host.clock.wait(us(host.simulation.profile.memory.pin_tail_us))
 
 
 def _live(storage: object, space: Space) -> bool:
@@ -27,8 +31,7 @@ def _live(storage: object, space: Space) -> bool:
 @call("cuMemAlloc")
 def mem_alloc(host: HostThread, into: HostWord, nbytes: int) -> Call:
     """(word for the address, bytes)."""
-    context = host.context
-    assert context is not None
+    context = host.current
     if nbytes <= 0:
         return INVALID_VALUE
     yield from _manage(host, "cuMemAlloc", host.simulation.profile.memory.alloc_us_per_mib, nbytes)
@@ -42,8 +45,7 @@ def mem_alloc(host: HostThread, into: HostWord, nbytes: int) -> Call:
 @call("cuMemFree")
 def mem_free(host: HostThread, storage: Storage) -> Call:
     """(address). It waits for all work of the context while it holds the context's lock, then it unmaps the memory."""
-    context = host.context
-    assert context is not None
+    context = host.current
     if not _live(storage, Space.DEVICE) or storage.gpu is None:
         return INVALID_VALUE
     yield from context.lock.acquire(host)
@@ -61,9 +63,7 @@ def host_alloc(host: HostThread, into: HostWord, nbytes: int, _flags: int) -> Ca
     """(word for the address, bytes, flags)."""
     if nbytes <= 0:
         return INVALID_VALUE
-    memory = host.simulation.profile.memory
-    yield from _manage(host, "cuMemHostAlloc", memory.pin_us_per_mib, nbytes)
-    yield from host.clock.wait(us(memory.pin_tail_us))
+    yield from _pin(host, "cuMemHostAlloc", host.simulation.profile.memory.pin_us_per_mib, nbytes)
     into.put(Storage(Space.PINNED, nbytes))
     return SUCCESS
 
@@ -73,9 +73,7 @@ def host_free(host: HostThread, storage: Storage) -> Call:
     """(address)."""
     if not _live(storage, Space.PINNED):
         return INVALID_VALUE
-    memory = host.simulation.profile.memory
-    yield from _manage(host, "cuMemFreeHost", memory.unpin_us_per_mib, storage.nbytes)
-    yield from host.clock.wait(us(memory.pin_tail_us))
+    yield from _pin(host, "cuMemFreeHost", host.simulation.profile.memory.unpin_us_per_mib, storage.nbytes)
     storage.live = False
     return SUCCESS
 
@@ -85,9 +83,7 @@ def host_register(host: HostThread, storage: Storage, nbytes: int, _flags: int) 
     """(memory, bytes, flags)."""
     if not _live(storage, Space.PAGEABLE) or nbytes > storage.nbytes:
         return INVALID_VALUE
-    memory = host.simulation.profile.memory
-    yield from _manage(host, "cuMemHostRegister", memory.register_us_per_mib, nbytes)
-    yield from host.clock.wait(us(memory.pin_tail_us))
+    yield from _pin(host, "cuMemHostRegister", host.simulation.profile.memory.register_us_per_mib, nbytes)
     storage.space, storage.touched = Space.PINNED, True
     return SUCCESS
 
@@ -97,9 +93,7 @@ def host_unregister(host: HostThread, storage: Storage) -> Call:
     """(memory)."""
     if not _live(storage, Space.PINNED):
         return INVALID_VALUE
-    memory = host.simulation.profile.memory
-    yield from _manage(host, "cuMemHostUnregister", memory.unregister_us_per_mib, storage.nbytes)
-    yield from host.clock.wait(us(memory.pin_tail_us))
+    yield from _pin(host, "cuMemHostUnregister", host.simulation.profile.memory.unregister_us_per_mib, storage.nbytes)
     storage.space = Space.PAGEABLE
     return SUCCESS
 

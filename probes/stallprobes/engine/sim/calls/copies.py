@@ -44,10 +44,9 @@ def d2d_batch(
 
 
 def _copy_kernel(host: HostThread, nbytes: int, stream: SimStream) -> None:
-    parameters, engine, gpu = host.simulation.profile.copy, host.simulation.profile.engine, stream.context.gpu
+    parameters = host.simulation.profile.copy
     ns = us(parameters.d2d_base_us) + transfer_ns(nbytes, parameters.d2d_gbps)
-    lead, gap = gpu.lead_ns(us(engine.start_us), 1), us(engine.gap_us)
-    stream.submit(Job(host.clock, gpu.graphics, ns, lead, gap, parameters.d2d_threads, None, "d2d", nbytes))
+    stream.submit(stream.context.gpu.kernel(ns, parameters.d2d_threads, "d2d", nbytes))
 
 
 @call("cuMemcpyDtoHAsync")
@@ -84,39 +83,23 @@ def h2d(host: HostThread, target: Storage, source: Storage, nbytes: int, stream:
         upload = parameters.upload_gbps
         yield from _staged(host, gpu.to_gpu, nbytes, upload, parameters.h2d_gbps, drags.upload, call_ns, stream)
         return SUCCESS
-    if gpu is not stream.context.gpu:
-        ns = host.call_ns("foreign cuMemcpyHtoDAsync", kind="transfer")
+    name, foreign = "cuMemcpyHtoDAsync", gpu is not stream.context.gpu
+    if foreign:
+        name = "foreign cuMemcpyHtoDAsync"
+    elif source.space is Space.PAGEABLE:
+        name = "inline cuMemcpyHtoDAsync"
+    yield from host.copy_call(host.call_ns(name, kind="transfer"), stream)
+    if foreign:
+        job = _transfer(host, gpu.to_gpu, gpu, nbytes, parameters.h2d_gbps, drags.h2d, "foreign h2d")
+        stream.submit(job, host.simulation.staged_tail)
+        host.simulation.staged_tail = job
+    elif nbytes <= parameters.inline_bytes:
+        # The graphics engine writes a small copy, without an SM.
+        ns = us(parameters.inline_us) + transfer_ns(nbytes, parameters.h2d_gbps)
+        stream.submit(gpu.kernel(ns, 0, "inline", nbytes, reads=2))
     else:
-        name = "inline cuMemcpyHtoDAsync" if source.space is Space.PAGEABLE else "cuMemcpyHtoDAsync"
-        ns = host.call_ns(name, kind="transfer")
-    yield from host.copy_call(ns, stream)
-    if nbytes <= parameters.inline_bytes and gpu is stream.context.gpu:
-        stream.submit(_inline(host, gpu, nbytes))
-        return SUCCESS
-    what = "h2d" if gpu is stream.context.gpu else "foreign h2d"
-    job = _transfer(host, gpu.to_gpu, gpu, nbytes, parameters.h2d_gbps, drags.h2d, what)
-    if gpu is not stream.context.gpu:
-        staged_transfers = host.simulation.staged_transfers
-        stream.submit(job, staged_transfers.tail)
-        staged_transfers.tail = job
-    else:
-        stream.submit(job)
+        stream.submit(_transfer(host, gpu.to_gpu, gpu, nbytes, parameters.h2d_gbps, drags.h2d, "h2d"))
     return SUCCESS
-
-
-def _inline(host: HostThread, gpu: SimGpu, nbytes: int) -> Job:
-    """A small copy that the graphics engine writes; it needs no SM."""
-    parameters, engine = host.simulation.profile.copy, host.simulation.profile.engine
-    ns = us(parameters.inline_us) + transfer_ns(nbytes, parameters.h2d_gbps)
-    return Job(
-        host.clock,
-        gpu.graphics,
-        ns,
-        gpu.lead_ns(us(engine.start_us), 2),
-        us(engine.gap_us),
-        what="inline",
-        nbytes=nbytes,
-    )
 
 
 def _transfer(
@@ -129,12 +112,8 @@ def _transfer(
     lead = start_us if engine is gpu.to_gpu else gpu.lead_ns(start_us, 2)
     job = Job(host.clock, engine, ns, lead, us(parameters.gap_us), what=what, nbytes=nbytes)
     if ns > _HEAVY_NS and drag != 1:
-        job.on_start = lambda: _begin_slowdown(gpu, job, drag)
+        job.on_start = lambda: gpu.slowdowns.add(drag, job.end)
     return job
-
-
-def _begin_slowdown(gpu: SimGpu, job: Job, factor: float) -> None:
-    gpu.slowdowns.add(factor, job.end)
 
 
 def _staged(
@@ -229,7 +208,7 @@ def _peer(
         stream.submit(Job(host.clock, source.gpu.to_peer, ns, lead, gap, what="peer", nbytes=nbytes))
         return SUCCESS
     extra = parameters.relay_call_us_per_mib * nbytes / _MIB
-    before = simulation.staged_transfers.tail
+    before = simulation.staged_tail
     if stream.unfinished() or (before is not None and before.end > host.clock.now):
         extra += parameters.relay_behind_us
     yield from host.copy_call(host.call_ns("cuMemcpyPeerAsync") + us(extra), stream)
@@ -248,11 +227,11 @@ def _peer(
     if blocks:
         yield from stream.context.lock.acquire(host)
     stream.submit(first)
-    target_context.driver_stream.submit(second, first, simulation.staged_transfers.tail)
+    target_context.driver_stream.submit(second, first, simulation.staged_tail)
     # What follows on the stream, and who waits for it, waits for both halves.
     stream.tail = second
     second.staging = stream.context.gpu.staging
-    simulation.staged_transfers.tail = second
+    simulation.staged_tail = second
     if blocks:
         yield from host.wait_for_jobs([second])
         stream.context.lock.release()

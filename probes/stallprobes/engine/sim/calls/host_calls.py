@@ -6,7 +6,7 @@ from functools import cache
 
 from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import HostWord, Storage, us
-from stallprobes.engine.sim.host_thread import SUCCESS, HostThread, call, latency_only
+from stallprobes.engine.sim.host_thread import SUCCESS, HostThread, call, call_without_effect, latency_only
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
 
@@ -92,21 +92,19 @@ def sleep(host: HostThread, ns: int) -> Call:
     return SUCCESS
 
 
-@latency_only("native:work")
 def work_latency(host: HostThread, iterations: int) -> LatencyDistribution:
     """Latency of the arithmetic; it has no other effect."""
-    return _work(host, iterations)
-
-
-def _work(host: HostThread, iterations: int) -> LatencyDistribution:
     locks = host.simulation.profile.locks
     return _arithmetic(iterations, locks.work_ns, locks.work_spread)
+
+
+latency_only("native:work")(work_latency)
 
 
 @call("native:work")
 def work(host: HostThread, iterations: int) -> Call:
     """(iterations): arithmetic of a fixed length."""
-    yield from host.clock.wait(host.sample_ns(_work(host, iterations)))
+    yield from host.clock.wait(host.sample_ns(work_latency(host, iterations)))
     return SUCCESS
 
 
@@ -116,11 +114,7 @@ def _arithmetic(iterations: int, step_ns: float, spread: float) -> LatencyDistri
     return LatencyDistribution(median, max(spread, 1) * median)
 
 
-@call("native:nothing")
-def nothing(host: HostThread) -> Call:
-    """(): no effect."""
-    yield from host.clock.wait(host.base_ns("native:store"))
-    return SUCCESS
+call_without_effect("native:nothing")
 
 
 def nvml(host: HostThread, name: str) -> Call:
@@ -131,5 +125,5 @@ def nvml(host: HostThread, name: str) -> Call:
 
 def nvml_latency(host: HostThread, name: str) -> LatencyDistribution:
     """Latency of an NVML query; it has no other effect."""
-    full = _NVML + name
-    return host.simulation.profile.cost(full if full in host.simulation.profile.calls else "nvml:other")
+    costs = host.simulation.profile.costs
+    return costs.get(_NVML + name, costs["nvml:other"])

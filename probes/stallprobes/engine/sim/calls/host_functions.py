@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from stallprobes.engine.sim.calls.host_calls import LOCK_STEP_NS
-from stallprobes.engine.sim.clock import Call, Process, Wait
+from stallprobes.engine.sim.clock import Call, Process
 from stallprobes.engine.sim.device import BoundHostFunction, SimStream, us
-from stallprobes.engine.sim.engines import HostFunctionEngine
+from stallprobes.engine.sim.engines import HostExecutor
 from stallprobes.engine.sim.host_thread import SUCCESS, HostThread, call
 from stallprobes.engine.sim.jobs import Job
 
@@ -18,13 +20,10 @@ def launch_host_function(host: HostThread, stream: SimStream, bound: BoundHostFu
     yield from host.submit_call(host.call_ns("cuLaunchHostFunc"), stream)
     lead = us(host.simulation.profile.locks.callback_us)
     wake_ns = host.sample_ns(host.simulation.callback_wake)
-    engine = HostFunctionEngine(stream.context.callbacks, lambda: _call(host, bound), wake_ns)
+    function = _occupy if bound.function.name == _BUSY else _wait_for_word
+    engine = HostExecutor(partial(stream.context.callbacks.add, call=partial(function, host, bound), wake_ns=wake_ns))
     stream.submit(Job(host.clock, engine, 0, lead, lead))
     return SUCCESS
-
-
-def _call(host: HostThread, bound: BoundHostFunction) -> Wait:
-    return _occupy(host, bound) if bound.function.name == _BUSY else _wait_for_word(host, bound)
 
 
 def _occupy(host: HostThread, bound: BoundHostFunction) -> Process:

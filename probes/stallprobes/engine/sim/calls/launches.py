@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import Function, GraphHandle, HostWord, Module, SimStream, us
 from stallprobes.engine.sim.host_thread import INVALID_HANDLE, SUCCESS, HostThread, call
-from stallprobes.engine.sim.jobs import Job
 from stallprobes.model import Image, Text
 
 _WARP = 32
@@ -32,9 +31,9 @@ def launch_kernel(
     """(kernel, blocks, threads, stream, (duration ns, word that counts starts))."""
     if not isinstance(kernel, Function):
         return INVALID_HANDLE
-    simulation, gpu, parameters = host.simulation, stream.context.gpu, host.simulation.profile.engine
+    gpu = stream.context.gpu
     duration_ns, started = args
-    if len(stream.pending) >= parameters.queue:
+    if len(stream.pending) >= host.simulation.profile.engine.queue:
         yield from wait_for_queue(host, stream)
     ns = host.call_ns("cuLaunchKernel" if kernel.loaded else "first launch")
     if kernel.module is not None:
@@ -42,27 +41,12 @@ def launch_kernel(
         kernel.loaded = kernel.module.on_gpu = True
     yield from host.submit_call(ns, stream)
     need = gpu.threads if blocks == _FILL else blocks * max(threads, _WARP)
-    job = Job(
-        simulation.clock,
-        gpu.graphics,
-        duration_ns + gpu.spin_extra_ns if kernel.spins else gpu.empty_ns,
-        gpu.lead_ns(gpu.start_ns, 1),
-        gpu.gap_ns,
-        need,
-        None if started is None else _counter(started),
-        "kernel",
-    )
+    ns = duration_ns + gpu.spin_extra_ns if kernel.spins else gpu.empty_ns
+    job = gpu.kernel(ns, need, "kernel", on_start=None if started is None else partial(started.add, 1))
     job.own_clock = kernel.spins
     stream.submit(job)
     stream.pending.append(job)
     return SUCCESS
-
-
-def _counter(word: HostWord) -> Any:
-    def count() -> None:
-        word.add(1)
-
-    return count
 
 
 @call("cuGraphLaunch")
@@ -73,27 +57,14 @@ def graph_launch(host: HostThread, graph: GraphHandle, stream: SimStream) -> Cal
     parameters = host.simulation.profile.engine
     yield from host.submit_call(host.call_ns("cuGraphLaunch"), stream)
     ns = us(parameters.empty_us) + us(parameters.node_us) * (graph.nodes - 1)
-    gpu = stream.context.gpu
-    stream.submit(
-        Job(
-            host.clock,
-            gpu.graphics,
-            ns,
-            gpu.lead_ns(us(parameters.start_us), 1),
-            us(parameters.gap_us),
-            _WARP,
-            None,
-            "graph",
-        )
-    )
+    stream.submit(stream.context.gpu.kernel(ns, _WARP, "graph"))
     return SUCCESS
 
 
 @call("cuGraphInstantiate")
 def graph_instantiate(host: HostThread, into: HostWord, graph: GraphHandle, _flags: int) -> Call:
     """(word for the executable graph, graph, flags)."""
-    assert host.context is not None
-    yield from host.work_under(host.call_ns("cuGraphInstantiate"), host.context.lock)
+    yield from host.work_under(host.call_ns("cuGraphInstantiate"), host.current.lock)
     into.put(GraphHandle(graph.nodes))
     return SUCCESS
 
@@ -101,10 +72,9 @@ def graph_instantiate(host: HostThread, into: HostWord, graph: GraphHandle, _fla
 @call("cuGraphExecDestroy")
 def graph_destroy(host: HostThread, graph: GraphHandle) -> Call:
     """(executable graph)."""
-    assert host.context is not None
     if not isinstance(graph, GraphHandle) or not graph.live:
         return INVALID_HANDLE
-    yield from host.work_under(host.call_ns("cuGraphExecDestroy"), host.context.lock)
+    yield from host.work_under(host.call_ns("cuGraphExecDestroy"), host.current.lock)
     graph.live = False
     return SUCCESS
 
@@ -112,8 +82,7 @@ def graph_destroy(host: HostThread, graph: GraphHandle) -> Call:
 @call("cuModuleLoadData")
 def module_load(host: HostThread, into: HostWord, _image: Image) -> Call:
     """(word for the module, image). Loading needs a short piece of work on the graphics engine."""
-    context = host.context
-    assert context is not None
+    context = host.current
     yield from host.work_under(host.call_ns("cuModuleLoadData"), context.locks.content, context.lock)
     context.run_internal(us(host.simulation.profile.engine.piece_us))
     into.put(Module())
@@ -123,10 +92,9 @@ def module_load(host: HostThread, into: HostWord, _image: Image) -> Call:
 @call("cuModuleGetFunction")
 def module_function(host: HostThread, into: HostWord, module: Module, _name: Text) -> Call:
     """(word for the function, module, name)."""
-    assert host.context is not None
     if not isinstance(module, Module) or not module.live:
         return INVALID_HANDLE
-    yield from host.work_under(host.call_ns("cuModuleGetFunction"), host.context.lock)
+    yield from host.work_under(host.call_ns("cuModuleGetFunction"), host.current.lock)
     into.put(Function(spins=False, loaded=module.on_gpu, module=module))
     return SUCCESS
 
@@ -134,10 +102,9 @@ def module_function(host: HostThread, into: HostWord, module: Module, _name: Tex
 @call("cuModuleUnload")
 def module_unload(host: HostThread, module: Module) -> Call:
     """(module)."""
-    assert host.context is not None
     if not isinstance(module, Module) or not module.live:
         return INVALID_HANDLE
-    locks = host.context.locks
+    locks = host.current.locks
     yield from host.work_under(host.call_ns("cuModuleUnload"), locks.content, locks.submission)
     if module.on_gpu:
         # Code that a launch has copied to the GPU is removed from it, after the locks are released.

@@ -51,9 +51,7 @@ class MemoryPool:
 
 
 def _manage_mapping(host: HostThread, name: str, us_per_mib: float = 0, nbytes: int = 0) -> Wait:
-    context = host.context
-    assert context is not None
-    return host.work_under(host.call_ns(name, us(us_per_mib * nbytes / _MIB)), context.locks.mapping)
+    return host.work_under(host.call_ns(name, us(us_per_mib * nbytes / _MIB)), host.current.locks.mapping)
 
 
 @call("cuMemAddressReserve")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call
-from stallprobes.engine.sim.host_thread import INVALID_VALUE, SUCCESS, HostThread, call
+from stallprobes.engine.sim.host_thread import INVALID_VALUE, SUCCESS, HostThread, call, call_without_effect
 
 
 @call("cupti:cuptiActivityRegisterCallbacks")
@@ -39,13 +39,6 @@ def disable(host: HostThread, kind: int) -> Call:
     return SUCCESS
 
 
-@call("cupti:cuptiActivityFlushAll")
-def flush(host: HostThread, _forced: int) -> Call:
-    """(flag): returns the buffers with records."""
-    yield from host.clock.wait(host.base_ns("cupti:cuptiActivityFlushAll"))
-    return SUCCESS
-
-
 @call("cupti:cuptiFinalize")
 def finalize(host: HostThread) -> Call:
     """(): detaches CUPTI from the process."""
@@ -55,8 +48,6 @@ def finalize(host: HostThread) -> Call:
     return SUCCESS
 
 
-@call("native:discard_records")
-def discard_records(host: HostThread, _with_cupti: int) -> Call:
-    """(whether those that CUPTI holds too): frees buffers."""
-    yield from host.clock.wait(host.base_ns("native:store"))
-    return SUCCESS
+# Buffers with records are returned and freed.
+call_without_effect("cupti:cuptiActivityFlushAll", "cupti:cuptiActivityFlushAll")
+call_without_effect("native:discard_records")

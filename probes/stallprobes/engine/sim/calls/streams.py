@@ -39,8 +39,7 @@ def query_stream(host: HostThread, stream: SimStream) -> Call:
 @call("cuStreamCreate")
 def create(host: HostThread, into: HostWord, flags: int) -> Call:
     """(word for the stream, flags)."""
-    context = host.context
-    assert context is not None
+    context = host.current
     yield from host.work_under(host.call_ns("cuStreamCreate"), context.locks.content, context.lock)
     kind = StreamKind.NON_BLOCKING if flags & _NON_BLOCKING else StreamKind.BLOCKING
     into.put(context.create_stream(kind))
@@ -61,15 +60,13 @@ def destroy(host: HostThread, stream: SimStream) -> Call:
 @latency_only("cuStreamCreate")
 def create_latency(host: HostThread, _into: HostWord, _flags: int) -> LatencyDistribution | None:
     """Latency while the locks are free: no other thread can observe the stream, which is destroyed at once."""
-    context = host.context
-    return None if context is None else host.uncontended_latency("cuStreamCreate", context.locks.content, context.lock)
+    return host.uncontended_latency("cuStreamCreate", host.current.locks.content, host.current.lock)
 
 
 @latency_only("cuStreamDestroy")
 def destroy_latency(host: HostThread, _stream: object) -> LatencyDistribution | None:
     """Latency while the locks are free."""
-    context = host.context
-    return None if context is None else host.uncontended_latency("cuStreamDestroy", context.locks.content, context.lock)
+    return host.uncontended_latency("cuStreamDestroy", host.current.locks.content, host.current.lock)
 
 
 @call("cuEventRecord")
@@ -96,26 +93,26 @@ def record(host: HostThread, event: EventHandle, stream: SimStream) -> Call:
 @call("cuEventQuery")
 def query(host: HostThread, event: EventHandle) -> Call:
     """(event): takes no lock, and longer while the event is pending."""
-    pending = event.job is not None and event.job.end > host.clock.now
+    pending = _unfinished(host, event)
     ns = host.call_ns("pending cuEventQuery" if pending else "cuEventQuery")
-    if pending and event.job is not None and event.job.staging is not None and event.job.staging.copies:
+    if pending and pending[0].staging is not None and pending[0].staging.copies:
         most = us(host.simulation.profile.copy.staging_query_us)
-        ns += min(event.job.staging.delay_ns(host.clock.now, host), most)
+        ns += min(pending[0].staging.delay_ns(host.clock.now, host), most)
     yield from host.clock.wait(ns)
-    return NOT_READY if event.job is not None and event.job.end > host.clock.now else SUCCESS
+    return NOT_READY if _unfinished(host, event) else SUCCESS
 
 
 @call("cuEventSynchronize")
 def synchronize_event(host: HostThread, event: EventHandle) -> Call:
     """(event)."""
-    if event.job is not None and event.job.end > host.clock.now:
-        if event.blocking:
-            yield from host.wait_for_job(event.job)
-            yield from host.clock.wait(host.sample_ns(host.simulation.wakeup.asleep))
-        else:
-            yield from host.wait_for_jobs([event.job])
-    else:
+    pending = _unfinished(host, event)
+    if not pending:
         yield from host.clock.wait(host.call_ns("cuEventQuery"))
+    elif event.blocking:
+        yield from host.wait_for_job(*pending)
+        yield from host.clock.wait(host.sample_ns(host.simulation.wakeup.asleep))
+    else:
+        yield from host.wait_for_jobs(pending)
     return SUCCESS
 
 
@@ -157,8 +154,7 @@ def _unfinished(host: HostThread, target: EventHandle | SimStream) -> list[Job]:
 def wait_event(host: HostThread, stream: SimStream, event: EventHandle, _flags: int) -> Call:
     """(stream, event, flags)."""
     yield from host.submit_call(host.call_ns("cuStreamWaitEvent"), stream)
-    if event.job is not None and event.job.end > host.clock.now:
-        stream.waits.append(event.job)
+    stream.waits += _unfinished(host, event)
     return SUCCESS
 
 
