@@ -91,8 +91,9 @@ class VirtualSession(Session):
         simulated, self._simulated = self._simulated, None
         if simulated is not None and self._board is not None:
             self._board.header.quit = 1
-            # The threads end, and with them what refers to the board.
-            simulated.stop(1.0)
+            if self.info:
+                # The threads end, and with them what refers to the board.
+                simulated.stop(1.0)
         self._kill()
 
 

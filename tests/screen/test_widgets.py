@@ -106,7 +106,7 @@ def test_others_on_the_gpu_come_first() -> None:
 def lines_of(rows: tuple[ProbeRow, ...], width: int, height: int, focus: str = "d2d") -> list[str]:
     lists = ProbeTable()
     keys_of = {one.name: "abc"[number % 3] for number, one in enumerate(rows)}
-    lists.view = ProbeTableView(MonitorView(rows, None, (), 1.0, None, 1.0), keys_of, focus)
+    lists.view = ProbeTableView(MonitorView(rows, None, (), 1.0, None), keys_of, focus)
     return [text(fit(line, width)) for line in lists.lines(width, height)]
 
 
@@ -273,7 +273,7 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
     facts = ("profile h200 with timeslice_us=4000, copy_gb_s=1.5, launch_us=9, and_so_on=1", "seed 12345678")
     header = Header()
     observation = Observation(1e9, ProbeSet("b", (), SIM, (GpuName("NVIDIA H200"),), facts), engine)
-    header.view = HeaderView(observation, MonitorView((), None, (), 3.0, 0.0, 1.0), view)
+    header.view = HeaderView(observation, MonitorView((), None, (), 3.0, 0.0), view)
     line = text(header.lines(width, 2)[0])
     assert len(line) == width
     assert " SIMULATED " in line
@@ -288,9 +288,9 @@ def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
     observation = Observation(
         1e9, ProbeSet("b", (), CUDA, (GpuName("NVIDIA H200"),)), EngineStatus(EngineCondition.READY)
     )
-    header.view = HeaderView(observation, MonitorView((), None, (), None, 1.3, 1.0))
+    header.view = HeaderView(observation, MonitorView((), None, (), None, 1.3))
     assert "measuring baseline, 2 s" in text(header.lines(100, 2)[0])
-    header.view = HeaderView(observation, MonitorView((), None, (), None, None, 1.0))
+    header.view = HeaderView(observation, MonitorView((), None, (), None, None))
     assert "no baseline" in text(header.lines(100, 2)[0])
 
 

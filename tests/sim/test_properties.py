@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -14,10 +16,11 @@ from hypothesis import strategies as st
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
 from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.sim import device
 from stallprobes.engine.sim.backend import SimBackend
-from stallprobes.engine.sim.clock import NEVER
+from stallprobes.engine.sim.clock import NEVER, Clock
 from stallprobes.engine.sim.device import SimStream
-from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, Segment
+from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, GraphicsTiming
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.model import (
     KIB,
@@ -115,14 +118,43 @@ def watched() -> Iterator[dict[SimStream, list[Job]]]:
         SimStream.submit = submit  # type: ignore[method-assign]
 
 
+@dataclass
+class Segment:
+    """An uninterrupted piece of a job's time on the graphics engine (ns)."""
+
+    context: str
+    job: Job
+    start: int
+    end: int
+
+
+class LoggedEngine(GraphicsEngine):
+    """A graphics engine that keeps the segments of all jobs."""
+
+    def __init__(self, clock: Clock, timing: GraphicsTiming) -> None:
+        super().__init__(clock, timing)
+        self.segments: list[Segment] = []
+
+    def _start(self, job: Job, ready: int) -> None:
+        start = max(self._available, ready)
+        super()._start(job, ready)
+        assert job.queue is not None
+        self.segments.append(Segment(job.queue.name, job, start, job.end))
+
+    def _preempt(self) -> None:
+        for job in self._running:
+            last = next(segment for segment in reversed(self.segments) if segment.job is job)
+            last.end = max(self._clock.now, last.start)
+        super()._preempt()
+
+
 def run(chosen: list[Probe], seed: int) -> tuple[dict[SimStream, list[Job]], list[Segment], Board]:
     board = Board.create(BoardLayout.of(chosen))
     backend = SimBackend()
-    with watched() as jobs:
+    with watched() as jobs, patch.object(device, "GraphicsEngine", LoggedEngine):
         backend.prepare(chosen, board, Options(seed=seed))
-        assert backend._simulation is not None
-        graphics: GraphicsEngine = backend._simulation.gpus[0].graphics
-        graphics.log = []
+        graphics = backend._simulation.gpus[0].graphics
+        assert isinstance(graphics, LoggedEngine)
         backend.start()
         for probe in chosen:
             board[probe.name].words.run = 1
@@ -132,7 +164,7 @@ def run(chosen: list[Probe], seed: int) -> tuple[dict[SimStream, list[Job]], lis
             assert board.now() == last + 5 * MS
             last = board.now()
         assert not backend.poll()
-    return jobs, graphics.log, board
+    return jobs, graphics.segments, board
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))

@@ -86,8 +86,8 @@ def test_the_timeline_shows_another_process_where_the_second_one_computes() -> N
     assert set(context.names.contexts.values()) == {"primary", "secondary"}
     spin = [probe.name for probe in process.probes].index("spin-second-process")
     assert spin not in process.work["probe"].tolist()
-    assert foreign_gaps(process)
-    assert not foreign_gaps(context)
+    assert len(foreign_gaps(process))
+    assert not len(foreign_gaps(context))
     assert process.trigger is not None
     row = process.call_of(process.trigger.probe, process.trigger.began_ns)
     assert row is not None

@@ -61,11 +61,6 @@ class TimelineSection:
         self.records: GpuRecords = np.frombuffer(memory, dtype_of(GpuRecord), GPU_RECORDS, first)
 
     @property
-    def on(self) -> bool:
-        """Whether records are collected now."""
-        return bool(self.words.on)
-
-    @property
     def was_on(self) -> bool:
         """Whether records were collected at any time of the session."""
         return bool(self.words.started_ns)

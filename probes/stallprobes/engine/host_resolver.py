@@ -105,9 +105,9 @@ def libc_address(name: str) -> int:
 
 
 class HostResolver:
-    """Resolver of libc and native functions and of host memory.
+    """Maps the functions and resources of one probe's program to addresses: libc and native functions, host memory.
 
-    The CUDA resolver uses it for everything that is not CUDA's.
+    That of CUDA is a subclass, which adds what is CUDA's.
     """
 
     def __init__(self, memory: HostMemory, watchdog_ns: int | None = None) -> None:
@@ -150,7 +150,10 @@ class HostResolver:
         return self.memory.word(word)
 
     def lower(self, op: Op) -> Sequence[Arg] | None:
-        """None: host ops have the arguments of their functions."""
+        """The arguments of the C function, for an op whose arguments differ from it (such as cuLaunchKernel).
+
+        None: the op's arguments are the function's. The result may contain resources and Loads.
+        """
         return None
 
     def _pageable(self, buffer: Buffer) -> int:

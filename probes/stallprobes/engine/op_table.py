@@ -1,7 +1,7 @@
 """Compiler from programs to op tables: rows of integers that the compiled loop executes.
 
 This module does what is the same for every backend: the histogram that an op fills, the arguments that are read
-through a pointer at call time, the accepted return codes. A Resolver gives the addresses of functions and the handles
+through a pointer at call time, the accepted return codes. A resolver gives the addresses of functions and the handles
 of streams and buffers.
 """
 
@@ -9,34 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from stallprobes.engine.host_resolver import HostResolver
 from stallprobes.engine.loop import OpRows, op_rows
-from stallprobes.model import Arg, BufferPart, Channel, KernelArgs, Load, Op, Program, Resource, Word, op_name
+from stallprobes.model import BufferPart, Channel, KernelArgs, Load, Op, Program, Resource, op_name
 from stallprobes.native.layouts.program import ACCEPTED, ARGUMENTS, OpFlag, OpRow
-
-
-class Resolver(Protocol):
-    """Maps the functions and resources of one probe's program to addresses and handles."""
-
-    def function(self, fn: str) -> int:
-        """The address of an op's function. Raises Unsupported if this machine does not have it."""
-        ...
-
-    def value(self, resource: Resource | KernelArgs) -> int:
-        """The integer that is passed for ``resource``: a handle or an address. Raises Unsupported."""
-        ...
-
-    def word(self, word: Word) -> int:
-        """The address of ``word``."""
-        ...
-
-    def lower(self, op: Op) -> Sequence[Arg] | None:
-        """The arguments of the C function, for an op whose arguments differ from it (such as cuLaunchKernel).
-
-        None: the op's arguments are the function's. The result may contain resources and Loads.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +32,7 @@ class OpTable:
     proof_address: int
 
 
-def compile_program(program: Program, resolver: Resolver) -> OpTable:
+def compile_program(program: Program, resolver: HostResolver) -> OpTable:
     """The op tables of ``program``.
 
     Raises Unsupported if the resolver cannot provide a resource, ValueError if an op does not fit into a row.
@@ -72,14 +49,14 @@ def compile_program(program: Program, resolver: Resolver) -> OpTable:
     )
 
 
-def _rows(ops: Sequence[Op], resolver: Resolver, channels: Mapping[Channel, int]) -> OpRows:
+def _rows(ops: Sequence[Op], resolver: HostResolver, channels: Mapping[Channel, int]) -> OpRows:
     rows = op_rows(len(ops))
     for row, op in zip(rows, ops, strict=True):
         _fill(row, op, resolver, channels)
     return rows
 
 
-def _fill(row: OpRow, op: Op, resolver: Resolver, channels: Mapping[Channel, int]) -> None:
+def _fill(row: OpRow, op: Op, resolver: HostResolver, channels: Mapping[Channel, int]) -> None:
     lowered = resolver.lower(op)
     args = op.args if lowered is None else lowered
     if len(args) > ARGUMENTS:
@@ -109,7 +86,7 @@ def _fill(row: OpRow, op: Op, resolver: Resolver, channels: Mapping[Channel, int
     row.repeat = op.repeat
 
 
-def _value(arg: int | BufferPart | KernelArgs | Resource, resolver: Resolver) -> int:
+def _value(arg: int | BufferPart | KernelArgs | Resource, resolver: HostResolver) -> int:
     match arg:
         case int():
             return arg

@@ -278,12 +278,9 @@ class Analyzer:
         age = None
         if judged.baselines and not needed:
             age = max(0.0, max(at_ns - baseline.at_ns for baseline in judged.baselines.values()) / 1e9)
-        window_s = 0.0 if self._windows is None else self._windows.longest_s
         groups = judged.groups_on(probes)
         left_s = self._collector.left_s(self._last, needed, groups)
-        return MonitorView(
-            rows, view, self.log[::-1], age, left_s, window_s, groups > 1, self._plots(judged, rows, view, plots)
-        )
+        return MonitorView(rows, view, self.log[::-1], age, left_s, groups > 1, self._plots(judged, rows, view, plots))
 
     def _judged_window(self) -> JudgedWindow:
         return JudgedWindow(

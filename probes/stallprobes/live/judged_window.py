@@ -12,7 +12,7 @@ from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.latency.window import Window
 from stallprobes.live.view_model import CallProgress, ChannelView, ProbeRow
 from stallprobes.live.windows import LazyWindows, calls_left_ns, extended_ns
-from stallprobes.model import Channel, Phase, Probe, Role, Source, op_name
+from stallprobes.model import Channel, Phase, Probe, Role, Source
 from stallprobes.units import range_ns
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import TAIL_CALLS
@@ -87,7 +87,6 @@ class JudgedWindow:
             p50_ns=live.percentile(50),
             p99_ns=live.percentile(99),
             in_flight_ns=flight.age_ns if flight is not None and flight.age_ns >= IN_FLIGHT_NS else None,
-            in_flight_op=op_name(probe.program.ops[flight.op]) if flight is not None else None,
         )
         if probe.role is Role.AGGRESSOR:
             ran = has_run(probe, window)

@@ -74,7 +74,6 @@ class ProbeRow:
     ratio: float | None = None
     quantile: Quantile = Quantile.P50
     in_flight_ns: int | None = None
-    in_flight_op: str | None = None
     period_ns: int = 0
     strip: tuple[int, ...] = ()
     short_title: str = ""
@@ -144,7 +143,7 @@ class MonitorView:
 
     ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
     missing; ``baseline_left_s`` is the time that measuring still takes, None while an aggressor prevents it.
-    ``window_s`` is the length of the window. ``in_slots``: victims of two groups or more share a GPU in slots.
+    ``in_slots``: victims of two groups or more share a GPU in slots.
     ``plots`` are the probes whose histograms are shown, where those are not only of ``focus``, which is one of them.
     """
 
@@ -153,7 +152,6 @@ class MonitorView:
     log: tuple[LogEntry, ...]
     baseline_age_s: float | None
     baseline_left_s: float | None
-    window_s: float
     in_slots: bool = False
     plots: tuple[FocusView, ...] = ()
 

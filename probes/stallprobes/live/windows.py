@@ -53,12 +53,6 @@ class LazyWindows(Mapping[str, Window]):
         return len(self.end.probes)
 
     @property
-    def longest_s(self) -> float:
-        """The longest window in seconds, by the time in which its probe was allowed to run."""
-        parts = self.end.probes.values()
-        return max((max(part.allowed_ns - self._start(part).allowed_ns, 0) for part in parts), default=0) / 1e9
-
-    @property
     def longest_ns(self) -> int:
         """The longest window in ns of the board's time."""
         return max((self.end.at_ns - self._start(part).at_ns for part in self.end.probes.values()), default=0)

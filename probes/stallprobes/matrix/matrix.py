@@ -95,11 +95,6 @@ class Repeat:
     host: str = ""
 
     @property
-    def baseline(self) -> ChannelMap:
-        """The sum of both baselines."""
-        return merged((self.before, self.after))
-
-    @property
     def values(self) -> int:
         """Number of values in all its histograms."""
         return sum([one.count for part in (self.window.channels, self.before, self.after) for one in part.values()])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from weakref import WeakKeyDictionary
 
@@ -11,6 +12,7 @@ from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import sample_percentiles
+from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
@@ -53,14 +55,11 @@ _SPREADS: WeakKeyDictionary[Matrix, BaselineSpread | None] = WeakKeyDictionary()
 
 def _baseline_spread(matrix: Matrix) -> BaselineSpread | None:
     medians: dict[tuple[str, str], list[float]] = {}
-    for cell in matrix.cells.values():
-        if cell.column == QUIET:
-            continue
-        for repeat in cell.repeats:
-            for window in (repeat.before, repeat.after):
-                p50 = _median_ns(window)
-                if p50 is not None:
-                    medians.setdefault((cell.row, repeat.host), []).append(p50)
+    for row, host, window in _baseline_windows(matrix):
+        p50 = window.get(_CALL, Histogram.empty()).percentile_or_none(50, ENOUGH_CALLS)
+        if p50 is not None:
+            # A call below a nanosecond counts as one.
+            medians.setdefault((row, host), []).append(max(p50, 1.0))
     spreads = {key[0]: 0.0 for key, found in medians.items() if len(found) >= _FEWEST_WINDOWS}
     if not spreads:
         return None
@@ -84,22 +83,19 @@ def baseline_range(
     """
     enough = _ENOUGH[quantile]
     found = []
-    for matrix in matrices:
-        for cell in matrix.cells.values():
-            if cell.row != row or cell.column == QUIET:
-                continue
-            for repeat in cell.repeats:
-                for window in (repeat.before, repeat.after):
-                    histogram = window.get(channel, Histogram.empty())
-                    if histogram.count >= enough:
-                        found.append(histogram.percentile(quantile.percent) or 0.0)
+    for of_row, _, window in chain.from_iterable(map(_baseline_windows, matrices)):
+        histogram = window.get(channel, Histogram.empty()) if of_row == row else Histogram.empty()
+        if histogram.count >= enough:
+            found.append(histogram.percentile(quantile.percent) or 0.0)
     if len(found) < _FEWEST_FOR_RANGE:
         return None
     low, high = sample_percentiles(found, (_RANGE_LOW, _RANGE_HIGH))
     return low, high
 
 
-def _median_ns(window: Mapping[Channel, Histogram]) -> float | None:
-    ns = window.get(_CALL, Histogram.empty()).percentile_or_none(50, ENOUGH_CALLS)
-    # A call below a nanosecond counts as one.
-    return None if ns is None else max(ns, 1.0)
+def _baseline_windows(matrix: Matrix) -> Iterator[tuple[str, str, ChannelMap]]:
+    """The baseline windows of all cells, each with its row and its host."""
+    for cell in matrix.cells.values():
+        for repeat in () if cell.column == QUIET else cell.repeats:
+            yield cell.row, repeat.host, repeat.before
+            yield cell.row, repeat.host, repeat.after

@@ -80,18 +80,15 @@ def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
     yield _Metric("stallscope_check_info", "Machine and program of the check; always 1.", [(info, 1)])
     yield _Metric("stallscope_check_timestamp_seconds", "Start of the check, in seconds since 1970.", [(base, begun)])
     yield _Metric("stallscope_check_duration_seconds", "Duration of the check.", [(base, float(matrix.seconds))])
-    interrupted = _Metric("stallscope_check_interrupted", "1 if the check was stopped before its end.")
-    interrupted.values.append((base, int(matrix.interrupted)))
-    yield interrupted
-    spread = _Metric(
+    interrupted = int(matrix.interrupted)
+    yield _Metric("stallscope_check_interrupted", "1 if the check was stopped before its end.", [(base, interrupted)])
+    found = baseline_spread(matrix)
+    ratios = {} if found is None else {"typical": found.typical, "worst": found.worst}
+    yield _Metric(
         "stallscope_check_baseline_spread_ratio",
         "Variation of the victims' baselines within the check: typical, and that of the victim that varies most.",
+        [({"victims": which, **base}, ratio) for which, ratio in ratios.items()],
     )
-    found = baseline_spread(matrix)
-    if found is not None:
-        spread.values.append(({"victims": "typical", **base}, found.typical))
-        spread.values.append(({"victims": "worst", **base}, found.worst))
-    yield spread
 
 
 def _pairs(matrix: Matrix, base: Mapping[str, str], full: bool) -> Iterator[_Metric]:

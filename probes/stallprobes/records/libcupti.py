@@ -36,6 +36,7 @@ _DRIVER_DOMAIN = 1
 # CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion: a call that waits for nothing.
 _DRIVER_GET_VERSION = 2
 _THREAD_ID_SYSTEM = 1
+# A flag of cuptiActivityFlushAll: buffers with incomplete records are returned too.
 FLUSH_FORCED = 1
 
 
@@ -213,10 +214,6 @@ class Cupti:
     def disable(self, kind: int) -> int:
         """Collect no more records of ``kind``."""
         return self._call("cuptiActivityDisable", ctypes.c_int(kind))
-
-    def flush(self, flag: int) -> int:
-        """Return buffers to ``completed``; with FLUSH_FORCED also those with incomplete records."""
-        return self._call("cuptiActivityFlushAll", ctypes.c_uint32(flag))
 
     def context_number(self, context: int) -> int | None:
         """The number of a CUcontext in records; None if CUPTI does not know it."""

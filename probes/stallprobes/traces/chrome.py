@@ -208,7 +208,7 @@ class _TraceEvents:
         streams = self._stream_tracks()
         engines, other = streams.engines, None
         gaps = foreign_gaps(self._trace)
-        if gaps:
+        if len(gaps):
             other = self._thread(self._process("another process"), "graphics engine")
         overheads = []
         if len(self._trace.overheads):
@@ -226,9 +226,9 @@ class _TraceEvents:
         for context, track in engines.items():
             yield from self._tenures(context, track)
         if other is not None:
-            for gap in gaps:
+            for begin, end in gaps.tolist():
                 args = {"candidates": ", ".join(self._trace.others)} if self._trace.others else {}
-                yield self._complete(other, gap.begin_ns, gap.end_ns, '"another process"', "engine", json_text(args))
+                yield self._complete(other, begin, end, '"another process"', "engine", json_text(args))
         for track, rows in overheads:
             for _, reason, start, end in self._trace.overheads[rows].tolist():
                 yield self._complete(track, start, end, json_text(labels.overhead_label(reason)), "overhead", "{}")
@@ -281,10 +281,9 @@ class _TraceEvents:
         return found
 
     def _stream_name(self, context: int, stream: int, rows: Int64s, open_work: Sequence[OpenWork]) -> str:
-        """The name of a stream with its users: the probes of its recorded work, else those of its open work."""
+        """The name of a stream with its users."""
         trace = self._trace
-        users = labels.stream_users(trace, rows)
-        users = users or ", ".join(sorted({trace.probes[each.probe].name for each in open_work}))
+        users = labels.stream_users(trace, rows, open_work)
         name = f"stream {trace.names.stream(context, stream).removeprefix('stream ')}"
         return f"{name} ({users})" if users else name
 

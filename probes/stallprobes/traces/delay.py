@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.records.rows import Rows
-from stallprobes.traces.trace import Trace, op_label
+from stallprobes.traces.trace import OPEN, Trace, op_label
 from stallprobes.units import duration_ns
 
 # The GPU changes from one context to another within about 80 µs on an H200; more is somebody else's time-slice.
@@ -218,16 +218,12 @@ def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
     began, returned = int(row["began_ns"]), int(row["returned_ns"])
     rows = trace.calls[(trace.calls["returned_ns"] > began) & (trace.calls["began_ns"] < returned)]
     found: dict[tuple[int, int], int] = {}
-    for number, op, _, other_began, other_returned, _ in rows.tolist():
-        other = trace.probes[number]
-        if number != row["probe"] and other.context == probe.context:
+    others = rows[["probe", "op", "began_ns", "returned_ns"]].tolist()
+    others += [(one.probe, one.op, one.since_ns, OPEN) for one in trace.open_calls if one.since_ns < returned]
+    for number, op, other_began, other_returned in others:
+        if number != row["probe"] and trace.probes[number].context == probe.context:
             overlap = min(other_returned, returned) - max(other_began, began)
             found[number, op] = found.get((number, op), 0) + overlap
-    for flight in trace.open_calls:
-        other = trace.probes[flight.probe]
-        if flight.probe != row["probe"] and flight.since_ns < returned and other.context == probe.context:
-            overlap = returned - max(flight.since_ns, began)
-            found[flight.probe, flight.op] = found.get((flight.probe, flight.op), 0) + overlap
     beside = [CallBeside(number, op, overlap) for (number, op), overlap in found.items()]
     return tuple(sorted(beside, key=lambda each: -each.overlap_ns))
 

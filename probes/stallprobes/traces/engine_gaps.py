@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stallprobes.records.rows import Rows
 from stallprobes.traces.delay import LONGEST_CHANGE_NS, on_graphics_engine
 from stallprobes.traces.trace import OPEN, Int64s, Trace
-
-
-@dataclass(frozen=True)
-class ForeignGap:
-    """A time in which work waited for the graphics engine and no context of this program had it."""
-
-    begin_ns: int
-    end_ns: int
 
 
 class _Union:
@@ -85,13 +75,12 @@ class EngineGaps:
         return np.column_stack(found)
 
 
-def foreign_gaps(trace: Trace) -> tuple[ForeignGap, ...]:
-    """The times in which work waited for the graphics engine and none of the recorded contexts had it."""
-    if not trace.context_switches:
-        return ()
+def foreign_gaps(trace: Trace) -> Int64s:
+    """The times in which work waited for the graphics engine and none of the recorded contexts had it, int64[n][2]."""
     gaps = EngineGaps()
-    gaps.feed(trace.work, trace.tenures)
-    return tuple(ForeignGap(*gap) for gap in gaps.gaps(trace.engine_known_ns, trace.end_ns).tolist())
+    if trace.context_switches:
+        gaps.feed(trace.work, trace.tenures)
+    return gaps.gaps(trace.engine_known_ns, trace.end_ns)
 
 
 def _long(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from stallprobes.native.layouts.cupti import CopyKind, OverheadKind, RecordKind
-from stallprobes.traces.trace import Int64s, Trace, TracedProbe
+from stallprobes.traces.trace import Int64s, OpenWork, Trace, TracedProbe
 
 _KINDS: Mapping[int, str] = {
     RecordKind.KERNEL: "kernel",
@@ -65,7 +65,9 @@ def probe_label(probe: TracedProbe) -> str:
     return probe.name if probe.context in ("", "none") or "@" in probe.name else f"{probe.name}@{probe.context}"
 
 
-def stream_users(trace: Trace, rows: Int64s) -> str:
-    """The names of the probes whose work ``rows`` of ``trace.work`` are, separated with commas."""
+def stream_users(trace: Trace, rows: Int64s, open_work: Iterable[OpenWork]) -> str:
+    """The users of a stream, separated with commas: the probes of its work, ``rows`` of ``trace.work``, else of its
+    open work."""
     numbers = np.unique(trace.work["probe"][rows]).tolist()
-    return ", ".join(trace.probes[number].name for number in numbers if number >= 0)
+    users = [trace.probes[number].name for number in numbers if number >= 0]
+    return ", ".join(users or sorted({trace.probes[work.probe].name for work in open_work}))

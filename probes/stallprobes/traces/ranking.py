@@ -64,19 +64,9 @@ def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> in
     return int(rows[np.argmax(excess)])
 
 
-def work_of_iteration(trace: Trace, call: int) -> Rows:
-    """The work that the probe of the call in row ``call`` submitted in the call's iteration, in the order of starts."""
-    row = trace.calls[call]
-    same = (trace.work["probe"] == row["probe"]) & (trace.work["iteration"] == row["iteration"])
-    found: Rows = trace.work[same]
-    return found
-
-
-def calls_of_iteration(trace: Trace, call: int) -> Rows:
-    """The calls of the iteration of the call in row ``call``, in the order of their begins."""
-    row = trace.calls[call]
-    same = (trace.calls["probe"] == row["probe"]) & (trace.calls["iteration"] == row["iteration"])
-    found: Rows = trace.calls[same]
+def of_iteration(rows: Rows, call: Rows) -> Rows:
+    """Those of ``rows`` of calls or of work that belong to the probe and the iteration of ``call``, a row of calls."""
+    found: Rows = rows[(rows["probe"] == call["probe"]) & (rows["iteration"] == call["iteration"])]
     return found
 
 

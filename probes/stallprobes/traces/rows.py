@@ -147,14 +147,10 @@ def _work_labels(trace: Trace) -> Iterator[tuple[RowKey, str]]:
         found.setdefault(RowKey(RowKind.WORK, context, stream), f"GPU {device} {label}" if several else label)
     count = Counter(found.values())
     for key, label in found.items():
-        users = _users(trace, key) if count[label] > 1 else ""
+        users = ""
+        if count[label] > 1:
+            users = labels.stream_users(trace, _work_numbers(trace, key), _open_work(trace, key))
         yield key, f"{label} {users}" if users else label
-
-
-def _users(trace: Trace, key: RowKey) -> str:
-    """The names of the probes whose recorded or open work the stream of a row has."""
-    users = labels.stream_users(trace, _work_numbers(trace, key))
-    return users or ", ".join(sorted({trace.probes[work.probe].name for work in _open_work(trace, key)}))
 
 
 def _open_work(trace: Trace, key: RowKey) -> list[OpenWork]:
@@ -179,7 +175,7 @@ def spans_of(trace: Trace, key: RowKey) -> RowSpans:
             ends = np.where(ends == OPEN, max(trace.collected_ns, trace.end_ns), ends)
             return RowSpans.solid(trace.tenures["start_ns"][numbers], ends, numbers)
         case RowKind.FOREIGN:
-            gaps = np.array([(gap.begin_ns, gap.end_ns) for gap in foreign_gaps(trace)], dtype=np.int64).reshape(-1, 2)
+            gaps = foreign_gaps(trace)
             return RowSpans.solid(gaps[:, 0], gaps[:, 1], np.arange(len(gaps)))
         case RowKind.OVERHEADS:
             rows = trace.overheads

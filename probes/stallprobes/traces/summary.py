@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stallprobes.model import Phase
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delays_of_call
-from stallprobes.traces.ranking import work_of_iteration
+from stallprobes.traces.ranking import of_iteration
 from stallprobes.traces.trace import Trace, op_label
 from stallprobes.units import duration_ns
 
@@ -70,7 +70,7 @@ def _cause_of_delay(trace: Trace, delay: Delay) -> str:
 
 def _cause_of_wait(trace: Trace, number: int, took_ns: int) -> str:
     """Why the host waited: the work of the iteration started late, or ran for long, if that is half of the wait."""
-    work = work_of_iteration(trace, number)
+    work = of_iteration(trace.work, trace.calls[number])
     found = (delay_of(trace, row) for row in work)
     late = max((one for one in found if one is not None), key=lambda delay: delay.ns, default=None)
     ran_ns = int((work["end_ns"] - work["start_ns"]).max(initial=0))

@@ -150,7 +150,7 @@ def story(trace: Trace, call: int) -> CallStory:
     row = trace.calls[call]
     probe = trace.probes[row["probe"]]
     name = op_label(trace.probes, int(row["probe"]), int(row["op"]))
-    work = ranking.work_of_iteration(trace, call)
+    work = ranking.of_iteration(trace.work, trace.calls[call])
     moments = [*_call_moments(trace, call), *_work_moments(trace, work)]
     found = [delay for delay in (delay_of(trace, each) for each in work) if delay is not None]
     delay = max(found, key=lambda each: each.ns, default=None)
@@ -204,7 +204,7 @@ class TracePicture:
 
 
 def _call_moments(trace: Trace, call: int) -> Iterator[CallMoment]:
-    rows = ranking.calls_of_iteration(trace, call)
+    rows = ranking.of_iteration(trace.calls, trace.calls[call])
     # Events that a program records for its own use are left out.
     chosen = (rows["measured"] != 0) | (rows["began_ns"] == trace.calls["began_ns"][call])
     rows = rows[chosen] if rows["measured"].any() else rows

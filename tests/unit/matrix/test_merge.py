@@ -16,6 +16,7 @@ import pytest
 from factories import host_checks, matrices
 from factories.host_checks import every_status, host
 from stallprobes.errors import CannotMerge, CheckFileError
+from stallprobes.latency.channels import merged
 from stallprobes.latency.histogram import Histogram
 from stallprobes.matrix import check_file, merge, outliers, repeat_spool
 from stallprobes.matrix import document as check_document
@@ -44,7 +45,7 @@ def test_histograms_add_up_with_one_repeat_for_each_host() -> None:
         assert counts(found, key) == np.sum([counts(one, key) for one in known], axis=0).tolist()
         for repeat, one in zip(cell.repeats, known, strict=True):
             assert dict(repeat.window.channels) == dict(one.cells[key].channels)
-            assert dict(repeat.baseline) == dict(one.cells[key].baseline)
+            assert merged((repeat.before, repeat.after)) == dict(one.cells[key].baseline)
             assert repeat.window.iterations == one.cells[key].iterations
     assert found.hosts["node-2"] == known[1].fingerprint
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -183,19 +183,24 @@ def test_steady_is_a_change_that_no_single_repeat_makes() -> None:
     assert not quantile_test_of(cell(*flat), cell(*one_wild)).steady
 
 
+def repeats_of(repeats: Iterable[Repeat], channel: Channel) -> ChannelRepeats:
+    held = [(one.host, one.window.channels[channel]) for one in repeats if channel in one.window.channels]
+    return ChannelRepeats.pair(held, held)[0]
+
+
 def test_the_jackknife_leaves_out_one_repeat_at_a_time() -> None:
     repeats = cell([1_000] * 10, [2_000] * 10, [4_000] * 30).repeats
-    found = np.exp(ChannelRepeats.of(repeats, CALL).jackknife(P50))
+    found = np.exp(repeats_of(repeats, CALL).jackknife(P50))
     assert found == pytest.approx([4_000, 4_000, 1_000], rel=GRAIN)
-    assert len(ChannelRepeats.of(repeats[:1], CALL).jackknife(P50)) == 0
+    assert len(repeats_of(repeats[:1], CALL).jackknife(P50)) == 0
 
 
 def test_repeats_without_calls_do_not_count() -> None:
-    held = ChannelRepeats.of(cell([3_000] * 5, [], [4_000] * 7, hosts=["b", "c", "a"]).repeats, CALL)
+    held = repeats_of(cell([3_000] * 5, [], [4_000] * 7, hosts=["b", "c", "a"]).repeats, CALL)
     assert held.hosts == ("a", "b")
     assert held.counts.sum(axis=1).tolist() == [7, 5]
     assert held.calls == 12
-    assert ChannelRepeats.of(cell([3_000] * 5).repeats, WAIT).calls == 0
+    assert repeats_of(cell([3_000] * 5).repeats, WAIT).calls == 0
 
 
 def test_the_tail_disperses_by_one_where_calls_are_independent_and_by_more_in_bursts() -> None:

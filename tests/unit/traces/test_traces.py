@@ -196,7 +196,7 @@ def test_a_part_that_reaches_beyond_the_trace_says_nothing_of_what_was_not_recor
     part = running.between(running.begin_ns - before * MS, running.end_ns + after * MS)
     assert (part.begin_ns, part.end_ns, len(part.calls)) == (running.begin_ns, running.end_ns, len(running.calls))
     assert part.engine_known_ns == running.begin_ns
-    assert foreign_gaps(part) == ()
+    assert len(foreign_gaps(part)) == 0
     assert trace_text(part) == trace_text(running)
 
 
@@ -210,7 +210,7 @@ def test_a_part_outside_of_the_trace_is_empty(report_1: Trace) -> None:
 
 
 def test_a_gap_in_which_work_waits_and_no_context_runs_is_another_process(report_1: Trace) -> None:
-    assert foreign_gaps(report_1) == ()
+    assert len(foreign_gaps(report_1)) == 0
     row = slowest(report_1, "d2d")
     returned, start = int(row["returned_ns"]), int(row["start_ns"])
     outside = report_1.tenures[(report_1.tenures["end_ns"] <= returned) | (report_1.tenures["start_ns"] >= start)]
@@ -221,7 +221,7 @@ def test_a_gap_in_which_work_waits_and_no_context_runs_is_another_process(report
     assert main is not None
     assert main.cause is DelayCause.PROCESS
     assert "another process had the engine: python (pid 7)" in delay_text(without, delay)
-    assert any(gap.begin_ns <= returned + MS and gap.end_ns >= start - MS for gap in foreign_gaps(without))
+    assert any(begin <= returned + MS and end >= start - MS for begin, end in foreign_gaps(without).tolist())
 
 
 def test_calls_beside_a_call_are_those_of_its_context() -> None:

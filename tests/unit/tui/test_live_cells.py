@@ -164,7 +164,7 @@ class Follower:
             for one in fields(Raster):
                 getattr(expected, one.name)[:, : grid.cell(outline.begin_ns - 1) + 1 - first] = 0
         assert_same(found, expected)
-        assert [(gap.begin_ns, gap.end_ns) for gap in foreign_gaps(whole)] == [tuple(gap) for gap in picture.gaps]
+        assert foreign_gaps(whole).tolist() == [list(gap) for gap in picture.gaps]
         return found
 
 

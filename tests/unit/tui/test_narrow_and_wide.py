@@ -95,7 +95,7 @@ def test_no_two_columns_or_rows_of_the_matrix_have_the_same_name(
 def _table(rows: list[ProbeRow], focus: str, width: int, height: int) -> tuple[list[str], ProbeTable]:
     table = ProbeTable()
     keys_of = {row.name: key for row, key in zip(rows, _KEYS, strict=False)}
-    table.view = ProbeTableView(MonitorView(tuple(rows), None, (), None, None, 1.0), keys_of, focus)
+    table.view = ProbeTableView(MonitorView(tuple(rows), None, (), None, None), keys_of, focus)
     return [text(line) for line in table.lines(width, height)], table
 
 

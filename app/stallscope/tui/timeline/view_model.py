@@ -55,7 +55,7 @@ class RowBook:
             streams.update(work[first][["context", "stream", "probe"]].tolist())
         single = {RowKind.OVERHEADS} if len(trace.overheads) else set()
         if RowKind.FOREIGN not in earlier.single:
-            foreign = bool(foreign_gaps(trace)) if foreign is None else foreign
+            foreign = len(foreign_gaps(trace)) > 0 if foreign is None else foreign
             if trace.others or foreign:
                 single.add(RowKind.FOREIGN)
         book = RowBook(

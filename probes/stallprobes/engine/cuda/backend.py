@@ -90,7 +90,7 @@ class CudaBackend:
     def stop(self, deadline_s: float) -> bool:
         """Open the gates and wait for the threads to end."""
         for resolver in self._resolvers:
-            resolver.open_gates()
+            resolver.memory.open_gates()
         ended = self._workers.stop(deadline_s)
         if self._collector is not None:
             # A flush may hang behind a call that hangs; the end of the process ends both.

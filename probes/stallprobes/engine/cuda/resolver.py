@@ -135,14 +135,13 @@ def kernel_params(shared: SessionResources, cycles: int, started: int) -> int:
     return int(pointers.ctypes.data)
 
 
-class CudaResolver:
+class CudaResolver(HostResolver):
     """Resolver of one probe; shared resources come from ``shared``."""
 
     def __init__(self, shared: SessionResources) -> None:
+        super().__init__(HostMemory(shared.memory), shared.options.watchdog_ns)
         self._shared = shared
         self._api = shared.api
-        self.memory = HostMemory(shared.memory)
-        self._host = HostResolver(self.memory, shared.options.watchdog_ns)
         self._own: dict[Resource, int] = {}
 
     def function(self, fn: str) -> int:
@@ -154,13 +153,13 @@ class CudaResolver:
         if fn == "native:discard_records":
             return core().address("ss_discard_buffers")
         if ":" in fn:
-            return self._host.function(fn)
+            return super().function(fn)
         return self._api.address(fn)
 
     def word(self, word: Word) -> int:
         """The address of ``word``; a mapped word is in pinned memory."""
         if not word.mapped:
-            return self._host.word(word)
+            return super().word(word)
         known = self._handles_for(word.shared)
         if word not in known:
             known[word] = self._shared.mapped_word()
@@ -173,10 +172,8 @@ class CudaResolver:
                 return self.word(resource)
             case KernelArgs():
                 raise ValueError("kernel arguments are valid only in a launch")
-            case HostFunction():
-                return self._host.value(resource)
-            case Buffer(space=Space.PAGEABLE):
-                return self._host.value(resource)
+            case HostFunction() | Buffer(space=Space.PAGEABLE):
+                return super().value(resource)
             case Context():
                 return int(self._shared.contexts.handle(resource))
             case Kernel():
@@ -198,7 +195,7 @@ class CudaResolver:
                     known[resource] = self._make(resource)
                 return known[resource]
             case _:
-                return self._host.value(resource)
+                return super().value(resource)
 
     def lower(self, op: Op) -> Sequence[Arg] | None:
         """The C arguments of the calls whose ops have fewer arguments than the C function."""
@@ -220,10 +217,6 @@ class CudaResolver:
                 return (to_, source_, size_, 1, self.value(how), index_, 1, failed_, stream)
             case _:
                 return None
-
-    def open_gates(self) -> None:
-        """Open all gates of this probe."""
-        self.memory.open_gates()
 
     def _handles_for(self, shared: bool) -> dict[Resource, int]:
         return self._shared.handles if shared else self._own

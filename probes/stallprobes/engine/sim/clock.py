@@ -154,10 +154,6 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         """Move the time to ``until``; no event may be due before."""
         self.now = until
 
-    def timeout(self, ns: int) -> DueEvent:
-        """An event that is due in ``ns``."""
-        return DueEvent(self, ns)
-
     def wait(self, ns: int) -> Wait:
         """Wait ``ns``."""
         until = self.now + ns

@@ -11,16 +11,6 @@ from stallprobes.engine.sim.clock import NEVER, Clock, Process, Wait
 from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopy
 
 
-@dataclass
-class Segment:
-    """An uninterrupted piece of a job's time on the graphics engine (ns), for tests."""
-
-    context: str
-    job: Job
-    start: int
-    end: int
-
-
 @dataclass(frozen=True)
 class GraphicsTiming:
     """Times of the graphics engine in ns, and ``threads``, the number of threads that its SMs hold.
@@ -62,7 +52,6 @@ class GraphicsEngine:
         self._timer_due = NEVER
         self._busy_ns = 0
         self._busy_until = 0
-        self.log: list[Segment] | None = None
         # Called with the context that leaves the engine and when, and the one that gets it and when.
         self.on_switch: Callable[[ContextQueue | None, int, ContextQueue, int], None] | None = None
 
@@ -138,8 +127,6 @@ class GraphicsEngine:
         if end > busy_until:
             self._busy_ns += end - (busy_until if busy_until > start else start)
             self._busy_until = end
-        if self.log is not None and job.queue is not None:
-            self.log.append(Segment(job.queue.name, job, start, job.end))
 
     def _start_pending(self) -> None:
         """Start the pending kernels of the current context for which there is room, in order."""
@@ -204,8 +191,6 @@ class GraphicsEngine:
         for job in self._running:
             if max(job.start, self._available) < now:
                 job.remaining_ns = job.end - now
-            if self.log is not None:
-                self._end_segment(job, now)
             job.end = NEVER
             if self._current is not None:
                 self._current.preempted.append(job)
@@ -213,12 +198,6 @@ class GraphicsEngine:
         self._free = self._timing.threads
         timing = self._timing
         self._switch_to_next(timing.save_ns + round(timing.save_ns_per_thread * threads) + timing.restore_ns)
-
-    def _end_segment(self, job: Job, now: int) -> None:
-        for segment in reversed(self.log or []):
-            if segment.job is job:
-                segment.end = max(now, segment.start)
-                return
 
     def _switch_to_next(self, cost_ns: int) -> None:
         """Switch to the next context that has work, round robin."""

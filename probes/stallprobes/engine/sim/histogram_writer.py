@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.board import ProbeSection
-from stallprobes.latency.histogram import LOWER, index, indices
+from stallprobes.latency.histogram import index, indices, waiting
 from stallprobes.native.layouts.board import SAMPLES, ChannelStats, Sample
 from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
@@ -107,9 +107,4 @@ class HistogramWriter:
             for rest in range(value - period, 0, -period):
                 self._hist[channel * BUCKETS + index(rest)] += 1
             return
-        first, last = index(value - number * period), index(value - period)
-        # How many values are at least as large as the lower limit of each bucket, and so in it or above.
-        above = (value - LOWER[first : last + 1]) // period
-        above[0] = number
-        counts = above - np.append(above[1:], 0)
-        self._part.hist[channel, first : last + 1] += counts.astype(np.uint64)
+        self._part.hist[channel] += waiting(value - period, period)

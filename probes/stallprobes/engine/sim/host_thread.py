@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from stallprobes.engine.sim.clock import NEVER, Call, Process, Wait
 from stallprobes.engine.sim.device import GpuContext, HostWord, ProcessProfiler, SimStream, Simulation, us
@@ -159,10 +159,7 @@ class HostThread:
         clock = self.clock
         queue = clock.queue
         for lock in locks:
-            if lock.owner is None:
-                lock.owner = self
-            else:
-                yield from lock.acquire(self)
+            yield from lock.acquire(self)
         until = clock.now + ns
         if not queue or queue[0][0] > until:
             clock.now = until
@@ -204,10 +201,7 @@ class HostThread:
     def _submit_under(self, ns: int, stream_lock: Lock, context_lock: Lock) -> Process:
         """The call prepares its command under the stream's lock, and submits it under the context's lock too."""
         held_ns = round(ns * self.simulation.profile.locks.submit_share)
-        if stream_lock.owner is None:
-            stream_lock.owner = self
-        else:
-            yield from stream_lock.acquire(self)
+        yield from stream_lock.acquire(self)
         if held_ns < ns:
             yield from self.clock.wait(ns - held_ns)
         self.submits = True
@@ -276,10 +270,7 @@ class HostThread:
 
     def _copy_call(self, ns: int, stream: SimStream) -> Process:
         lock, memory = stream.context.lock, stream.context.locks.memory
-        if stream.lock.owner is None:
-            stream.lock.owner = self
-        else:
-            yield from stream.lock.acquire(self)
+        yield from stream.lock.acquire(self)
         yield from self.work_under(ns >> _LOOKUP_SHIFT, memory)
         self.submits = True
         yield from self.work_under(ns - (ns >> _LOOKUP_SHIFT), lock)
@@ -393,9 +384,8 @@ def call_without_effect(name: str, cost: str = "native:store") -> None:
         return SUCCESS
 
 
-LatencyFunction = Callable[..., LatencyDistribution | None]
-
-LATENCY_ONLY: dict[str, LatencyFunction] = {}
+LATENCY_ONLY: dict[str, Callable[..., LatencyDistribution | None]] = {}
+LatencyFunction = TypeVar("LatencyFunction", bound=Callable[..., LatencyDistribution | None])
 
 
 def latency_only(name: str) -> Callable[[LatencyFunction], LatencyFunction]:

@@ -112,10 +112,6 @@ class Collector:
         """Whether the last switch has taken effect or failed."""
         return self._thread is None or self._settled.is_set()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait until the last switch has taken effect or failed; False after ``seconds``."""
-        return self._thread is None or self._settled.wait(seconds)
-
     def limit_hold(self) -> None:
         """End a hold that lasts much too long, because CUPTI does not return: probes must not rest without end."""
         self._hold.end_if_longer_than(_LONGEST_HOLD_S)

@@ -56,27 +56,19 @@ class ProgressReporter:
 
     def report_step(self, block: Block) -> None:
         """Report that ``block`` is measured next."""
-        if self._progress is None:
-            return
         what = "warming up" if block.repeat == 0 else f"repeat {block.repeat} of {self._repeats}"
         if block.repeat > self._repeats:
             what = "additional repeats"
         with self._lock:
             self._text = f"{what} · {block.aggressor_set.column.title}"
-            self._progress(self._present())
+        self.report()
 
-    def report_end(self) -> None:
-        """Report that all windows are measured; those that were left out last are no longer expected."""
+    def report(self, cell: Cell | None = None) -> None:
+        """Report the progress, with a ``cell`` that was just measured.
+
+        At the end, windows that were left out last are no longer expected.
+        """
         if self._progress is not None:
             with self._lock:
-                self._progress(self._present())
-
-    def report_cell(self, cell: Cell) -> None:
-        """Report a cell that was just measured."""
-        if self._progress is not None:
-            with self._lock:
-                self._progress(self._present(cell))
-
-    def _present(self, cell: Cell | None = None) -> CheckProgress:
-        left_s = self._pace.left_s(self._done, self._total, self._repeats)
-        return CheckProgress(self._done, self._total, left_s, self._text, cell)
+                left_s = self._pace.left_s(self._done, self._total, self._repeats)
+                self._progress(CheckProgress(self._done, self._total, left_s, self._text, cell))

@@ -116,7 +116,7 @@ class _Check:
             rejected = self._rejected_blocks()
             self._progress.expect(schedule.window_count(rejected))
             self._measure_all(rejected)
-            self._progress.report_end()
+            self._progress.report()
         except (Stopped, KeyboardInterrupt):
             self._interrupted = True
         simulated = self._backend == "sim"
@@ -338,13 +338,13 @@ class _Check:
 
     def _report_cell(self, row: str, column: str) -> None:
         if self._progress.wants_cells:
-            self._progress.report_cell(self._cells.cell(row, column))
+            self._progress.report(self._cells.cell(row, column))
 
     def _report_baselines(self) -> None:
         """Report the column quiet. Called once per repeat: merging its histograms takes too long for every block."""
         if self._progress.wants_cells:
             for row in self._plan.rows:
-                self._progress.report_cell(self._cells.quiet_cell(row.name))
+                self._progress.report(self._cells.quiet_cell(row.name))
 
     def _drop_unsupported(self, blocks: list[Block], error: Unsupported) -> list[Block]:
         """The blocks without the probes that this machine cannot run; none if ``error`` names no probe."""

@@ -59,14 +59,8 @@ class ChannelRepeats:
     first: int = 0
 
     @classmethod
-    def of(cls, repeats: Iterable[Repeat], channel: Channel) -> ChannelRepeats:
-        """``channel`` in those of ``repeats`` that have calls in it, ordered by host."""
-        held = _with_calls(_by_channel(repeats).get(channel, []))
-        return cls._within(held, *_range(held))
-
-    @classmethod
     def pair(cls, old: _Held, new: _Held) -> tuple[ChannelRepeats, ChannelRepeats]:
-        """One channel in two checks, by the repeats that have it, as ``of`` has it, with the same buckets."""
+        """One channel in two checks, by the repeats that have calls in it, ordered by host, with the same buckets."""
         before = _with_calls(old)
         if old is new:
             same = cls._within(before, *_range(before))

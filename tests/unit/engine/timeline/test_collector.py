@@ -85,11 +85,11 @@ class Rig:
 
     def on(self) -> None:
         self.collector.switch(True)
-        assert self.collector.wait(60)
+        wait_until(lambda: self.collector.settled, "the switch", 60)
 
     def off(self) -> None:
         self.collector.switch(False)
-        assert self.collector.wait(60)
+        wait_until(lambda: self.collector.settled, "the switch", 60)
 
     def call(self, name: str, began_ns: int, returned_ns: int, op: int = 0, bits: int = CALL_MEASURED) -> None:
         part = self.board[name]
@@ -606,11 +606,11 @@ def test_off_means_that_nothing_is_subscribed(rig: Callable[..., Rig]) -> None:
     one.on()
     assert one.cupti.subscribed
     assert one.cupti.enabled == {10, 1, 22, 2, 17, 57}
-    assert one.board.timeline.on
+    assert one.board.timeline.words.on
     one.off()
     assert not one.cupti.subscribed
     assert not one.cupti.enabled
-    assert not one.board.timeline.on
+    assert not one.board.timeline.words.on
     assert not one.collector.status.on
     flushes = len(one.cupti.flags)
     one.cupti.put(kernel(1_000_000, 1_001_000))
@@ -624,7 +624,7 @@ def test_calls_are_recorded_until_the_probes_rest_and_the_last_round_has_their_r
     recorded = []
 
     def call_that_returns_late(seconds: float) -> bool:
-        recorded.append(one.board.timeline.on)
+        recorded.append(one.board.timeline.words.on)
         one.call("launch", 1_000_000, 1_010_000)
         one.cupti.put(kernel(1_012_000, 1_013_000))
         return True
@@ -749,7 +749,7 @@ def test_switches_faster_than_they_take_effect_end_with_the_last_one(rig: Callab
         one.collector.switch(True)
         one.collector.switch(False)
     one.collector.switch(True)
-    assert one.collector.wait(60)
+    wait_until(lambda: one.collector.settled, "the switch", 60)
     assert one.collector.status.on
     assert one.cupti.subscribed
 
@@ -791,7 +791,7 @@ def test_a_library_that_is_missing_is_a_state(rig: Callable[..., Rig]) -> None:
 
     collector = Collector(load, one.board, one.probes, [], dict, one.read_clock, one.wait_idle)
     collector.switch(True)
-    assert collector.wait(60)
+    wait_until(lambda: collector.settled, "the switch", 60)
     assert collector.status.sentence == "the timeline is not available: libcupti was not found; pip install it"
     assert collector.stop(10)
 

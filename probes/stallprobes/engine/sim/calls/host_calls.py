@@ -92,13 +92,11 @@ def sleep(host: HostThread, ns: int) -> Call:
     return SUCCESS
 
 
+@latency_only("native:work")
 def work_latency(host: HostThread, iterations: int) -> LatencyDistribution:
     """Latency of the arithmetic; it has no other effect."""
     locks = host.simulation.profile.locks
     return _arithmetic(iterations, locks.work_ns, locks.work_spread)
-
-
-latency_only("native:work")(work_latency)
 
 
 @call("native:work")
