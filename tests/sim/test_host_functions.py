@@ -10,8 +10,7 @@ import pytest
 from factories.simulated_machine import WAIT, at_us, machine, p50_us, program_probe
 from stallprobes.catalog import Placement, entries, on_shared_stream
 from stallprobes.engine.sim.clock import Clock, Wait
-from stallprobes.engine.sim.engines import HostExecutor, HostFunctionThread
-from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.engines import HostExecutor, HostFunctionThread, Job
 from stallprobes.latency.window import Window
 from stallprobes.model import GREEN, MS, SECONDARY, HostFunction, Op, Phase, Stream, Word
 from stallprobes.patterns import patterns

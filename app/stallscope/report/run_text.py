@@ -140,7 +140,7 @@ def _shown(results: Sequence[ProbeResult]) -> Iterator[tuple[str, ProbeResult, M
         name, channels = first.probe.name, first.window.channels
         if others:
             # It loads NumPy, which what only explains does not need.
-            from stallprobes.latency.channels import merged
+            from stallprobes.latency.window import merged
 
             name = f"{name} … {others[-1].probe.name.rpartition(' ')[2]}"
             channels = merged([channels, *(one.window.channels for one in others)])

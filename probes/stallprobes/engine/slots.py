@@ -36,32 +36,27 @@ CLOSED = SlotState(is_open=False, not_alone=False, opens_ns=0)
 
 
 class _GpuSlots:
-    """The slots of one GPU: which group has the slot, and since when (ns)."""
+    """The slots of one GPU. ``current`` is the group that has the slot, None if no victim is on."""
 
     def __init__(self, groups: Sequence[str]) -> None:
         self._groups = groups
-        self._current: str | None = None
+        self.current: str | None = None
         self._since_ns = 0
         self._order: list[str] = []
 
     def update(self, now_ns: int, wanted: set[str]) -> None:
         """Give the slot to the next of the ``wanted`` groups if it is due."""
-        if self._current not in wanted or (len(wanted) > 1 and now_ns >= self._since_ns + SLOT_NS):
-            place = 0 if self._current is None else self._groups.index(self._current) + 1
+        if self.current not in wanted or (len(wanted) > 1 and now_ns >= self._since_ns + SLOT_NS):
+            place = 0 if self.current is None else self._groups.index(self.current) + 1
             order = [*self._groups[place:], *self._groups[:place]]
-            self._current = next((group for group in order if group in wanted), None)
+            self.current = next((group for group in order if group in wanted), None)
             self._since_ns = now_ns
-        start = 0 if self._current is None else self._groups.index(self._current)
+        start = 0 if self.current is None else self._groups.index(self.current)
         self._order = [group for group in (*self._groups[start:], *self._groups[:start]) if group in wanted]
 
     def opens_ns(self, group: str) -> int:
         """When the slot of ``group``, which is wanted, opens or opened."""
         return self._since_ns + self._order.index(group) * SLOT_NS
-
-    @property
-    def current(self) -> str | None:
-        """The group that has the slot; None if no victim is on."""
-        return self._current
 
     @property
     def due_ns(self) -> int | None:
@@ -124,7 +119,7 @@ def longest_cycle(probes: Sequence[Probe], together: bool) -> int:
 
 
 class SlotWriter:
-    """Writes the slots of a session to its board."""
+    """Writes the slots of a session to its board. ``not_alone``: a victim runs beside a call of another group."""
 
     def __init__(self, probes: Sequence[Probe], board: Board, together: bool) -> None:
         """With ``together`` there are no slots: every victim may always run."""
@@ -132,7 +127,7 @@ class SlotWriter:
         self._words = {name: board[name].words for name in groups}
         self._schedule = SlotSchedule(groups)
         self._on: set[str] = set()
-        self._not_alone = False
+        self.not_alone = False
         for words in self._words.values():
             words.slot.changes = 2
 
@@ -144,7 +139,7 @@ class SlotWriter:
     def update(self, now_ns: int) -> bool:
         """Open and close slots at ``now_ns``; True if a slot has opened or closed."""
         on = {name for name, words in self._words.items() if words.run}
-        if on == self._on and not self._not_alone and now_ns < (self.due_ns or now_ns + 1):
+        if on == self._on and not self.not_alone and now_ns < (self.due_ns or now_ns + 1):
             # A call in flight beyond its slot began before the slot of the next group opened.
             return False
         self._on = on
@@ -157,13 +152,8 @@ class SlotWriter:
             _count(words.not_alone, state.not_alone, now_ns)
             words.opens_ns = state.opens_ns
             changed |= _count(words.slot, state.is_open, now_ns)
-        self._not_alone = any(state.not_alone for state in states.values())
+        self.not_alone = any(state.not_alone for state in states.values())
         return changed
-
-    @property
-    def not_alone(self) -> bool:
-        """Whether a victim runs beside a call of another group."""
-        return self._not_alone
 
     @property
     def due_ns(self) -> int | None:

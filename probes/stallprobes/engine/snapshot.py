@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from stallprobes.latency.channels import difference
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import InFlight, Samples, Window
+from stallprobes.latency.window import InFlight, Samples, Window, difference
 from stallprobes.model import Channel, Phase, Probe
 from stallprobes.native.layouts.board import EngineState, ProbeState
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stallprobes.latency.channels import judged_histogram, merged
 from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.latency.window import ChannelMap
+from stallprobes.latency.window import ChannelMap, judged_histogram, merged
 from stallprobes.model import Channel
 
 # With fewer calls in a window, its percentiles say little about the machine.

@@ -12,9 +12,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from stallprobes.latency.channels import merged
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.window import ChannelMap, Window
+from stallprobes.latency.window import ChannelMap, Window, merged
 from stallprobes.model import MATRIX_PHASES, Phase
 from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict

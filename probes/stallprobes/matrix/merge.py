@@ -17,9 +17,8 @@ from itertools import islice
 from pathlib import PurePath
 
 from stallprobes.errors import CannotMerge
-from stallprobes.latency.channels import merged_groups
 from stallprobes.latency.histogram import MOST
-from stallprobes.latency.window import ChannelMap, Window
+from stallprobes.latency.window import ChannelMap, Window, merged_groups
 from stallprobes.matrix import outliers
 from stallprobes.matrix.matrix import (
     Cell,

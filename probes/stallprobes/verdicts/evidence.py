@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stallprobes.latency.baseline import ENOUGH_CALLS, Baseline
-from stallprobes.latency.channels import judged_histogram, merged
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.window import ChannelMap, Window
+from stallprobes.latency.window import ChannelMap, Window, judged_histogram, merged
 from stallprobes.model import Channel, Probe, op_name
 from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 

@@ -69,7 +69,7 @@ def start_clause(cell: Cell, verdict: Verdict) -> str:
     if verdict.phase is not Phase.WAIT:
         return ""
     # It loads numpy.
-    from stallprobes.latency.channels import judged_histogram
+    from stallprobes.latency.window import judged_histogram
     from stallprobes.verdicts.start import start_change_text
 
     found = []

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallprobes.latency.channels import difference, merged, merged_groups
 from stallprobes.latency.histogram import MOST, Histogram
+from stallprobes.latency.window import difference, merged, merged_groups
 from stallprobes.model import Channel, Phase
 
 CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)

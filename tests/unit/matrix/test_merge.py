@@ -16,8 +16,8 @@ import pytest
 from factories import host_checks, matrices
 from factories.host_checks import every_status, host
 from stallprobes.errors import CannotMerge, CheckFileError
-from stallprobes.latency.channels import merged
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.window import merged
 from stallprobes.matrix import check_file, merge, outliers, repeat_spool
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow, Repeat, Status

@@ -6,10 +6,9 @@ import pytest
 
 from stallprobes.catalog import Placement, entries
 from stallprobes.latency.baseline import Baseline
-from stallprobes.latency.channels import judged_histogram
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.window import ChannelMap, Window
+from stallprobes.latency.window import ChannelMap, Window, judged_histogram
 from stallprobes.model import MS, SECONDARY, TIMELINE_PHASES, US, Channel, Phase, Source
 from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.experiment import EXPERIMENT_PHASES

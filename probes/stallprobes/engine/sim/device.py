@@ -10,13 +10,15 @@ from typing import Any
 
 from stallprobes.engine.sim.clock import NEVER, Clock
 from stallprobes.engine.sim.engines import (
+    ContextQueue,
     CopyEngine,
     GraphicsEngine,
     GraphicsTiming,
     HostFunctionThread,
+    Job,
+    StagedCopies,
     UncontendedEngine,
 )
-from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopies
 from stallprobes.engine.sim.locks import BargingLock, HandoverLock, Lock, WakeupLatency
 from stallprobes.engine.sim.parameters import LockParameters
 from stallprobes.engine.sim.profile import Profile

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from stallprobes.engine.sim.clock import NEVER, Call, Process, Wait
 from stallprobes.engine.sim.device import GpuContext, HostWord, ProcessProfiler, SimStream, Simulation, us
-from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.engines import Job
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 from stallprobes.model import Channel, Op
@@ -136,10 +136,6 @@ class HostThread:
         if self.context is not None and self.context.is_slowed:
             return None
         return self._costs[call]
-
-    def sample_ns(self, cost: LatencyDistribution) -> int:
-        """A random latency in ns from ``cost``."""
-        return cost.draw(self.random)
 
     def work_under(self, ns: int, *locks: Lock) -> Wait:
         """Work for ``ns`` while holding ``locks``, acquired in this order."""

@@ -12,7 +12,6 @@ from stallprobes.engine.sim.calls import (
     contexts,
     copies,
     host_calls,
-    host_functions,
     launches,
     mapping,
     profiling,
@@ -62,7 +61,7 @@ from stallprobes.model import (
 )
 
 # Importing a module registers its calls.
-FAMILIES = (allocations, contexts, copies, launches, host_calls, host_functions, mapping, profiling, streams)
+FAMILIES = (allocations, contexts, copies, launches, host_calls, mapping, profiling, streams)
 
 _GREEN = "green"
 _PRIMARY = "primary"

@@ -78,7 +78,7 @@ class Collector:
         self._ended = False
         self._changed = threading.Event()
         self._settled = threading.Event()
-        self._status = OFF
+        self.status: TimelineStatus = OFF
         self._thread: threading.Thread | None = None
         self._words = CollectorWords()
         self._cupti: Cupti | None = None
@@ -86,11 +86,6 @@ class Collector:
         self._subscriber = 0
         self._again_s = _DETACH_AGAIN_S
         self._enabled: list[int] = []
-
-    @property
-    def status(self) -> TimelineStatus:
-        """The present state."""
-        return self._status
 
     def switch(self, on: bool) -> None:
         """Switch the timeline on or off."""
@@ -150,13 +145,13 @@ class Collector:
         except TimelineUnavailable as error:
             self._give_up()
             self._wanted = False
-            self._status = error.status
+            self.status = error.status
             return
         except Exception as error:
             self._give_up()
             self._wanted = False
             found = f"switching it on failed ({type(error).__name__}: {error})"
-            self._status = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
+            self.status = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
             return
         timeline, native = self._board.timeline.words, core()
         timeline.started_ns = timeline.started_ns or self._board.now()
@@ -178,7 +173,7 @@ class Collector:
                 self._detach()
             elif self._ended:
                 self._unsubscribe()
-        self._status = replace(self._status, on=False)
+        self.status = replace(self.status, on=False)
 
     def _open(self) -> CollectorTables:
         """Switch CUPTI on; returns the tables of the compiled loop. Raises TimelineUnavailable."""
@@ -201,7 +196,7 @@ class Collector:
         words.count_dropped = cupti.address("cuptiActivityGetNumDroppedRecords")
         words.period_ns, words.patience = PERIOD_NS, USUAL_PATIENCE
         words.exhausted_before = core().pool.exhausted - self._board.timeline.words.exhausted
-        self._status = TimelineStatus(
+        self.status = TimelineStatus(
             on=True,
             note=_note(cupti, self._enabled, clock=len(tables.clocks) > 0),
             library=cupti.path,

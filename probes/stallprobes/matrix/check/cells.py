@@ -10,9 +10,8 @@ from stallprobes.catalog import entries, explanation
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.latency.baseline import ENOUGH_CALLS
-from stallprobes.latency.channels import merged
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.window import ChannelMap, InFlight, Window
+from stallprobes.latency.window import ChannelMap, InFlight, Window, merged
 from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.check.schedule import Block
 from stallprobes.matrix.check.window_measurer import VictimWindow

@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
-from stallprobes.latency.channels import merged_groups
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
-from stallprobes.latency.window import ChannelMap
+from stallprobes.latency.window import ChannelMap, merged_groups
 from stallprobes.matrix.comparing.comparability import differences, mismatch, timeline_mismatch
 from stallprobes.matrix.comparing.comparison import FALSE_ALARMS, CellChange, Change, Comparison, QuantileChange
 from stallprobes.matrix.comparing.modes import Modes

@@ -1,11 +1,12 @@
-"""Calls of the C library, of the package's native helpers, and of NVML."""
+"""Calls of the C library, of the package's native helpers, and of NVML, and the host functions that CUDA calls."""
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
-from stallprobes.engine.sim.clock import Call
-from stallprobes.engine.sim.device import HostWord, Storage, us
+from stallprobes.engine.sim.clock import Call, Process
+from stallprobes.engine.sim.device import BoundHostFunction, HostWord, SimStream, Storage, us
+from stallprobes.engine.sim.engines import HostExecutor, Job
 from stallprobes.engine.sim.host_thread import SUCCESS, HostThread, call, call_without_effect, latency_only
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
@@ -88,7 +89,7 @@ def spin(host: HostThread, ns: int) -> Call:
 @call("native:sleep")
 def sleep(host: HostThread, ns: int) -> Call:
     """(ns)."""
-    yield from host.clock.wait(ns + host.sample_ns(host.simulation.timer))
+    yield from host.clock.wait(ns + host.simulation.timer.draw(host.random))
     return SUCCESS
 
 
@@ -102,7 +103,7 @@ def work_latency(host: HostThread, iterations: int) -> LatencyDistribution:
 @call("native:work")
 def work(host: HostThread, iterations: int) -> Call:
     """(iterations): arithmetic of a fixed length."""
-    yield from host.clock.wait(host.sample_ns(work_latency(host, iterations)))
+    yield from host.clock.wait(work_latency(host, iterations).draw(host.random))
     return SUCCESS
 
 
@@ -117,7 +118,7 @@ call_without_effect("native:nothing")
 
 def nvml(host: HostThread, name: str) -> Call:
     """An NVML query: answered by the GPU's management unit, without locks of CUDA."""
-    yield from host.clock.wait(host.sample_ns(nvml_latency(host, name)))
+    yield from host.clock.wait(nvml_latency(host, name).draw(host.random))
     return SUCCESS
 
 
@@ -125,3 +126,45 @@ def nvml_latency(host: HostThread, name: str) -> LatencyDistribution:
     """Latency of an NVML query; it has no other effect."""
     costs = host.simulation.profile.costs
     return costs.get(_NVML + name, costs["nvml:other"])
+
+
+_BUSY = "busy"
+
+
+@call("cuLaunchHostFunc")
+def launch_host_function(host: HostThread, stream: SimStream, bound: BoundHostFunction) -> Call:
+    """(stream, host function). A thread of the driver calls the host function in stream order."""
+    yield from host.submit_call(host.call_ns("cuLaunchHostFunc"), stream)
+    lead = us(host.simulation.profile.locks.callback_us)
+    wake_ns = host.simulation.callback_wake.draw(host.random)
+    function = _occupy if bound.function.name == _BUSY else _wait_for_word
+    engine = HostExecutor(partial(stream.context.callbacks.add, call=partial(function, host, bound), wake_ns=wake_ns))
+    stream.submit(Job(host.clock, engine, 0, lead, lead))
+    return SUCCESS
+
+
+def _occupy(host: HostThread, bound: BoundHostFunction) -> Process:
+    """``busy``: occupies its thread, then counts."""
+    yield from host.clock.wait(bound.timeout_ns)
+    bound.word.add(1)
+
+
+def _wait_for_word(host: HostThread, bound: BoundHostFunction) -> Process:
+    """``gate`` and ``mutex``: look at their word each 20 us; after the timeout they count, and a gate opens itself.
+
+    A mutex is released as soon as it is taken, which takes no time.
+    """
+    clock, open_value = host.clock, bound.function.open_value
+
+    def is_open() -> bool:
+        return bool(bound.word.value) is bool(open_value)
+
+    began = clock.now
+    deadline = began + bound.timeout_ns
+    while not is_open() and clock.now < deadline and not host.simulation.quit:
+        yield from host.wait_for_word(bound.word, deadline)
+        yield from clock.wait(-(clock.now - began) % LOCK_STEP_NS)
+    if not is_open():
+        bound.forced.add(1)
+        if open_value:
+            bound.word.put(open_value)

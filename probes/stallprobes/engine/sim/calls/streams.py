@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import EventHandle, HostWord, SimStream, us
+from stallprobes.engine.sim.engines import Job
 from stallprobes.engine.sim.host_thread import INVALID_HANDLE, NOT_READY, SUCCESS, HostThread, call, latency_only
-from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import StreamKind
 
@@ -110,7 +110,7 @@ def synchronize_event(host: HostThread, event: EventHandle) -> Call:
         yield from host.clock.wait(host.call_ns("cuEventQuery"))
     elif event.blocking:
         yield from host.wait_for_job(*pending)
-        yield from host.clock.wait(host.sample_ns(host.simulation.wakeup.asleep))
+        yield from host.clock.wait(host.simulation.wakeup.asleep.draw(host.random))
     else:
         yield from host.wait_for_jobs(pending)
     return SUCCESS
@@ -129,7 +129,7 @@ def poll(host: HostThread, target: EventHandle | SimStream, step_ns: int, timeou
     jobs = _unfinished(host, target)
     if jobs:
         query_ns = host.call_ns(f"pending {name}")
-        period_ns = query_ns + (step_ns + host.sample_ns(host.simulation.timer) if step_ns else 0)
+        period_ns = query_ns + (step_ns + host.simulation.timer.draw(host.random) if step_ns else 0)
         share = 0.0 if step_ns else host.simulation.profile.drag.poll
         if gpu is not None:
             gpu.slowdowns.add_polling(1, share)
