@@ -107,20 +107,12 @@ def cause(victim: Probe, aggressor: Probe) -> Cause | None:
     context = Relation.SAME if share_time_slice else Relation.OTHER
     stream = Relation.SAME if share_stream else Relation.OTHER
     process = Relation.SAME if victim.program.process is aggressor.program.process else Relation.OTHER
-    known = entries().get(victim.entry)
+    known, source = entries().get(victim.entry), entries().get(aggressor.entry)
     used = Hardware.NONE if known is None else known.uses
-    source = entries().get(aggressor.entry)
     # A recording may be of another version, with probes that this one does not know.
     for candidate in () if source is None else source.causes:
-        if candidate.context not in (None, context) or candidate.stream not in (None, stream):
-            continue
-        if candidate.process not in (None, process):
-            continue
-        if candidate.uses and not candidate.uses & used:
-            continue
-        if candidate.null_stream and victim.stream != "NULL":
-            continue
-        return candidate
+        if candidate.applies(context, stream, process, used, victim.stream == "NULL"):
+            return candidate
     return _STREAM_ORDER if share_stream else None
 
 

@@ -137,6 +137,18 @@ class Cause:
     null_stream: bool = False
     process: Relation | None = None
 
+    def applies(
+        self, context: Relation, stream: Relation, process: Relation, used: Hardware, on_null_stream: bool
+    ) -> bool:
+        """Whether it stalls a victim with these relations to the aggressor, and with work on the hardware ``used``."""
+        return (
+            self.context in (None, context)
+            and self.stream in (None, stream)
+            and self.process in (None, process)
+            and (not self.uses or bool(self.uses & used))
+            and (on_null_stream or not self.null_stream)
+        )
+
 
 @dataclass(frozen=True)
 class CheckPlacement:

@@ -11,7 +11,6 @@ from stallprobes.engine.process import EngineProcess, engine_lost
 from stallprobes.engine.protocol import (
     Advanced,
     Failed,
-    Fatal,
     FromEngine,
     ProbeStopped,
     Ready,
@@ -28,7 +27,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.answer: Ready | Refused | Failed | None = None
-        self.fatal: Fatal | None = None
+        self.fatal: Failed | None = None
         self.probe_failures: list[ProbeFailure] = []
         self.advanced = 0
         self.returned: ResidentReturned | None = None
@@ -44,12 +43,12 @@ class Inbox:
             match message:
                 case None:
                     self.ended = True
+                case Failed(after_ready=True):
+                    self.fatal = self.fatal or message
                 case Ready() | Refused() | Failed():
                     self.answer = message
                 case ProbeStopped(failure):
                     self.probe_failures.append(failure)
-                case Fatal():
-                    self.fatal = self.fatal or message
                 case Advanced(number):
                     self.advanced = number
                 case ResidentReturned():

@@ -32,7 +32,6 @@ from stallprobes.engine.protocol import (
     Advanced,
     CallResident,
     Failed,
-    Fatal,
     FromEngine,
     ProbeStopped,
     Ready,
@@ -156,13 +155,11 @@ class EngineServer:
         except Unsupported as error:
             return self._fail(Refused(error.reason, error.probes), EXIT_ENGINE)
         except BackendError as error:
-            kind = Fatal if self._running else Failed
-            return self._fail(kind(error.exit_code, error.sentence), error.exit_code)
+            return self._fail(Failed(error.exit_code, error.sentence, self._running), error.exit_code)
         except Exception as error:
             traceback.print_exc()
-            kind = Fatal if self._running else Failed
             sentence = f"internal error of the engine: {type(error).__name__}: {error}"
-            return self._fail(kind(EXIT_ENGINE, sentence), EXIT_ENGINE)
+            return self._fail(Failed(EXIT_ENGINE, sentence, self._running), EXIT_ENGINE)
         if self._slots is not None:
             self._slots.stop()
         self._write_heartbeat(EngineState.STOPPING)

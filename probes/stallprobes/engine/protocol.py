@@ -80,10 +80,11 @@ class Refused:
 
 @dataclass(frozen=True)
 class Failed:
-    """From the engine, before Ready: it could not start."""
+    """From the engine: it could not start; ``after_ready``: an error affects all probes and the engine exits."""
 
     exit_code: int
     sentence: str
+    after_ready: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,6 @@ class ProbeStopped:
     """From the engine: one probe stopped with an error; the other probes continue."""
 
     failure: ProbeFailure
-
-
-@dataclass(frozen=True)
-class Fatal:
-    """From the engine, after Ready: an error affects all probes and the engine exits."""
-
-    exit_code: int
-    sentence: str
 
 
 @dataclass(frozen=True)
@@ -124,4 +117,4 @@ class TimelineChanged:
 
 
 ToEngine = Start | Advance | CallResident | SwitchTimeline | Stop
-FromEngine = Ready | Refused | Failed | ProbeStopped | Fatal | Advanced | ResidentReturned | TimelineChanged
+FromEngine = Ready | Refused | Failed | ProbeStopped | Advanced | ResidentReturned | TimelineChanged

@@ -14,7 +14,7 @@ from dataclasses import replace
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
 from stallprobes.engine.process import EngineProcess
-from stallprobes.engine.protocol import Failed, Fatal, FromEngine, ProbeStopped, Ready, Refused, Start, Stop
+from stallprobes.engine.protocol import Failed, FromEngine, ProbeStopped, Ready, Refused, Start, Stop
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
 from stallprobes.model import Buffer, Probe, Process, Space
 
@@ -107,7 +107,7 @@ class SecondProcess:
         match message:
             case Refused(reason, probes):
                 raise Unsupported(reason, *probes)
-            case Failed(code, sentence) | Fatal(code, sentence):
+            case Failed(code, sentence):
                 raise BackendError(code, f"in the second process: {sentence}")
             case None:
                 self._process.wait(_REAP_S)

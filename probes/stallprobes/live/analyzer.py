@@ -103,17 +103,12 @@ class Analyzer:
         if observation.timeline not in (None, self._timeline):
             self._change_timeline(bool(observation.timeline), now.at_ns)
         self._heat_map.feed(now, self._last)
-        if observation.experiment:
-            # Its states last a fraction of a second: no window, baseline or switch of them means anything here.
-            if not self._experiment:
-                self._heat_map.mark(now.at_ns, "blame")
-            self._experiment = True
-            self._interrupt()
-            self._last, self._last_wall_s = now, observation.wall_s
-            return
-        self._experiment = False
-        if observation.timeline is None:
-            # Calls that meanwhile take long wait for CUPTI, not for an aggressor.
+        if observation.experiment and not self._experiment:
+            self._heat_map.mark(now.at_ns, "blame")
+        self._experiment = observation.experiment
+        if observation.experiment or observation.timeline is None:
+            # The states of an experiment last a fraction of a second: no window, baseline or switch of them means
+            # anything here. While the timeline is switched, calls that take long wait for CUPTI, not for an aggressor.
             self._interrupt()
             self._last, self._last_wall_s = now, observation.wall_s
             return

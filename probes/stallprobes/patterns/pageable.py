@@ -6,50 +6,41 @@ from stallprobes.catalog import Placement, on_null_stream, on_shared_stream
 from stallprobes.model import Kind, Pattern, Symptom, Variant
 from stallprobes.patterns._build import probe, variant
 
-_PLACEMENTS: dict[str, tuple[Placement, Placement, str]] = {
-    "other-stream": (Placement(), Placement(), "launches on another non-blocking stream"),
-    "same-stream": (on_shared_stream(), on_shared_stream(), "launches on the same stream"),
-    "null-stream": (on_null_stream(), on_null_stream(), "both threads on the NULL stream, as in PyTorch"),
+_PLACEMENTS = {
+    "other-stream": (Placement(), "launches on another non-blocking stream"),
+    "same-stream": (on_shared_stream(), "launches on the same stream"),
+    "null-stream": (on_null_stream(), "both threads on the NULL stream, as in PyTorch"),
 }
 _COPIES = {
     "pinned": ("d2h-pinned-large", "copies into pinned memory"),
     "warm": ("d2h-pageable-warm", "copies into a reused pageable buffer"),
     "fresh": ("d2h-pageable-fresh", "copies into newly mapped pageable memory"),
 }
-
-
-def _expect(copy: str, stream: str) -> str:
-    match copy, stream:
-        case "pinned", "other-stream":
-            return "The launches stay at their baseline."
-        case "pinned", _:
-            return "The launch calls stay fast. The kernels wait in the stream behind the copies, which is its order."
-        case "warm", "other-stream":
-            return "The launches take a few times as long, but still microseconds."
-        case "fresh", "other-stream":
-            return "The launches change little."
-        case "warm", _:
-            return "The launching thread starves: almost none of its calls return."
-        case _:
-            return "A launch call takes as long as a whole copy: over 100 ms at p99."
-
-
-def _kind(copy: str, stream: str) -> Kind:
-    if copy == "pinned":
-        return Kind.REMEDY
-    return Kind.CONTROL if stream == "other-stream" else Kind.STALL
+_IN_ORDER = "The launch calls stay fast. The kernels wait in the stream behind the copies, which is its order."
+_STARVES = "The launching thread starves: almost none of its calls return."
+_WHOLE_COPY = "A launch call takes as long as a whole copy: over 100 ms at p99."
+_EXPECTED = {
+    ("pinned", "other-stream"): (Kind.REMEDY, "The launches stay at their baseline."),
+    ("pinned", "same-stream"): (Kind.REMEDY, _IN_ORDER),
+    ("pinned", "null-stream"): (Kind.REMEDY, _IN_ORDER),
+    ("warm", "other-stream"): (Kind.CONTROL, "The launches take a few times as long, but still microseconds."),
+    ("warm", "same-stream"): (Kind.STALL, _STARVES),
+    ("warm", "null-stream"): (Kind.STALL, _STARVES),
+    ("fresh", "other-stream"): (Kind.CONTROL, "The launches change little."),
+    ("fresh", "same-stream"): (Kind.STALL, _WHOLE_COPY),
+    ("fresh", "null-stream"): (Kind.STALL, _WHOLE_COPY),
+}
 
 
 def _variant(copy: str, stream: str) -> Variant:
-    entry, copies = _COPIES[copy]
-    victim, aggressor, streams = _PLACEMENTS[stream]
-    remedy = copy == "pinned"
+    (entry, copies), (placement, streams), (kind, expect) = _COPIES[copy], _PLACEMENTS[stream], _EXPECTED[copy, stream]
+    remedy = kind is Kind.REMEDY
     return variant(
         f"{copy}-{stream}",
-        _kind(copy, stream),
+        kind,
         f"{copies}; {streams}",
-        (probe("launch", victim), probe(entry, aggressor)),
-        expect=_expect(copy, stream),
+        (probe("launch", placement), probe(entry, placement)),
+        expect=expect,
         why="The copy engine writes pinned memory directly: the call only queues the copy and then holds no lock."
         if remedy
         else "",
@@ -69,5 +60,5 @@ PATTERN = Pattern(
     symptom=Symptom.SLOW_LAUNCHES,
     reported="A PyTorch user with two threads, one copying a 256 MB tensor to new CPU memory, one computing on 1024 "
     "elements: in Nsight Systems the second thread is in cudaLaunchKernel while the first one copies.",
-    variants=tuple(_variant(copy, stream) for copy in _COPIES for stream in _PLACEMENTS),
+    variants=tuple(_variant(*each) for each in _EXPECTED),
 )

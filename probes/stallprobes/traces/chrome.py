@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -38,8 +38,6 @@ from stallprobes.traces.rows import RowKey, RowKind, spans_of
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import OPEN, Int64s, OpenWork, Trace, TraceTrigger, callers_of, op_label
 from stallprobes.units import duration_ns
-
-_Key = TypeVar("_Key")
 
 
 class FileNumbers:
@@ -69,18 +67,6 @@ class EventTrack:
     def head(self) -> str:
         """The members that say where an event is."""
         return f'"pid":{self.process},"tid":{self.thread}'
-
-
-class TextCache(dict[_Key, str]):
-    """Texts by what they are made of; ``made`` makes one that is missing."""
-
-    def __init__(self, made: Callable[[_Key], str]) -> None:
-        super().__init__()
-        self._made = made
-
-    def __missing__(self, key: _Key) -> str:
-        text = self[key] = self._made(key)
-        return text
 
 
 def us_text(ns: int) -> str:
@@ -165,7 +151,7 @@ class _TraceEvents:
         self._metadata: list[str] = []
         self._processes = 0
         self._delays = DelayIndex(trace)
-        self._copies, self._causes = TextCache(_copy_args), TextCache(json_text)
+        self._copies, self._causes = cache(_copy_args), cache(json_text)
         self._flow_of_work, self._leaving, self._callers = self._flows()
 
     @property
@@ -359,20 +345,19 @@ class _TraceEvents:
         return f'{{{head},"id":{flow},"name":"submits","cat":"flow"{bound}}}'
 
     def _work(self, rows: Int64s, track: EventTrack) -> Iterator[str]:
-        table, names = self._trace.work, TextCache(self._work_name)
+        table, names = self._trace.work, cache(self._work_name)
         for row, columns in _numbered(table, rows):
             values = WorkRow(*columns)
             start = values.start_ns
             kernel = self._trace.kernels.get(values.sequence, "")
-            name = names[values.probe, values.kind, values.subkind, kernel]
+            name = names(values.probe, values.kind, values.subkind, kernel)
             args = f"{{{','.join(self._work_args(row, values))}}}"
             yield self._complete(track, start, values.end_ns, name, "gpu", args)
             flow = int(self._flow_of_work[row])
             if flow:
                 yield self._flow(track, max(start, values.began_ns), flow, "f")
 
-    def _work_name(self, key: tuple[int, int, int, str]) -> str:
-        probe, kind, copy, kernel = key
+    def _work_name(self, probe: int, kind: int, copy: int, kernel: str) -> str:
         label = kernel or labels.work_kind_label(kind, copy)
         return json_text(f"{self._trace.probes[probe].name}: {label}" if probe >= 0 else label)
 
@@ -380,14 +365,14 @@ class _TraceEvents:
         """The members of the arguments of a piece of work."""
         if values.kind != RecordKind.KERNEL:
             yield f'"bytes":{values.bytes}'
-        if place := self._copies[values.kind, values.subkind, values.memory]:
+        if place := self._copies(values.kind, values.subkind, values.memory):
             yield place
         if values.probe < 0:
             return
         delay = values.start_ns - values.returned_ns
         yield f'"iteration":{values.iteration},"delay_us":{"-" if delay < 0 else ""}{us_text(abs(delay))}'
         if delay >= _SHORT_NS and (cause := self._delays.cause_text(row)):
-            yield f'"delay_cause":{self._causes[cause]}'
+            yield f'"delay_cause":{self._causes(cause)}'
 
     def _open_work(self, key: RowKey, track: EventTrack) -> str:
         """The open work of a stream as one event, as pictures show it."""
@@ -445,9 +430,8 @@ def _separated(rows: Rows, start: str = "start_ns", end: str = "end_ns") -> list
     return [np.array(part, dtype=np.int64) for part in parts]
 
 
-def _copy_args(key: tuple[int, int, int]) -> str:
-    """The members that say which way a copy went; "" for other work. ``key``: kind, direction and memory of a row."""
-    kind, copy, memory = key
+def _copy_args(kind: int, copy: int, memory: int) -> str:
+    """The members that say which way a copy went, by these columns of its row; "" for other work."""
     direction = labels.copy_label(kind, copy)
     if not direction:
         return ""

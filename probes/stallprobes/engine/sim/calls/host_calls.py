@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, partial
 
 from stallprobes.engine.sim.clock import Call, Process
@@ -14,7 +15,7 @@ from stallprobes.model import Space
 _MIB = 1 << 20
 _TIMED_OUT = 1
 # A native helper looks at its word each 20 us.
-LOCK_STEP_NS = 20_000
+_STEP_NS = 20_000
 _HEAVY_NS = 50_000
 _NVML = "nvml:"
 
@@ -64,15 +65,19 @@ def wait(host: HostThread, word: HostWord, value: int, timeout_ns: int) -> Call:
     return SUCCESS if word.value >= value else _TIMED_OUT
 
 
+def _look_at(host: HostThread, word: HostWord, is_done: Callable[[], bool], timeout_ns: int) -> Process:
+    """Look at ``word`` each 20 us until ``is_done``, for at most ``timeout_ns``."""
+    clock, began = host.clock, host.clock.now
+    while not is_done() and clock.now < began + timeout_ns and not host.simulation.quit:
+        yield from host.wait_for_word(word, began + timeout_ns)
+        yield from clock.wait(-(clock.now - began) % _STEP_NS)
+
+
 @call("native:lock")
 def lock(host: HostThread, word: HostWord, timeout_ns: int) -> Call:
     """(word, timeout ns): takes the mutex; 1 after the timeout."""
-    clock = host.clock
-    yield from clock.wait(host.base_ns("native:store"))
-    began = clock.now
-    while word.value != 0 and clock.now < began + timeout_ns and not host.simulation.quit:
-        yield from host.wait_for_word(word, began + timeout_ns)
-        yield from clock.wait(-(clock.now - began) % LOCK_STEP_NS)
+    yield from host.clock.wait(host.base_ns("native:store"))
+    yield from _look_at(host, word, lambda: word.value == 0, timeout_ns)
     if word.value != 0:
         return _TIMED_OUT
     word.put(1)
@@ -154,16 +159,12 @@ def _wait_for_word(host: HostThread, bound: BoundHostFunction) -> Process:
 
     A mutex is released as soon as it is taken, which takes no time.
     """
-    clock, open_value = host.clock, bound.function.open_value
+    open_value = bound.function.open_value
 
     def is_open() -> bool:
         return bool(bound.word.value) is bool(open_value)
 
-    began = clock.now
-    deadline = began + bound.timeout_ns
-    while not is_open() and clock.now < deadline and not host.simulation.quit:
-        yield from host.wait_for_word(bound.word, deadline)
-        yield from clock.wait(-(clock.now - began) % LOCK_STEP_NS)
+    yield from _look_at(host, bound.word, is_open, bound.timeout_ns)
     if not is_open():
         bound.forced.add(1)
         if open_value:
