@@ -465,12 +465,9 @@ class Program:
         read = next((n for n, op in enumerate(self.ops) if op.phase is channel.phase), 0)
         return any(op.phase is Phase.CALL for op in self.ops[:read])
 
+    @cached_property
     def channels(self) -> tuple[Channel, ...]:
         """The channels of the program: one for each of its phases, the due time, and one for each label."""
-        return self._channels
-
-    @cached_property
-    def _channels(self) -> tuple[Channel, ...]:
         measured = [op for op in self.ops if op.phase is not None]
         phases = [p for p in Phase if p.traits.of_call and any(op.phase is p for op in measured)]
         labelled: dict[Channel, None] = {}

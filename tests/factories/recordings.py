@@ -90,7 +90,7 @@ def record_every_kind(path: Path) -> None:
         "a stall",
         "none",
     )
-    window = {channel: Histogram.of([3000] * 30) for channel in probes[0].program.channels()}
+    window = {channel: Histogram.of([3000] * 30) for channel in probes[0].program.channels}
     baseline = Baseline.of([window, window], duration_ns=2 * 10**9, at_ns=2 * 10**9)
     more = {channel: Histogram.of([2000] * 30) for channel in timeline_channels(probes[0].program)}
     traced = Baseline.of([window | more, window | more], duration_ns=2 * 10**9, at_ns=3 * 10**9)
@@ -119,7 +119,7 @@ def record_every_kind(path: Path) -> None:
 
 
 def _part(probe: Probe, number: int, at_ns: int) -> ProbeSnapshot:
-    channels = probe.program.channels() + (timeline_channels(probe.program) if number > 3 else ())
+    channels = probe.program.channels + (timeline_channels(probe.program) if number > 3 else ())
     histogram = Histogram.of([3000] * 40 * number + [9000] * number)
     return ProbeSnapshot(
         name=probe.name,

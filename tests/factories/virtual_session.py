@@ -47,7 +47,7 @@ class VirtualSession(Session):
             if self.options.timeline:
                 self.switch_timeline(True)
             if self._resident is not None:
-                self.resident = self._resident(self)
+                self.resident = self._resident(self)  # type: ignore[arg-type]
         except BackendError as error:
             self.stop()
             raise EngineFailed(error.exit_code, error.sentence) from error

@@ -71,7 +71,7 @@ class BoardLayout:
         names = tuple(probe.name for probe in probes)
         if len(set(names)) != len(names):
             raise ValueError("two probes have the same name")
-        channels = tuple(probe.program.channels() for probe in probes)
+        channels = tuple(probe.program.channels for probe in probes)
         # The board cannot grow, so the timeline's channels exist whether it is switched on or not.
         traced = tuple(timeline_channels(probe.program) for probe in probes)
         offsets = []

@@ -37,7 +37,7 @@ def compile_program(program: Program, resolver: HostResolver) -> OpTable:
 
     Raises Unsupported if the resolver cannot provide a resource, ValueError if an op does not fit into a row.
     """
-    channels = {channel: number for number, channel in enumerate(program.channels())}
+    channels = {channel: number for number, channel in enumerate(program.channels)}
     guard = program.guard
     return OpTable(
         ops=_rows(program.ops, resolver, channels),

@@ -7,7 +7,7 @@ messages, and those of a check take as much processor time as half of its simula
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     # The board imports NumPy; a message that names a resident must stay cheap to import.
@@ -21,24 +21,8 @@ class CallStopped(Exception):
     """A call of a resident's method ended early, because it was to stop."""
 
 
-class ProbeControl(Protocol):
-    """What a session offers to measure with, and in the engine process a ``LocalControl``; ``Session`` documents it."""
-
-    def set_running(self, which: Mapping[str, bool]) -> None: ...
-    def set_period(self, name: str, period_ns: int) -> None: ...
-    def run_for(self, seconds: float) -> None: ...
-    def probe_snapshots(
-        self, names: Iterable[str], with_channels: bool = True, with_timeline: bool = True
-    ) -> dict[str, ProbeSnapshot]: ...
-    def timeline_channels(self, names: Iterable[str]) -> dict[str, dict[Channel, Histogram]]: ...
-    def await_records(self, timeout: float) -> bool: ...
-
-
-ResidentFactory = Callable[[ProbeControl], object]
-
-
 class LocalControl:
-    """Control of a simulated GPU's probes in the process that simulates them.
+    """Control of a simulated GPU's probes in the process that simulates them, as ``Session`` has it in its own.
 
     ``advance`` lets virtual time pass, in ns, and raises CallStopped if the engine is to stop.
     """
@@ -73,3 +57,6 @@ class LocalControl:
     def await_records(self, timeout: float) -> bool:
         """True: in virtual time the records of the timeline arrive as it passes."""
         return True
+
+
+ResidentFactory = Callable[[LocalControl], object]

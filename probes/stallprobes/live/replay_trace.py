@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import overload
 
 from stallprobes.machine.nvml import version_of
 from stallprobes.recording.recording import Recording
@@ -21,35 +20,18 @@ def save(recording: Recording, path: Path | str, *, force: bool = False) -> int:
 
     Returns their number. Raises FileNotWritten, RecordingError for a damaged trace, and ValueError without a trace.
     """
-    traces = _Traces(recording)
-    if not traces:
+    count = len(recording.traces())
+    if not count:
         raise ValueError("the recording has no trace")
-    chrome.save(traces, path, _about(recording), force=force)
-    return len(traces)
+    chrome.save(_titled(recording, count), path, _about(recording), force=force)
+    return count
 
 
-class _Traces(Sequence[TitledTrace]):
+def _titled(recording: Recording, count: int) -> Iterator[TitledTrace]:
     """The traces of a recording, decoded as they are taken: a file of an hour may have hundreds."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-        self._count = len(recording.traces())
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, number: int) -> TitledTrace: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[TitledTrace]: ...
-    def __getitem__(self, number: int | slice) -> TitledTrace | Sequence[TitledTrace]:
-        if isinstance(number, slice):
-            return [self[one] for one in range(self._count)[number]]
-        trace = self._recording.trace(range(self._count)[number])
-        return TitledTrace(trace, _title(trace) if self._count > 1 else "")
-
-    def __iter__(self) -> Iterator[TitledTrace]:
-        return (self[number] for number in range(self._count))
+    for number in range(count):
+        trace = recording.trace(number)
+        yield TitledTrace(trace, _title(trace) if count > 1 else "")
 
 
 def _title(trace: Trace) -> str:

@@ -101,7 +101,7 @@ class ProbeSetLine(Line, frozen=True):
         probes = tuple(stored.probe() for stored in self.probes)
         if len({probe.name for probe in probes}) < len(probes):
             raise ValueError("probes have a duplicate name")
-        if sum(len(probe.program.channels()) for probe in probes) > _MOST_CHANNELS:
+        if sum(len(probe.program.channels) for probe in probes) > _MOST_CHANNELS:
             raise ValueError(f"probes have more than {_MOST_CHANNELS} channels")
         return ProbeSet(**asdict(self) | {"probes": probes})
 
@@ -228,7 +228,7 @@ class StoredPart(Struct, frozen=True, array_like=True):
     def part(self, probe: Probe, at_ns: int, channels: ChannelMap, before: ProbeSnapshot | None) -> ProbeSnapshot:
         """The figures of ``probe`` at ``at_ns``; ``channels`` are the sums of its histograms."""
         first_ns = {channel: first_ns for channel, _, first_ns in self.channels}
-        expected = {*probe.program.channels(), *(() if before is None else before.channels)}
+        expected = {*probe.program.channels, *(() if before is None else before.channels)}
         if len(first_ns) < len(self.channels) or not expected <= first_ns.keys():
             raise ValueError(f"{probe.name} lacks a channel, or has one twice")
         labels = {"", *(op.label for op in probe.program.ops)}

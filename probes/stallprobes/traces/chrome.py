@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import NewType
 
 import numpy as np
 
@@ -38,6 +39,9 @@ from stallprobes.traces.rows import RowKey, RowKind, spans_of
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import OPEN, Int64s, OpenWork, Trace, TraceTrigger, callers_of, op_label
 from stallprobes.units import duration_ns
+
+# A thread of the file: the members that all its events begin with.
+EventTrack = NewType("EventTrack", str)
 
 
 class FileNumbers:
@@ -54,19 +58,6 @@ class FileNumbers:
         """The first of ``number`` new flows."""
         first, self._flow = self._flow + 1, self._flow + number
         return first
-
-
-@dataclass(frozen=True)
-class EventTrack:
-    """A thread of the file: its head is what all its events begin with."""
-
-    process: int
-    thread: int
-
-    @property
-    def head(self) -> str:
-        """The members that say where an event is."""
-        return f'"pid":{self.process},"tid":{self.thread}'
 
 
 def us_text(ns: int) -> str:
@@ -96,7 +87,7 @@ class TitledTrace:
     title: str = ""
 
 
-def save(traces: Sequence[TitledTrace], path: Path | str, about: Mapping[str, object], *, force: bool = False) -> None:
+def save(traces: Iterable[TitledTrace], path: Path | str, about: Mapping[str, object], *, force: bool = False) -> None:
     """Write ``traces``, one after the other on the time axis, to the file ``path``, atomically.
 
     It is compressed with gzip if its name ends in ``.gz``. ``about`` says what was measured, and with what. Raises
@@ -105,7 +96,7 @@ def save(traces: Sequence[TitledTrace], path: Path | str, about: Mapping[str, ob
     atomic.write(Path(path), compression.for_name(path, chunks(traces, about)), force=force)
 
 
-def chunks(traces: Sequence[TitledTrace], about: Mapping[str, object]) -> Iterator[bytes]:
+def chunks(traces: Iterable[TitledTrace], about: Mapping[str, object]) -> Iterator[bytes]:
     """The file's text in pieces of about CHUNK bytes; arguments as those of ``save``."""
     held: list[str] = []
     size = 0
@@ -118,7 +109,7 @@ def chunks(traces: Sequence[TitledTrace], about: Mapping[str, object]) -> Iterat
     yield "".join(held).encode()
 
 
-def _lines(traces: Sequence[TitledTrace], about: Mapping[str, object]) -> Iterator[str]:
+def _lines(traces: Iterable[TitledTrace], about: Mapping[str, object]) -> Iterator[str]:
     numbers = FileNumbers()
     described = []
     offset_ns = 0
@@ -230,10 +221,11 @@ class _TraceEvents:
         return number
 
     def _thread(self, process: int, name: str) -> EventTrack:
-        track = EventTrack(process, self._numbers.next())
-        self._metadata.append(f'{{"ph":"M",{track.head},"name":"thread_name","args":{json_text({"name": name})}}}')
-        order = f'{{"sort_index":{track.thread}}}'
-        self._metadata.append(f'{{"ph":"M",{track.head},"name":"thread_sort_index","args":{order}}}')
+        number = self._numbers.next()
+        track = EventTrack(f'"pid":{process},"tid":{number}')
+        self._metadata.append(f'{{"ph":"M",{track},"name":"thread_name","args":{json_text({"name": name})}}}')
+        order = f'{{"sort_index":{number}}}'
+        self._metadata.append(f'{{"ph":"M",{track},"name":"thread_sort_index","args":{order}}}')
         return track
 
     def _stream_tracks(self) -> _StreamTracks:
@@ -294,7 +286,7 @@ class _TraceEvents:
 
     def _complete(self, track: EventTrack, start: int, end: int, name: str, category: str, args: str) -> str:
         return (
-            f'{{"ph":"X",{track.head},"ts":{us_text(start - self._zero_ns)},"dur":{us_text(end - start)},'
+            f'{{"ph":"X",{track},"ts":{us_text(start - self._zero_ns)},"dur":{us_text(end - start)},'
             f'"name":{name},"cat":"{category}","args":{args}}}'
         )
 
@@ -307,7 +299,7 @@ class _TraceEvents:
             args |= {"duration": duration_ns(found.ns), "delay_cause": found.cause}
             args = {name: value for name, value in args.items() if value}
         at = us_text(max(trigger.began_ns - self._zero_ns, 0))
-        return f'{{"ph":"i",{track.head},"ts":{at},"s":"t","name":"trigger","cat":"trigger","args":{json_text(args)}}}'
+        return f'{{"ph":"i",{track},"ts":{at},"s":"t","name":"trigger","cat":"trigger","args":{json_text(args)}}}'
 
     def _flows(self) -> tuple[Int64s, Int64s, Int64s]:
         """The flow that leads to each row of work, 0 for none; the flows in the order of their calls; and these."""
@@ -341,7 +333,7 @@ class _TraceEvents:
 
     def _flow(self, track: EventTrack, at: int, flow: int, phase: str) -> str:
         bound = ',"bp":"e"' if phase == "f" else ""
-        head = f'"ph":"{phase}",{track.head},"ts":{us_text(at - self._zero_ns)}'
+        head = f'"ph":"{phase}",{track},"ts":{us_text(at - self._zero_ns)}'
         return f'{{{head},"id":{flow},"name":"submits","cat":"flow"{bound}}}'
 
     def _work(self, rows: Int64s, track: EventTrack) -> Iterator[str]:

@@ -34,7 +34,7 @@ def test_a_program_that_reads_the_times_of_the_iteration_before_has_no_first_tim
     late = [
         name
         for name, entry in entries().items()
-        if not all(map(entry.probe().program.measures_first, entry.probe().program.channels()))
+        if not all(map(entry.probe().program.measures_first, entry.probe().program.channels))
     ]
     assert late == ["scalar-on-device"]
     program = entries()["scalar-on-device"].probe().program

@@ -217,7 +217,7 @@ def test_memory_that_one_call_maps_another_unmaps() -> None:
         Op("libc:munmap", (at, size)),
     )
     one = probe("p", ops, 0)
-    rows = rows_of(ops, one.program.channels())
+    rows = rows_of(ops, one.program.channels)
     rows[0].into = at
     rows[1].load_mask = rows[2].load_mask = 1
     rows[2].flags = 0
@@ -232,7 +232,7 @@ def test_memory_that_one_call_maps_another_unmaps() -> None:
 def test_a_failing_call_stops_its_probe_and_leaves_the_others() -> None:
     ops = (Op("libc:close", (-1,)),)
     bad, good = probe("bad", ops, MS), probe("good", (Op("libc:getppid"),), MS)
-    rows = rows_of(ops, bad.program.channels())
+    rows = rows_of(ops, bad.program.channels)
     rows[0].flags = 0
     with running(bad, good, programs={"bad": rows}) as board:
         wait_until(lambda: board["bad"].words.state == ProbeState.ERROR, "the bad probe has stopped")

@@ -46,7 +46,7 @@ def test_each_measured_op_fills_the_channel_of_its_phase_and_its_label() -> None
         Op("native:nothing", phase=Phase.WAIT),
     )
     table = compile_program(program, HostResolver(HostMemory()))
-    channels = program.channels()
+    channels = program.channels
     assert [row.channel for row in table.ops] == [
         -1,
         channels.index(Channel(Phase.CALL)),

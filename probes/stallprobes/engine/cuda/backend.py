@@ -155,9 +155,8 @@ def preload() -> None:
     Api()
 
 
-def create() -> CudaBackend:
-    """A new backend."""
-    return CudaBackend()
+# What the engine makes.
+create = CudaBackend
 
 
 def _uses(probe: Probe, resolver: CudaResolver) -> list[StreamUse]:

@@ -71,7 +71,7 @@ class GpuSensors:
     def _numbers(self, share: float, to_gpu_kb_s: int, to_host_kb_s: int) -> tuple[int, ...]:
         """The numbers in the order of ``machine.simulated_telemetry.SENSORS``."""
         part = self._parameters
-        used = self._total_bytes - self._gpu.free_bytes + self._gpu.contexts * round(part.context_mib) * _MIB
+        used = self._total_bytes - self._gpu.free_bytes + self._gpu.graphics.contexts * round(part.context_mib) * _MIB
         return (
             round(100 * share),
             round(part.sm_mhz),
@@ -153,7 +153,7 @@ class SimBackend:
             if thread.probe.name == plant.victim and any(
                 plant.aggressor == other.probe.name for other in self._threads
             ):
-                channel = thread.probe.program.channels().index(Channel(plant.phase))
+                channel = thread.probe.program.channels.index(Channel(plant.phase))
                 words = board[plant.aggressor].words
                 thread.inject(StallInjector(channel, words, plant.at_least_ns, plant.every))
 
@@ -251,6 +251,5 @@ class SimBackend:
         self._timeline.collect(self._simulation.clock.now)
 
 
-def create() -> SimBackend:
-    """A new backend."""
-    return SimBackend()
+# What the engine makes.
+create = SimBackend

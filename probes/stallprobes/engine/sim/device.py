@@ -230,11 +230,6 @@ class SimGpu:
         to_gpu, to_host = self.to_gpu.moved_ns * copy.h2d_gbps, self.to_host.moved_ns * copy.d2h_gbps
         return self.graphics.busy_ns, round(to_gpu), round(to_host)
 
-    @property
-    def contexts(self) -> int:
-        """Number of contexts on the GPU, without green ones."""
-        return self.graphics.contexts
-
     def lead_ns(self, lead_ns: int, reads: int) -> int:
         """``lead_ns`` (ns), longer while a transfer to the GPU occupies the bus, over which the GPU has to make
         ``reads`` reads of the host's memory before it starts."""

@@ -245,7 +245,7 @@ class GraphicsEngine:
 
     @property
     def contexts(self) -> int:
-        """Number of contexts."""
+        """Number of contexts on the GPU, without green ones."""
         return len(self._contexts)
 
     def add_context(self, context: ContextQueue) -> None:

@@ -95,7 +95,7 @@ class SimMachine:
         host = HostThread(self.simulation, probe.name, seed, self._profilers[program.process])
         if program.context is not None:
             host.contexts.append(self._context(program.process, program.context))
-        channels = program.channels()
+        channels = program.channels
 
         def steps(ops: Sequence[Op], channels: Sequence[Channel]) -> tuple[Step, ...]:
             return tuple(

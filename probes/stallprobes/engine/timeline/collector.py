@@ -142,16 +142,12 @@ class Collector:
     def _run(self) -> None:
         try:
             tables = self._open()
-        except TimelineUnavailable as error:
-            self._give_up()
-            self._wanted = False
-            self.status = error.status
-            return
         except Exception as error:
             self._give_up()
             self._wanted = False
             found = f"switching it on failed ({type(error).__name__}: {error})"
-            self.status = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
+            failed = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
+            self.status = error.status if isinstance(error, TimelineUnavailable) else failed
             return
         timeline, native = self._board.timeline.words, core()
         timeline.started_ns = timeline.started_ns or self._board.now()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from stallprobes.engine.resident import ProbeControl
+from stallprobes.engine.resident import LocalControl
 from stallprobes.engine.snapshot import ProbeSnapshot, has_run
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import Channel, Phase, Probe
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
+
+if TYPE_CHECKING:
+    # The engine of a simulated GPU imports this module too.
+    from stallprobes.engine.session import Session
 
 # The first calls after a pause find cold caches and an idle core, and are not measured.
 _LEAD_IN_S = 0.002
@@ -93,7 +98,7 @@ class WindowMeasurer:
     def __init__(
         self,
         probes: MeasuredProbes,
-        control: ProbeControl,
+        control: Session | LocalControl,
         before_step: Callable[[], None] = lambda: None,
         throttled: Callable[[int], str | None] = lambda _since_ns: None,
     ) -> None:

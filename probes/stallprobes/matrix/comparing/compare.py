@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from statistics import median
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
@@ -145,7 +146,7 @@ class _Tester:
         self._baseline_changes: dict[tuple[str, Channel, Quantile], Change] = {}
         self._baseline_ratios: dict[tuple[str, Channel, Quantile], float] = {}
         self._row_baselines: dict[str, list[tuple[ChannelMap, ChannelMap]]] = {}
-        self._variations: dict[tuple[str, Channel, Quantile], tuple[float, float] | None] = {}
+        self._variation = cache(partial(baseline_range, (old, new)))
         self._modes = Modes([test for found in tests_of.values() for test in found if test.has_calls], self._is_change)
 
     def cell(self, key: tuple[str, str], tests: Iterable[QuantileTest]) -> tuple[QuantileChange, ...]:
@@ -296,10 +297,7 @@ class _Tester:
         """
         if change not in (Change.SLOWER, Change.FASTER):
             return change, why
-        place = (test.cell.row, test.channel, test.quantile)
-        if place not in self._variations:
-            self._variations[place] = baseline_range((self._old, self._new), test.cell.row, test.channel, test.quantile)
-        known = self._variations[place]
+        known = self._variation(test.cell.row, test.channel, test.quantile)
         if known is None or not all(known[0] <= value <= known[1] for value in test.values_ns if value is not None):
             return change, why
         words = f"{why}, but the baselines of this row vary as much with no aggressor ({range_ns(*known)})"
