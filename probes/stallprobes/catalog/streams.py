@@ -12,6 +12,7 @@ from stallprobes.catalog.entry import (
     Placement,
     Relation,
     called,
+    on_null_stream,
     repeated,
     synchronized,
 )
@@ -29,7 +30,6 @@ from stallprobes.model import (
     Space,
     Stream,
     Word,
-    null_stream,
 )
 
 STREAM_NON_BLOCKING = 1
@@ -81,8 +81,7 @@ def _launch_then_open(placement: Placement, _size: int) -> Program:
 
 def gated_copy_placement(own_stream: bool) -> Placement:
     """Placement on the legacy default stream, or with ``own_stream`` on a non-blocking stream of its own."""
-    context = Placement().context
-    return Placement(context) if own_stream else Placement(context, null_stream(context))
+    return Placement() if own_stream else on_null_stream()
 
 
 _DEADLOCK = Cause(

@@ -18,7 +18,7 @@ from stallprobes.units import duration_ns
 # The GPU changes from one context to another within about 80 µs on an H200; more is somebody else's time-slice.
 LONGEST_CHANGE_NS = 300_000
 # As plain numbers: members of an enum are found slowly, and this is asked of every piece of work.
-_COMPUTING = frozenset({int(RecordKind.KERNEL), int(RecordKind.MEMSET)})
+_KERNEL, _MEMSET = int(RecordKind.KERNEL), int(RecordKind.MEMSET)
 _COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
 
 
@@ -94,22 +94,14 @@ class CallBeside:
     overlap_ns: int
 
 
-def needs_graphics_engine(work: Rows) -> bool:
-    """Whether the work in row ``work`` runs on the graphics engine, which contexts share by time-slices.
+def on_graphics_engine(work: Rows) -> NDArray[np.bool_]:
+    """Which rows of ``work``, or whether one row, run on the graphics engine, which contexts share by time-slices.
 
     Kernels, memsets and copies within a device do; copies to and from the host and to a peer have engines of their own.
     """
-    kind = int(work["kind"])
-    return kind in _COMPUTING or (kind == _COPY and work["subkind"] == _WITHIN_DEVICE)
-
-
-def on_graphics_engine(work: Rows) -> NDArray[np.bool_]:
-    """Which rows of ``work`` need the graphics engine."""
     kinds = work["kind"]
-    found: NDArray[np.bool_] = (kinds == _COPY) & (work["subkind"] == _WITHIN_DEVICE)
-    for kind in _COMPUTING:
-        found |= kinds == kind
-    return found
+    found = (kinds == _COPY) & (work["subkind"] == _WITHIN_DEVICE)
+    return np.asarray(found | (kinds == _KERNEL) | (kinds == _MEMSET))
 
 
 def delay_of(trace: Trace, work: Rows) -> Delay | None:
@@ -125,14 +117,12 @@ def submitted_before(work: Rows, rows: Rows) -> NDArray[np.bool_]:
     """Which of ``rows`` were submitted to the stream of ``work`` by calls that returned before its own began."""
     same_stream = (rows["context"] == work["context"]) & (rows["stream"] == work["stream"])
     returned = rows["returned_ns"]
-    before: NDArray[np.bool_] = same_stream & (returned > 0) & (returned <= work["began_ns"])
-    return before
+    return np.asarray(same_stream & (returned > 0) & (returned <= work["began_ns"]))
 
 
 def of_call(work: Rows, rows: Rows) -> NDArray[np.bool_]:
     """Which of ``rows`` are of the call of ``work``, a known one."""
-    same: NDArray[np.bool_] = (rows["probe"] == work["probe"]) & (rows["began_ns"] == work["began_ns"])
-    return same
+    return np.asarray((rows["probe"] == work["probe"]) & (rows["began_ns"] == work["began_ns"]))
 
 
 def _parts(trace: Trace, work: Rows, begin: int, end: int) -> Iterator[DelayPart]:
@@ -148,7 +138,7 @@ def _parts(trace: Trace, work: Rows, begin: int, end: int) -> Iterator[DelayPart
         begin = start
     ahead = others[same_stream | own_call]
     queued = others[submitted_before(work, others)]
-    on_engine = needs_graphics_engine(work)
+    on_engine = bool(on_graphics_engine(work))
     tenures, copies = trace.tenures[:0], others[:0]
     if on_engine and trace.context_switches:
         tenures = trace.tenures[(trace.tenures["end_ns"] > begin) & (trace.tenures["start_ns"] < end)]

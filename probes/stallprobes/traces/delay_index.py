@@ -17,8 +17,8 @@ from stallprobes.traces.delay import (
     DelayPart,
     cause_text,
     delay_of,
-    needs_graphics_engine,
     of_call,
+    on_graphics_engine,
     submitted_before,
 )
 from stallprobes.traces.trace import Int64s, Trace
@@ -136,7 +136,7 @@ def _longest(trace: Trace, work: Rows) -> DelayPart | None:
     rows = trace.work[trace.work["sequence"] != work["sequence"]]
     order_ns, order = _order(rows, work)
     found: list[tuple[int, DelayPart]] = []
-    if not needs_graphics_engine(work):
+    if not on_graphics_engine(work):
         same = rows[rows[_ENGINE] == work[_ENGINE]]
         spent = _inside(same["start_ns"], same["end_ns"], begin, end)
         if spent.any():
@@ -179,5 +179,4 @@ def _order(rows: Rows, work: Rows) -> tuple[int, DelayPart]:
 
 def _inside(starts: Int64s, ends: Int64s, begin: int, end: int) -> Int64s:
     """The part of each span that is between ``begin`` and ``end``."""
-    found: Int64s = np.maximum(np.minimum(ends, end) - np.maximum(starts, begin), 0)
-    return found
+    return np.asarray(np.maximum(np.minimum(ends, end) - np.maximum(starts, begin), 0))

@@ -66,8 +66,7 @@ def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> in
 
 def of_iteration(rows: Rows, call: Rows) -> Rows:
     """Those of ``rows`` of calls or of work that belong to the probe and the iteration of ``call``, a row of calls."""
-    found: Rows = rows[(rows["probe"] == call["probe"]) & (rows["iteration"] == call["iteration"])]
-    return found
+    return np.asarray(rows[(rows["probe"] == call["probe"]) & (rows["iteration"] == call["iteration"])])
 
 
 def _taking_part(trace: Trace, probes: Collection[int] | None) -> Int64s:
@@ -100,8 +99,7 @@ def _times(trace: Trace) -> Int64s:
     called = known[callers[known] >= 0]
     longest = np.zeros(len(calls), dtype=np.int64)
     np.maximum.at(longest, callers[called], waited[called])
-    ranked: Int64s = times + longest
-    return ranked
+    return np.asarray(times + longest)
 
 
 def _ranked(trace: Trace, row: int, callers: Int64s, index: DelayIndex) -> RankedCall:

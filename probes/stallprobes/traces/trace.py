@@ -167,8 +167,7 @@ class Trace:
         """The work that the call in row ``call`` submitted, in the order of its starts."""
         row = self.calls[call]
         same = (self.work["probe"] == row["probe"]) & (self.work["began_ns"] == row["began_ns"])
-        found: Rows = self.work[same]
-        return found
+        return np.asarray(self.work[same])
 
     def call_of(self, probe: int, began_ns: int) -> int | None:
         """The number of the call of ``probe`` that began at ``began_ns``; None if it is not in the trace."""

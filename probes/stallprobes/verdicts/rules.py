@@ -17,14 +17,13 @@ from dataclasses import replace
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
-from stallprobes.model import JUDGED_PHASES, Channel, Phase, Role, Source
+from stallprobes.model import JUDGED_PHASES, US, Channel, Phase, Role, Source
 from stallprobes.units import duration_ns, range_ns, times
-from stallprobes.verdicts.change_over import change_overs
 from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS, Evidence, EvidenceByRole
 from stallprobes.verdicts.explanations import after_idle, explained, host_noise, of_calls, while_running
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
-from stallprobes.verdicts.verdict import Verdict
+from stallprobes.verdicts.verdict import Proof, Verdict
 
 # The tail counts when at least this share of the calls, and this many, lie above three times the baseline's p99.
 TAIL_SHARE = 0.01
@@ -36,6 +35,10 @@ HOST_SHARE = 0.5
 PAUSE_FACTOR = 3
 HIDDEN_NS = 100_000
 HIDDEN_SHARE = 0.7
+# The change-over to another context adds 135 us to a wait of 5 us on an H200; other GPUs are assumed to be within these
+# limits. The waits of one GPU differ by the work itself only.
+_SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
+_MOST_UNEQUAL = 1.25
 
 DRIFT_CAUSE = "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors."
 UNSTEADY_CAUSE = "The baseline of this machine varies by as much between windows, with no aggressor running."
@@ -45,7 +48,7 @@ DRIFT_REMEDY = "Measure again, for longer."
 # The 90th percentile of the normal distribution.
 _Z90 = 1.282
 
-_CALL = Channel(Phase.CALL)
+_CALL, _WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 
 
 def judge(evidence: Sequence[Evidence], others: tuple[str, ...] | None = None) -> tuple[Verdict, ...]:
@@ -68,7 +71,7 @@ def judge(evidence: Sequence[Evidence], others: tuple[str, ...] | None = None) -
             found.extend(_host_time(one))
         else:
             found.extend(_victim(one, by_role))
-    found.extend(change_overs(by_role.victims, alone=not by_role.aggressors))
+    found.extend(_change_overs(by_role.victims, alone=not by_role.aggressors))
     return tuple(sorted(found, key=lambda verdict: verdict.kind.severity, reverse=True))
 
 
@@ -396,3 +399,59 @@ def _host_time(one: Evidence) -> list[Verdict]:
             )
         )
     return found
+
+
+def _change_overs(victims: Sequence[Evidence], *, alone: bool) -> list[Verdict]:
+    """At most one verdict for each GPU, which names one victim of each group that waits for the others' change-over.
+
+    A GPU whose last work was another context's needs time to change over, though it is idle. Two victims that are
+    measured together outside slots pay it with each call, and their baselines hide shorter delays: so this verdict
+    needs no baseline. ``alone``: no aggressor runs, so the windows show it; otherwise the baselines do.
+    """
+    found = []
+    groups = [one.probe.slot_group for one in victims if one.probe.slot_group is not None]
+    for gpu in dict.fromkeys(gpu for gpu, _ in groups):
+        waits: dict[str, tuple[Evidence, float]] = {}
+        for one in victims:
+            wait_ns = _change_over_ns(one, alone)
+            if wait_ns is not None and one.probe.slot_group is not None and one.probe.slot_group[0] == gpu:
+                waits.setdefault(one.probe.slot_group[1], (one, wait_ns))
+        if len(waits) > 1 and max(ns for _, ns in waits.values()) <= _MOST_UNEQUAL * min(
+            ns for _, ns in waits.values()
+        ):
+            found.append(_change_over(list(waits.values())))
+    return found
+
+
+def _change_over_ns(one: Evidence, alone: bool) -> float | None:
+    """The median wait of a victim outside slots if it is as long as a change-over, else None."""
+    if one.window.in_slots or one.error is not None:
+        return None
+    if alone:
+        waits = one.window.channels.get(_WAIT)
+        wait_ns = None if waits is None or waits.count < ENOUGH_CALLS else waits.percentile(50)
+    else:
+        wait_ns = one.baseline_ns(_WAIT, Quantile.P50)
+    return wait_ns if wait_ns is not None and _SHORTEST_CHANGE_NS <= wait_ns <= _LONGEST_CHANGE_NS else None
+
+
+def _change_over(waits: Sequence[tuple[Evidence, float]]) -> Verdict:
+    names = [one.probe.short_title or one.probe.title for one, _ in waits]
+    listed = f"{', '.join(names[:-1])} and {names[-1]}"
+    other = "the other context's" if len(names) == 2 else "another context's"
+    first, wait_ns = waits[0]
+    return Verdict(
+        probe=first.probe.name,
+        phase=Phase.WAIT,
+        quantile=Quantile.P50,
+        baseline_ns=None,
+        now_ns=wait_ns,
+        ratio=None,
+        kind=VerdictKind.OVERHEAD,
+        head=f"{listed}: each waits for {other} change-over (wait p50 {duration_ns(wait_ns)}).",
+        cause="The GPU's last work was another context's, and it takes that long to change over, though it is idle. "
+        "Shorter delays of these probes are hidden.",
+        remedy="Let victims of different contexts run in slots (leave out --together), or use one context for all "
+        "work.",
+        proof=Proof.RULE,
+    )

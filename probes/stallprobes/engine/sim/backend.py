@@ -155,7 +155,7 @@ class SimBackend:
             ):
                 channel = thread.probe.program.channels.index(Channel(plant.phase))
                 words = board[plant.aggressor].words
-                thread.inject(StallInjector(channel, words, plant.at_least_ns, plant.every))
+                thread.injector = StallInjector(channel, words, plant.at_least_ns, plant.every)
 
     def start(self) -> None:
         """Run the setup of all threads, one at a time; on return each is parked or has failed."""

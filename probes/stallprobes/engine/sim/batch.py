@@ -108,7 +108,7 @@ class IterationBatch:
         words.due_allowed_ns = began - words.slot.offset_ns
         words.inflight_since_ns = ended - ahead.last[end - 1]
         words.iterations += end - place
-        clock.advance_to(ended)
+        clock.now = ended
         return True
 
     def _record(self, now: int, took: Int64s, gap_ns: int) -> None:

@@ -81,8 +81,8 @@ class ClockProcess(simpy.Process):  # type: ignore[misc]
 class Clock(simpy.Environment):  # type: ignore[misc]
     """Virtual time in ns.
 
-    A process that waits until a time before which no other event is due need not be suspended: ``advance_to`` moves
-    the time there at once, which is faster and gives the same results. Only the running process may call it.
+    A process that waits until a time before which no other event is due need not be suspended: it moves ``now`` there
+    at once, which is faster and gives the same results. Only the running process may do so.
 
     ``now`` is an attribute and the loop over the events is in one function, because a simulated call takes no more
     than a few of SimPy's properties and functions. The order of the events is SimPy's.
@@ -144,15 +144,6 @@ class Clock(simpy.Environment):  # type: ignore[misc]
                 callback(event)
             if not event._ok:
                 raise event._value
-
-    def is_idle_until(self, until: int) -> bool:
-        """Whether no event is due up to and including ``until``."""
-        queue = self._queue
-        return not queue or queue[0][0] > until
-
-    def advance_to(self, until: int) -> None:
-        """Move the time to ``until``; no event may be due before."""
-        self.now = until
 
     def wait(self, ns: int) -> Wait:
         """Wait ``ns``."""

@@ -86,17 +86,14 @@ class SimProbeThread:
         self.was_on = False
         # Whether all samples are on the board, and the thread waits to be woken up.
         self._published = False
-        self._injector: StallInjector | None = None
+        # Stalls calls of this thread; to be set before it runs.
+        self.injector: StallInjector | None = None
         self._traced: TracedThread | None = None
         self.settled: Any = host.clock.event()
         # Parked threads poll their RUN words with different phases.
         self._park_phase_ns = host.random.next_number() * PARKED_STEP_NS // QUANTILES
         self._switch_delay_ns = 0
         self._waits_for_slot = False
-
-    def inject(self, planted: StallInjector) -> None:
-        """Stall calls of this thread from now on."""
-        self._injector = planted
 
     def trace(self, timeline: SimTimeline, process: Any, number: int) -> None:
         """Record this thread's calls while ``timeline`` is on; ``process`` of the clock runs it."""
@@ -217,7 +214,7 @@ class SimProbeThread:
         push, count_due, queue = recorder.push, self._pending_due.append, clock.queue
         due_channel, lead = words.due_channel, words.lead_ns
         gap = round(simulation.profile.locks.loop_ns)
-        timer, plant, rings = simulation.timer, self._injector, simulation.rings
+        timer, plant, rings = simulation.timer, self.injector, simulation.rings
         traced, aligned = self._traced, self.probe.program.aligned
         period = due = last = 0
         on = fresh = False
