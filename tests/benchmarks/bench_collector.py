@@ -31,9 +31,8 @@ sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "tests")]
 from factories.fake_cupti import END_OF_BUFFER, NEWEST, FakeCupti, complete, record, request  # noqa: E402
 from stallprobes import catalog  # noqa: E402
 from stallprobes.catalog import Placement  # noqa: E402
-from stallprobes.engine.board import Board  # noqa: E402
+from stallprobes.engine.board import Board, BoardLayout  # noqa: E402
 from stallprobes.engine.gpu_work import StreamUse, submissions  # noqa: E402
-from stallprobes.engine.layout import BoardLayout  # noqa: E402
 from stallprobes.engine.timeline.collector import Collector  # noqa: E402
 from stallprobes.model import MS, Probe  # noqa: E402
 from stallprobes.native.building.compilers import of_system  # noqa: E402

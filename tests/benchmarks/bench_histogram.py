@@ -22,8 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.core_program import counting_library
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.loop import ProbeLoop, op_rows
 from stallprobes.model import Op, Probe, Program, Role
 from stallprobes.native.dtypes import dtype_of

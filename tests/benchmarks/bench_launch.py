@@ -43,8 +43,7 @@ from factories.median_interval import MedianInterval
 from stallprobes.catalog import Placement
 from stallprobes.catalog.kernels import launch_op
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.op_table import OpTable
 from stallprobes.engine.workers import ProbeThreads
 from stallprobes.errors import BackendError, Unsupported

@@ -26,9 +26,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from stallprobes.engine.board import Board
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.host_resolver import libc_address
-from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.loop import ProbeLoop, op_rows
 from stallprobes.latency.histogram import Histogram
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role

@@ -262,8 +262,7 @@ def timeline_alone(arguments: Sequence[str], name: str, size: tuple[int, int], s
 
 def board_of(engine: int) -> Board:
     """The board of an engine, mapped here as well."""
-    from stallprobes.engine.board import Board
-    from stallprobes.engine.layout import BoardLayout
+    from stallprobes.engine.board import Board, BoardLayout
     from stallscope.tui import probe_sets
 
     for entry in Path(f"/proc/{engine}/fd").iterdir():

@@ -21,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.session import Session
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.model import SECONDARY, Probe

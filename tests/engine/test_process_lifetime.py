@@ -18,8 +18,7 @@ from factories.host_probes import host_probe
 from factories.processes import Parent, wait_for_end
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.protocol import Ready, Start
 from stallprobes.engine.session import Session
 from stallprobes.model import Op

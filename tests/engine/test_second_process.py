@@ -18,8 +18,7 @@ from factories.processes import Parent, children, wait_for_end
 from factories.waiting import wait_until
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.process import signal_engines
 from stallprobes.engine.protocol import Start
 from stallprobes.engine.second_process import SecondProcess, limited

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.loop import ProbeLoop, op_rows
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.model import Channel, Op, Probe, Program, Role

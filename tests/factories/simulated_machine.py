@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.window import Window

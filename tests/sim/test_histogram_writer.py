@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories.host_probes import host_probe
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.latency.histogram import LOWER, Histogram, index, indices
 

@@ -8,8 +8,7 @@ import pytest
 
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.sim import profile
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.profile import ProfileError

@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stallprobes.engine.backend import Options
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.sim import device
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.clock import NEVER, Clock

@@ -25,8 +25,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from stallprobes.engine.backend import Backend
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.protocol import (
     Advance,
     Advanced,

@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from stallprobes.engine.backend import Options, ProbeFailure
-from stallprobes.engine.board import Board
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.inbox import Inbox
-from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.process import EngineProcess, SpareEngine
 from stallprobes.engine.protocol import (
     Advance,

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stallprobes.engine.board import Board, BoardError
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardError, BoardLayout
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.latency.histogram import Histogram, index
 from stallprobes.latency.window import InFlight
@@ -106,10 +105,8 @@ def test_a_probe_is_found_by_name_and_number(board: Board) -> None:
 CHILD = """
 import sys
 sys.path[:0] = {path!r}
-from stallprobes.engine import layout
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.model import *
 program = Program((Op("native:nothing", label="a"), Op("native:sleep", (5,), Phase.WAIT)), context=None)
 probes = [Probe(n, n, Role.HOST, program, p, n) for n, p in (("one", 1_000_000), ("two", 0))]

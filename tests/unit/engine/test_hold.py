@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from factories.waiting import LIMIT_S, wait_until
-from stallprobes.engine.board import Board
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.workers import ProbeHold
 from stallprobes.model import Op, Probe, Program, Role
 from stallprobes.native.layouts.board import ProbeState

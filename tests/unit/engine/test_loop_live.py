@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from factories.waiting import LIMIT_S, wait_until
-from stallprobes.engine.board import Board
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.host_resolver import libc_address
-from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.loop import OpRows, ProbeLoop, op_rows
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.model import Channel, Op, Phase, Probe, Program, Role

@@ -12,12 +12,11 @@ from factories.fake_cupti import FakeCupti, record
 from factories.waiting import wait_until
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Backend, Options, check_profilers, timeline_refusal
-from stallprobes.engine.board import Board
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.cuda import backend as cuda
 from stallprobes.engine.cuda import resolver as resolving
 from stallprobes.engine.cuda.devices import CudaDevice
 from stallprobes.engine.cuda.libraries import CuptiFunctions
-from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.errors import Unsupported
 from stallprobes.model import Probe, Process

@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from stallprobes.catalog import Placement, entries
-from stallprobes.engine.board import Board, counter_ns
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout, counter_ns
 from stallprobes.engine.slots import STEP_NS, SlotSchedule, SlotState, SlotWriter, grouped, longest_cycle
 from stallprobes.model import GREEN, MS, PRIMARY, SECONDARY, SLOT_NS, THIRD, Context, Probe
 

@@ -264,12 +264,8 @@ class CheckCells:
         """All cells by row and column."""
         cells = {}
         for row in self._plan.rows:
-            repeats = self._baseline_repeats(row.name)
-            others = []
-            for one in self._plan.aggressor_sets:
-                key = (row.name, one.column.name)
-                others.append(self.cell(*key))
-            cells[row.name, QUIET] = quiet_cell(row.name, QUIET, repeats, others)
+            others = [self.cell(row.name, one.column.name) for one in self._plan.aggressor_sets]
+            cells[row.name, QUIET] = quiet_cell(row.name, QUIET, self._baseline_repeats(row.name), others)
             cells.update({(cell.row, cell.column): cell for cell in others})
         return cells
 

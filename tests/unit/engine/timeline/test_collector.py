@@ -13,9 +13,8 @@ from factories.timeline_values import TimelineSnapshot, snapshot_of
 from factories.waiting import wait_until
 from stallprobes import catalog
 from stallprobes.catalog import Placement, on_shared_stream
-from stallprobes.engine.board import Board
+from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.gpu_work import StreamUse, submissions, timeline_channels
-from stallprobes.engine.layout import BoardLayout
 from stallprobes.engine.timeline.collector import SUBMITTING_CALLS, Collector
 from stallprobes.engine.timeline.reader import read_rows
 from stallprobes.model import (

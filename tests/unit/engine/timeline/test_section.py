@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from factories.host_probes import host_probe
-from stallprobes.engine.board import Board, GpuRecords
-from stallprobes.engine.layout import BoardLayout
+from stallprobes.engine.board import Board, BoardLayout, GpuRecords
 from stallprobes.engine.timeline.reader import read_calls
 from stallprobes.native.layouts.board import GPU_RECORDS, HOST_CALLS, GpuRecord
 
