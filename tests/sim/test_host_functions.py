@@ -10,7 +10,7 @@ import pytest
 from factories.simulated_machine import WAIT, at_us, machine, p50_us, program_probe
 from stallprobes.catalog import Placement, entries, on_shared_stream
 from stallprobes.engine.sim.clock import Clock, Wait
-from stallprobes.engine.sim.engines import HostExecutor, HostFunctionThread, Job
+from stallprobes.engine.sim.engines import CallingEngine, HostFunctionThread, Job
 from stallprobes.latency.window import Window
 from stallprobes.model import GREEN, MS, SECONDARY, HostFunction, Op, Phase, Stream, Word
 from stallprobes.patterns import patterns
@@ -74,7 +74,7 @@ def test_the_thread_calls_one_at_a_time_in_the_order_in_which_they_are_ready() -
         spans.append((start, clock.now - began))
 
     def submit(ns: int, ready: int) -> Job:
-        job = Job(clock, HostExecutor(partial(thread.add, call=partial(call, ns), wake_ns=7)), 0)
+        job = Job(clock, CallingEngine(partial(thread.add, call=partial(call, ns), wake_ns=7)), 0)
         job.engine.enqueue(job, began + ready)
         return job
 

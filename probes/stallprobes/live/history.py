@@ -6,6 +6,7 @@ observation does not change the call rate in a plot.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import lru_cache
 
 import numpy as np
@@ -70,12 +71,7 @@ class History:
 
     def copy(self) -> History:
         """An independent copy."""
-        other = History(0, self.slots)
-        other.last, other._first = self.last, self._first
-        other._at_ns, other._span = self._at_ns, self._span
-        other._counts, other._ages = self._counts.copy(), self._ages.copy()
-        other._observed_ns, other._closed_ns = self._observed_ns.copy(), self._closed_ns.copy()
-        return other
+        return deepcopy(self)
 
     def move_to(self, at_ns: int, since_ns: int | None = None) -> int:
         """Make ``at_ns`` (ns) the current time and return its slot number.

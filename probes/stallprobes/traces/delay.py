@@ -60,10 +60,9 @@ class DelayPart:
 class Delay:
     """The time from a call's return to the start of its work, negative where the GPU started first.
 
-    ``work`` is the work's number. ``parts`` cover the delay in the order of time; there is none of a negative one.
+    ``parts`` cover the delay in the order of time; there is none of a negative one.
     """
 
-    work: int
     returned_ns: int
     start_ns: int
     parts: tuple[DelayPart, ...]
@@ -110,7 +109,7 @@ def delay_of(trace: Trace, work: Rows) -> Delay | None:
         return None
     returned, start = int(work["returned_ns"]), int(work["start_ns"])
     parts = tuple(_merged(_parts(trace, work, returned, start))) if start > returned else ()
-    return Delay(int(work["sequence"]), returned, start, parts)
+    return Delay(returned, start, parts)
 
 
 def submitted_before(work: Rows, rows: Rows) -> NDArray[np.bool_]:

@@ -33,20 +33,15 @@ class CudaError(Exception):
         self.text = text
 
 
-def _bindings() -> Any:
-    from cuda.bindings import driver
-
-    return driver
-
-
 class Api:
     """The initialised driver. Raises BackendError (EXIT_NO_GPU) if there is no usable driver."""
 
     def __init__(self) -> None:
         try:
-            self.driver = _bindings()
+            from cuda.bindings import driver
         except ImportError as error:
             raise BackendError(EXIT_NO_GPU, f"cuda-python's driver bindings cannot be imported: {error}") from error
+        self.driver: Any = driver
         try:
             self.call("cuInit", 0)
         except CudaError as error:

@@ -439,6 +439,14 @@ class CopyEngine:
         job.set_start(start)
         job.set_end(self.free_at)
 
+    def relay(self, job: Job, ready: int) -> None:
+        """Make the first half of a copy to the other GPU that the driver stages in host memory."""
+        start = max(ready, self.free_at)
+        self.free_at = start + job.ns
+        self.moved_ns += job.ns
+        job.set_start(start)
+        job.set_end(self.free_at)
+
     def _skip_staged_copies(self, start: int) -> int:
         """The first time from ``start`` on at which no chunk of a staged copy occupies the engine."""
         self._remove_ended_copies(self._clock.now)
@@ -448,25 +456,6 @@ class CopyEngine:
 
     def _remove_ended_copies(self, now: int) -> None:
         self.staging = [staged for staged in self.staging if staged.end > now]
-
-
-class StagedPeerEngine:
-    """Executes the first half of a copy to the other GPU that the driver stages in host memory.
-
-    It occupies the copy engine to the host.
-    """
-
-    def __init__(self, to_host: CopyEngine) -> None:
-        self._to_host = to_host
-
-    def enqueue(self, job: Job, ready: int) -> None:
-        """Start the job when the copy engine is free, at ``ready`` (ns) at the earliest."""
-        engine = self._to_host
-        start = max(ready, engine.free_at)
-        engine.free_at = start + job.ns
-        engine.moved_ns += job.ns
-        job.set_start(start)
-        job.set_end(engine.free_at)
 
 
 class UncontendedEngine:
@@ -482,8 +471,8 @@ class UncontendedEngine:
 _AWAKE_NS = 200_000
 
 
-class HostExecutor:
-    """Executes jobs on a host thread: ``begin`` is called with the job and the time from which on it may start (ns)."""
+class CallingEngine:
+    """Executes jobs by a function: ``begin`` is called with the job and the time from which on it may start (ns)."""
 
     def __init__(self, begin: Callable[[Job, int], None]) -> None:
         self.enqueue = begin

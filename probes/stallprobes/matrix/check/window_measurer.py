@@ -109,12 +109,11 @@ class WindowMeasurer:
         self._before_step = before_step
         self._throttled = throttled
         self._virtual = probes.virtual
-        rests = (
+        self._lead_in_s, self._park_s, self._settle_s = (
             (_LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S)
             if self._virtual
             else (_LEAD_IN_S, _PARK_S, _SETTLE_S)
         )
-        self._lead_in_s, self._park_s, self._settle_s = rests
         self._calling: str | None = None
         self._iteration_s: dict[str, float] = {}
 

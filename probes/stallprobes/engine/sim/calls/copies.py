@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import GpuContext, SimGpu, SimStream, Storage, transfer_ns, us
-from stallprobes.engine.sim.engines import CopyEngine, HostExecutor, Job, StagedCopy, StagedPeerEngine
+from stallprobes.engine.sim.engines import CallingEngine, CopyEngine, Job, StagedCopy
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, SUCCESS, HostThread, call
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.model import CopyAttributes, Space, StreamKind
@@ -144,7 +144,7 @@ def _staged(
         yield from host.work_under(call_ns - (call_ns >> 3), context.lock)
     may_begin = clock.event()
     what = "staged d2h" if to_host else "staged h2d"
-    job = Job(clock, HostExecutor(lambda _, ready: may_begin.succeed(ready)), 0, what=what, nbytes=nbytes)
+    job = Job(clock, CallingEngine(lambda _, ready: may_begin.succeed(ready)), 0, what=what, nbytes=nbytes)
     stream.submit(job)
     yield may_begin
     if to_host:
@@ -219,7 +219,7 @@ def _peer(
     first_ns = transfer_ns(nbytes, parameters.d2h_gbps)
     second_ns = max(min(first_ns, ns - first_ns), 0)
     between_ns = max(ns - first_ns - second_ns, 0)
-    engine = StagedPeerEngine(source.gpu.to_host)
+    engine = CallingEngine(source.gpu.to_host.relay)
     first = Job(host.clock, engine, first_ns, lead, gap, what="staged peer out", nbytes=nbytes)
     second = Job(host.clock, simulation.uncontended, second_ns, 0, between_ns, what="staged peer in", nbytes=nbytes)
     blocks = simulation.profile.machine.staged_copies_block

@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from stallprobes.engine.sim.clock import Call, Process
 from stallprobes.engine.sim.device import BoundHostFunction, HostWord, SimStream, Storage, us
-from stallprobes.engine.sim.engines import HostExecutor, Job
+from stallprobes.engine.sim.engines import CallingEngine, Job
 from stallprobes.engine.sim.host_thread import SUCCESS, HostThread, call, call_without_effect, latency_only
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
@@ -143,7 +143,7 @@ def launch_host_function(host: HostThread, stream: SimStream, bound: BoundHostFu
     lead = us(host.simulation.profile.locks.callback_us)
     wake_ns = host.simulation.callback_wake.draw(host.random)
     function = _occupy if bound.function.name == _BUSY else _wait_for_word
-    engine = HostExecutor(partial(stream.context.callbacks.add, call=partial(function, host, bound), wake_ns=wake_ns))
+    engine = CallingEngine(partial(stream.context.callbacks.add, call=partial(function, host, bound), wake_ns=wake_ns))
     stream.submit(Job(host.clock, engine, 0, lead, lead))
     return SUCCESS
 
