@@ -227,7 +227,9 @@ class Loops:
 
     def _await_parked(self) -> None:
         until = time.monotonic() + ENDED_WITHIN_S
-        while any(self._board[number].words.state != ProbeState.PARKED for number in range(len(self._board))):
+        while any(
+            self._board[number].words.state != ProbeState.PARKED for number in range(len(self._board.layout.names))
+        ):
             if time.monotonic() > until:
                 troubles = "; ".join(failure.sentence for failure in self._backend.poll())
                 raise SystemExit(f"a probe did not come to rest: {troubles or 'its call has not returned'}")

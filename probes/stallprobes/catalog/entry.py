@@ -215,8 +215,7 @@ class Entry:
             raise ValueError(f"{self.name} has no size to set")
         placement = placement if placement is not None else Placement()
         program = self.program(placement, size if size is not None else self.size)
-        if program.process is not placement.process:
-            program = replace(program, process=placement.process)
+        program = replace(program, process=placement.process)
         context = placement.context_label if program.context is not None else "none"
         stream = placement.stream_label if program.context is not None else "none"
         where = "" if program.context is None else f" · {context} · {stream} stream"

@@ -271,9 +271,6 @@ class Board:
         """The section of a probe by name or number. Raises KeyError or IndexError."""
         return self._by_name[probe] if isinstance(probe, str) else self._sections[probe]
 
-    def __len__(self) -> int:
-        return len(self._sections)
-
     def switch(self, name: str, on: bool) -> None:
         """Switch a probe on or off. Raises KeyError for an unknown name."""
         self._by_name[name].words.run = int(on)

@@ -128,7 +128,8 @@ def groups(matrix: Matrix) -> tuple[CauseGroup, ...]:
             continue
         worst = verdicts(cell)[0]
         # Drift and host noise are no stall, also where the cause is the same.
-        found.setdefault((_class(worst.kind), worst.cause, worst.remedy), {}).setdefault(cell.column, []).append(cell)
+        kind = "stall" if worst.kind.is_stall else str(worst.kind)
+        found.setdefault((kind, worst.cause, worst.remedy), {}).setdefault(cell.column, []).append(cell)
     return tuple(
         CauseGroup(
             kind=cell_kind(next(iter(columns.values()))[0]),
@@ -225,10 +226,6 @@ def _cell_weight(cell: Cell) -> tuple[int, float]:
         return (-1, 0.0)
     found = verdicts(cell)
     return found[0].weight if found else (0, 0.0)
-
-
-def _class(kind: VerdictKind) -> str:
-    return "stall" if kind.is_stall else kind
 
 
 def _is_stall(kind: CellKind) -> bool:

@@ -22,7 +22,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import NewType
 
@@ -42,22 +42,6 @@ from stallprobes.units import duration_ns
 
 # A thread of the file: the members that all its events begin with.
 EventTrack = NewType("EventTrack", str)
-
-
-class FileNumbers:
-    """Numbers of the processes, threads and flows of a file."""
-
-    def __init__(self) -> None:
-        self._next, self._flow = count(1), 0
-
-    def next(self) -> int:
-        """The number of a new process or thread."""
-        return next(self._next)
-
-    def flows(self, number: int) -> int:
-        """The first of ``number`` new flows."""
-        first, self._flow = self._flow + 1, self._flow + number
-        return first
 
 
 def us_text(ns: int) -> str:
@@ -110,13 +94,14 @@ def chunks(traces: Iterable[TitledTrace], about: Mapping[str, object]) -> Iterat
 
 
 def _lines(traces: Iterable[TitledTrace], about: Mapping[str, object]) -> Iterator[str]:
-    numbers = FileNumbers()
+    # The numbers of processes and threads, and of flows.
+    numbers, flows = count(1), count(1)
     described = []
     offset_ns = 0
     yield '{"traceEvents":['
     first = True
     for titled in traces:
-        part = _TraceEvents(titled, numbers, offset_ns)
+        part = _TraceEvents(titled, numbers, flows, offset_ns)
         for event in part.events():
             yield f"\n{event}" if first else f",\n{event}"
             first = False
@@ -129,11 +114,11 @@ def _lines(traces: Iterable[TitledTrace], about: Mapping[str, object]) -> Iterat
 class _TraceEvents:
     """The events of one trace, from ``offset_ns`` of the file's time on."""
 
-    def __init__(self, titled: TitledTrace, numbers: FileNumbers, offset_ns: int) -> None:
+    def __init__(self, titled: TitledTrace, numbers: Iterator[int], flows: Iterator[int], offset_ns: int) -> None:
         self._trace = trace = titled.trace
         self._title = f"{titled.title}: " if titled.title else ""
         self._suffix = " (SIMULATED)" if trace.simulated else ""
-        self._numbers = numbers
+        self._numbers, self._flow_numbers = numbers, flows
         starts = [rows[start].min() for rows, start, _ in self._rows() if len(rows)]
         ends = [rows[end].max() for rows, _, end in self._rows() if len(rows)]
         self._begin_ns = int(min([trace.begin_ns, *starts]))
@@ -213,7 +198,7 @@ class _TraceEvents:
     # The names of processes and threads.
 
     def _process(self, name: str) -> int:
-        number = self._numbers.next()
+        number = next(self._numbers)
         named = json_text({"name": f"{self._title}{name}{self._suffix}"})
         self._metadata.append(f'{{"ph":"M","pid":{number},"name":"process_name","args":{named}}}')
         order = f'{{"sort_index":{number}}}'
@@ -221,7 +206,7 @@ class _TraceEvents:
         return number
 
     def _thread(self, process: int, name: str) -> EventTrack:
-        number = self._numbers.next()
+        number = next(self._numbers)
         track = EventTrack(f'"pid":{process},"tid":{number}')
         self._metadata.append(f'{{"ph":"M",{track},"name":"thread_name","args":{json_text({"name": name})}}}')
         order = f'{{"sort_index":{number}}}'
@@ -307,7 +292,7 @@ class _TraceEvents:
         # The GPU's clock is converted to the host's with an error.
         called = np.flatnonzero((callers >= 0) & (work["end_ns"] >= work["began_ns"]))
         flows = np.zeros(len(callers), dtype=np.int64)
-        flows[called] = self._numbers.flows(len(called)) + np.arange(len(called))
+        flows[called] = list(islice(self._flow_numbers, len(called)))
         order = called[np.argsort(callers[called], kind="stable")]
         return flows, flows[order], callers[order]
 

@@ -130,7 +130,7 @@ def written(*probes: Probe, together: bool = False) -> tuple[Board, SlotWriter]:
 
 
 def switch_on(board: Board) -> None:
-    for number in range(len(board)):
+    for number in range(len(board.layout.names)):
         board[number].words.run = 1
 
 

@@ -138,7 +138,7 @@ class Comparison:
         for name in fail_on:
             if name not in FAILURES:
                 raise ValueError(f"{name} is not one of {', '.join(FAILURES)}")
-        return tuple(cell for cell in self.cells if (_failure(cell) in fail_on))
+        return tuple(cell for cell in self.cells if ("starved" if cell.newly_starved else str(cell.change)) in fail_on)
 
     def counts(self) -> Mapping[Change, int]:
         """Number of cells by change."""
@@ -147,7 +147,3 @@ class Comparison:
     def outcomes(self) -> Mapping[CellOutcome, int]:
         """Number of cells by outcome, the worst outcome first."""
         return {outcome: sum(cell.outcome is outcome for cell in self.cells) for outcome in CellOutcome}
-
-
-def _failure(cell: CellChange) -> str:
-    return "starved" if cell.newly_starved else str(cell.change)
