@@ -49,6 +49,12 @@ from stallprobes.native.layouts.board import (
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.loop_timing import LEAD_DEFAULT_NS
 
+# Rows of GpuRecord, and of HostCall.
+GpuRecords = NDArray[Any]
+HostCalls = NDArray[Any]
+# ``ProbeState(number)`` takes longer.
+_STATES = tuple(ProbeState)
+
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
@@ -115,11 +121,6 @@ class BoardLayout:
         return zlib.crc32(repr((self.names, self.channels, self.timeline_channels, SAMPLES, BUCKETS)).encode())
 
 
-# Rows of GpuRecord, and of HostCall.
-GpuRecords = NDArray[Any]
-HostCalls = NDArray[Any]
-
-
 class TimelineSection:
     """The section: ``words``, and ``records``, GpuRecord[GPU_RECORDS]."""
 
@@ -161,10 +162,6 @@ class TimelineSection:
 
 class BoardError(Exception):
     """The shared memory is not a board of the expected layout."""
-
-
-# ``ProbeState(number)`` takes longer.
-_STATES = tuple(ProbeState)
 
 
 class ProbeSection:

@@ -25,6 +25,9 @@ Explain = Callable[[Op, int], tuple[str, bool]]
 _PR_SET_NAME = 15
 _PR_SET_TIMERSLACK = 29
 _SETTLE_STEP_S = 0.001
+_HOLD_STEP_S = 0.0005
+# A loop in one of these states makes no calls any more.
+_WITHOUT_CALLS = (ProbeState.ENDED, ProbeState.ERROR)
 
 
 class ProbeThread:
@@ -144,11 +147,6 @@ class ProbeThreads:
                 raise BackendError(EXIT_ENGINE, f"{thread.probe.name}: the probe thread ended with {what}")
 
 
-_STEP_S = 0.0005
-# A loop in one of these states makes no calls any more.
-_WITHOUT_CALLS = (ProbeState.ENDED, ProbeState.ERROR)
-
-
 class ProbeHold:
     """Holds the loops of the probes ``names``. Only one thread may use it, but for ``end_if_longer_than``.
 
@@ -172,7 +170,7 @@ class ProbeHold:
             if self._clock_ns() > until:
                 self.end()
                 return False
-            time.sleep(_STEP_S)
+            time.sleep(_HOLD_STEP_S)
         return True
 
     def end(self) -> None:

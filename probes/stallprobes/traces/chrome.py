@@ -42,6 +42,13 @@ from stallprobes.units import duration_ns
 
 # A thread of the file: the members that all its events begin with.
 EventTrack = NewType("EventTrack", str)
+# A chunk has about this many bytes.
+CHUNK = 1 << 17
+_ROWS = 2048
+# The GPU needs a few microseconds to start work: shorter delays get no cause.
+_SHORT_NS = 10_000
+# Between the traces of a file that has several.
+_PAUSE_NS = 100_000_000
 
 
 def us_text(ns: int) -> str:
@@ -52,15 +59,6 @@ def us_text(ns: int) -> str:
 def json_text(value: object) -> str:
     """``value`` as JSON without characters that a terminal could take for a command."""
     return escaped_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-# A chunk has about this many bytes.
-CHUNK = 1 << 17
-_ROWS = 2048
-# The GPU needs a few microseconds to start work: shorter delays get no cause.
-_SHORT_NS = 10_000
-# Between the traces of a file that has several.
-_PAUSE_NS = 100_000_000
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,8 @@ _READS = 3
 # A kernel ahead of this one may be long; a launch that is starved is no reason to give up the timeline.
 _LONGEST_NS = 2_000_000_000
 _NON_BLOCKING = 1
+_NOT_READY = 600
+_STEP_S = 0.0005
 
 
 class GpuClock:
@@ -68,10 +70,6 @@ class GpuClock:
             raise CudaError("cuLaunchKernel", status, self._api.text(status))
         seen_ns = core().written_at(self._word, time.clock_gettime_ns(time.CLOCK_MONOTONIC) + _LONGEST_NS)
         return word.value - seen_ns if seen_ns else None
-
-
-_NOT_READY = 600
-_STEP_S = 0.0005
 
 
 class StreamsIdle:

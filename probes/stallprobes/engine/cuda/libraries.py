@@ -9,6 +9,8 @@ from stallprobes.errors import Unsupported
 from stallprobes.records.libcupti import Cupti, load
 from stallprobes.records.timeline import TimelineUnavailable
 
+_NVML = "libnvidia-ml.so.1"
+
 
 class CuptiFunctions:
     """libcupti, loaded on first use. Loading it does not attach it to the process."""
@@ -41,9 +43,6 @@ class CuptiFunctions:
         return self._library
 
 
-_LIBRARY = "libnvidia-ml.so.1"
-
-
 class NvmlCalls:
     """NVML, loaded and initialised on first use."""
 
@@ -69,9 +68,9 @@ class NvmlCalls:
     def _loaded(self) -> ctypes.CDLL:
         if self._library is None:
             try:
-                library = ctypes.CDLL(_LIBRARY)
+                library = ctypes.CDLL(_NVML)
             except OSError as error:
-                raise Unsupported(f"NVML is missing: {_LIBRARY} cannot be loaded") from error
+                raise Unsupported(f"NVML is missing: {_NVML} cannot be loaded") from error
             status = library.nvmlInit_v2()
             if status != 0:
                 raise Unsupported(f"NVML cannot be initialised (code {status})")

@@ -33,6 +33,7 @@ from stallprobes.records.timeline import TimelineStatus
 
 _WINDOW_NS = 200_000_000
 _MIB = 1 << 20
+_STEP_NS = 5_000_000
 
 
 class GpuSensors:
@@ -84,9 +85,6 @@ class GpuSensors:
             to_gpu_kb_s,
             to_host_kb_s,
         )
-
-
-_STEP_NS = 5_000_000
 
 
 class SimBackend:

@@ -9,6 +9,13 @@ from dataclasses import dataclass
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.units import duration
 
+_FIRST = (
+    "gpu", "driver", "cuda", "mig", "mps", "module_loading", "compute_mode", "memory_bytes",
+    "cpu", "cpus", "governor", "environment",
+)  # fmt: skip
+_LAST = ("kernel", "quick", "program", "hostname", "pci", "uuid", "python", "packages")
+_NEVER = frozenset({"date", "pid", "unknown"})
+
 
 def timeline_mismatch(old: bool, new: bool) -> str | None:
     """Why checks cannot be compared of which only one was made with the timeline, as a sentence; None if they can."""
@@ -37,14 +44,6 @@ def mismatch(old: Matrix, new: Matrix) -> str | None:
     if not math.isclose(old.pace_us, new.pace_us, rel_tol=1e-6):
         return f"The old check calls every {duration(old.pace_us)}, the new one every {duration(new.pace_us)}."
     return None
-
-
-_FIRST = (
-    "gpu", "driver", "cuda", "mig", "mps", "module_loading", "compute_mode", "memory_bytes",
-    "cpu", "cpus", "governor", "environment",
-)  # fmt: skip
-_LAST = ("kernel", "quick", "program", "hostname", "pci", "uuid", "python", "packages")
-_NEVER = frozenset({"date", "pid", "unknown"})
 
 
 @dataclass(frozen=True)

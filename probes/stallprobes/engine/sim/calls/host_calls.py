@@ -18,6 +18,7 @@ _TIMED_OUT = 1
 _STEP_NS = 20_000
 _HEAVY_NS = 50_000
 _NVML = "nvml:"
+_BUSY = "busy"
 
 
 @call("libc:mmap")
@@ -131,9 +132,6 @@ def nvml_latency(host: HostThread, name: str) -> LatencyDistribution:
     """Latency of an NVML query; it has no other effect."""
     costs = host.simulation.profile.costs
     return costs.get(_NVML + name, costs["nvml:other"])
-
-
-_BUSY = "busy"
 
 
 @call("cuLaunchHostFunc")
