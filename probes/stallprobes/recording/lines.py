@@ -17,10 +17,9 @@ from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
 from stallprobes.files.codec import Int64, Name, Nanoseconds, Natural, WallSeconds, attributes
 from stallprobes.latency.baseline import Baseline
-from stallprobes.latency.channels import difference, merged_groups
 from stallprobes.latency.histogram import MOST, Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.latency.window import NO_SAMPLES, ChannelMap, InFlight
+from stallprobes.latency.window import NO_SAMPLES, ChannelMap, InFlight, difference, merged_groups
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot, TelemetryState
 from stallprobes.model import TIMELINE_PHASES, Channel, Op, Phase, Probe, Process, Program, Role, SlotGroup, Word
