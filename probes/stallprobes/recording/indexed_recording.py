@@ -153,7 +153,7 @@ class IndexedRecording:
 
 @contextmanager
 def damage(path: Path, where: str) -> Iterator[None]:
-    """Turns what an error says of content of ``path`` into a RecordingError that says ``where`` it is."""
+    """Raise RecordingError for an error in content of ``path``, with its sentence and ``where`` it is."""
     try:
         yield
     except (MalformedJson, ValueError) as error:
