@@ -14,10 +14,10 @@ from stallprobes.engine.backend import ProbeFailure
 from stallprobes.latency.baseline import Baseline
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
-from stallprobes.recording.observation import GpuName, Observation, ProbeSet, RecordedTrace
+from stallprobes.recording.observation import GpuName, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
-from stallprobes.traces.trace import Trace
+from stallprobes.traces.trace import RecordedTrace, Trace
 
 # Words that a reader compares with: backends, functions of the driver, and states of NVML.
 STRUCTURE = ("cuda", "sim", "host", "lost", "hanging", "unavailable", "ok")

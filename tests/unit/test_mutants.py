@@ -20,7 +20,8 @@ from stallprobes.matrix import check_file, reference_document, reference_maker
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.reference import FINGERPRINT_KEYS
 from stallprobes.measurement import document as run_document
-from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine, TraceLine
+from stallprobes.recording.common_lines import TraceLine
+from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
 from stallprobes.recording.recording import Recording
 from stallprobes.recording.recording_format import Line
 from stallprobes.traces.codec import StoredTrace

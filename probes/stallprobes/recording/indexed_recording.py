@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.errors import MalformedJson, RecordingError
+from stallprobes.recording.common_lines import TraceLine
 from stallprobes.recording.line_reader import RecordedLine, RecordingLines
-from stallprobes.recording.lines import TraceLine
-from stallprobes.recording.observation import RecordedTrace
 from stallprobes.recording.recording_format import Line
-from stallprobes.traces.trace import Trace
+from stallprobes.traces.trace import RecordedTrace, Trace
 
 # The time comes first in a line, so that the index is made without decoding all of it.
 _TIME = b'{"wall_s":'

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from stallprobes.errors import MalformedJson, RecordingError
 from stallprobes.files.codec import encoded
-from stallprobes.recording.lines import TraceLine
+from stallprobes.recording.common_lines import TraceLine
 from stallprobes.recording.recording_format import LONGEST_LINE, VERSION, Head
 from stallprobes.traces import codec
 from stallprobes.traces.codec import StoredTrace

@@ -7,10 +7,10 @@ indexes channels, operations and probes without checks. They raise ValueError fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from stallprobes.engine.backend import ProbeFailure
@@ -20,13 +20,11 @@ from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import MOST, Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.window import NO_SAMPLES, ChannelMap, InFlight, difference, merged_groups
-from stallprobes.machine.gpus import GpuProcess
-from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot, TelemetryState
 from stallprobes.model import TIMELINE_PHASES, Channel, Op, Phase, Probe, Process, Program, Role, SlotGroup, Word
 from stallprobes.native.layouts.board import EngineState, ProbeState
+from stallprobes.recording.common_lines import StoredTelemetry
 from stallprobes.recording.observation import EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.recording.recording_format import Line
-from stallprobes.traces.codec import StoredTrace
 
 # A screen has at most 16 probes, a program at most 12 channels.
 _MOST_CHANNELS = 256
@@ -149,45 +147,6 @@ class BaselinesLine(Line, frozen=True):
         if not self.probes.keys() <= {probe.name for probe in probe_set.probes}:
             raise ValueError("a baseline is not of a probe of the set")
         return {name: stored.baseline() for name, stored in self.probes.items()}
-
-
-# NVML's values.
-
-
-_NUMBER = Annotated[int, Meta(ge=0, le=MOST)] | Annotated[float, Meta(ge=0, le=MOST)]
-_VALUES: Mapping[str, Any] = {
-    "performance_state": str,
-    "clock_reasons": tuple[str, ...],
-    "processes": tuple[GpuProcess, ...],
-}
-# A reading for each field.
-_StoredReadings: Any = msgspec.defstruct(
-    "_StoredReadings",
-    [
-        (name, tuple[_VALUES.get(name, _NUMBER) | None, Nanoseconds, str | None], TelemetryReading())  # type: ignore[misc]
-        for name in (field.name for field in FIELDS)
-    ],
-)
-
-
-class StoredTelemetry(Struct, frozen=True):
-    """NVML's values."""
-
-    uuid: str
-    at_ns: Nanoseconds
-    state: TelemetryState
-    why: str | None
-    readings: _StoredReadings
-
-    @classmethod
-    def of(cls, telemetry: TelemetrySnapshot) -> StoredTelemetry:
-        """The stored form of ``telemetry``."""
-        return cls(**attributes(telemetry, cls) | {"readings": _StoredReadings(**telemetry.readings)})
-
-    def telemetry(self) -> TelemetrySnapshot:
-        """The values."""
-        readings = {name: TelemetryReading(*reading) for name, reading in asdict(self.readings).items()}
-        return TelemetrySnapshot(**asdict(self) | {"readings": readings})
 
 
 # Observations.
@@ -316,12 +275,3 @@ class ObservationLine(Line, frozen=True):
             "waiting": frozenset(self.waiting),
         }
         return Observation(**asdict(self) | own)
-
-
-class TraceLine(Line, frozen=True):
-    """A trace; ``wall_s`` is when its trigger returned, or its end."""
-
-    key: ClassVar[str] = "trace"
-
-    wall_s: WallSeconds
-    trace: StoredTrace

@@ -96,12 +96,3 @@ class Observation:
     other_processes: tuple[str, ...] = ()
     experiment: bool = False
     timeline: bool | None = False
-
-
-@dataclass(frozen=True)
-class RecordedTrace:
-    """A trace in a recording: its number, its time since 1970, and that since the first entry, in seconds."""
-
-    number: int
-    wall_s: float
-    at_s: float

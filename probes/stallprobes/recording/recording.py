@@ -11,9 +11,10 @@ from pathlib import Path
 
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import Baseline
+from stallprobes.recording.common_lines import TraceLine
 from stallprobes.recording.indexed_recording import IndexedRecording, damage
 from stallprobes.recording.line_reader import RecordedLine, RecordingLines
-from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine, TraceLine
+from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
 from stallprobes.recording.observation import Observation, ProbeSet
 from stallprobes.traces.trace import Trace
 

@@ -219,3 +219,12 @@ def op_label(probes: Sequence[TracedProbe], probe: int, op: int) -> str:
     if not 0 <= probe < len(probes) or not 0 <= op < len(probes[probe].ops):
         return ""
     return probes[probe].ops[op]
+
+
+@dataclass(frozen=True)
+class RecordedTrace:
+    """A trace in a recording: its number, its time since 1970, and that since the first entry, in seconds."""
+
+    number: int
+    wall_s: float
+    at_s: float

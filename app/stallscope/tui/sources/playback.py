@@ -7,8 +7,7 @@ from typing import Generic, Self, TypeVar
 
 from stallprobes.errors import RecordingError
 from stallprobes.recording.indexed_recording import IndexedRecording
-from stallprobes.recording.observation import RecordedTrace
-from stallprobes.traces.trace import Trace
+from stallprobes.traces.trace import RecordedTrace, Trace
 
 Played = TypeVar("Played", bound=IndexedRecording)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     # The monitor's first frame needs no recording and no watched program.
     from stallprobes.machine.telemetry import TelemetrySnapshot
-    from stallprobes.recording.observation import Observation, RecordedTrace
-    from stallprobes.traces.trace import Trace
+    from stallprobes.recording.observation import Observation
+    from stallprobes.traces.trace import RecordedTrace, Trace
     from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.pane_program import PaneProgram, ShownOutput

@@ -14,8 +14,7 @@ from stallprobes.errors import NvmlUnavailable, WatchError
 from stallprobes.machine import nvml
 from stallprobes.machine.gpus import processes_on
 from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
-from stallprobes.recording.observation import RecordedTrace
-from stallprobes.traces.trace import Trace
+from stallprobes.traces.trace import RecordedTrace, Trace
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder

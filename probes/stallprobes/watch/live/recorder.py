@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from stallprobes.files.codec import Nanoseconds, WallSeconds
 from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.recording.common_lines import StoredTelemetry
 from stallprobes.recording.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, not_written
-from stallprobes.recording.lines import StoredTelemetry
 from stallprobes.recording.recording_format import Line
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFindings, WatchFindings
