@@ -32,7 +32,8 @@ from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import TextDialog
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_thread import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 
 SNAPSHOTS = Path(__file__).parents[1] / "screen" / "snapshots"
 # A short measurement of the baseline.

@@ -16,7 +16,7 @@ from stallprobes.matrix.check.plan import Plan
 from stallprobes.matrix.check.progress import CheckProgress
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallscope.tui.matrix.controller import MatrixServices
-from stallscope.tui.sources.live import EngineTarget
+from stallscope.tui.sources.engine_thread import EngineTarget
 
 
 class ScriptedServices(MatrixServices):

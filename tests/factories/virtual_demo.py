@@ -16,7 +16,7 @@ from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus
 from stallprobes.recording.recorder import Recorder
 from stallscope.tui.demo.tour import DemoTour
 from stallscope.tui.probe_sets import aggressors, for_variant
-from stallscope.tui.sources.live import IdlePeriods
+from stallscope.tui.sources.engine_thread import LiveEngine
 
 STEP_S = 0.1
 # Longer than any demo of the tests.
@@ -47,7 +47,6 @@ class VirtualDemo:
         self._session: VirtualSession | None = None
         self._analyzer: Analyzer | None = None
         self._status = EngineStatus(EngineCondition.STARTING)
-        self._on: dict[str, bool] = {}
         self._recorder = None if record is None else Recorder(record)
         self._start(replace(self._set, backend=SIM), {})
 
@@ -60,14 +59,14 @@ class VirtualDemo:
     def switch(self, on: bool) -> None:
         """Switch the aggressors."""
         self.shown.append((self._set.pattern, self._set.variant, on))
-        self._on = dict.fromkeys(aggressors(self._set), on)
+        self._engine.switches.update(dict.fromkeys(aggressors(self._set), on))
 
     def _start(self, probe_set: ProbeSet, on: dict[str, bool]) -> None:
         if self._session is not None:
             self._session.stop()
-        self._set, self._on = replace(probe_set, gpus=(), details=()), on
+        self._set = replace(probe_set, gpus=(), details=())
         options = Options(profile="h200", sim_set={"machine.gpus": self._machine})
-        self._idle_periods = IdlePeriods(probe_set.probes)
+        self._engine = LiveEngine.of(self._set, on)
         self._session, self._analyzer = VirtualSession(probe_set.probes, backend=SIM, options=options), None
         try:
             info = self._session.start()
@@ -77,8 +76,7 @@ class VirtualDemo:
         self._set = replace(self._set, gpus=(GpuName(str(info.get("gpu_model"))),))
         self._status = EngineStatus(EngineCondition.READY)
         self._analyzer = Analyzer(self._set)
-        self._idle_periods.apply(self._session)
-        self._session.set_running([one.name for one in probe_set.probes if one.name not in aggressors(probe_set)])
+        self._engine.apply(self._session, held=True, idle=False)
 
     def run(self, until: Callable[[], bool] | None = None, watched: bool = True) -> None:
         """Let time pass until ``until`` holds, by default until the table is shown."""
@@ -98,8 +96,7 @@ class VirtualDemo:
                 self._status = EngineStatus(EngineCondition.LOST, 0.0, "the engine was killed")
             if self._set.variant == self._failing:
                 failures = (ProbeFailure(self._set.probes[0].name, "cuLaunchKernel", 700, "illegal address"),)
-            self._idle_periods.switch(session, not analyzer.holds_aggressors)
-            session.set_running({name: on and not analyzer.holds_aggressors for name, on in self._on.items()})
+            self._engine.apply(session, held=analyzer.holds_aggressors, idle=not analyzer.holds_aggressors)
             session.run_for(STEP_S)
             snapshot = session.snapshot()
         observation = Observation(self.now_s, self._set, self._status, snapshot, probe_failures=failures)

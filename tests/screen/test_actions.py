@@ -32,7 +32,8 @@ from stallscope.tui.common.picker import Picker
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_thread import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
 
 pytestmark = pytest.mark.usefixtures("without_terminal_updates")

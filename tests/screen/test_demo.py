@@ -31,7 +31,8 @@ from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.help import Help
 from stallscope.tui.demo.screen import DemoScreen
 from stallscope.tui.demo.tour import DemoState, DemoTour
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_thread import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 
 SCREEN_BACK = b"\x1b[?1049l"
 

@@ -27,7 +27,8 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import OBSERVATIONS_PER_S, UNWATCHED_FRAMES_PER_S, UNWATCHED_PER_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_thread import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 
 PANELS = (Header, ProbeTable, Histograms, HeatMap, VerdictLog, KeyBar)
 # The time that is counted; the recording has 7 s, of which the first are for the baseline.

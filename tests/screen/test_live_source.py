@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,8 @@ from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, ProbeSet
 from stallscope.tui import probe_sets
-from stallscope.tui.sources.live import EngineRequest, IdlePeriods, LiveSource
+from stallscope.tui.sources.engine_thread import EngineRequest, EngineThread, LiveEngine
+from stallscope.tui.sources.live import LiveSource
 
 TWO = Survey(
     tuple(Gpu(uuid=f"GPU-{i}", pci=f"0000:0{i}:00.0", name="NVIDIA H200", nvml_index=i, cuda_index=i) for i in (0, 1)),
@@ -42,20 +44,17 @@ def test_a_probe_set_on_two_gpus_names_both_and_the_next_one_only_its_own() -> N
 
 def test_of_several_requests_for_an_engine_only_the_last_starts_one(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
-    monkeypatch.setattr(LiveSource, "_start_engine", lambda _, probe_set, switches: started.append(probe_set.title))
+    monkeypatch.setattr(EngineThread, "start_engine", lambda _, engine: started.append(engine.probe_set.title))
     source = LiveSource(EngineRequest(sim="h200"))
     for number in range(100):
         source.load(ProbeSet(f"set {number}", (), SIM), {})
-    source._jobs.put(None)
-    source._run_jobs()
+    source._thread.jobs.put(None)
+    source._thread.run()
     assert started == ["set 99"]
 
 
 def test_an_edit_begins_with_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(self: LiveSource, probe_set: ProbeSet, switches: dict[str, bool]) -> None:
-        self._current, self._switches = (probe_set, None), switches
-
-    monkeypatch.setattr(LiveSource, "_start_engine", start)
+    monkeypatch.setattr(EngineThread, "start_engine", lambda self, engine: setattr(self, "engine", engine))
     source = LiveSource(EngineRequest(sim="h200"))
     probes = patterns()["secondary-context-d2d"].variant("kernel-other-context").probes
     switches = {probe.name: probe.name != "host" for probe in probes}
@@ -63,8 +62,8 @@ def test_an_edit_begins_with_the_last_request(monkeypatch: pytest.MonkeyPatch) -
     source.load(waiting, {name: on for name, on in switches.items() if name != "d2d"})
     assert source.requested() == (waiting, switches)
     assert not source.is_on("spin-primary")
-    source._jobs.put(None)
-    source._run_jobs()
+    source._thread.jobs.put(None)
+    source._thread.run()
     assert source.requested() == (waiting, switches)
     source.switch("spin-primary", False)
     assert source.requested() == (waiting, switches | {"spin-primary": False})
@@ -75,11 +74,10 @@ def test_probes_with_two_periods_idle_once_the_baseline_is_complete() -> None:
     set_to: dict[str, int] = {}
     session = SimpleNamespace(set_period=set_to.__setitem__, set_running=lambda _: None, running=dict)
     source = LiveSource(EngineRequest(sim="h200"))
-    source._current = (ProbeSet("idle", what.probes, SIM), session)  # type: ignore[assignment]
-    source._periods = IdlePeriods(what.probes)
-    source._set_status(EngineCondition.READY)
+    engine = LiveEngine.of(ProbeSet("idle", what.probes, SIM), {})
+    source._thread.engine = replace(engine, condition=EngineCondition.READY, session=session)  # type: ignore[arg-type]
     source.update_engine(True)
-    assert set_to == {}
+    assert set_to == {"launch": 1_000_000, "host": 1_000_000}
     source.update_engine(False)
     assert set_to == {"launch": 1_000_000_000, "host": 1_000_000_000}
     # A changed period holds again after the baseline was measured anew.

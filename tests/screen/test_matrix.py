@@ -56,7 +56,8 @@ from stallscope.tui.matrix.screen import Differences, MatrixScreen
 from stallscope.tui.matrix.view_model import CellValue, MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_thread import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
 
 pytestmark = pytest.mark.usefixtures("without_terminal_updates")
@@ -695,7 +696,7 @@ def test_a_gpu_that_is_lent_is_free_and_comes_with_what_is_known_of_it() -> None
         ground = source.release_gpu().result(20)
         assert source.engine_pid is None
         assert ground.backend != CUDA
-        assert ground.gpu is None
+        assert ground.options.gpu is None
         assert ground.options == Options(profile="h200", seed=7)
     finally:
         source.close()
@@ -719,7 +720,7 @@ def test_a_second_gpu_comes_along_only_when_it_is_wanted_and_nobody_computes_the
     try:
         ground = source.release_gpu(count).result(40)
         assert ground.backend == CUDA
-        assert ground.gpu == lent
+        assert ground.options.gpu == lent
         assert ground.survey is not None
         assert "Made-up GPU" in ground.label
     finally:

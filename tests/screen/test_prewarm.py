@@ -14,7 +14,8 @@ from stallprobes.measurement import measure
 from stallprobes.measurement.plan import plan, selection
 from stallprobes.recording.observation import SIM, EngineCondition
 from stallscope.cli.process import prewarm
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_thread import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 
 
 def ready(source: LiveSource) -> None:

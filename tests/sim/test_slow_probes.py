@@ -21,7 +21,8 @@ from stallprobes.model import MS, Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
-from stallscope.tui.sources.live import IdlePeriods
+from stallscope.tui.probe_sets import aggressors
+from stallscope.tui.sources.engine_thread import LiveEngine
 
 STEP_S = 0.1
 S = 1_000 * MS
@@ -53,19 +54,14 @@ class Screen:
         self.session = VirtualSession(self.probe_set.probes, backend=SIM, options=options)
         self.session.start()
         self.analyzer = Analyzer(self.probe_set)
-        self.aggressors_on = False
         self.frames: list[Frame] = []
-        self._periods = IdlePeriods(probes)
-        self._periods.apply(self.session)
-        self._victims = [probe.name for probe in probes if probe.role is not Role.AGGRESSOR]
-        self._aggressors = [probe.name for probe in probes if probe.role is Role.AGGRESSOR]
+        self.engine = LiveEngine.of(self.probe_set, {})
+        self.engine.apply(self.session, held=True, idle=False)
 
     def run(self, seconds: float, until: Callable[[Frame], bool] = lambda _: False) -> Frame:
         for _ in range(round(seconds / STEP_S)):
             held = self.analyzer.holds_aggressors
-            self._periods.switch(self.session, not held)
-            on = dict.fromkeys(self._aggressors, self.aggressors_on and not held)
-            self.session.set_running({**dict.fromkeys(self._victims, True), **on})
+            self.engine.apply(self.session, held=held, idle=not held)
             self.session.run_for(STEP_S)
             at_s, snapshot = (len(self.frames) + 1) * STEP_S, self.session.snapshot()
             self.analyzer.feed(Observation(1e9 + at_s, self.probe_set, EngineStatus(EngineCondition.READY), snapshot))
@@ -163,7 +159,7 @@ def test_one_call_a_second_beside_an_aggressor_is_a_stall_after_three_of_them() 
     probes = [replace(one, name="launch", period_ns=S) if one.role is Role.VICTIM else one for one in copy]
     made = Screen(probes, Options())
     made.run(40, until=lambda frame: frame.launch.state == "quiet" and not made.analyzer.holds_aggressors)
-    made.aggressors_on = True
+    made.engine.switches.update(dict.fromkeys(aggressors(made.probe_set), True))
     on_s, calls = made.frames[-1].at_s, made.frames[-1].calls
     found = made.run(12, until=lambda _: bool(made.analyzer.log))
     made.session.stop()

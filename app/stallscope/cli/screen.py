@@ -48,7 +48,8 @@ def run_live(
     survey = prewarm.start_survey() if session.profile is None else None
 
     def create_source() -> LiveSource:
-        from stallscope.tui.sources.live import EngineRequest, LiveSource
+        from stallscope.tui.sources.engine_thread import EngineRequest
+        from stallscope.tui.sources.live import LiveSource
 
         request = EngineRequest(
             gpu=gpu,

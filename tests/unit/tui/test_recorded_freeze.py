@@ -18,7 +18,8 @@ from stallprobes.traces.trigger import CallTrigger, SlowCall, slowest_call
 from stallscope.tui.common.screen import ScreenContext
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.live import EngineRequest, LiveSource
+from stallscope.tui.sources.engine_thread import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState
 from stallscope.tui.timeline.traces import LiveTrace

@@ -169,15 +169,15 @@ class FakeSession:
 def test_an_engine_is_asked_once_for_each_switch_and_each_new_engine_again() -> None:
     timeline, session = LiveTimeline(), FakeSession()
     assert condition_of(timeline) is TimelineCondition.NO_ENGINE
-    timeline.attach(session)  # type: ignore[arg-type]
+    timeline.follow(session)  # type: ignore[arg-type]
     assert session.asked == []
     assert condition_of(timeline) is TimelineCondition.OFF
     assert timeline.is_on is False
-    timeline.want(True)
+    timeline.switch(True)
     assert condition_of(timeline) is TimelineCondition.SWITCHING_ON
     assert timeline.is_on is None
     for _ in range(5):
-        timeline.apply()
+        timeline.follow(session)
     assert session.asked == [True]
     assert condition_of(timeline) is TimelineCondition.SWITCHING_ON
     assert timeline.read() is None
@@ -187,30 +187,27 @@ def test_an_engine_is_asked_once_for_each_switch_and_each_new_engine_again() -> 
     assert condition_of(timeline) is TimelineCondition.NO_ENGINE
     assert timeline.is_on is False
     other = FakeSession()
-    timeline.attach(None)
-    timeline.attach(other)
+    timeline.follow(None)
+    timeline.follow(other)
     assert other.asked == [True]
     other.status = TimelineStatus(on=True)
-    timeline.want(False)
+    timeline.switch(False)
     assert condition_of(timeline) is TimelineCondition.SWITCHING_OFF
-    timeline.apply()
     assert other.asked == [True, False]
 
 
 def test_a_problem_is_reported_and_calls_are_not_longer_then() -> None:
     timeline, session = LiveTimeline(), FakeSession()
     session.answer = TimelineStatus(False, TimelineProblem.TAKEN, "another tool uses CUPTI", "end it")
-    timeline.attach(session)  # type: ignore[arg-type]
-    timeline.want(True)
-    timeline.apply()
+    timeline.follow(session)  # type: ignore[arg-type]
+    timeline.switch(True)
     report = timeline.report
     assert report.condition is TimelineCondition.PROBLEM
     assert "another tool uses CUPTI" in report.status.sentence
     assert timeline.is_on is False
     # The engine may end while it is asked.
     session.answer = EngineFailed(4, "the engine ended")
-    timeline.want(False)
-    timeline.apply()
+    timeline.switch(False)
     assert condition_of(timeline) is TimelineCondition.OFF
 
 
@@ -232,9 +229,8 @@ class BoardSession(FakeSession):
 
 def test_a_history_begins_when_the_timeline_is_switched_on(stall: Stall) -> None:
     timeline, session = LiveTimeline(), BoardSession(stall)
-    timeline.attach(session)  # type: ignore[arg-type]
-    timeline.want(True)
-    timeline.apply()
+    timeline.follow(session)  # type: ignore[arg-type]
+    timeline.switch(True)
     first = timeline.read()
     assert first is not None
     assert first.started_ns == first.begin_ns

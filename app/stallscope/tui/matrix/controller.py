@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.check.plan import Plan
     from stallprobes.matrix.check.progress import CheckProgress
     from stallprobes.matrix.comparing.comparison import Comparison
-    from stallscope.tui.sources.live import EngineTarget
+    from stallscope.tui.sources.engine_thread import EngineTarget
 
 _LEAVE_S = 0.2
 _ASK_S = 0.05
@@ -110,7 +110,6 @@ class MatrixServices:
         return runner.run(
             plan,
             backend=target.backend,
-            gpu=target.gpu,
             options=target.options,
             seed=seed,
             progress=progress,
@@ -352,7 +351,9 @@ class MatrixController:
             interrupted=True,
             seconds=time.monotonic() - run.began_s,
             # As far as it is known without an engine.
-            fingerprint=fingerprint(target.gpu.split(",")[0] if target.gpu else None, {}, target.survey),
+            fingerprint=fingerprint(
+                target.options.gpu.split(",")[0] if target.options.gpu else None, {}, target.survey
+            ),
         )
         self._change(matrix_view=replace(matrix_view, matrix=matrix), unsaved=True)
         return f" {count} measured cells are kept."

@@ -40,8 +40,8 @@ class TimelineReport:
 class LiveTimeline:
     """The timeline of the engine that runs, and of each one that follows.
 
-    ``wanted`` is True from ``want(True)`` on; ``apply`` asks the engine for it. ``history`` has what was recorded since
-    the timeline was switched on last, None before.
+    ``wanted`` is True from ``switch(True)`` on. ``history`` has what was recorded since the timeline was switched on
+    last, None before.
     """
 
     def __init__(self) -> None:
@@ -54,25 +54,21 @@ class LiveTimeline:
         # The session whose rows the history has, None while the timeline is not on.
         self._read: Session | None = None
 
-    def want(self, on: bool) -> None:
-        """Want it on or off; ``apply`` follows in the thread that owns the engine."""
+    def switch(self, on: bool) -> None:
+        """Switch it on or off, for this engine and those that follow."""
         if on != self.wanted:
             self.wanted, self._asked_s = on, time.monotonic()
+            self.follow(self._session)
 
-    def attach(self, session: Session | None) -> None:
-        """Belong to the engine of ``session`` from now on, or to none, and switch its timeline on if that is wanted."""
-        self._asked, self._session = False, session
-        self.apply()
-
-    def apply(self) -> None:
-        """Ask the engine for what is wanted, unless it was asked before."""
-        session, wanted = self._session, self.wanted
-        if session is None or wanted == self._asked:
-            return
-        # An engine that has ended has no timeline; the source reports the end.
-        with contextlib.suppress(EngineFailed, RuntimeError):
-            session.switch_timeline(wanted)
-        self._asked, self._asked_s = wanted, time.monotonic()
+    def follow(self, session: Session | None) -> None:
+        """Belong to the engine of ``session``, or to none, and ask it for what is wanted, once."""
+        if session is not self._session:
+            self._session, self._asked = session, False
+        if session is not None and self.wanted != self._asked:
+            # An engine that has ended has no timeline; the source reports the end.
+            with contextlib.suppress(EngineFailed, RuntimeError):
+                session.switch_timeline(self.wanted)
+            self._asked, self._asked_s = self.wanted, time.monotonic()
 
     @property
     def report(self) -> TimelineReport:
@@ -82,15 +78,12 @@ class LiveTimeline:
         if session is None or not session.alive:
             return TimelineReport(TimelineCondition.NO_ENGINE, age_s)
         status = session.timeline_status()
-        if wanted:
-            if not self._asked or status is None:
-                return TimelineReport(TimelineCondition.SWITCHING_ON, age_s)
-            if status.problem is not None:
-                return TimelineReport(TimelineCondition.PROBLEM, age_s, status)
-            return TimelineReport(TimelineCondition.ON if status.on else TimelineCondition.OFF, age_s, status)
-        if status is None or status.on:
-            return TimelineReport(TimelineCondition.SWITCHING_OFF, age_s)
-        return TimelineReport(TimelineCondition.OFF, age_s, status)
+        if status is None or (status.on and not wanted):
+            switching = TimelineCondition.SWITCHING_ON if wanted else TimelineCondition.SWITCHING_OFF
+            return TimelineReport(switching, age_s)
+        if wanted and status.problem is not None:
+            return TimelineReport(TimelineCondition.PROBLEM, age_s, status)
+        return TimelineReport(TimelineCondition.ON if status.on else TimelineCondition.OFF, age_s, status)
 
     @property
     def is_on(self) -> bool | None:

@@ -89,7 +89,7 @@ class LiveTrace:
 
         What is frozen is shown.
         """
-        self._live.switch_timeline(True)
+        self._live.timeline.switch(True)
         names, focus = [probe.name for probe in self._observation.probe_set.probes], self._context.focus_name
         if focus in names:
             cursor = replace(cursor, selection=Selection(RowKey(RowKind.CALLS, names.index(focus))))
@@ -110,7 +110,7 @@ class LiveTrace:
         if not self._capture.keep_on:
             if self.moving:
                 self._capture.go_live()
-            self._live.switch_timeline(False)
+            self._live.timeline.switch(False)
 
     @property
     def moving(self) -> bool:
