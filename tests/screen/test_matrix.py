@@ -251,23 +251,23 @@ async def test_palette_help_and_last_line_have_the_actions() -> None:
 async def test_the_chosen_cell_moves_and_what_is_seen_follows_it() -> None:
     async with looking(ON_THE_TABLE, (80, 24)) as pilot:
         seen = screen(pilot)
-        assert seen.focus_key == ("launch", "spin")
+        assert seen.cursor.key == ("launch", "spin")
         await pilot.press("down", "right", "right")
-        assert seen.focus_key == ("d2d", "d2h-pinned-large")
+        assert seen.cursor.key == ("d2d", "d2h-pinned-large")
         await pilot.press("end")
-        assert seen.focus_key == ("d2d", "context-churn")
-        assert seen.first[1] > 0
+        assert seen.cursor.key == ("d2d", "context-churn")
+        assert seen.cursor.first[1] > 0
         assert "context" in shown(pilot)
         await pilot.press("end")
-        assert seen.focus_key == ("d2h-pinned", "context-churn")
+        assert seen.cursor.key == ("d2h-pinned", "context-churn")
         await pilot.press("home")
-        assert seen.focus_key == ("d2h-pinned", QUIET)
+        assert seen.cursor.key == ("d2h-pinned", QUIET)
         await pilot.press("home")
-        assert seen.focus_key == ("launch", QUIET)
+        assert seen.cursor.key == ("launch", QUIET)
         await pilot.press("pagedown")
-        assert seen.focus_key == ("d2h-pinned", QUIET)
+        assert seen.cursor.key == ("d2h-pinned", QUIET)
         await pilot.press("pageup", "left", "up")
-        assert seen.focus_key == ("launch", QUIET)
+        assert seen.cursor.key == ("launch", QUIET)
         assert "call p50" in shown(pilot)
 
 
@@ -277,7 +277,7 @@ async def test_a_click_chooses_a_cell_and_another_one_enters_it() -> None:
         at = grid_layout(grid.view, *grid.size)
         where = (at.label + 2 * at.cell + 3, 1 + at.head + 2 * at.each)
         await pilot.click("#grid", offset=where)
-        assert screen(pilot).focus_key == ("d2d@secondary", "host-alloc-free")
+        assert screen(pilot).cursor.key == ("d2d@secondary", "host-alloc-free")
         await pilot.click("#grid", offset=where)
         assert isinstance(pilot.app.screen, CellScreen)
 
@@ -286,7 +286,7 @@ async def test_a_click_on_the_last_line_does_what_the_key_does() -> None:
     async with looking(ON_THE_TABLE) as pilot:
         line = shown(pilot).splitlines()[-1]
         await pilot.click("#keys", offset=(line.index("worst first") + 2, 0))
-        assert screen(pilot).worst_first
+        assert screen(pilot).cursor.worst_first
         await pilot.click("#keys", offset=(line.index("compare") + 2, 0))
         await until(pilot, lambda: is_open(pilot, Prompt))
 
@@ -294,12 +294,12 @@ async def test_a_click_on_the_last_line_does_what_the_key_does() -> None:
 async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
     async with looking(ON_THE_TABLE, (60, 18)) as pilot:
         seen = screen(pilot)
-        before = seen.focus_key
+        before = seen.cursor.key
         grid = seen.query_one(Grid)
         for steps, sideways in ((1, True), (1, True), (-1, True), (9, False), (9, True)):
             seen.on_wheel_widget_turned(Grid.Turned(0, steps, sideways))
-        assert seen.focus_key == before
-        assert seen.first == grid_layout(grid.view, *grid.size).clamped(grid.view, (99, 99))
+        assert seen.cursor.key == before
+        assert seen.cursor.first == grid_layout(grid.view, *grid.size).clamped(grid.view, (99, 99))
 
 
 async def test_the_worst_come_first_on_demand_and_the_worst_cell_is_found() -> None:
@@ -309,19 +309,19 @@ async def test_the_worst_come_first_on_demand_and_the_worst_cell_is_found() -> N
         view = screen(pilot).query_one(Grid).view
         assert view.columns[:2] == (QUIET, "host-alloc-free")
         assert view.rows[0] == "d2h-pinned"
-        assert screen(pilot).focus_key == ("d2h-pinned", "host-alloc-free")
+        assert screen(pilot).cursor.key == ("d2h-pinned", "host-alloc-free")
         await pilot.press("w")
         shown(pilot)
         assert screen(pilot).query_one(Grid).view.rows[0] == "launch"
         await pilot.press("home", "home", "b")
-        assert screen(pilot).focus_key == ("d2h-pinned", "host-alloc-free")
+        assert screen(pilot).cursor.key == ("d2h-pinned", "host-alloc-free")
 
 
 async def test_the_figures_go_from_judged_to_percentiles_and_back() -> None:
     async with looking(ON_THE_TABLE) as pilot:
         found = []
         for _ in range(4):
-            found.append(screen(pilot).figure)
+            found.append(screen(pilot).cursor.value)
             await pilot.press("f")
         assert found == [CellValue.JUDGED, CellValue.P50, CellValue.P99, CellValue.JUDGED]
 
@@ -336,13 +336,13 @@ async def test_a_cell_shows_its_histograms_its_sentence_and_what_helps() -> None
         await pilot.press("left")
         await until_shown(pilot, "spin kernel")
         await pilot.press("escape")
-        assert screen(pilot).focus_key == ("d2h-pinned", "spin")
+        assert screen(pilot).cursor.key == ("d2h-pinned", "spin")
 
 
 async def test_a_cell_without_calls_says_why() -> None:
     async with looking(ON_THE_TABLE) as pilot:
         for column, words in (("peer-copy-behind-kernel", "a second GPU is needed"), ("context-churn", "did not run")):
-            screen(pilot).focus_key = ("launch", column)
+            screen(pilot).cursor = replace(screen(pilot).cursor, key=("launch", column))
             screen(pilot).draw()
             await pilot.press("enter")
             await until_shown(pilot, words)
@@ -594,7 +594,7 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
         for words in ("SAME", "change", "driver 570.9 → 580.1"):
             assert words in shown(pilot)
         await pilot.press("w")
-        assert screen(pilot).focus_key == ("launch", "alloc-async")
+        assert screen(pilot).cursor.key == ("launch", "alloc-async")
         await pilot.press("enter")
         await until(pilot, lambda: is_open(pilot, CellScreen) and "SLOWER" in shown(pilot))
         await pilot.press("escape", "d")
@@ -603,7 +603,7 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
         for words in ("driver 570.9 → 580.1", "SLOWER", "1%", "old.json"):
             assert words in text
         await pilot.press("escape", "f")
-        assert screen(pilot).figure is CellValue.JUDGED
+        assert screen(pilot).cursor.value is CellValue.JUDGED
         await pilot.press("c")
         assert state(pilot).comparison is None
         await until(pilot, lambda: "SLOWER" not in shown(pilot))

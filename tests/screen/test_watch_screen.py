@@ -123,13 +123,13 @@ async def test_every_action_has_a_method_and_keys_of_its_own(recorded: Path) -> 
 async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
     async with replayed(recorded, (120, 36)) as (pilot, screen):
         keys = [row.key for row in screen.query_one(WatchTable).view.rows]
-        assert screen.selected == keys[0]
+        assert screen.state.selected == keys[0]
         await pilot.press("down")
-        assert screen.selected == keys[1]
+        assert screen.state.selected == keys[1]
         await pilot.press("up", "up")
-        assert screen.selected == keys[-1]
+        assert screen.state.selected == keys[-1]
         await pilot.press("w")
-        assert screen.selected == keys[0]
+        assert screen.state.selected == keys[0]
         await pilot.press("down", "e")
         await until(pilot, lambda: is_open(pilot, ExplainCall))
         dialog = pilot.app.screen
@@ -149,7 +149,7 @@ async def test_a_click_selects_a_row_and_a_slow_call_is_explained(recorded: Path
     async with replayed(recorded, (120, 36)) as (pilot, screen):
         table = screen.query_one(WatchTable)
         await pilot.click(WatchTable, offset=(10, 2))
-        assert screen.selected == table.view.rows[1].key
+        assert screen.state.selected == table.view.rows[1].key
         await pilot.click("#slow", offset=(30, 3))
         await until(pilot, lambda: is_open(pilot, ExplainCall))
 
@@ -259,7 +259,7 @@ async def test_quitting_asks_while_the_program_runs(tmp_path: Path) -> None:
 async def test_a_view_is_paused_and_resumed(tmp_path: Path) -> None:
     async with live(WAITING, tmp_path) as (pilot, screen, _):
         await pilot.press("p")
-        frozen = screen.frozen_moment
+        frozen = screen.state.frozen
         assert frozen is not None
         assert "PAUSED at" in await drawn(pilot, screen)
         await until(pilot, lambda: screen.source.moment is not frozen)
@@ -314,11 +314,11 @@ async def test_it_freezes_on_a_stall_and_keeps_the_trace(tmp_path: Path, monkeyp
         assert not screen.frozen
         clock[0] += 2
         screen.tick()
-        assert screen.frozen_moment is made[1]
-        assert "FROZEN on a stall" in screen.frozen_why
+        assert screen.state.frozen is made[1]
+        assert "FROZEN on a stall" in screen.state.why
         # The slowest since the trigger was armed: a copy of the loader.
-        assert screen.selected is not None
-        assert screen.selected.thread == 101
+        assert screen.state.selected is not None
+        assert screen.state.selected.thread == 101
         trace = source.kept_traces.trace(source.kept_traces.traces[0])
         assert trace is not None
         assert trace.trigger is not None

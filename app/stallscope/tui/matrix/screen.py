@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from stallprobes.matrix.matrix import QUIET
 from stallprobes.wording import comparison_wording
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose, Prompt, TextDialog, section
@@ -20,9 +19,10 @@ from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.matrix.cell import CellScreen, histograms, paragraphs
 from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState, suggestion
+from stallscope.tui.matrix.cursor import MatrixCursor, grid_view
 from stallscope.tui.matrix.grid import CellTextPanel, Grid, GridLayout, GridView, grid_layout
 from stallscope.tui.matrix.header import HEAD_HEIGHT, TALL_HEAD_HEIGHT, MatrixHead, head_view
-from stallscope.tui.matrix.view_model import CHANGE_LEGEND, LEGEND, CellLabels, CellValue, Key, MatrixView
+from stallscope.tui.matrix.view_model import Key
 
 SEED = 1
 RUN_PER_S = 4.0
@@ -65,24 +65,19 @@ class Differences(TextDialog[None]):
 
 
 class MatrixScreen(ActionScreen):
-    """Shows the check of the context's MatrixController. ``first`` are the grid's upper left row and column."""
+    """Shows the check of the context's MatrixController; ``cursor`` says what of it."""
 
     NAME = "matrix"
 
     def __init__(self, context: ScreenContext) -> None:
         super().__init__(context)
         self.controller = context.controller(MatrixController, lambda: MatrixController(MatrixServices()))
-        self.figure = CellValue.JUDGED if self.controller.state.comparison is None else CellValue.CHANGE
-        self.worst_first = False
-        self.focus_key: Key | None = None
-        self.first = (0, 0)
+        self.cursor = MatrixCursor().with_changes(self.controller.state.comparison is not None)
         self._engine_ended = False
         self._leaving = False
         self._drawn: MatrixState | None = None
         # The time of a running check moves without a change of the state.
         self._run_pace = Pace(RUN_PER_S, context.settings.frames_per_second)
-        # The labels as drawn, which change with these only.
-        self._labels_drawn: tuple[MatrixView, CellValue, Mapping[Key, CellLabels]] | None = None
 
     def compose(self) -> ComposeResult:
         """Header, grid, selected cell, key bar."""
@@ -107,8 +102,10 @@ class MatrixScreen(ActionScreen):
             self._leaving = False
             self.dismiss(self._engine_ended)
             return
-        if self.app.screen is self and state.question is not None:
-            self._ask()
+        if self.app.screen is self:
+            question = self.controller.take_question()
+            if question is not None:
+                self.ask(Ask(question.sentence, question.confirm_label), lambda _: question.action())
         now_s = time.monotonic()
         running = state.run is not None and self._run_pace.due(now_s)
         if self.can_draw and self.is_mounted and (self.changed or state is not self._drawn or running):
@@ -116,61 +113,35 @@ class MatrixScreen(ActionScreen):
 
     def draw(self) -> None:
         """Draw the controller's state."""
-        self.changed, state = False, self.controller.state
-        if self._drawn is not None and self._drawn.comparison is not state.comparison:
-            self.figure = CellValue.JUDGED if state.comparison is None else CellValue.CHANGE
-        if self._drawn is None or (self._drawn.matrix_view is None) != (state.matrix_view is None):
+        self.changed, state, drawn = False, self.controller.state, self._drawn
+        if drawn is not None and drawn.comparison is not state.comparison:
+            self.cursor = self.cursor.with_changes(state.comparison is not None)
+        if drawn is None or (drawn.matrix_view is None) != (state.matrix_view is None):
             self.rearrange()
-        self._drawn = state
+        self._drawn, self.cursor = state, self.cursor.on_cell_of(state.matrix_view)
         self.query_one(MatrixHead).view = head_view(state, time.monotonic())
-        self.query_one(Grid).view = self._grid_view(state)
-        self._show_cell(state.matrix_view)
-
-    def _show_cell(self, matrix_view: MatrixView | None) -> None:
-        """Draw text and histograms of the selected cell."""
-        text, panel = self.query_one(CellTextPanel), self.query_one(Histograms)
-        key = self.focus_key
-        if matrix_view is None or key is None:
+        self.query_one(Grid).view = grid_view(state, self.cursor, self.replayed)
+        text, panel, key = self.query_one(CellTextPanel), self.query_one(Histograms), self.cursor.key
+        if state.matrix_view is None or key is None:
             text.view, panel.view = (), PlotsView()
-            return
-        text.view = paragraphs(matrix_view, key, brief=True)
-        panel.view = PlotsView(histograms(matrix_view, key) if panel.display else None)
+        else:
+            text.view = paragraphs(state.matrix_view, key, brief=True)
+            panel.view = PlotsView(histograms(state.matrix_view, key) if panel.display else None)
 
-    def _grid(self) -> tuple[GridView, GridLayout]:
-        """The grid as the next frame draws it, from which movements start."""
-        view = self._grid_view(self.controller.state)
+    def _grid(self, cursor: MatrixCursor) -> tuple[GridView, GridLayout]:
+        """The grid at ``cursor``, from which movements start."""
+        view = grid_view(self.controller.state, cursor, self.replayed)
         return view, grid_layout(view, *self.query_one(Grid).size)
 
-    def _grid_view(self, state: MatrixState) -> GridView:
-        matrix_view, replayed = state.matrix_view, self.replayed
-        if matrix_view is None:
-            self.focus_key, run = None, "" if replayed else "r runs a check on this machine; "
-            return GridView("check", empty=("", f"{run}o opens a saved check; ? shows the help."))
-        rows, columns = matrix_view.order(self.worst_first, self.figure is CellValue.CHANGE)
-        names = tuple(row.name for row in rows), tuple(column.name for column in columns)
-        if self.focus_key is None or self.focus_key not in matrix_view.matrix.cells:
-            aggressors = [name for name in names[1] if name != QUIET]
-            self.focus_key = (names[0][0], (aggressors or list(names[1]))[0])
-        order = ", worst first" if self.worst_first else ""
-        changed = self.figure is CellValue.CHANGE
-        return GridView(
-            title=f"{'change' if changed else f'× baseline, {self.figure}'}{order}",
-            rows=names[0],
-            columns=names[1],
-            labels=self._labels(matrix_view),
-            focus=(names[0].index(self.focus_key[0]), names[1].index(self.focus_key[1])),
-            first=self.first,
-            pinned=int(QUIET in names[1][:1]),
-            parts=("", "") if changed else ("call", "wait"),
-            legend=CHANGE_LEGEND if changed else LEGEND,
-            fresh=None if state.run is None else state.run.last,
-        )
+    def _show(self, cursor: MatrixCursor) -> None:
+        """Have the next frame draw the grid at ``cursor``."""
+        self.cursor = cursor
+        self.mark_changed()
 
-    def _labels(self, matrix_view: MatrixView) -> Mapping[Key, CellLabels]:
-        if self._labels_drawn is None or self._labels_drawn[:2] != (matrix_view, self.figure):
-            cells = {key: matrix_view.labels(key, self.figure) for key in matrix_view.matrix.cells}
-            self._labels_drawn = (matrix_view, self.figure, cells)
-        return self._labels_drawn[2]
+    def _show_cell(self, cursor: MatrixCursor) -> None:
+        """Have the next frame draw the grid at ``cursor``, with the selected cell visible."""
+        view, layout = self._grid(cursor)
+        self._show(replace(cursor, first=layout.first_with_focus(view)))
 
     def place_panels(self, width: int, height: int) -> None:
         """Give the grid the lines that it needs, and the selected cell the rest, at least a quarter."""
@@ -186,41 +157,23 @@ class MatrixScreen(ActionScreen):
         self.query_one("#below").styles.height = below
         self.set_class(width >= WIDE_COLUMNS and below >= HISTOGRAM_LINES, "wide")
 
-    def _ask(self) -> None:
-        question = self.controller.take_question()
-        if question is not None:
-            self.ask(Ask(question.sentence, question.confirm_label), lambda _: question.action())
-
     # Selected cell, order and values.
 
     def action_check_order(self) -> None:
         """Sort by severity, or as measured."""
-        self.worst_first = not self.worst_first
-        self.first = (0, 0)
-        if self.worst_first:
-            self._select_worst()
-        self._scroll_to_focus()
+        self._show_cell(self.cursor.reordered(self.controller.state.matrix_view))
 
     def action_check_worst(self) -> None:
         """Select the worst cell."""
-        if self._has_check() and not self._select_worst():
+        worst = self.cursor.at_worst(self.controller.state.matrix_view)
+        if self._has_check() and worst is None:
             self.controller.show_message("Every cell is quiet.")
-        self._scroll_to_focus()
-
-    def _select_worst(self) -> bool:
-        matrix_view = self.controller.state.matrix_view
-        worst = None if matrix_view is None else matrix_view.worst(self.figure is CellValue.CHANGE)
-        self.focus_key = worst or self.focus_key
-        return worst is not None
+        self._show_cell(worst or self.cursor)
 
     def action_check_figure(self) -> None:
         """Show the next values."""
-        there = [
-            one for one in CellValue if one is not CellValue.CHANGE or self.controller.state.comparison is not None
-        ]
-        position = there.index(self.figure) if self.figure in there else -1
-        self.figure = there[(position + 1) % len(there)]
-        self.mark_changed()
+        compared = self.controller.state.comparison is not None
+        self._show(self.cursor.with_next_value(compared))
 
     def action_check_row(self, by: int) -> None:
         """Select the cell above or below."""
@@ -232,61 +185,47 @@ class MatrixScreen(ActionScreen):
 
     def action_check_page(self, by: int) -> None:
         """Go pages up or down."""
-        self.move(by * self._grid()[1].rows, 0)
+        self.move(by * self._grid(self.cursor)[1].rows, 0)
 
     def action_check_home(self) -> None:
         """Select the first cell of the row, or of the matrix."""
-        row, column = self._grid()[0].focus
+        row, column = self._grid(self.cursor)[0].focus
         self.move(-row if column == 0 else 0, -column)
 
     def action_check_end(self) -> None:
         """Select the last cell of the row, or of the matrix."""
-        view, _ = self._grid()
+        view, _ = self._grid(self.cursor)
         row, column = view.focus
         last = len(view.columns) - 1
         self.move(len(view.rows) - 1 - row if column == last else 0, last - column)
 
     def move(self, rows: int, columns: int) -> None:
         """Select the cell ``rows`` and ``columns`` away, or the nearest one."""
-        view, _ = self._grid()
-        if view.rows:
-            row = max(0, min(view.focus[0] + rows, len(view.rows) - 1))
-            column = max(0, min(view.focus[1] + columns, len(view.columns) - 1))
-            self.focus_key = (view.rows[row], view.columns[column])
-            self._scroll_to_focus()
-
-    def _scroll_to_focus(self) -> None:
-        view, layout = self._grid()
-        if view.rows:
-            self.first = layout.first_with_focus(view)
-        self.mark_changed()
+        self._show_cell(self.cursor.moved(self._grid(self.cursor)[0], rows, columns))
 
     def on_grid_cell_selected(self, message: Grid.CellSelected) -> None:
         """Select the clicked cell, or open it."""
-        view, _ = self._grid()
-        before, self.focus_key = self.focus_key, (view.rows[message.row], view.columns[message.column])
-        self.mark_changed()
-        if self.focus_key == before:
+        before = self.cursor.key
+        view, _ = self._grid(self.cursor)
+        self._show(replace(self.cursor, key=(view.rows[message.row], view.columns[message.column])))
+        if self.cursor.key == before:
             self.action_check_cell()
 
     def on_wheel_widget_turned(self, message: Grid.Turned) -> None:
         """Scroll without changing the selected cell."""
-        view, layout = self._grid()
-        if view.rows:
-            rows, columns = (0, message.steps) if message.sideways else (message.steps, 0)
-            self.first = layout.clamped(view, (self.first[0] + rows, self.first[1] + columns))
-            self.mark_changed()
+        rows, columns = (0, message.steps) if message.sideways else (message.steps, 0)
+        self._show(self.cursor.scrolled(*self._grid(self.cursor), rows, columns))
 
     def action_check_cell(self) -> None:
         """Open the selected cell."""
-        if self.focus_key is not None and self.controller.state.matrix_view is not None:
+        if self.cursor.key is not None and self.controller.state.matrix_view is not None:
 
             def step(columns: int) -> Key:
                 self.move(0, columns)
-                assert self.focus_key is not None
-                return self.focus_key
+                assert self.cursor.key is not None
+                return self.cursor.key
 
-            self.app.push_screen(CellScreen(lambda: self.controller.state.matrix_view, self.focus_key, step))
+            self.app.push_screen(CellScreen(lambda: self.controller.state.matrix_view, self.cursor.key, step))
 
     # Checks and files.
 
@@ -311,7 +250,7 @@ class MatrixScreen(ActionScreen):
 
         def run() -> None:
             self._engine_ended = True
-            self.figure = CellValue.JUDGED
+            self.cursor = self.cursor.with_changes(False)
             self.controller.run(extent == _QUICK, SEED, live.release_gpu(1 if extent == _QUICK else 2))
 
         self.if_sharing_allowed(run)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.matrix.comparing.comparison import CellOutcome
-from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, MatrixColumn, MatrixRow, Status
+from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.units import times
 from stallprobes.verdicts.kinds import VerdictKind
@@ -206,27 +207,22 @@ class MatrixView:
         headline = self.headline and replace(self.headline, changes=changes_line(comparison, self.reference))
         return replace(self, changes={(one.row, one.column): one for one in changes}, headline=headline)
 
-    def order(self, worst_first: bool, changed: bool) -> tuple[tuple[MatrixRow, ...], tuple[MatrixColumn, ...]]:
-        """Rows and columns as measured, or the worst first: by change with ``changed``. The column quiet is first."""
-        if not worst_first:
-            return self.matrix.rows, self.matrix.columns
-        rows: dict[str, tuple[float, float]] = {}
-        columns: dict[str, tuple[float, float]] = {}
-        for key in self.matrix.cells:
-            weight = self._weight(key, changed)
-            rows[key[0]] = max(rows.get(key[0], weight), weight)
-            columns[key[1]] = max(columns.get(key[1], weight), weight)
-        none = (0.0, 0.0)
-        return (
-            tuple(sorted(self.matrix.rows, key=lambda one: rows.get(one.name, none), reverse=True)),
-            tuple(
-                sorted(
-                    self.matrix.columns,
-                    key=lambda one: (one.name == QUIET, columns.get(one.name, none)),
-                    reverse=True,
-                )
-            ),
-        )
+    def order(self, worst_first: bool, changed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of rows and columns as measured, or the worst first: by change with ``changed``.
+
+        The column quiet is first.
+        """
+        rows, columns = [row.name for row in self.matrix.rows], [column.name for column in self.matrix.columns]
+        if worst_first:
+            worst: tuple[dict[str, tuple[float, float]], ...] = ({}, {})
+            for key in self.matrix.cells:
+                weight = self._weight(key, changed)
+                for known, name in zip(worst, key, strict=True):
+                    known[name] = max(known.get(name, weight), weight)
+            none = (0.0, 0.0)
+            rows.sort(key=lambda name: worst[0].get(name, none), reverse=True)
+            columns.sort(key=lambda name: (name == QUIET, worst[1].get(name, none)), reverse=True)
+        return tuple(rows), tuple(columns)
 
     def worst(self, changed: bool) -> Key | None:
         """Key of the worst cell, None if all are quiet."""
@@ -258,6 +254,12 @@ class MatrixView:
             return _word_labels(known.kind.look.word, known.kind.look.style)
         lines = tuple(_phase_label(known.parts.get(phase), value) for phase in PHASES)
         return _worse_phase_label(known, value), *lines  # type: ignore[return-value]
+
+
+@lru_cache(1)
+def all_labels(matrix_view: MatrixView, value: CellValue) -> Mapping[Key, CellLabels]:
+    """The labels of all cells, which a running check has drawn several times a second."""
+    return {key: matrix_view.labels(key, value) for key in matrix_view.matrix.cells}
 
 
 def _word_labels(text: str, style: str) -> CellLabels:

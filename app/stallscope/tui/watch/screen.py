@@ -4,62 +4,42 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from textual import on
 from textual.app import ComposeResult
 
-from stallprobes.live.view_model import ChannelView
-from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import Channel, Phase
-from stallprobes.watch.live.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
+from stallprobes.watch.live.live_view import WatchMoment, WatchRowKey
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
-from stallscope.tui.common.bars import KeyBar, with_utilization
+from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask
-from stallscope.tui.common.histograms import Histograms, HistogramsView, PlotsView
+from stallscope.tui.common.histograms import Histograms, PlotsView
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.sources.source import ProgramSource
-from stallscope.tui.watch.call_table import CallTableView, WatchTable, thread_label
+from stallscope.tui.watch.call_table import WatchTable
 from stallscope.tui.watch.explain_call import ExplainCall
-from stallscope.tui.watch.header import WatchHeader, WatchHeadView
+from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.layout import watch_layout
-from stallscope.tui.watch.panels import (
-    LostTime,
-    OutputPane,
-    SlowCallLog,
-    SlowCallsView,
-    headline_lines,
-    headlines,
-)
+from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, SlowCallsView, headline_lines, headlines
+from stallscope.tui.watch.state import WatchState, header_view, histograms_view, table_view
 
 _REPORT_COLUMNS = 100
-BEHIND = ("all", "since the start")
 
 
 class WatchScreen(MovingScreen[ProgramSource]):
-    """Shows the moments of the source, or ``frozen_moment``, one of them, for the reason ``frozen_why``."""
+    """Shows the moments of the source; ``state`` says what of them."""
 
     NAME = "watch"
 
     def __init__(self, context: ScreenContext, source: ProgramSource) -> None:
         super().__init__(context, source)
-        self.frozen_moment: WatchMoment | None = None
-        self.frozen_why = ""
-        # NVML's values at that moment, and the GPU's name or why there are none.
-        self._frozen_gpu: tuple[TelemetrySnapshot | None, str] = (None, "")
-        self.selected: WatchRowKey | None = None
-        self._chosen = False
-        self.enlarged = False
-        self._armed_ns = 0
+        self.state = WatchState()
+        # What table, headlines and slow calls show.
         self._shown: WatchMoment | None = None
-        # The number of rows and of lines of headlines for which the panels were placed.
-        self._placed = (-1, -1)
-        self._utilization: tuple[int, ...] = ()
-        self._last_telemetry: TelemetrySnapshot | None = None
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
@@ -85,12 +65,12 @@ class WatchScreen(MovingScreen[ProgramSource]):
     @property
     def moment(self) -> WatchMoment | None:
         """The moment that is shown."""
-        return self.frozen_moment or self.source.moment
+        return self.state.frozen or self.source.moment
 
     @property
     def frozen(self) -> bool:
         """Whether the view is frozen."""
-        return self.frozen_moment is not None
+        return self.state.frozen is not None
 
     def tick(self) -> None:
         """Look for a stall, and draw one frame."""
@@ -109,45 +89,30 @@ class WatchScreen(MovingScreen[ProgramSource]):
 
     def _freeze_on_stall(self) -> None:
         moment = self.source.moment
-        if self.frozen or not self.trigger.armed or moment is None:
-            return
-        slowest = self._slowest_since(moment)
-        if self.stalls(0 if slowest is None else slowest[0].duration_ns):
-            self._freeze("FROZEN on a stall", slowest)
+        if not self.frozen and self.trigger.armed and moment is not None:
+            slowest = self.state.slowest(moment)
+            if self.stalls(0 if slowest is None else slowest[0].duration_ns):
+                self.freeze("FROZEN on a stall", slowest)
 
-    def _slowest_since(self, moment: WatchMoment) -> tuple[TriggeringCall, WatchRowKey] | None:
-        """The slowest call since the trigger was armed, or in flight, with its row."""
-        found = [
-            (TriggeringCall.of(call), WatchRowKey(process.pid, process.image, call.thread, call.function))
-            for call, process in slow_calls(moment.findings)
-            if call.end_ns > self._armed_ns
-        ]
-        found += [
-            (TriggeringCall(row.key.thread, row.begin_ns, moment.at_ns), row.key)
-            for row in moment.rows
-            if row.begin_ns is not None
-        ]
-        return max(found, key=lambda item: item[0].duration_ns, default=None)
-
-    def freeze(self, why: str) -> None:
-        """Freeze the view."""
-        if self.source.moment is not None:
-            self._freeze(why, None)
-
-    def _freeze(self, why: str, slowest: tuple[TriggeringCall, WatchRowKey] | None) -> None:
-        self.frozen_moment, self.frozen_why = self.source.moment, f"{why} at {time.strftime('%H:%M:%S')}"
-        self._frozen_gpu = self.source.gpu_values
-        if self.source.kept_traces is not None:
-            self.source.kept_traces.keep(None if slowest is None else slowest[0])
-        if slowest is not None:
-            self.selected, self._chosen = slowest[1], True
-        self.mark_changed()
+    def freeze(self, why: str, slowest: tuple[TriggeringCall, WatchRowKey] | None = None) -> None:
+        """Freeze the view, and keep its trace; that of the ``slowest`` call, if it is the reason."""
+        source = self.source
+        if source.moment is not None:
+            why = f"{why} at {time.strftime('%H:%M:%S')}"
+            state = replace(self.state, frozen=source.moment, why=why, gpu=source.gpu_values)
+            if source.kept_traces is not None:
+                source.kept_traces.keep(None if slowest is None else slowest[0])
+            self._show(state if slowest is None else state.selecting(slowest[1]))
 
     def thaw(self) -> None:
         """Have the view move again."""
-        self.frozen_moment = None
         if self.source.kept_traces is not None:
             self.source.kept_traces.show_present()
+        self._show(replace(self.state, frozen=None))
+
+    def _show(self, state: WatchState) -> None:
+        """Have the next frame draw ``state``."""
+        self.state = state
         self.mark_changed()
 
     # Drawing.
@@ -161,82 +126,40 @@ class WatchScreen(MovingScreen[ProgramSource]):
 
     def _show_calls(self, tables: bool = True) -> None:
         """Draw table, histogram, headline and slow calls; without ``tables`` only what moves with frames."""
-        moment, table = self.moment, self.query_one(WatchTable)
+        moment, table, histograms = self.moment, self.query_one(WatchTable), self.query_one(Histograms)
         if moment is None:
             return
         table.view = replace(table.view, now_ns=moment.at_ns)
         if moment is self._shown:
             return
-        rows, histograms = moment.rows, self.query_one(Histograms)
         if not tables:
-            row = self._row(rows)
+            row = self.state.row(moment)
             histograms.view = replace(histograms.view, live=None if row is None else {Channel(Phase.CALL): row.recent})
             return
-        self._shown = moment
-        if rows and not (self._chosen and any(row.key == self.selected for row in rows)):
-            # The one that lost most time, until somebody selects another.
-            self.selected, self._chosen = rows[0].key, False
-        table.view = CallTableView(rows, self.selected, moment.at_ns, moment.hidden, "no call yet")
-        found = headlines(moment.findings, moment.program)
-        self.query_one(LostTime).view = found
+        self._shown, self.state = moment, self.state.on_row_of(moment)
+        table.view = table_view(self.state, moment)
+        self.query_one(LostTime).view = headlines(moment.findings, moment.program)
         self.query_one(SlowCallLog).view = SlowCallsView(moment.findings, moment.at_ns)
-        row = self._row(rows)
-        histograms.view = PlotsView(None if row is None else self._histograms(row, moment))
-        if (wanted := (len(rows), len(headline_lines(found, self.size.width)))) != self._placed:
-            self._placed = wanted
-            self.rearrange()
-
-    def _row(self, rows: Sequence[WatchRow]) -> WatchRow | None:
-        return next((row for row in rows if row.key == self.selected), None)
-
-    def _histograms(self, row: WatchRow, moment: WatchMoment) -> HistogramsView:
-        """The histogram of the selected row."""
-        age_ns = row.age_ns(moment.at_ns)
-        state, mark = (f"{row.slow} slow", "warn") if row.slow else ("", "")
-        if age_ns is not None and age_ns >= row.slow_limit_ns:
-            state, mark = "in flight", "bad"
-        several = len({one.key.pid for one in moment.rows}) > 1
-        return HistogramsView(
-            repr(row.key),
-            f"{row.key.function} · {thread_label(row, several)}",
-            (ChannelView(Phase.CALL, "", row.recent, row.total),),
-            state,
-            mark,
-            in_flight_ns=age_ns,
-            now=f"last {row.window_ns / 1e9:.0f} s" if row.window_ns >= 1.5e9 else "last second",
-            behind=BEHIND,
-        )
+        histograms.view = PlotsView(histograms_view(self.state, moment))
+        # The number of rows or of lines may be another one.
+        self.rearrange()
 
     def _show_output(self) -> None:
         self.query_one(OutputPane).view = self.source.output
 
     def _show_header(self) -> None:
-        moment, source = self.moment, self.source
-        position = "" if source.playback is None else source.playback.position_text
-        telemetry, gpu = self._frozen_gpu if self.frozen else source.gpu_values
-        # A recording that stands still has no new values.
-        if telemetry is not None and not self.frozen and telemetry is not self._last_telemetry:
-            self._last_telemetry = telemetry
-            self._utilization = with_utilization(self._utilization, telemetry)
-        self.query_one(WatchHeader).view = WatchHeadView(
-            program=source.program_state,
-            seconds=0.0 if moment is None else moment.seconds,
-            view=self.frozen_why if self.frozen else position,
-            failure=source.failure,
-            telemetry=telemetry,
-            gpu=gpu,
-            utilization=self._utilization,
-        )
-        self.show_note(source.note or ("freezes on the next stall" if self.trigger.armed else ""))
+        self.state = self.state.with_gpu(self.source.gpu_values)
+        self.query_one(WatchHeader).view = header_view(self.state, self.source)
+        self.show_note(self.source.note or ("freezes on the next stall" if self.trigger.armed else ""))
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes."""
         moment = self.moment
         rows = 0 if moment is None else len(moment.rows)
         lines = len(headline_lines(self.query_one(LostTime).view, width))
-        sizes = watch_layout(width, height, lines, rows, not self.source.output.elsewhere, self.enlarged)
+        sizes = watch_layout(width, height, lines, rows, not self.source.output.elsewhere, self.state.enlarged)
         self.set_class(sizes.wide, "wide")
-        self.set_class(self.enlarged, "enlarged")
+        self.set_class(self.state.enlarged, "enlarged")
         if sizes.wide:
             self.styles.grid_rows = f"2 {sizes.lost} {sizes.calls} {sizes.slow}"
         heights = {"lost": sizes.lost, "calls": sizes.calls, "histograms": sizes.histograms, "slow": sizes.slow}
@@ -254,19 +177,19 @@ class WatchScreen(MovingScreen[ProgramSource]):
     def action_seek(self, steps: int) -> None:
         """Go back or forward in the recording."""
         # The values before are those of another time.
-        self._utilization = ()
+        self.state = replace(self.state, utilization=())
         super().action_seek(steps)
 
     def action_trap(self) -> None:
         """Arm or disarm "freeze on stall"."""
         moment = self.source.moment
-        self._armed_ns = 0 if moment is None else moment.at_ns
+        self.state = replace(self.state, armed_ns=0 if moment is None else moment.at_ns)
         super().action_trap()
 
     def action_explain(self) -> None:
         """Open the explanation of the selected row."""
         moment = self.moment
-        row = None if moment is None else self._row(moment.rows)
+        row = self.state.row(moment)
         if moment is not None and row is not None:
             self.app.push_screen(ExplainCall(row, moment.findings))
 
@@ -276,16 +199,8 @@ class WatchScreen(MovingScreen[ProgramSource]):
 
     def action_watch_row(self, by: int, around: bool = True) -> None:
         """Select another row; ``around``: after the last one comes the first."""
-        moment = self.moment
-        keys = [] if moment is None else [row.key for row in moment.rows]
-        if keys:
-            place = keys.index(self.selected) if self.selected in keys else 0
-            place = (place + by) % len(keys) if around else min(max(place + by, 0), len(keys) - 1)
-            self._select(keys[place])
-
-    def _select(self, key: WatchRowKey) -> None:
-        self.selected, self._chosen = key, True
-        self.mark_changed()
+        if self.moment is not None:
+            self._show(self.state.stepped(self.moment.rows, by, around))
 
     def action_watch_worst(self) -> None:
         """Select the row that lost most time."""
@@ -294,13 +209,12 @@ class WatchScreen(MovingScreen[ProgramSource]):
         if worst is None or not worst.lost_ns:
             self.notify("No call has lost time.")
         else:
-            self._select(worst.key)
+            self._show(self.state.selecting(worst.key))
 
     def action_watch_output(self) -> None:
         """Enlarge the pane of the program's output, or reduce it."""
-        self.enlarged = not self.enlarged
+        self._show(replace(self.state, enlarged=not self.state.enlarged))
         self.rearrange()
-        self.mark_changed()
 
     def action_watch_copy(self) -> None:
         """Copy the report to the terminal's clipboard."""
@@ -321,15 +235,15 @@ class WatchScreen(MovingScreen[ProgramSource]):
     @on(LineWidget.Clicked, "WatchTable")
     def select_clicked_row(self, message: LineWidget.Clicked) -> None:
         """Select the clicked row; if it is selected, explain it."""
-        if message.target == self.selected:
+        if message.target == self.state.selected:
             self.action_explain()
         else:
-            self._select(message.target)
+            self._show(self.state.selecting(message.target))
 
     @on(LineWidget.Clicked, "SlowCallLog")
     def explain_clicked_call(self, message: LineWidget.Clicked) -> None:
         """Select the row of the clicked call, and explain it."""
-        self._select(message.target)
+        self._show(self.state.selecting(message.target))
         self.action_explain()
 
 

@@ -1,0 +1,127 @@
+"""State of the screen of a watched program, frozen, and the views of panels that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from stallprobes.live.view_model import ChannelView
+from stallprobes.machine.telemetry import TelemetrySnapshot
+from stallprobes.model import Phase
+from stallprobes.watch.live.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
+from stallprobes.watch.live.trace_history import TriggeringCall
+from stallscope.tui.common.bars import with_utilization
+from stallscope.tui.common.histograms import HistogramsView
+from stallscope.tui.sources.source import ProgramSource
+from stallscope.tui.watch.call_table import CallTableView, thread_label
+from stallscope.tui.watch.header import WatchHeadView
+
+_BEHIND = ("all", "since the start")
+
+
+@dataclass(frozen=True, eq=False)
+class WatchState:
+    """What the screen shows of a watched program; each method but the last two returns the state after a change.
+
+    ``frozen`` is the moment of a view that stands still, for the reason ``why``; None in one that moves. ``gpu`` has
+    NVML's values with the GPU's name, or None with the reason, and ``utilization`` the last figures in percent.
+    ``chosen``: the ``selected`` row is not just the one that lost most time. The trigger was armed at ``armed_ns``.
+    ``enlarged``: the output has all the room.
+    """
+
+    frozen: WatchMoment | None = None
+    why: str = ""
+    gpu: tuple[TelemetrySnapshot | None, str] = (None, "")
+    utilization: tuple[int, ...] = ()
+    selected: WatchRowKey | None = None
+    chosen: bool = False
+    armed_ns: int = 0
+    enlarged: bool = False
+
+    def on_row_of(self, moment: WatchMoment) -> WatchState:
+        """With the row that lost most time selected, until somebody selects another one."""
+        if not moment.rows or (self.chosen and self.row(moment) is not None):
+            return self
+        return replace(self, selected=moment.rows[0].key, chosen=False)
+
+    def selecting(self, key: WatchRowKey) -> WatchState:
+        """With a row selected by somebody."""
+        return replace(self, selected=key, chosen=True)
+
+    def stepped(self, rows: Sequence[WatchRow], by: int, around: bool) -> WatchState:
+        """With the row ``by`` places further selected; ``around``: after the last one comes the first."""
+        keys = [row.key for row in rows]
+        if not keys:
+            return self
+        place = (keys.index(self.selected) if self.selected in keys else 0) + by
+        return self.selecting(keys[place % len(keys) if around else min(max(place, 0), len(keys) - 1)])
+
+    def with_gpu(self, gpu: tuple[TelemetrySnapshot | None, str]) -> WatchState:
+        """With the present values of the GPU, unless the view is frozen."""
+        if self.frozen is not None:
+            return self
+        utilization, telemetry = self.utilization, gpu[0]
+        # A recording that stands still has no new values.
+        if telemetry is not None and telemetry is not self.gpu[0]:
+            utilization = with_utilization(utilization, telemetry)
+        return replace(self, gpu=gpu, utilization=utilization)
+
+    def row(self, moment: WatchMoment | None) -> WatchRow | None:
+        """The selected row of a moment."""
+        return next((row for row in (() if moment is None else moment.rows) if row.key == self.selected), None)
+
+    def slowest(self, moment: WatchMoment) -> tuple[TriggeringCall, WatchRowKey] | None:
+        """The slowest call since the trigger was armed, or in flight, with its row."""
+        found = [
+            (TriggeringCall.of(call), WatchRowKey(process.pid, process.image, call.thread, call.function))
+            for call, process in slow_calls(moment.findings)
+            if call.end_ns > self.armed_ns
+        ]
+        found += [
+            (TriggeringCall(row.key.thread, row.begin_ns, moment.at_ns), row.key)
+            for row in moment.rows
+            if row.begin_ns is not None
+        ]
+        return max(found, key=lambda item: item[0].duration_ns, default=None)
+
+
+def table_view(state: WatchState, moment: WatchMoment) -> CallTableView:
+    """The table of calls."""
+    return CallTableView(moment.rows, state.selected, moment.at_ns, moment.hidden, "no call yet")
+
+
+def histograms_view(state: WatchState, moment: WatchMoment) -> HistogramsView | None:
+    """The histogram of the selected row; None without one."""
+    row = state.row(moment)
+    if row is None:
+        return None
+    age_ns = row.age_ns(moment.at_ns)
+    word, mark = (f"{row.slow} slow", "warn") if row.slow else ("", "")
+    if age_ns is not None and age_ns >= row.slow_limit_ns:
+        word, mark = "in flight", "bad"
+    several = len({one.key.pid for one in moment.rows}) > 1
+    return HistogramsView(
+        repr(row.key),
+        f"{row.key.function} · {thread_label(row, several)}",
+        (ChannelView(Phase.CALL, "", row.recent, row.total),),
+        word,
+        mark,
+        in_flight_ns=age_ns,
+        now=f"last {row.window_ns / 1e9:.0f} s" if row.window_ns >= 1.5e9 else "last second",
+        behind=_BEHIND,
+    )
+
+
+def header_view(state: WatchState, source: ProgramSource) -> WatchHeadView:
+    """The header: the program as it is now, and the values of the frozen view or the present ones."""
+    moment, position = state.frozen or source.moment, source.playback
+    telemetry, gpu = state.gpu
+    return WatchHeadView(
+        program=source.program_state,
+        seconds=0.0 if moment is None else moment.seconds,
+        view=state.why if state.frozen is not None else "" if position is None else position.position_text,
+        failure=source.failure,
+        telemetry=telemetry,
+        gpu=gpu,
+        utilization=state.utilization,
+    )
