@@ -32,6 +32,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -54,7 +55,7 @@ from stallprobes.wording.trace_wording import TracePicture  # noqa: E402
 from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402
 from stallscope.tui.common.picker import Picker  # noqa: E402
-from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState  # noqa: E402
+from stallscope.tui.matrix.controller import MatrixController, MatrixState  # noqa: E402
 from stallscope.tui.matrix.screen import MatrixScreen  # noqa: E402
 from stallscope.tui.matrix.view_model import MatrixView  # noqa: E402
 from stallscope.tui.monitor.screen import Monitor  # noqa: E402
@@ -427,15 +428,14 @@ async def draw_check(recording: Path, file: Path) -> dict[str, str]:
     title = " · ".join(("an interference matrix", str(print_of["gpu"]), *facts))
     made: dict[str, str] = {}
     async with stage.open():
-        controller = MatrixController(MatrixServices())
+        controller = MatrixController()
         controller.state = MatrixState(matrix_view=MatrixView.of(matrix), origin=file.name.removesuffix(".gz"))
         stage.monitor.context.controllers[MatrixController] = controller
         stage.monitor.action_open("matrix")
         while not isinstance(stage.app.screen, MatrixScreen) or not stage.app.screen.is_mounted:
             await stage.settle()
         screen = stage.app.screen
-        screen.worst_first = True
-        screen.focus_key = CELL
+        screen.cursor = replace(screen.cursor, worst_first=True, key=CELL)
         screen.draw()
         await stage.settle()
         await stage.settle()

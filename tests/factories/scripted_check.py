@@ -1,26 +1,30 @@
-"""The matrix screen's services without an engine: the cells of a made-up matrix."""
+"""A check without an engine, for the matrix screen: the cells of a made-up matrix."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+
+import pytest
 
 from factories.matrices import made_up
 from factories.matrix_examples import SMALL_FINGERPRINT
 from factories.waiting import LIMIT_S
+from stallprobes.engine.backend import Options
 from stallprobes.errors import EXIT_ENGINE, EngineFailed
-from stallprobes.matrix.check import plan
+from stallprobes.matrix.check import plan, runner
 from stallprobes.matrix.check.plan import Plan
 from stallprobes.matrix.check.progress import CheckProgress
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
-from stallscope.tui.matrix.controller import MatrixServices
-from stallscope.tui.sources.engine_thread import EngineTarget
+
+_PLAN = plan.plan
 
 
-class ScriptedServices(MatrixServices):
-    """Services that measure nothing: the cells of a made-up matrix come one by one.
+class ScriptedCheck:
+    """A check that measures nothing: the cells of a made-up matrix come one by one.
 
     After ``pauses_after`` cells none comes until ``go`` is set or the check is stopped; after ``fails_after`` cells
     the engine is lost. ``running`` is set when the check begins. With ``deaf`` it does nothing until ``hears`` is set.
@@ -34,27 +38,37 @@ class ScriptedServices(MatrixServices):
             self.hears.set()
         self.running = threading.Event()
         self.go = threading.Event()
-        self.grounds: list[EngineTarget] = []
+        self.options: list[Options] = []
         self.seeds: list[int] = []
         self.engine_was_there = True
         self.engine_pid: Callable[[], int | None] = lambda: None
+
+    @contextmanager
+    def replacing(self) -> Iterator[None]:
+        """Within it, a check of the matrix screen is this one."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plan, "plan", self.plan)
+            patch.setattr(runner, "run", self.run)
+            yield
 
     def plan(self, quick: bool) -> Plan:
         """Two victims beside two aggressors, or four beside three."""
         victims = ("launch", "d2d@secondary") if quick else ("launch", "d2d", "d2d@secondary", "d2h-pinned")
         aggressors = ("spin", "host-alloc-free") if quick else ("spin", "host-alloc-free", "alloc-async")
-        return plan.plan(victims, aggressors, quick=quick)
+        return _PLAN(victims, aggressors, quick=quick)
 
     def run(
         self,
         plan: Plan,
-        ground: EngineTarget,
+        *,
+        options: Options,
         seed: int,
         progress: Callable[[CheckProgress], None],
         stop: Callable[[], bool],
+        **_: object,
     ) -> Matrix:
         """Let the cells of a made-up matrix come."""
-        self.grounds.append(ground)
+        self.options.append(options)
         self.seeds.append(seed)
         self.engine_was_there = self.engine_pid() is not None
         whole = made_up(

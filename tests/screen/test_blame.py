@@ -86,7 +86,7 @@ async def test_the_plan_is_shown_and_escape_leaves_it_without_an_experiment(shar
         await _begin(pilot, "1")
         dialog = pilot.app.screen
         assert isinstance(dialog, BlamePlanDialog)
-        assert "2 states × 6 rounds" in dialog.text()
+        assert "2 states × 6 rounds" in dialog.question
         await pilot.press("escape")
         assert not monitor(pilot).blame.status
         assert "spin" in running(pilot)

@@ -22,7 +22,7 @@ from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
-from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState
+from stallscope.tui.matrix.controller import MatrixController, MatrixState
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.blame import BlameResult
@@ -106,7 +106,7 @@ async def test_nor_does_the_matrix(kind: str) -> None:
     app = StallscopeApp(lambda: ReplaySource(HostileRecording(hostile), clock=lambda: 0.0), Settings())
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: is_open(pilot, Monitor))
-        controller = MatrixController(MatrixServices())
+        controller = MatrixController()
         compared = MatrixState(MatrixView.of(one), hostile, comparison=compare(other, one), against=hostile)
         controller.state = compared
         monitor(pilot).context.controllers[MatrixController] = controller

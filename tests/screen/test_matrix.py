@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ from factories.screen import (
     text_of,
     until,
 )
-from factories.scripted_check import ScriptedServices
+from factories.scripted_check import ScriptedCheck
 from stallprobes.engine.backend import Options
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -49,8 +50,8 @@ from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.help import Help
 from stallscope.tui.common.lines import length, paragraph_lines
 from stallscope.tui.matrix.cell import CellScreen
-from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixServices, MatrixState, suggestion
-from stallscope.tui.matrix.grid import Grid, GridView, cell_at, grid_layout, grid_lines
+from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
+from stallscope.tui.matrix.grid import Grid, GridView, grid_layout, grid_lines
 from stallscope.tui.matrix.header import head_lines, head_view
 from stallscope.tui.matrix.screen import Differences, MatrixScreen
 from stallscope.tui.matrix.view_model import CellValue, MatrixView
@@ -90,13 +91,12 @@ async def looking(
     given: MatrixState | None = None,
     size: tuple[int, int] = (120, 36),
     settings: Settings | None = None,
-    services: MatrixServices | None = None,
 ) -> AsyncIterator[Pilot[None]]:
     """The matrix screen over a recording: no engine, so that nothing is measured."""
     app = StallscopeApp(lambda: ReplaySource(Recording(STALL), clock=lambda: 0.0), settings or Settings())
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: is_open(pilot, Monitor))
-        controller = MatrixController(services or MatrixServices())
+        controller = MatrixController()
         controller.state = given or MatrixState()
         monitor(pilot).context.controllers[MatrixController] = controller
         await pilot.press("m")
@@ -106,18 +106,17 @@ async def looking(
 
 
 @asynccontextmanager
-async def live(services: MatrixServices, size: tuple[int, int] = (140, 44)) -> AsyncIterator[Pilot[None]]:
+async def live(check: ScriptedCheck | None, size: tuple[int, int] = (140, 44)) -> AsyncIterator[Pilot[None]]:
     """The matrix screen over a simulated GPU."""
     source = LiveSource(EngineRequest(sim="h200"))
     app = StallscopeApp(lambda: source, QUICK)
     try:
-        with short_settling():
+        with short_settling(), nullcontext() if check is None else check.replacing():
             async with app.run_test(size=size, notifications=True) as pilot:
                 await until(pilot, lambda: is_open(pilot, Monitor))
                 await until(pilot, lambda: quiet_is_known(monitor(pilot)))
-                if isinstance(services, ScriptedServices):
-                    services.engine_pid = lambda: source.engine_pid
-                monitor(pilot).context.controllers[MatrixController] = MatrixController(services)
+                if check is not None:
+                    check.engine_pid = lambda: source.engine_pid
                 await pilot.press("m")
                 await until(pilot, lambda: is_open(pilot, MatrixScreen))
                 yield pilot
@@ -353,23 +352,23 @@ async def test_a_cell_without_calls_says_why() -> None:
 
 
 async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> None:
-    services = ScriptedServices(pauses_after=4)
-    async with live(services) as pilot:
+    check = ScriptedCheck(pauses_after=4)
+    async with live(check) as pilot:
         await pilot.press("r")
         await until_shown(pilot, "Order by seed 1")
         await pilot.press("escape")
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 2)  # type: ignore[union-attr]
-        assert not services.engine_was_there
+        assert not check.engine_was_there
         for words in ("measuring", "s left", "order by seed 1", "quick check", "×1.0"):
             await until_shown(pilot, words)
-        services.go.set()
+        check.go.set()
         await until(pilot, lambda: state(pilot).run is None)
         matrix_view = state(pilot).matrix_view
         assert matrix_view is not None
         assert not any(cell.status is Status.MISSING for cell in matrix_view.matrix.cells.values())
         assert state(pilot).unsaved
-        assert services.grounds[0].options.paced is False
+        assert check.options[0].paced is False
         await until_shown(pilot, "not saved")
         await pilot.press("m")
         await until(pilot, lambda: is_open(pilot, Monitor))
@@ -382,7 +381,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
 
 
 async def test_without_a_check_the_monitors_engine_stays() -> None:
-    async with live(ScriptedServices()) as pilot:
+    async with live(ScriptedCheck()) as pilot:
         source = monitor(pilot).source
         assert isinstance(source, LiveSource)
         engine = source.engine_pid
@@ -393,7 +392,7 @@ async def test_without_a_check_the_monitors_engine_stays() -> None:
 
 
 async def test_stopped_it_keeps_what_was_measured() -> None:
-    async with live(ScriptedServices(pauses_after=5)) as pilot:
+    async with live(ScriptedCheck(pauses_after=5)) as pilot:
         await begin(pilot, "full")
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 3)  # type: ignore[union-attr]
         await pilot.press("r", "o", "s", "c")
@@ -410,7 +409,7 @@ async def test_stopped_it_keeps_what_was_measured() -> None:
 
 
 async def test_an_engine_that_is_lost_is_told_and_measured_cells_stay() -> None:
-    async with live(ScriptedServices(fails_after=6)) as pilot:
+    async with live(ScriptedCheck(fails_after=6)) as pilot:
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is None and state(pilot).note)
         await until_shown(pilot, "killed by SIGKILL")
@@ -422,7 +421,7 @@ async def test_an_engine_that_is_lost_is_told_and_measured_cells_stay() -> None:
 
 
 async def test_a_check_that_fails_at_once_leaves_what_was_there() -> None:
-    async with live(ScriptedServices(fails_after=0)) as pilot:
+    async with live(ScriptedCheck(fails_after=0)) as pilot:
         screen(pilot).controller.state = ON_THE_TABLE
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is None and state(pilot).failed)
@@ -431,7 +430,7 @@ async def test_a_check_that_fails_at_once_leaves_what_was_there() -> None:
 
 
 async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> None:
-    class Broken(ScriptedServices):
+    class Broken(ScriptedCheck):
         def plan(self, quick: bool) -> Plan:
             raise ZeroDivisionError("made up")
 
@@ -442,10 +441,10 @@ async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> 
 
 
 async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
-    services = ScriptedServices(pauses_after=2)
-    async with live(services) as pilot:
+    check = ScriptedCheck(pauses_after=2)
+    async with live(check) as pilot:
         await begin(pilot, "full")
-        await until(pilot, lambda: services.running.is_set())
+        await until(pilot, lambda: check.running.is_set())
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, Ask)
         await pilot.press("n")
@@ -460,25 +459,25 @@ async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
 
 
 async def test_on_a_shared_gpu_it_asks_before_it_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:
-    services = ScriptedServices()
-    async with live(services) as pilot:
+    check = ScriptedCheck()
+    async with live(check) as pilot:
         monkeypatch.setattr(monitor(pilot).source, "disturbed_processes", lambda: ("python (pid 77)",))
         await begin(pilot)
         assert isinstance(pilot.app.screen, Ask)
         await pilot.press("n")
         await pilot.pause(0.2)
         assert state(pilot).run is None
-        assert not services.grounds
+        assert not check.options
         await begin(pilot)
         await pilot.press("y")
-        await until(pilot, lambda: services.running.is_set())
+        await until(pilot, lambda: check.running.is_set())
 
 
 async def test_keys_answer_and_leaving_does_not_wait_also_while_the_check_is_deaf() -> None:
-    services = ScriptedServices(deaf=True)
-    async with live(services) as pilot:
+    check = ScriptedCheck(deaf=True)
+    async with live(check) as pilot:
         await begin(pilot)
-        await until(pilot, lambda: services.running.is_set())
+        await until(pilot, lambda: check.running.is_set())
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         await pilot.press("escape")
@@ -486,8 +485,8 @@ async def test_keys_answer_and_leaving_does_not_wait_also_while_the_check_is_dea
         while pilot.app.is_running:
             await asyncio.sleep(0.01)
     # Nobody waited for the check: it is still deaf.
-    assert not services.hears.is_set()
-    services.hears.set()
+    assert not check.hears.is_set()
+    check.hears.set()
 
 
 async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_path: Path) -> None:
@@ -625,12 +624,10 @@ async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, key
 # The whole of it, on a simulated GPU.
 
 
-async def test_a_real_check_of_the_simulated_gpu_finds_its_stall() -> None:
-    class Small(MatrixServices):
-        def plan(self, quick: bool) -> Plan:
-            return plan.plan(("launch", "d2d@secondary"), ("spin", "alloc-async"), quick=quick)
-
-    async with live(Small()) as pilot:
+async def test_a_real_check_of_the_simulated_gpu_finds_its_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = partial(plan.plan, ("launch", "d2d@secondary"), ("spin", "alloc-async"))
+    monkeypatch.setattr(plan, "plan", small)
+    async with live(None) as pilot:
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is None and state(pilot).matrix_view is not None)
         matrix_view = state(pilot).matrix_view
@@ -649,27 +646,26 @@ VIEW = GridView("a", ("one", "two", "three"), ("quiet", *(f"column-{n}" for n in
 @pytest.mark.parametrize("width", [40, 60, 80, 131, 250])
 @pytest.mark.parametrize("height", [3, 5, 9, 14, 40])
 def test_the_grid_fits_and_what_is_drawn_at_a_place_is_found_there(width: int, height: int) -> None:
-    lines = grid_lines(VIEW, width, height)
-    assert len(lines) <= height
-    assert all(length(line) <= width for line in lines)
-    found = {
-        cell
-        for y in range(height)
-        # No cell is narrower than three columns.
-        for x in range(0, width, 3)
-        if (cell := cell_at(VIEW, width, height, x, y)) is not None
-    }
+    found = grid_lines(VIEW, width, height)
+    assert len(found) <= height
+    assert all(length(line) <= width for _, line in found)
     at = grid_layout(VIEW, width, height)
-    assert len(found) == min(at.rows, 3) * (1 + min(at.columns, 9))
+    keys = {key for targets, _ in found for _, _, key in targets}
+    assert len(keys) == min(at.rows, 3) * (1 + min(at.columns, 9))
+    for targets, line in found:
+        # Each target is as wide as its cell, after the name of the row, and the next one begins where it ends.
+        ends = [at.label, *(end for _, end, _ in targets)]
+        assert [begin for begin, _, _ in targets] == ends[:-1]
+        assert not targets or ends[-1] == length(line)
 
 
 @pytest.mark.parametrize("focus", [(0, 0), (2, 9), (1, 5)])
 def test_the_chosen_cell_can_always_be_seen(focus: tuple[int, int]) -> None:
     view = replace(VIEW, focus=focus)
     view = replace(view, first=grid_layout(view, 44, 6).first_with_focus(view))
-    (line,) = (line for line in grid_lines(view, 44, 6) if line[0][0] == "▸")
+    ((targets, line),) = (found for found in grid_lines(view, 44, 6) if found[1][0][0] == "▸")
     assert [text for text, _ in line].count("▸") == 2
-    assert focus in {cell_at(view, 44, 6, x, y) for x in range(44) for y in range(6)}
+    assert (view.rows[focus[0]], view.columns[focus[1]]) in [key for _, _, key in targets]
 
 
 def test_words_that_do_not_fit_end_with_an_ellipsis() -> None:

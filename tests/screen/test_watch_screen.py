@@ -315,7 +315,7 @@ async def test_it_freezes_on_a_stall_and_keeps_the_trace(tmp_path: Path, monkeyp
         clock[0] += 2
         screen.tick()
         assert screen.state.frozen is made[1]
-        assert "FROZEN on a stall" in screen.state.why
+        assert "FROZEN on a stall" in screen.state.frozen_why
         # The slowest since the trigger was armed: a copy of the loader.
         assert screen.state.selected is not None
         assert screen.state.selected.thread == 101

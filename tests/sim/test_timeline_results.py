@@ -37,7 +37,7 @@ from stallscope.cli.main import cli
 from stallscope.report import html_page, matrix_text, run_text
 from stallscope.report.text import TextWriter
 from stallscope.tui.matrix.cell import histograms
-from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState
+from stallscope.tui.matrix.controller import MatrixController, MatrixState
 from stallscope.tui.matrix.view_model import MatrixView
 
 START, GPU, EARLY = map(Channel, (Phase.START, Phase.GPU, Phase.EARLY))
@@ -321,7 +321,7 @@ def test_commands_that_compare_end_with_one_sentence_before_they_measure(
 
 
 def test_the_screen_does_not_offer_to_compare_them_anyway(files: tuple[str, str], plain_check: Matrix) -> None:
-    controller = MatrixController(MatrixServices())
+    controller = MatrixController()
     controller.state = MatrixState(MatrixView.of(plain_check))
     controller.compare(files[0])
     wait_until(lambda: not controller.state.busy, "it is refused")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,7 +124,7 @@ def load_settings(ascii_only: bool) -> settings.Settings:
     if why is not None:
         raise CommandError(ExitCode.USAGE, why)
     known = settings.load()
-    return settings.with_ascii(known, ascii_only or known.ascii or not speaks_utf8())
+    return replace(known, ascii=ascii_only or known.ascii or not speaks_utf8())
 
 
 def _save_crash(traceback: str) -> Path | None:

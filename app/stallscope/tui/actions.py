@@ -15,12 +15,9 @@ _STEPS = {
     ("focus_up", "focus_down"): "focus_row",
     ("faster", "slower"): "scale_period",
     ("smaller", "bigger"): "scale_size",
-    ("check_up", "check_down"): "check_row",
-    ("check_left", "check_right"): "check_column",
     ("check_page_up", "check_page_down"): "check_page",
     ("trace_in", "trace_out"): "trace_zoom",
     ("trace_left", "trace_right"): "trace_pan",
-    ("trace_page_left", "trace_page_right"): "trace_page",
     ("trace_up", "trace_down"): "trace_row",
     ("trace_previous", "trace_next"): "trace_interval",
     ("trace_lower", "trace_higher"): "trace_limit",
@@ -32,6 +29,13 @@ _STEPS = {
 }
 _CALLS = {
     **{name: f"{method}({by})" for pair, method in _STEPS.items() for name, by in zip(pair, (-1, 1), strict=True)},
+    "check_up": "check_move(-1, 0)",
+    "check_down": "check_move(1, 0)",
+    "check_left": "check_move(0, -1)",
+    "check_right": "check_move(0, 1)",
+    # Ten tenths of the span.
+    "trace_page_left": "trace_pan(-10)",
+    "trace_page_right": "trace_pan(10)",
     # Actions that differ between screens in their keys or descriptions only.
     "watch_pause": "pause",
     "watch_freeze": "trap",

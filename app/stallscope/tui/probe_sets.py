@@ -79,12 +79,9 @@ def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeS
 
 def size_of(probe: Probe) -> int | None:
     """The number of bytes that a probe copies, None for a probe without a size."""
-    if not entries()[probe.entry].size:
-        return None
+    usual = entries()[probe.entry].size
     sizes = [resource.nbytes for resource in probe.program.resources() if isinstance(resource, Buffer)]
-    if sizes:
-        return max(sizes)
-    return entries()[probe.entry].size
+    return max(sizes, default=usual) if usual else None
 
 
 def resized(probe: Probe, size: int) -> Probe | None:

@@ -6,7 +6,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -190,8 +190,3 @@ def _shown(value: object) -> str:
     """``value`` as in the file, shortened."""
     text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else repr(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
-
-
-def with_ascii(settings: Settings, ascii_only: bool) -> Settings:
-    """``settings`` with ASCII on or off."""
-    return replace(settings, ascii=ascii_only)

@@ -20,8 +20,8 @@ from stallprobes.model import MS
 from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import TriggerLimits
-from stallscope.tui.common.lines import length
-from stallscope.tui.timeline.details import clock_text, detail_lines, detail_texts, offset_text
+from stallscope.tui.common.lines import length, paragraph_lines
+from stallscope.tui.timeline.details import clock_text, detail_texts, offset_text
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS, Glyphs, help_sections
 from stallscope.tui.timeline.time_axis import SPANS_NS, Viewport, fitting, span_text, stepped, ticks
 from stallscope.tui.timeline.trace_plot import plot_layout, plot_lines
@@ -278,7 +278,8 @@ def test_the_details_name_call_time_copy_and_delay() -> None:
     assert work["call"] == "d2d: cuMemcpyDtoDAsync · iteration 0"
     tenure = detail_texts(view_of(trace, Selection(RowKey(RowKind.TENURES, PRIMARY), 0)))
     assert tenure[0][1].startswith("had the graphics engine for 780 µs")
-    assert len(detail_lines(detail_texts(view_of(trace, Selection(D2D, 100 * US))), 60, 4)) == 4
+    details = detail_texts(view_of(trace, Selection(D2D, 100 * US)))
+    assert len(paragraph_lines([(title, "strong", text) for title, text in details], 60, 4, "    ", edge=2)) == 4
     assert offset_text(-1_200) == "-1.200 µs"
     assert clock_text(1_770_000_000.000001).endswith(":00.000001")
 

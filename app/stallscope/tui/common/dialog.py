@@ -63,11 +63,15 @@ class Dialog(TopScreen, ModalScreen[Answer]):
 
 
 class TextDialog(Dialog[Answer]):
-    """A dialog with scrollable text. Subclasses override ``body``."""
+    """A dialog with scrollable text: ``text``, or what a subclass returns from ``body``."""
+
+    def __init__(self, text: PrintableText | PrintableGroup | None = None) -> None:
+        super().__init__()
+        self.text = text or PrintableText()
 
     def body(self) -> PrintableText | PrintableGroup:
         """The text, or an arrangement of several."""
-        raise NotImplementedError
+        return self.text
 
     def compose(self) -> ComposeResult:
         """The text in a box."""
@@ -82,12 +86,16 @@ def section(text: PrintableText, title: str, body: str) -> None:
 
 
 class Ask(Dialog[bool]):
-    """Returns True for y, False for n and enter, None where it is closed otherwise."""
+    """Returns True for y, False for n and enter, None where it is closed otherwise.
+
+    A subclass may have other keys; ``YES_KEY`` and ``NO``, key and text, are shown.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes"),
         Binding("n,enter", "answer(False)", "no"),
     ]
+    YES_KEY, NO = "y", ("n", "no")
 
     def __init__(self, question: str, yes: str = "yes, for this session") -> None:
         super().__init__()
@@ -99,8 +107,8 @@ class Ask(Dialog[bool]):
         with Vertical(id="box"):
             yield PrintableStatic(f"{self.question}\n")
             with Horizontal(id="answers"):
-                yield PrintableStatic(click_text("y", self.yes, "screen.answer(True)"), id="yes")
-                yield PrintableStatic(click_text("n", "no", "screen.answer(False)"), id="no")
+                yield PrintableStatic(click_text(self.YES_KEY, self.yes, "screen.answer(True)"), id="yes")
+                yield PrintableStatic(click_text(*self.NO, "screen.answer(False)"), id="no")
 
     def action_answer(self, yes: bool) -> None:
         """Return the answer."""

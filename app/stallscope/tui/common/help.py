@@ -20,22 +20,16 @@ _PROGRAM_KEYS = (
 
 
 class Help(TextDialog[None]):
-    """The keys, (keys, description), then ``sections``, (title, text)."""
+    """Shows a help."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "close", "close")]
 
-    def __init__(self, keys: Sequence[tuple[str, str]], sections: Sequence[tuple[str, str]]) -> None:
-        super().__init__()
-        self.keys = keys
-        self.sections = sections
 
-    def body(self) -> PrintableGroup:
-        """Keys as a table, so that long descriptions wrap beside their keys; then the sections."""
-        rows = [
-            (PrintableText(f"  {names}", "bold", no_wrap=True), text) for names, text in (*self.keys, *_PROGRAM_KEYS)
-        ]
-        text = PrintableText("\n")
-        for title, body in self.sections:
-            section(text, title, body)
-        section(text, "Settings and keys", f"{settings.path()} (stallscope settings prints a file with all defaults)")
-        return PrintableGroup(PrintableText("Keys", "bold"), PrintableTable(rows), text)
+def help_of(keys: Sequence[tuple[str, str]], sections: Sequence[tuple[str, str]]) -> PrintableGroup:
+    """Keys, (keys, description), as a table, so that long descriptions wrap beside their keys; then ``sections``."""
+    rows = [(PrintableText(f"  {names}", "bold", no_wrap=True), text) for names, text in (*keys, *_PROGRAM_KEYS)]
+    text = PrintableText("\n")
+    for title, body in sections:
+        section(text, title, body)
+    section(text, "Settings and keys", f"{settings.path()} (stallscope settings prints a file with all defaults)")
+    return PrintableGroup(PrintableText("Keys", "bold"), PrintableTable(rows), text)

@@ -16,6 +16,7 @@ from textual import events, on
 from textual.color import BLACK, WHITE, Color
 from textual.geometry import Region
 from textual.message import Message
+from textual.reactive import var
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -24,6 +25,8 @@ from stallscope.report.columns import cut_columns, display_width, wrapped
 
 Run = tuple[str, str]
 Line = list[Run]
+# What a click on a line selects: (first column, end, target).
+Targets = list[tuple[int, int, Any]]
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
@@ -270,8 +273,7 @@ def runs_of_rows(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Seq
 class LineWidget(Widget, can_focus=False):
     """A widget of styled lines. Subclasses have a reactive ``view``, and override ``lines``, which draws it.
 
-    ``targets`` has for each line what a click selects there: (first column, end, target). ``lines`` sets it where there
-    is something.
+    ``targets`` has for each line what a click selects there. ``lines`` sets it where there is something.
     """
 
     @dataclass
@@ -288,7 +290,7 @@ class LineWidget(Widget, can_focus=False):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.targets: list[list[tuple[int, int, Any]]] = []
+        self.targets: list[Targets] = []
         self._lines: list[Line] = []
         self._strips: list[Strip] = []
         self._styles: Mapping[str, Style] = {}
@@ -362,6 +364,20 @@ class LineWidget(Widget, can_focus=False):
     def _strip(self, line: Line, width: int) -> Strip:
         styles = self._styles
         return Strip([Segment(text, styles[name]) for text, name in line], width)
+
+
+class Paragraphs(LineWidget):
+    """Draws paragraphs, (title, its style, text), folded to the width, one below the other."""
+
+    view = var[Sequence[tuple[str, str, str]]](())
+
+    def __init__(self, *, indent: str = "", edge: int = 3, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._indent, self._edge = indent, edge
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """A rule, and as many lines as fit."""
+        return paragraph_lines(self.view, width, height, self._indent, self._edge)
 
 
 class WheelWidget(LineWidget):

@@ -34,9 +34,6 @@ class _PickerLine:
     style: str
     searched: str
 
-    def matches(self, words: list[str]) -> bool:
-        return all(word in self.searched for word in words)
-
 
 class Picker(Dialog[tuple[str, str]]):
     """Returns (pattern, variant), or ("probe", "ENTRY@CONTEXT")."""
@@ -136,7 +133,7 @@ def _options(lines: Sequence[_PickerLine], words: list[str]) -> list[PrintableOp
     found: list[PrintableOption] = []
     heading = ""
     for line in lines:
-        if not line.matches(words):
+        if not all(word in line.searched for word in words):
             continue
         if line.heading != heading:
             heading = line.heading

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from textual import events, on
 from textual.app import SystemCommand
@@ -41,8 +41,20 @@ class Closeable(Protocol):
         """End what runs."""
 
 
+@dataclass(frozen=True, eq=False)
+class MovingState:
+    """What a screen shows whose view moves, or is frozen for the reason ``frozen_why``, "" while it moves.
+
+    ``utilization`` has the last figures of the GPU's utilization in percent.
+    """
+
+    frozen_why: str = ""
+    utilization: tuple[int, ...] = ()
+
+
 Kept = TypeVar("Kept", bound=Closeable)
 Moving = TypeVar("Moving", bound=Source)
+Shown = TypeVar("Shown", bound=MovingState)
 
 
 @dataclass
@@ -65,10 +77,9 @@ class ScreenContext:
 
     def controller(self, kind: type[Kept], create: Callable[[], Kept]) -> Kept:
         """The only object of class ``kind``, created at the first request."""
-        found = self.controllers.get(kind)
-        if not isinstance(found, kind):
-            found = self.controllers[kind] = create()
-        return found
+        if kind not in self.controllers:
+            self.controllers[kind] = create()
+        return cast(Kept, self.controllers[kind])
 
     def close(self) -> None:
         """Close the controllers, then the source."""
@@ -245,13 +256,13 @@ class ActionScreen(TopScreen, Screen[bool]):
 
     def action_help(self) -> None:
         """Open the help."""
-        from stallscope.tui.common.help import Help
+        from stallscope.tui.common.help import Help, help_of
 
         keys = [
             (" ".join(key_label(key) for key in keys_of(action, self.settings.keys).split(",")), action.description)
             for action in self.actions
         ]
-        self.app.push_screen(Help((*self.more_keys, *keys), self.help_sections()))
+        self.app.push_screen(Help(help_of((*self.more_keys, *keys), self.help_sections())))
 
     def action_screenshot(self) -> None:
         """Save the screen as an SVG file."""
@@ -279,15 +290,15 @@ class ActionScreen(TopScreen, Screen[bool]):
         self.app.exit()
 
 
-class MovingScreen(ActionScreen, Generic[Moving]):
+class MovingScreen(ActionScreen, Generic[Moving, Shown]):
     """A screen whose view moves with ``source``, live or played, until a key or a stall freezes it.
 
-    A subclass overrides ``frozen``, ``freeze``, ``thaw``, ``suspend``, ``resume`` and ``draw_due``.
+    A subclass overrides ``freeze``, ``thaw``, ``suspend``, ``resume`` and ``draw_due``.
     """
 
-    def __init__(self, context: ScreenContext, source: Moving) -> None:
+    def __init__(self, context: ScreenContext, source: Moving, state: Shown) -> None:
         super().__init__(context)
-        self.source = source
+        self.source, self.state = source, state
         self.trigger = StallTrigger()
         frames = context.settings.frames_per_second
         self.table_pace, self.header_pace = Pace(TABLES_PER_S, frames), Pace(HEADERS_PER_S, frames)
@@ -301,7 +312,12 @@ class MovingScreen(ActionScreen, Generic[Moving]):
     @property
     def frozen(self) -> bool:
         """Whether the view is frozen."""
-        return False
+        return bool(self.state.frozen_why)
+
+    def show(self, state: Shown) -> None:
+        """Have the next frame draw ``state``."""
+        self.state = state
+        self.mark_changed()
 
     def freeze(self, why: str) -> None:
         """Freeze the view for a reason, if there is something to show."""

@@ -48,7 +48,6 @@ class DemoScreen(Monitor, inherit_bindings=False):
         self.tour = context.controller(DemoTour, lambda: DemoTour(plan.plans(patterns().values()), SECONDS))
         # The step whose worst victim has got the focus.
         self._focused_step: DemoStep | None = None
-        self._results_shown = False
 
     def compose(self) -> ComposeResult:
         """The panels of the monitor, the caption, and the table at the end."""
@@ -72,7 +71,10 @@ class DemoScreen(Monitor, inherit_bindings=False):
             return
         if (self.tour.step, self.tour.state) != before:
             self.mark_changed()
-        self._show_results(self.tour.ended)
+        if self.tour.ended is not self.has_class(ENDED):
+            self.set_class(self.tour.ended, ENDED)
+            self.rearrange()
+            self.mark_changed()
         self._focus_stalled_victim()
 
     def _focus_stalled_victim(self) -> None:
@@ -85,22 +87,6 @@ class DemoScreen(Monitor, inherit_bindings=False):
             return
         self._focused_step = step
         self.focus_probe(self.analyzer.worst)
-
-    def _show_results(self, shown: bool) -> None:
-        if shown == self._results_shown:
-            return
-        self._results_shown = shown
-        self.set_class(shown, ENDED)
-        if shown:
-            self._write_results()
-        self.rearrange()
-        self.mark_changed()
-
-    def _write_results(self) -> None:
-        """Fill the table at the end."""
-        text = io.StringIO()
-        demo_text.write_demo(TextWriter(text, width=self.size.width - _BESIDE_TABLE), self.tour.result)
-        self.query_one("#results-text", PrintableStatic).show(PrintableText(text.getvalue()))
 
     def log_view(self, observation: Observation) -> VerdictLogView:
         """The view of the verdict log. The caption says what to expect, and which keys there are."""
@@ -123,9 +109,11 @@ class DemoScreen(Monitor, inherit_bindings=False):
         lines = caption_height(width)
         self.query_one(DemoCaption).styles.height = lines
         super().place_panels(width, height - lines)
-        if self._results_shown:
+        if self.has_class(ENDED):
             self.query_one(HeatMap).display = False
-            self._write_results()
+            text = io.StringIO()
+            demo_text.write_demo(TextWriter(text, width=self.size.width - _BESIDE_TABLE), self.tour.result)
+            self.query_one("#results-text", PrintableStatic).show(PrintableText(text.getvalue()))
 
     def _follow(self, step: DemoStep | None, on: bool) -> None:
         """Load ``step``, or keep the present engine, with the aggressors on or off."""
@@ -174,7 +162,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
 
     def action_focus_row(self, rows: int) -> None:
         """Focus the row above or below; scroll the table at the end."""
-        if self._results_shown:
+        if self.has_class(ENDED):
             self.query_one("#results").scroll_relative(y=rows, animate=False)
         else:
             super().action_focus_row(rows)

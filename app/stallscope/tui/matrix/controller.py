@@ -87,43 +87,10 @@ class MatrixState:
     question: Confirmation | None = None
 
 
-class MatrixServices:
-    """What a check measures on the GPU. Each method imports its modules when it is called."""
-
-    def plan(self, quick: bool) -> Plan:
-        """Plan of the default check."""
-        from stallprobes.matrix.check import plan
-
-        return plan.plan(quick=quick)
-
-    def run(
-        self,
-        plan: Plan,
-        target: EngineTarget,
-        seed: int,
-        progress: Callable[[CheckProgress], None],
-        stop: Callable[[], bool],
-    ) -> Matrix:
-        """Measure ``plan``. Raises EngineFailed."""
-        from stallprobes.matrix.check import runner
-
-        return runner.run(
-            plan,
-            backend=target.backend,
-            options=target.options,
-            seed=seed,
-            progress=progress,
-            cells=True,
-            stop=stop,
-            survey=target.survey,
-        )
-
-
 class MatrixController:
     """Runs the requests of the matrix screen in threads, and holds the state."""
 
-    def __init__(self, services: MatrixServices) -> None:
-        self.services = services
+    def __init__(self) -> None:
         self.state = MatrixState()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -140,15 +107,10 @@ class MatrixController:
         )
         self._runner.start()
 
-    def suspend(self) -> None:
-        """Stop the engines of a running check, until ``resume``. The check rejects the windows of that time."""
+    def send_signal(self, number: signal.Signals) -> None:
+        """Stop the engines of a running check, or let them continue. The check rejects the windows in between."""
         if self.state.run is not None:
-            signal_engines(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let the engines of a running check continue."""
-        if self.state.run is not None:
-            signal_engines(signal.SIGCONT)
+            signal_engines(number)
 
     def stop(self) -> None:
         """Stop the check; measured cells are kept."""
@@ -179,9 +141,8 @@ class MatrixController:
             file = _file(path)
             atomic.named_file(path)
             if not force and file.exists():
-                self._ask(
-                    f"{file} is there already. Overwrite it?", "overwrite it", lambda: self.save(path, force=True)
-                )
+                sentence = f"{file} is there already. Overwrite it?"
+                self._change(question=Confirmation(sentence, "overwrite it", lambda: self.save(path, force=True)))
                 return
             check_file.save(matrix_view.matrix, file, force=force)
             same = self.state.matrix_view is not None and self.state.matrix_view.matrix is matrix_view.matrix
@@ -209,7 +170,9 @@ class MatrixController:
             except NotComparable as error:
                 if force:
                     raise
-                self._ask(str(error), "compare them anyway", lambda: self.compare(path, force=True))
+                self._change(
+                    question=Confirmation(str(error), "compare them anyway", lambda: self.compare(path, force=True))
+                )
                 return
             self._change(matrix_view=matrix_view.compared(found), comparison=found, against=str(file), note="")
 
@@ -224,9 +187,6 @@ class MatrixController:
             against="",
             note="",
         )
-
-    def _ask(self, sentence: str, confirm_label: str, action: Callable[[], None]) -> None:
-        self._change(question=Confirmation(sentence, confirm_label, action))
 
     def take_question(self) -> Confirmation | None:
         """The pending question, once."""
@@ -283,15 +243,27 @@ class MatrixController:
     def _run(
         self, before: MatrixState, quick: bool, seed: int, lent: Future[EngineTarget], stop: threading.Event
     ) -> None:
+        from stallprobes.matrix.check import plan as plans
+        from stallprobes.matrix.check import runner
+
         note, failed = "", False
         target: EngineTarget | None = None
         try:
-            plan = self.services.plan(quick)
+            plan = plans.plan(quick=quick)
             target = self._wait_for_gpu(lent, stop)
             if target is not None:
                 blank = MatrixView.of(_blank(plan, target, seed, quick))
                 self._change(matrix_view=blank, origin="", unsaved=False, comparison=None, against="")
-                matrix = self.services.run(plan, target, seed, self._progress, stop.is_set)
+                matrix = runner.run(
+                    plan,
+                    backend=target.backend,
+                    options=target.options,
+                    seed=seed,
+                    progress=self._progress,
+                    cells=True,
+                    stop=stop.is_set,
+                    survey=target.survey,
+                )
                 known = self.state.matrix_view
                 self._change(matrix_view=_finished(matrix, known), unsaved=True)
                 note = _uncounted(matrix)

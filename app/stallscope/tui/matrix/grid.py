@@ -7,13 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from textual import events
-from textual.message import Message
 from textual.reactive import var
 
 from stallprobes.matrix.matrix import Status
 from stallscope.report.columns import cut_columns, display_width, padded
-from stallscope.tui.common.lines import Line, LineWidget, WheelWidget, cut, length, paragraph_lines, rule, shortened
+from stallscope.tui.common.lines import (
+    Line,
+    Targets,
+    WheelWidget,
+    cut,
+    length,
+    rule,
+    shortened,
+)
 from stallscope.tui.matrix.view_model import CellLabel
 
 CELL, WIDEST_CELL = 9, 12
@@ -98,12 +104,12 @@ def grid_layout(view: GridView, width: int, height: int) -> GridLayout:
     return GridLayout(label, cell, head, each, max(1, room // each), columns, legend)
 
 
-def grid_lines(view: GridView, width: int, height: int) -> list[Line]:
-    """Lines of the grid: title with the visible part, column names, rows, legend."""
+def grid_lines(view: GridView, width: int, height: int) -> list[tuple[Targets, Line]]:
+    """Lines of the grid: title with the visible part, column names, rows, legend; the targets are cells."""
     if height < 3:
         return []
     if not view.rows:
-        return [rule(view.title, width), *([(f" {text}", "")] for text in view.empty)]
+        return [([], rule(view.title, width)), *(([], [(f" {text}", "")]) for text in view.empty)]
     at = grid_layout(view, width, height)
     top, left = at.clamped(view, view.first)
     rows = range(top, min(top + at.rows, len(view.rows)))
@@ -113,18 +119,21 @@ def grid_lines(view: GridView, width: int, height: int) -> list[Line]:
     part = _visible_part(view, rows, inner, pinned)
     # What is not visible matters more than the end of the title.
     title = cut(view.title, max(_SHORTEST_TITLE, width - len(part) - 9)) if part else view.title
-    out: list[Line] = [rule(title, width, part)]
+    out: list[tuple[Targets, Line]] = [([], rule(title, width, part))]
     heads = _heads(view.columns, at.cell - 1, at.head)
     for number in range(at.head):
         line: Line = [(" " * at.label, "")]
         for column in columns:
             text = heads[column][number]
             line.append((" " + padded(text, at.cell - 1, right=True), _head_style(view, column)))
-        out.append(line)
+        out.append(([], line))
+    starts = range(at.label, at.label + len(columns) * at.cell, at.cell)
     for row in rows:
-        out += _row(view, row, columns, at)
+        keys = [(view.rows[row], view.columns[column]) for column in columns]
+        targets: Targets = [(start, start + at.cell, key) for start, key in zip(starts, keys, strict=True)]
+        out += [(targets, line) for line in _row(view, row, columns, at)]
     if at.legend:
-        out.append(_legend(view, width, at.each))
+        out.append(([], _legend(view, width, at.each)))
     return out
 
 
@@ -224,50 +233,12 @@ def _legend(view: GridView, width: int, each: int) -> Line:
 
 
 class Grid(WheelWidget):
-    """Draws the grid. A click selects a cell, a second click opens it, the wheel scrolls."""
+    """Draws the grid. The target of a click is the row and column of a cell; the wheel scrolls."""
 
     view = var(GridView(""))
 
-    @dataclass
-    class CellSelected(Message):
-        """A cell was clicked."""
-
-        row: int
-        column: int
-
     def lines(self, width: int, height: int) -> list[Line]:
         """Lines of the grid."""
-        return grid_lines(self.view, width, height)
-
-    def on_click(self, event: events.Click) -> None:
-        """Select or open a cell."""
-        cell = cell_at(self.view, self.size.width, self.size.height, event.x, event.y)
-        if cell is not None:
-            self.post_message(self.CellSelected(*cell))
-
-
-def cell_at(view: GridView, width: int, height: int, x: int, y: int) -> tuple[int, int] | None:
-    """Row and column of the cell at (``x``, ``y``), None outside of the cells."""
-    if not view.rows or height < 3:
-        return None
-    at = grid_layout(view, width, height)
-    top, left = at.clamped(view, view.first)
-    line = y - 1 - at.head
-    if line < 0 or line // at.each >= at.rows or x < at.label:
-        return None
-    row, number = top + line // at.each, (x - at.label) // at.cell
-    pinned = min(view.pinned, len(view.columns))
-    column = number if number < pinned else number + left
-    if row >= len(view.rows) or column >= len(view.columns) or number >= pinned + at.columns:
-        return None
-    return row, column
-
-
-class CellTextPanel(LineWidget):
-    """Draws paragraphs: (title, its style, text), folded to the width, one below the other."""
-
-    view = var[Sequence[tuple[str, str, str]]](())
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """A rule, and as many lines of the paragraphs as fit."""
-        return paragraph_lines(self.view, width, height)
+        found = grid_lines(self.view, width, height)
+        self.targets = [targets for targets, _ in found]
+        return [line for _, line in found]

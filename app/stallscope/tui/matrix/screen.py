@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -14,15 +16,19 @@ from stallprobes.wording import comparison_wording
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose, Prompt, TextDialog, section
 from stallscope.tui.common.histograms import Histograms, PlotsView
+from stallscope.tui.common.lines import LineWidget, Paragraphs
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.matrix.cell import CellScreen, histograms, paragraphs
-from stallscope.tui.matrix.controller import MatrixController, MatrixServices, MatrixState, suggestion
+from stallscope.tui.matrix.controller import MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.cursor import MatrixCursor, grid_view
-from stallscope.tui.matrix.grid import CellTextPanel, Grid, GridLayout, GridView, grid_layout
+from stallscope.tui.matrix.grid import Grid, GridLayout, GridView, grid_layout
 from stallscope.tui.matrix.header import HEAD_HEIGHT, TALL_HEAD_HEIGHT, MatrixHead, head_view
 from stallscope.tui.matrix.view_model import Key
+
+if TYPE_CHECKING:
+    from stallprobes.matrix.comparing.comparison import Comparison
 
 SEED = 1
 RUN_PER_S = 4.0
@@ -38,30 +44,22 @@ _UNSAVED = "The current check is not saved and will be lost."
 
 
 class Differences(TextDialog[None]):
-    """Shows the fingerprints' differences, the number of changed cells, and cells that only one check has."""
+    """Shows the differences between two checks."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("d", "close", "close")]
 
-    def __init__(self, state: MatrixState) -> None:
-        super().__init__()
-        self.state = state
 
-    def body(self) -> PrintableText:
-        """Fingerprints, counts, cells."""
-        text, found = PrintableText(), self.state.comparison
-        assert found is not None
-        now = self.state.origin or "this check"
-        section(text, "QuantileChange", f"{self.state.against} → {now}")
-        section(
-            text,
-            "Differences of the fingerprints",
-            "\n".join(map(comparison_wording.difference_line, found.differences)) or "none",
-        )
-        rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a SLOWER or FASTER cell."
-        section(text, "Cells", f"{comparison_wording.change_counts(found)}. {rate}")
-        for title, there in (("Only in the old check", found.only_old), ("Only in the new check", found.only_new)):
-            section(text, title, "\n".join(comparison_wording.places_by_column(there)))
-        return text
+def differences(found: Comparison, checks: str) -> PrintableText:
+    """The fingerprints' differences, the number of changed cells, and cells that only one of both ``checks`` has."""
+    text = PrintableText()
+    section(text, "QuantileChange", checks)
+    lines = "\n".join(map(comparison_wording.difference_line, found.differences))
+    section(text, "Differences of the fingerprints", lines or "none")
+    rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a SLOWER or FASTER cell."
+    section(text, "Cells", f"{comparison_wording.change_counts(found)}. {rate}")
+    for title, there in (("Only in the old check", found.only_old), ("Only in the new check", found.only_new)):
+        section(text, title, "\n".join(comparison_wording.places_by_column(there)))
+    return text
 
 
 class MatrixScreen(ActionScreen):
@@ -71,7 +69,7 @@ class MatrixScreen(ActionScreen):
 
     def __init__(self, context: ScreenContext) -> None:
         super().__init__(context)
-        self.controller = context.controller(MatrixController, lambda: MatrixController(MatrixServices()))
+        self.controller = context.controller(MatrixController, MatrixController)
         self.cursor = MatrixCursor().with_changes(self.controller.state.comparison is not None)
         self._engine_ended = False
         self._leaving = False
@@ -84,14 +82,15 @@ class MatrixScreen(ActionScreen):
         yield MatrixHead(id="check-head")
         yield Grid(id="grid")
         with Container(id="below"):
-            yield CellTextPanel(id="cell-text")
+            yield Paragraphs(id="cell-text")
             yield Histograms(id="histograms")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         """Suspend a check with the program."""
-        self.app.app_suspend_signal.subscribe(self, lambda _: self.controller.suspend(), immediate=True)
-        self.app.app_resume_signal.subscribe(self, lambda _: self.controller.resume(), immediate=True)
+        send = self.controller.send_signal
+        self.app.app_suspend_signal.subscribe(self, lambda _: send(signal.SIGSTOP), immediate=True)
+        self.app.app_resume_signal.subscribe(self, lambda _: send(signal.SIGCONT), immediate=True)
 
     # Drawing.
 
@@ -121,7 +120,7 @@ class MatrixScreen(ActionScreen):
         self._drawn, self.cursor = state, self.cursor.on_cell_of(state.matrix_view)
         self.query_one(MatrixHead).view = head_view(state, time.monotonic())
         self.query_one(Grid).view = grid_view(state, self.cursor, self.replayed)
-        text, panel, key = self.query_one(CellTextPanel), self.query_one(Histograms), self.cursor.key
+        text, panel, key = self.query_one(Paragraphs), self.query_one(Histograms), self.cursor.key
         if state.matrix_view is None or key is None:
             text.view, panel.view = (), PlotsView()
         else:
@@ -175,41 +174,33 @@ class MatrixScreen(ActionScreen):
         compared = self.controller.state.comparison is not None
         self._show(self.cursor.with_next_value(compared))
 
-    def action_check_row(self, by: int) -> None:
-        """Select the cell above or below."""
-        self.move(by, 0)
-
-    def action_check_column(self, by: int) -> None:
-        """Select the cell on the left or right."""
-        self.move(0, by)
-
     def action_check_page(self, by: int) -> None:
         """Go pages up or down."""
-        self.move(by * self._grid(self.cursor)[1].rows, 0)
+        self.action_check_move(by * self._grid(self.cursor)[1].rows, 0)
 
     def action_check_home(self) -> None:
         """Select the first cell of the row, or of the matrix."""
         row, column = self._grid(self.cursor)[0].focus
-        self.move(-row if column == 0 else 0, -column)
+        self.action_check_move(-row if column == 0 else 0, -column)
 
     def action_check_end(self) -> None:
         """Select the last cell of the row, or of the matrix."""
         view, _ = self._grid(self.cursor)
         row, column = view.focus
         last = len(view.columns) - 1
-        self.move(len(view.rows) - 1 - row if column == last else 0, last - column)
+        self.action_check_move(len(view.rows) - 1 - row if column == last else 0, last - column)
 
-    def move(self, rows: int, columns: int) -> None:
+    def action_check_move(self, rows: int, columns: int) -> None:
         """Select the cell ``rows`` and ``columns`` away, or the nearest one."""
         self._show_cell(self.cursor.moved(self._grid(self.cursor)[0], rows, columns))
 
-    def on_grid_cell_selected(self, message: Grid.CellSelected) -> None:
+    @on(LineWidget.Clicked, "Grid")
+    def select_clicked_cell(self, message: LineWidget.Clicked) -> None:
         """Select the clicked cell, or open it."""
-        before = self.cursor.key
-        view, _ = self._grid(self.cursor)
-        self._show(replace(self.cursor, key=(view.rows[message.row], view.columns[message.column])))
-        if self.cursor.key == before:
+        if message.target == self.cursor.key:
             self.action_check_cell()
+        else:
+            self._show(replace(self.cursor, key=message.target))
 
     def on_wheel_widget_turned(self, message: Grid.Turned) -> None:
         """Scroll without changing the selected cell."""
@@ -221,7 +212,7 @@ class MatrixScreen(ActionScreen):
         if self.cursor.key is not None and self.controller.state.matrix_view is not None:
 
             def step(columns: int) -> Key:
-                self.move(0, columns)
+                self.action_check_move(0, columns)
                 assert self.cursor.key is not None
                 return self.cursor.key
 
@@ -295,10 +286,12 @@ class MatrixScreen(ActionScreen):
 
     def action_check_differences(self) -> None:
         """List all differences."""
-        if self.controller.state.comparison is None:
+        state = self.controller.state
+        if state.comparison is None:
             self.controller.show_message("Compare with another check first.")
         else:
-            self.app.push_screen(Differences(self.controller.state))
+            checks = f"{state.against} → {state.origin or 'this check'}"
+            self.app.push_screen(Differences(differences(state.comparison, checks)))
 
     def action_check_back(self) -> None:
         """Return to the monitor."""

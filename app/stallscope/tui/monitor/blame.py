@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
 
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
@@ -21,13 +19,12 @@ from stallprobes.recording.observation import EngineCondition, Observation, Prob
 from stallprobes.units import duration_ns
 from stallprobes.verdicts.blame import Blame, BlameOutcome, FigureBlame, sentence, share_text
 from stallprobes.verdicts.experiment import BlamePlan
-from stallscope.tui.common.dialog import Dialog, TextDialog
+from stallscope.tui.common.dialog import Ask, TextDialog
 from stallscope.tui.common.printable_text import (
     PrintableGroup,
     PrintableStatic,
     PrintableTable,
     PrintableText,
-    click_text,
 )
 from stallscope.tui.sources.live import LiveSource
 
@@ -83,7 +80,7 @@ class BlameControl:
         else:
             plan = experiment.plan_of(aggressors, victims, live.request.together)
             self._show(
-                BlamePlanDialog(plan, aggressors),
+                BlamePlanDialog(plan_text(plan, aggressors), "start"),
                 lambda start: self._start(live, last.probe_set, aggressors, victims) if start else None,
             )
 
@@ -148,39 +145,27 @@ class BlameControl:
         self._show(BlameResult(self._result, last.probe_set.probes))
 
 
-class BlamePlanDialog(Dialog[bool]):
-    """The plan of an experiment. Returns True for enter and y, None where it is closed otherwise."""
+class BlamePlanDialog(Ask, inherit_bindings=False):
+    """Asks whether to begin an experiment. Returns True for enter and y."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,y", "start", "start")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,y", "answer(True)", "start"),
+        Binding("escape,q", "close", "close"),
+    ]
+    YES_KEY, NO = "enter", ("escape", "leave")
 
-    def __init__(self, plan: BlamePlan, aggressors: Sequence[Probe]) -> None:
-        super().__init__()
-        self.plan = plan
-        self.aggressors = aggressors
 
-    def text(self) -> str:
-        """The states, their number and the time."""
-        threads = Counter(probe.title for probe in self.aggressors)
-        titles = ", ".join(title + (f" in {count} threads" if count > 1 else "") for title, count in threads.items())
-        several = ", each alone, each off with the others on" if len(self.aggressors) > 1 else ""
-        return (
-            f"Blame: which aggressor is the cause?\n\nAggressors: {titles}.\n\n"
-            f"States: all off, all on{several}. {len(self.plan.states)} states × {len(self.plan.rounds)} rounds of "
-            f"{self.plan.window_s:.2f} s, interleaved: about {self.plan.total_s:.0f} s.\n\n"
-            "The aggressors are restored afterwards.\n"
-        )
-
-    def compose(self) -> ComposeResult:
-        """The plan and both answers, which can be clicked."""
-        with Vertical(id="box"):
-            yield PrintableStatic(self.text())
-            with Horizontal(id="answers"):
-                yield PrintableStatic(click_text("enter", "start", "screen.start"), id="yes")
-                yield PrintableStatic(click_text("escape", "leave", "screen.close"), id="no")
-
-    def action_start(self) -> None:
-        """Start the experiment."""
-        self.dismiss(True)
+def plan_text(plan: BlamePlan, aggressors: Sequence[Probe]) -> str:
+    """The states of an experiment, their number and the time."""
+    threads = Counter(probe.title for probe in aggressors)
+    titles = ", ".join(title + (f" in {count} threads" if count > 1 else "") for title, count in threads.items())
+    several = ", each alone, each off with the others on" if len(aggressors) > 1 else ""
+    return (
+        f"Blame: which aggressor is the cause?\n\nAggressors: {titles}.\n\n"
+        f"States: all off, all on{several}. {len(plan.states)} states × {len(plan.rounds)} rounds of "
+        f"{plan.window_s:.2f} s, interleaved: about {plan.total_s:.0f} s.\n\n"
+        "The aggressors are restored afterwards."
+    )
 
 
 class BlameResult(TextDialog[None]):

@@ -27,8 +27,7 @@ def header_view(
 ) -> HeaderView:
     """The header; ``position`` is that of a replay, None in a live view."""
     if position is None:
-        frozen = state.frozen is not None
-        position = frozen_text(state.frozen_why, observation.engine.state) if frozen else ""
+        position = frozen_text(state.frozen_why, observation.engine.state) if state.frozen_why else ""
     return HeaderView(observation, model, position, observation.wall_s - state.ready_at, state.utilization)
 
 

@@ -17,6 +17,7 @@ from stallscope.tui.common.lines import (
     BLOCKS,
     Line,
     LineWidget,
+    Targets,
     cut,
     fit,
     length,
@@ -33,10 +34,6 @@ _STATE = 11
 _BOX_END, _SHORTEST_NAME = 5, 6
 _COLUMNS = (("calls/s", 8), ("phase", 10), ("p50", 9), ("p99", 9), ("× base", 8))
 _NARROW = (("calls/s", 7), ("phase", 7), ("p50", 8), ("p99", 8), ("×", 6))
-
-
-# First column, end, name of a probe and whether a click there switches it.
-_Span = tuple[int, int, tuple[str, bool]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +66,7 @@ class ProbeTable(LineWidget):
         room = max(1, _title_room(width) - _BOX_END - 1)
         titles = shortened([row.short_title or row.title for row in rows], room)
         self._titles = {row.name: padded(title, room) + " " for row, title in zip(rows, titles, strict=True)}
-        out: list[tuple[list[_Span], Line]] = []
+        out: list[tuple[Targets, Line]] = []
         if aggressors and len(aggressors) + len(victims) + 2 > height:
             # What their keys switch stays visible.
             out += self._chips(aggressors, width, max(1, height - 1))
@@ -82,7 +79,7 @@ class ProbeTable(LineWidget):
         self.targets = [spans for spans, _ in out]
         return [line for _, line in out]
 
-    def _chips(self, aggressors: tuple[ProbeRow, ...], width: int, most: int) -> list[tuple[list[_Span], Line]]:
+    def _chips(self, aggressors: tuple[ProbeRow, ...], width: int, most: int) -> list[tuple[Targets, Line]]:
         """Key, box and short name of each aggressor in at most ``most`` lines, with the columns of each."""
         titles = [row.short_title or row.title for row in aggressors]
         stems = [title.partition(" · ")[0] for title in titles]
@@ -97,7 +94,7 @@ class ProbeTable(LineWidget):
         out = []
         for first in range(0, len(aggressors), across):
             line: Line = []
-            spans: list[_Span] = []
+            spans: Targets = []
             for row, name in list(zip(aggressors, names, strict=True))[first : first + across]:
                 focused = row.name == self.view.focus_name
                 plain = "focus" if focused else "" if row.on else "dim"
@@ -108,7 +105,7 @@ class ProbeTable(LineWidget):
             out.append((spans, line))
         return out
 
-    def _victim_lines(self, victims: tuple[ProbeRow, ...], width: int, height: int) -> list[tuple[list[_Span], Line]]:
+    def _victim_lines(self, victims: tuple[ProbeRow, ...], width: int, height: int) -> list[tuple[Targets, Line]]:
         """Title and rows of the victims, the most important ones where ``height`` is too low for all."""
         hidden = max(0, len(victims) + 1 - height)
         shown = self._most_important(victims, height - 1) if hidden else victims
@@ -156,7 +153,7 @@ class ProbeTable(LineWidget):
         return fit(line, width, plain)
 
 
-def _spans(name: str, first: int, end: int) -> list[_Span]:
+def _spans(name: str, first: int, end: int) -> Targets:
     """The parts of a line that a click on a probe reaches: its box, and the rest."""
     return [(first, first + _BOX_END, (name, True)), (first + _BOX_END, end, (name, False))]
 

@@ -45,7 +45,7 @@ UNWATCHED_FRAMES_PER_S = 2.0
 FROZEN_HEADERS_PER_S = 1.0
 
 
-class Monitor(MovingScreen[ProbeSource]):
+class Monitor(MovingScreen[ProbeSource, MonitorState]):
     """The main screen: ``state`` is what it shows, ``monitor_view`` the view model that is drawn."""
 
     NAME = "monitor"
@@ -55,11 +55,10 @@ class Monitor(MovingScreen[ProbeSource]):
     BINDINGS = PROBE_BINDINGS
 
     def __init__(self, context: ScreenContext, source: ProbeSource, recorder: Recorder | None = None) -> None:
-        super().__init__(context, source)
+        super().__init__(context, source, MonitorState())
         self.recorder = recorder
         context.record_trace = None if recorder is None else recorder.put_trace
         self.analyzer: Analyzer | None = None
-        self.state = MonitorState()
         self.monitor_view: MonitorView | None = None
         self.clock: Callable[[], float] = time.monotonic
         self.blame = BlameControl(self.warn, lambda *dialog: self.app.push_screen(*dialog))
@@ -171,22 +170,15 @@ class Monitor(MovingScreen[ProbeSource]):
             self.freeze("FROZEN on a stall")
             self.focus_probe(self.analyzer.worst or self.state.focus_name)
 
-    @property
-    def frozen(self) -> bool:
-        """Whether the view is frozen."""
-        return self.state.frozen is not None
-
     def freeze(self, why: str) -> None:
         """Freeze the view."""
         if self.analyzer is not None:
             why = f"{why} at {time.strftime('%H:%M:%S')}"
-            self.state = replace(self.state, frozen=self.analyzer.copy(), frozen_why=why)
-            self.mark_changed()
+            self.show(replace(self.state, frozen=self.analyzer.copy(), frozen_why=why))
 
     def thaw(self) -> None:
         """Have the view move again."""
-        self.state = replace(self.state, frozen=None)
-        self.mark_changed()
+        self.show(replace(self.state, frozen=None, frozen_why=""))
 
     # Drawing.
 
@@ -293,8 +285,7 @@ class Monitor(MovingScreen[ProbeSource]):
 
     def focus_probe(self, name: str | None) -> None:
         """Show the probe called ``name``."""
-        self.state = replace(self.state, focus_name=name)
-        self.mark_changed()
+        self.show(replace(self.state, focus_name=name))
 
     def _engine_usable(self, silent: bool = True) -> bool:
         """Whether the engine can do what a key asks for, a ``silent`` one later; if not, the screen says why."""

@@ -9,22 +9,21 @@ from stallprobes.model import Probe
 from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
 from stallscope.tui import probe_sets
 from stallscope.tui.common.bars import with_utilization
+from stallscope.tui.common.screen import MovingState
 
 
 @dataclass(frozen=True, eq=False)
-class MonitorState:
+class MonitorState(MovingState):
     """What the monitor shows: ``observation``, the newest one, and ``focus_name``, the probe in focus.
 
-    ``frozen`` is a copy of the analyzer while the view is paused, ``frozen_why`` the reason. ``ready_at`` is when the
-    engine became ready (s since 1970), ``utilization`` has the last figures of the GPU's utilization in percent.
+    ``frozen`` is a copy of the analyzer while the view is paused. ``ready_at`` is when the engine became ready (s since
+    1970).
     """
 
     observation: Observation | None = None
     focus_name: str | None = None
     frozen: Analyzer | None = None
-    frozen_why: str = ""
     ready_at: float = 0.0
-    utilization: tuple[int, ...] = ()
 
     @property
     def probe_set(self) -> ProbeSet | None:

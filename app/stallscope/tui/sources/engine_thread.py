@@ -57,11 +57,11 @@ class EngineTarget:
 
 @dataclass(frozen=True, eq=False)
 class LiveEngine:
-    """An engine that starts, runs or has ended, as one object: no reader has the board of one probe set with the names
-    of another.
+    """An engine that starts, runs or has ended.
 
-    ``switches`` and ``periods_ns`` have what is wanted of each probe, by name; keys change them, and the board has what
-    the engine got. ``since_s`` is when the condition began, on the monotonic clock.
+    It is one object, so that no reader combines the board of one probe set with the names of another. ``switches`` and
+    ``periods_ns`` have what is wanted of each probe, by name: only keys change them, and the board has what the engine
+    got. ``since_s`` is when the condition began, on the monotonic clock.
     """
 
     probe_set: ProbeSet
@@ -141,23 +141,21 @@ class EngineThread(threading.Thread):
 
     def select_gpu(self, gpu: str | None) -> None:
         """Select a GPU, and start an engine there with the probes of the present one, at first those of the request."""
-        base, why = self.engine.probe_set, None
+        base = self.engine.probe_set
         if not base.probes:
             base = self.request.first or ProbeSet("default", probe_sets.default_probes(), CUDA)
+        selected = replace(base, backend=SIM, gpus=(GpuName("simulated GPU"),), details=(), why_simulated=None)
         if self.request.sim is None:
             self._publish(EngineCondition.STARTING, "asking the driver for GPUs")
             try:
                 details = self.gpus.select(gpu, probe_sets.gpus_needed(base))
+                selected = replace(base, backend=CUDA, details=details, why_simulated=None)
             except NoGpu as error:
                 if gpu is not None:
                     self.fatal = (EXIT_NO_GPU, str(error))
                     return
-                why = str(error)
-            else:
-                self.start_engine(LiveEngine.of(replace(base, backend=CUDA, details=details, why_simulated=None), {}))
-                return
-        simulated = replace(base, backend=SIM, gpus=(GpuName("simulated GPU"),), details=(), why_simulated=why)
-        self.start_engine(LiveEngine.of(simulated, {}))
+                selected = replace(selected, why_simulated=str(error))
+        self.start_engine(LiveEngine.of(selected, {}))
 
     def start_engine(self, engine: LiveEngine) -> None:
         """Stop the present engine, and start ``engine``."""
@@ -193,7 +191,6 @@ class EngineThread(threading.Thread):
         if self._spare is not None:
             # Unused where it was started for another backend.
             self._spare.close()
-            self._spare = None
 
     def release_gpu(self, count: int, sharing_allowed: bool) -> EngineTarget:
         """Stop the engine, and return where another one can run, on ``count`` GPUs if so many are idle."""
@@ -226,11 +223,12 @@ class EngineThread(threading.Thread):
         self.engine = replace(self.engine, condition=condition, sentence=sentence, since_s=time.monotonic(), **what)
 
     def _options(self, probe_set: ProbeSet) -> Options:
-        if probe_set.backend == SIM:
-            request = self.request
-            simulated = Options(profile=request.sim, seed=request.seed, sim_set=request.sim_set, paced=True)
-            return replace(simulated, together=request.together)
-        return Options(gpu=self.gpus.cuda_uuids(), together=self.request.together)
+        request = self.request
+        if probe_set.backend != SIM:
+            return Options(gpu=self.gpus.cuda_uuids(), together=request.together)
+        return Options(
+            profile=request.sim, seed=request.seed, sim_set=request.sim_set, paced=True, together=request.together
+        )
 
 
 def _with_simulated_details(probe_set: ProbeSet, info: Mapping[str, object]) -> ProbeSet:

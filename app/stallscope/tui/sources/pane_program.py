@@ -103,7 +103,8 @@ class ProgramOutput:
 class PaneProgram:
     """A started program. ``output`` has the lines that it wrote, unless they go to ``file``.
 
-    ``ended_by_signal``: a signal that ended the screen was passed on to it.
+    ``exit_code`` is -n if signal n ended it, None while it runs. ``ended_by_signal``: a signal that ended the screen
+    was passed on to it.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class PaneProgram:
         self.output = ProgramOutput()
         self.ended_by_signal = False
         self._lock = threading.Lock()
-        self._code: int | None = None
+        self.exit_code: int | None = None
         self._master = -1
         if file is None:
             self.pid = self._start_in_pane(environment, size)
@@ -138,19 +139,14 @@ class PaneProgram:
         threading.Thread(target=self._wait, name="program end", daemon=True).start()
 
     @property
-    def exit_code(self) -> int | None:
-        """The exit code, -n if signal n ended it; None while it runs."""
-        return self._code
-
-    @property
     def running(self) -> bool:
         """Whether it runs."""
-        return self._code is None
+        return self.exit_code is None
 
     def send(self, number: int) -> None:
         """Send a signal to the program and the processes of its group, unless it has ended."""
         with self._lock, contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._code is None:
+            if self.exit_code is None:
                 os.killpg(self.pid, number)
 
     def end_by_signal(self, number: int) -> None:
@@ -163,7 +159,7 @@ class PaneProgram:
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait for its end and return the exit code; None if it still runs after ``timeout_s``."""
         self._ended.wait(timeout_s)
-        return self._code
+        return self.exit_code
 
     def drain(self) -> None:
         """Wait a moment until all that the ended program wrote is read."""
@@ -203,7 +199,7 @@ class PaneProgram:
         # It stays unreaped until nobody can send it a signal: its number is no other process's.
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
-            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            self.exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         self._ended.set()
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-
-from textual.reactive import var
+from collections.abc import Iterator
 
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.records.rows import Rows
@@ -15,7 +13,6 @@ from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind
 from stallprobes.traces.trace import Trace, op_label
 from stallprobes.units import duration_ns
 from stallprobes.wording.trace_wording import open_work_text, size_text
-from stallscope.tui.common.lines import Line, LineWidget, paragraph_lines
 from stallscope.tui.timeline.view_model import (
     PlotRow,
     RowIntervals,
@@ -159,18 +156,3 @@ def _beside_texts(trace: Trace, number: int) -> Iterator[tuple[str, str]]:
             for one in beside
         ]
         yield "beside", f"{'; '.join(words)} in the same context at the same time"
-
-
-class TraceDetails(LineWidget):
-    """Draws details, (title, text), one below the other."""
-
-    view = var[tuple[tuple[str, str], ...]](())
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """A rule, and as many lines as fit."""
-        return detail_lines(self.view, width, height)
-
-
-def detail_lines(details: Sequence[tuple[str, str]], width: int, height: int) -> list[Line]:
-    """``details`` folded to ``width`` in at most ``height`` lines, the first of them a rule."""
-    return paragraph_lines([(title, "strong", text) for title, text in details], width, height, "    ", edge=2)

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.traces.rows import RowSpans
 from stallprobes.traces.trace import Int64s
 
 Bools = NDArray[np.bool_]
@@ -17,27 +18,14 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Intervals:
-    """The intervals of a row in the order of their starts, in ns.
+class Intervals(RowSpans):
+    """The spans of a row; ``slow`` are those above their limit."""
 
-    ``hollow`` are those that wait, ``slow`` those above their limit. ``numbers`` are their rows in the trace.
-    """
-
-    starts: Int64s
-    ends: Int64s
-    hollow: Bools
     slow: Bools
-    numbers: Int64s
 
     def span(self, index: int) -> tuple[int, int]:
         """Start and end of an interval."""
         return int(self.starts[index]), int(self.ends[index])
-
-    @classmethod
-    def solid(cls, starts: Int64s, ends: Int64s, numbers: Int64s) -> Intervals:
-        """Intervals none of which is hollow or slow."""
-        no = np.zeros(len(starts), dtype=np.bool_)
-        return cls(starts, ends, no, no, numbers)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,12 +18,13 @@ from stallscope.report.trace_svg import trace_svg
 from stallscope.report.trace_text import trace_text
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Choose
+from stallscope.tui.common.lines import Paragraphs
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.probe_sets import gpu_label
 from stallscope.tui.timeline import glyphs
 from stallscope.tui.timeline.cursor import TraceCursor
-from stallscope.tui.timeline.details import TraceDetails, detail_texts
+from stallscope.tui.timeline.details import detail_texts
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS
 from stallscope.tui.timeline.header import TraceHead
 from stallscope.tui.timeline.time_axis import span_text
@@ -110,7 +111,7 @@ class TimelineScreen(ActionScreen):
         """Header, trace, details, key bar."""
         yield TraceHead(id="trace-head")
         yield TracePlot(ascii_only=self.settings.ascii, id="plot")
-        yield TraceDetails(id="details")
+        yield Paragraphs(indent="    ", edge=2, id="details")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -156,7 +157,8 @@ class TimelineScreen(ActionScreen):
         self.changed = False
         plot = self.query_one(TracePlot)
         self.cursor, plot.view = self.traces.view(self.cursor, plot.plot_layout.columns)
-        self.query_one(TraceDetails).view = detail_texts(plot.view)
+        details = detail_texts(plot.view)
+        self.query_one(Paragraphs).view = [(title, "strong", text) for title, text in details]
         self.query_one(TraceHead).view = self.traces.head(self.cursor)
         self.show_note(self.traces.note)
         # The rows may be others.
@@ -166,7 +168,7 @@ class TimelineScreen(ActionScreen):
         """Give the details the lines that the rows leave, or a fifth of the screen, from five lines to ten."""
         free = height - _AROUND - rows_height(self.cursor.book.rows)
         lines = max(5, min(10, max(height // 5, free)))
-        details = self.query_one(TraceDetails)
+        details = self.query_one(Paragraphs)
         if details.styles.height is None or details.styles.height.value != lines:
             details.styles.height = lines
 
@@ -245,13 +247,9 @@ class TimelineScreen(ActionScreen):
         self._next_draw_s = 0.0
         self._move(self.cursor.zoomed(steps, at_ns))
 
-    def action_trace_pan(self, steps: int) -> None:
+    def action_trace_pan(self, tenths: int) -> None:
         """Pan by tenths of the span."""
-        self._pan(steps * self.cursor.viewport.span_ns // 10)
-
-    def action_trace_page(self, steps: int) -> None:
-        """Pan by whole spans."""
-        self._pan(steps * self.cursor.viewport.span_ns)
+        self._pan(tenths * self.cursor.viewport.span_ns // 10)
 
     def _pan(self, ns: int) -> None:
         if self._stand():

@@ -91,7 +91,7 @@ def intervals(trace: Trace, key: RowKey, limits: TriggerLimits | None) -> Interv
     slow = np.zeros(len(spans.starts), dtype=np.bool_)
     if key.kind is RowKind.CALLS:
         slow = _slow(trace, key.number, spans, limits)
-    return Intervals(spans.starts, spans.ends, spans.hollow, slow, spans.numbers)
+    return Intervals(spans.starts, spans.ends, spans.hollow, spans.numbers, slow)
 
 
 def _slow(trace: Trace, probe: int, spans: RowSpans, limits: TriggerLimits | None) -> Bools:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from textual.reactive import var
 
@@ -46,8 +47,6 @@ class WatchTable(LineWidget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._first = 0
-        # What a row shows changes with its histograms only.
-        self._figures: dict[WatchRowKey, tuple[WatchRow, tuple[str, ...]]] = {}
 
     @property
     def page(self) -> int:
@@ -77,7 +76,6 @@ class WatchTable(LineWidget):
         for row, name in zip(visible, names, strict=True):
             label = padded(cut(labels[row.key], thread - 1), thread)
             out.append((row.key, self._line(row, f"{label}{padded(name, room - thread)}", columns, width)))
-        self._figures = {row.key: self._figures[row.key] for row in visible}
         return self.with_targets(out, width)
 
     def _scroll(self, page: int) -> None:
@@ -93,7 +91,7 @@ class WatchTable(LineWidget):
         plain, dim = ("focus", "focus-dim") if chosen else ("", "dim")
         marked = (f"focus-{mark}" if chosen else mark) if mark else plain
         line: Line = [("▸" if chosen else " ", "accent"), (name, marked if waiting else plain), (" ", plain)]
-        figures = dict(zip((title for title, _, _ in _COLUMNS), self._texts(row), strict=True))
+        figures = dict(zip((title for title, _, _ in _COLUMNS), _texts(row), strict=True))
         figures["in flight"] = "" if age_ns is None else short_duration(age_ns)
         for title, size, _ in columns:
             text = figures[title]
@@ -105,23 +103,21 @@ class WatchTable(LineWidget):
             line.append((f"{cut(text, size - 1):>{size}}", style))
         return fit(line, width, plain)
 
-    def _texts(self, row: WatchRow) -> tuple[str, ...]:
-        """The figures in the order of ``_COLUMNS``."""
-        known = self._figures.get(row.key)
-        if known is not None and known[0] is row:
-            return known[1]
-        total = row.total
-        found = (
-            format_count(total.count),
-            f"{row.calls_per_s:.0f}",
-            short_duration(total.percentile(50)),
-            short_duration(total.percentile(99)),
-            short_duration(total.max_ns if total.count else None),
-            "",
-            short_duration(row.lost_ns) if row.lost_ns else "",
-        )
-        self._figures[row.key] = row, found
-        return found
+
+# They change with the row's histograms only, and the table is drawn more often.
+@lru_cache(256)
+def _texts(row: WatchRow) -> tuple[str, ...]:
+    """The figures in the order of ``_COLUMNS``."""
+    total = row.total
+    return (
+        format_count(total.count),
+        f"{row.calls_per_s:.0f}",
+        short_duration(total.percentile(50)),
+        short_duration(total.percentile(99)),
+        short_duration(total.max_ns if total.count else None),
+        "",
+        short_duration(row.lost_ns) if row.lost_ns else "",
+    )
 
 
 def thread_label(row: WatchRow, several: bool) -> str:

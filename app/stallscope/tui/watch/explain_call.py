@@ -19,18 +19,9 @@ _MOST_CALLS, _MOST_PLACES = 8, 6
 
 
 class ExplainCall(TextDialog[None]):
-    """Explains ``row`` by ``findings``."""
+    """Shows an explanation."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("e,enter", "close", "close")]
-
-    def __init__(self, row: WatchRow, findings: WatchFindings) -> None:
-        super().__init__()
-        self.row = row
-        self.findings = findings
-
-    def body(self) -> PrintableText:
-        """The explanation."""
-        return explained(self.row, self.findings)
 
 
 def explained(row: WatchRow, findings: WatchFindings) -> PrintableText:

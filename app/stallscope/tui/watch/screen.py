@@ -21,7 +21,7 @@ from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.sources.source import ProgramSource
 from stallscope.tui.watch.call_table import WatchTable
-from stallscope.tui.watch.explain_call import ExplainCall
+from stallscope.tui.watch.explain_call import ExplainCall, explained
 from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.layout import watch_layout
 from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, SlowCallsView, headline_lines, headlines
@@ -30,14 +30,13 @@ from stallscope.tui.watch.state import WatchState, header_view, histograms_view,
 _REPORT_COLUMNS = 100
 
 
-class WatchScreen(MovingScreen[ProgramSource]):
+class WatchScreen(MovingScreen[ProgramSource, WatchState]):
     """Shows the moments of the source; ``state`` says what of them."""
 
     NAME = "watch"
 
     def __init__(self, context: ScreenContext, source: ProgramSource) -> None:
-        super().__init__(context, source)
-        self.state = WatchState()
+        super().__init__(context, source, WatchState())
         # What table, headlines and slow calls show.
         self._shown: WatchMoment | None = None
 
@@ -67,11 +66,6 @@ class WatchScreen(MovingScreen[ProgramSource]):
         """The moment that is shown."""
         return self.state.frozen or self.source.moment
 
-    @property
-    def frozen(self) -> bool:
-        """Whether the view is frozen."""
-        return self.state.frozen is not None
-
     def tick(self) -> None:
         """Look for a stall, and draw one frame."""
         self._freeze_on_stall()
@@ -83,7 +77,7 @@ class WatchScreen(MovingScreen[ProgramSource]):
         if not self.frozen:
             self._show_calls(tables)
         if tables:
-            self._show_output()
+            self.query_one(OutputPane).view = self.source.output
         if self.header_pace.due(now_s):
             self._show_header()
 
@@ -99,21 +93,16 @@ class WatchScreen(MovingScreen[ProgramSource]):
         source = self.source
         if source.moment is not None:
             why = f"{why} at {time.strftime('%H:%M:%S')}"
-            state = replace(self.state, frozen=source.moment, why=why, gpu=source.gpu_values)
+            state = replace(self.state, frozen=source.moment, frozen_why=why, gpu=source.gpu_values)
             if source.kept_traces is not None:
                 source.kept_traces.keep(None if slowest is None else slowest[0])
-            self._show(state if slowest is None else state.selecting(slowest[1]))
+            self.show(state if slowest is None else state.selecting(slowest[1]))
 
     def thaw(self) -> None:
         """Have the view move again."""
         if self.source.kept_traces is not None:
             self.source.kept_traces.show_present()
-        self._show(replace(self.state, frozen=None))
-
-    def _show(self, state: WatchState) -> None:
-        """Have the next frame draw ``state``."""
-        self.state = state
-        self.mark_changed()
+        self.show(replace(self.state, frozen=None, frozen_why=""))
 
     # Drawing.
 
@@ -121,7 +110,7 @@ class WatchScreen(MovingScreen[ProgramSource]):
         """Draw every panel."""
         self.changed, self._shown = False, None
         self._show_calls()
-        self._show_output()
+        self.query_one(OutputPane).view = self.source.output
         self._show_header()
 
     def _show_calls(self, tables: bool = True) -> None:
@@ -143,9 +132,6 @@ class WatchScreen(MovingScreen[ProgramSource]):
         histograms.view = PlotsView(histograms_view(self.state, moment))
         # The number of rows or of lines may be another one.
         self.rearrange()
-
-    def _show_output(self) -> None:
-        self.query_one(OutputPane).view = self.source.output
 
     def _show_header(self) -> None:
         self.state = self.state.with_gpu(self.source.gpu_values)
@@ -191,7 +177,7 @@ class WatchScreen(MovingScreen[ProgramSource]):
         moment = self.moment
         row = self.state.row(moment)
         if moment is not None and row is not None:
-            self.app.push_screen(ExplainCall(row, moment.findings))
+            self.app.push_screen(ExplainCall(explained(row, moment.findings)))
 
     def action_watch_page(self, by: int) -> None:
         """Go pages up or down."""
@@ -200,7 +186,7 @@ class WatchScreen(MovingScreen[ProgramSource]):
     def action_watch_row(self, by: int, around: bool = True) -> None:
         """Select another row; ``around``: after the last one comes the first."""
         if self.moment is not None:
-            self._show(self.state.stepped(self.moment.rows, by, around))
+            self.show(self.state.stepped(self.moment.rows, by, around))
 
     def action_watch_worst(self) -> None:
         """Select the row that lost most time."""
@@ -209,11 +195,11 @@ class WatchScreen(MovingScreen[ProgramSource]):
         if worst is None or not worst.lost_ns:
             self.notify("No call has lost time.")
         else:
-            self._show(self.state.selecting(worst.key))
+            self.show(self.state.selecting(worst.key))
 
     def action_watch_output(self) -> None:
         """Enlarge the pane of the program's output, or reduce it."""
-        self._show(replace(self.state, enlarged=not self.state.enlarged))
+        self.show(replace(self.state, enlarged=not self.state.enlarged))
         self.rearrange()
 
     def action_watch_copy(self) -> None:
@@ -238,12 +224,12 @@ class WatchScreen(MovingScreen[ProgramSource]):
         if message.target == self.state.selected:
             self.action_explain()
         else:
-            self._show(self.state.selecting(message.target))
+            self.show(self.state.selecting(message.target))
 
     @on(LineWidget.Clicked, "SlowCallLog")
     def explain_clicked_call(self, message: LineWidget.Clicked) -> None:
         """Select the row of the clicked call, and explain it."""
-        self._show(self.state.selecting(message.target))
+        self.show(self.state.selecting(message.target))
         self.action_explain()
 
 

@@ -12,6 +12,7 @@ from stallprobes.watch.live.live_view import WatchMoment, WatchRow, WatchRowKey,
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.tui.common.bars import with_utilization
 from stallscope.tui.common.histograms import HistogramsView
+from stallscope.tui.common.screen import MovingState
 from stallscope.tui.sources.source import ProgramSource
 from stallscope.tui.watch.call_table import CallTableView, thread_label
 from stallscope.tui.watch.header import WatchHeadView
@@ -20,19 +21,16 @@ _BEHIND = ("all", "since the start")
 
 
 @dataclass(frozen=True, eq=False)
-class WatchState:
+class WatchState(MovingState):
     """What the screen shows of a watched program; each method but the last two returns the state after a change.
 
-    ``frozen`` is the moment of a view that stands still, for the reason ``why``; None in one that moves. ``gpu`` has
-    NVML's values with the GPU's name, or None with the reason, and ``utilization`` the last figures in percent.
-    ``chosen``: the ``selected`` row is not just the one that lost most time. The trigger was armed at ``armed_ns``.
-    ``enlarged``: the output has all the room.
+    ``frozen`` is the moment of a view that is frozen. ``gpu`` has NVML's values with the GPU's name, or None with the
+    reason. ``chosen``: the ``selected`` row is not just the one that lost most time. The trigger was armed at
+    ``armed_ns``. ``enlarged``: the output has all the room.
     """
 
     frozen: WatchMoment | None = None
-    why: str = ""
     gpu: tuple[TelemetrySnapshot | None, str] = (None, "")
-    utilization: tuple[int, ...] = ()
     selected: WatchRowKey | None = None
     chosen: bool = False
     armed_ns: int = 0
@@ -114,12 +112,12 @@ def histograms_view(state: WatchState, moment: WatchMoment) -> HistogramsView | 
 
 def header_view(state: WatchState, source: ProgramSource) -> WatchHeadView:
     """The header: the program as it is now, and the values of the frozen view or the present ones."""
-    moment, position = state.frozen or source.moment, source.playback
+    moment, playback = state.frozen or source.moment, source.playback
     telemetry, gpu = state.gpu
     return WatchHeadView(
         program=source.program_state,
         seconds=0.0 if moment is None else moment.seconds,
-        view=state.why if state.frozen is not None else "" if position is None else position.position_text,
+        view=state.frozen_why or ("" if playback is None else playback.position_text),
         failure=source.failure,
         telemetry=telemetry,
         gpu=gpu,
