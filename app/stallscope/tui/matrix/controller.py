@@ -243,12 +243,12 @@ class MatrixController:
     def _run(
         self, before: MatrixState, quick: bool, seed: int, lent: Future[EngineTarget], stop: threading.Event
     ) -> None:
-        from stallprobes.matrix.check import plan as plans
-        from stallprobes.matrix.check import runner
-
         note, failed = "", False
         target: EngineTarget | None = None
         try:
+            from stallprobes.matrix.check import plan as plans
+            from stallprobes.matrix.check import runner
+
             plan = plans.plan(quick=quick)
             target = self._wait_for_gpu(lent, stop)
             if target is not None:

@@ -201,8 +201,7 @@ class EngineThread(threading.Thread):
         if probe_set.backend == CUDA:
             options = replace(options, gpu=self.gpus.cuda_uuids(count, sharing_allowed))
             survey = self.gpus.survey
-        label = probe_set.gpus[0].label if probe_set.gpus else ""
-        return EngineTarget(probe_set.backend, options, survey, label)
+        return EngineTarget(probe_set.backend, options, survey, probe_set.gpus[0].label if probe_set.gpus else "")
 
     def report_end(self, session: Session) -> None:
         """Publish that the engine of ``session`` ended by itself, and why; reading the reason can take a moment."""
