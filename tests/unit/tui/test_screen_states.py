@@ -1,0 +1,75 @@
+"""What the matrix and the watch screen show: frozen states, and functions from a state to the next one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from factories.matrix_examples import screen_example
+from factories.watch_moments import moments
+from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.matrix.matrix import QUIET
+from stallscope.tui.matrix.controller import MatrixState
+from stallscope.tui.matrix.cursor import MatrixCursor, grid_view
+from stallscope.tui.matrix.view_model import CellValue, MatrixView
+from stallscope.tui.watch.state import WatchState
+
+MATRIX = MatrixView.of(screen_example())
+STATE = MatrixState(matrix_view=MATRIX)
+
+
+def test_the_first_cell_with_an_aggressor_is_selected_and_stays_in_another_order() -> None:
+    cursor = MatrixCursor().on_cell_of(MATRIX)
+    rows, columns = cursor.names(MATRIX)
+    assert cursor.key == (rows[0], next(name for name in columns if name != QUIET))
+    assert replace(cursor, worst_first=True).on_cell_of(MATRIX).key == cursor.key
+    assert cursor.on_cell_of(None).key is None
+
+
+def test_a_movement_ends_at_the_last_cell() -> None:
+    cursor = MatrixCursor().on_cell_of(MATRIX)
+    view = grid_view(STATE, cursor, replayed=False)
+    assert cursor.moved(view, 99, 99).key == (view.rows[-1], view.columns[-1])
+    assert cursor.moved(view, -99, -99).key == (view.rows[0], view.columns[0])
+    assert cursor.moved(grid_view(MatrixState(), cursor, replayed=False), 1, 1) is cursor
+
+
+def test_the_worst_cell_is_selected_with_the_order_that_begins_with_it() -> None:
+    cursor = MatrixCursor().on_cell_of(MATRIX).reordered(MATRIX)
+    assert cursor.worst_first
+    assert cursor.key == MATRIX.worst(changed=False)
+    back = cursor.reordered(MATRIX)
+    assert (back.worst_first, back.key) == (False, cursor.key)
+
+
+def test_changes_are_among_the_values_of_a_comparison_only() -> None:
+    cursor, seen = MatrixCursor(), []
+    for compared in (False, False, False, True):
+        cursor = cursor.with_next_value(compared)
+        seen.append(cursor.value)
+    assert seen == [CellValue.P50, CellValue.P99, CellValue.JUDGED, CellValue.P50]
+    assert MatrixCursor(CellValue.P99).with_next_value(compared=True).value is CellValue.CHANGE
+    # The comparison has ended.
+    assert MatrixCursor(CellValue.CHANGE).with_next_value(compared=False).value is CellValue.JUDGED
+
+
+def test_the_row_that_lost_most_is_selected_until_somebody_selects_another() -> None:
+    first, *_, last = moments(3)
+    state = WatchState().on_row_of(first)
+    assert (state.selected, state.chosen) == (first.rows[0].key, False)
+    state = state.stepped(first.rows, -1, around=True)
+    assert state.selected == first.rows[-1].key
+    assert state.on_row_of(last) is state
+    assert state.stepped(last.rows, 99, around=False).selected == last.rows[-1].key
+    gone = replace(last, rows=last.rows[:1])
+    assert state.on_row_of(gone).selected == gone.rows[0].key
+
+
+def test_the_values_of_the_gpu_stay_while_the_view_is_frozen_and_count_once() -> None:
+    readings = {one.name: TelemetryReading() for one in FIELDS}
+    readings["utilisation_percent"] = TelemetryReading(40, 5, None)
+    values = TelemetrySnapshot("GPU-1", 7, "live", None, readings), "H200"
+    state = WatchState().with_gpu(values).with_gpu(values)
+    assert state.utilization == (40,)
+    frozen = replace(state, frozen=moments(1)[0], frozen_why="PAUSED")
+    assert frozen.with_gpu((None, "lost")) is frozen
+    assert state.with_gpu((None, "lost")).gpu == (None, "lost")
