@@ -134,16 +134,16 @@ class CallStream:
 
     def _events(self, number: int, thread: WatchedThread) -> Iterator[StreamEvent]:
         """The events of a thread, with calls inside calls."""
-        exact = [StreamCall(slow.call, slow.end_ns, slow.result) for slow in thread.slow_calls]
+        exact = [StreamCall(slow, slow.end_ns, slow.result) for slow in thread.slow_calls]
         exact += [StreamCall(call, None) for call in thread.in_flight]
         calls = [*exact, *self._counted_calls(thread, exact)]
         last_ns = self._last_ns
         opened: list[StreamCall] = []
-        for call in sorted(calls, key=lambda one: (one.call.start_ns, -(one.end_ns or last_ns + 1))):
-            while opened and opened[-1].end_ns is not None and opened[-1].end_ns <= call.call.start_ns:
+        for call in sorted(calls, key=lambda one: (one.call.begin_ns, -(one.end_ns or last_ns + 1))):
+            while opened and opened[-1].end_ns is not None and opened[-1].end_ns <= call.call.begin_ns:
                 yield self._end(number, opened.pop())
             opened.append(call)
-            yield StreamEvent(call.call.start_ns, BEGIN, number, call)
+            yield StreamEvent(call.call.begin_ns, BEGIN, number, call)
         while opened:
             if opened[-1].end_ns is None:
                 return
@@ -166,8 +166,9 @@ class CallStream:
                 if not end_ns:
                     raise ValueError(f"thread {thread.id} has no time left for its other calls")
             call = DriverCall(
-                function, family_of(function), begin_ns + 1, None, None, MemoryKind.UNKNOWN, MemoryKind.UNKNOWN, 1,
-                next(self._own),
+                function=function, family=family_of(function), thread=thread.id, begin_ns=begin_ns + 1, stream=None,
+                bytes=None, source=MemoryKind.UNKNOWN, target=MemoryKind.UNKNOWN, context=1,
+                correlation=next(self._own),
             )  # fmt: skip
             begin_ns += 1 + duration_ns
             yield StreamCall(call, begin_ns, result)
@@ -265,8 +266,8 @@ def _put(raw: NDArray[np.uint8], offset: int, value: int) -> None:
 def _free_time(thread: WatchedThread, exact: Iterable[StreamCall], last_ns: int) -> Iterator[tuple[int, int]]:
     """Begin and end of each time of a thread between its slow calls."""
     begin_ns = thread.started_ns
-    for call in sorted(exact, key=lambda one: one.call.start_ns):
-        yield begin_ns, call.call.start_ns
+    for call in sorted(exact, key=lambda one: one.call.begin_ns):
+        yield begin_ns, call.call.begin_ns
         if call.end_ns is None:
             return
         begin_ns = max(begin_ns, call.end_ns)
@@ -276,7 +277,7 @@ def _free_time(thread: WatchedThread, exact: Iterable[StreamCall], last_ns: int)
 def _counted(thread: WatchedThread, exact: Iterable[StreamCall]) -> Iterator[tuple[str, int, int]]:
     """Function, duration and result of the calls that are only in histograms; those that allocate memory first."""
     known = Counter(
-        (call.call.function, index(call.end_ns - call.call.start_ns)) for call in exact if call.end_ns is not None
+        (call.call.function, index(call.end_ns - call.call.begin_ns)) for call in exact if call.end_ns is not None
     )
     failed = Counter(call.call.function for call in exact if call.end_ns is not None and call.result)
     for function in sorted(thread.figures, key=lambda name: ("Host" not in name, name)):

@@ -14,7 +14,7 @@ from factories.watched_programs import Watched, findings_of, read_watched
 from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
 from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.reading.process import DriverCall, WatchedProcess, WatchedThread
+from stallprobes.watch.reading.process import DriverCall, SlowDriverCall, WatchedProcess, WatchedThread
 
 # Every call with its times.
 EVERY_CALL = WatchOptions(slow_ns=0, stacks=False)
@@ -32,7 +32,7 @@ def replayed(replaying: StandIn, stream: CallStream, folder: Path, slow_ns: int 
 
 def threads_of(process: WatchedProcess) -> list[WatchedThread]:
     """The threads in the order of their first slow calls: which of two takes the first place in the file may differ."""
-    return sorted(process.threads, key=lambda one: [slow.call.start_ns for slow in one.slow_calls] or [one.started_ns])
+    return sorted(process.threads, key=lambda one: [slow.begin_ns for slow in one.slow_calls] or [one.started_ns])
 
 
 def thread_names(process: WatchedProcess) -> dict[int, int]:
@@ -40,9 +40,14 @@ def thread_names(process: WatchedProcess) -> dict[int, int]:
     return {thread.id: number for number, thread in enumerate(threads_of(process))}
 
 
-def calls_of(process: WatchedProcess) -> list[list[tuple[DriverCall, int, int]]]:
-    """The slow calls of each thread: the call, its end and its result."""
-    return [[(slow.call, slow.end_ns, slow.result) for slow in thread.slow_calls] for thread in threads_of(process)]
+def calls_of(process: WatchedProcess) -> list[list[SlowDriverCall]]:
+    """The slow calls of each thread, without its id and their stacks."""
+    return [[replace(slow, thread=0, stack=0) for slow in thread.slow_calls] for thread in threads_of(process)]
+
+
+def in_flight(process: WatchedProcess) -> list[list[DriverCall]]:
+    """The calls in flight of each thread, without its id."""
+    return [[replace(call, thread=0) for call in thread.in_flight] for thread in threads_of(process)]
 
 
 def counts_of(process: WatchedProcess) -> list[Mapping[str, tuple[list[int], int, int]]]:

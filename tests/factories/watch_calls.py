@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,16 +51,19 @@ def call(
     size: int | None = None,
     source: MemoryKind = MemoryKind.UNKNOWN,
     target: MemoryKind = MemoryKind.UNKNOWN,
+    thread: int = MAIN,
 ) -> DriverCall:
     """A call in flight since ``begin``."""
     return DriverCall(
-        function, family_of(function), at_ns(begin), stream, size, source, target, context, correlation
+        function=function, family=family_of(function), thread=thread, begin_ns=at_ns(begin), stream=stream, bytes=size,
+        source=source, target=target, context=context, correlation=correlation,
     )  # fmt: skip
 
 
-def slow(function: str, begin: float, end: float, *, thread: int = MAIN, result: int = 0, **of: Any) -> SlowDriverCall:
+def slow(function: str, begin: float, end: float, *, result: int = 0, **of: Any) -> SlowDriverCall:
     """A finished call from ``begin`` to ``end``; ``of`` is as in ``call``."""
-    return SlowDriverCall(call(function, begin, **of), at_ns(end), result, thread)
+    begun = call(function, begin, **of)
+    return SlowDriverCall(**vars(begun), duration_ns=at_ns(end) - begun.begin_ns, result=result)
 
 
 def pageable_copy(begin: float, end: float, *, thread: int = OTHER, **of: Any) -> SlowDriverCall:
@@ -159,7 +163,7 @@ def thread(
     """A thread with slow ``calls``, ``fast_us`` ones by function, and slow ones that are ``unread``."""
     durations = {function: list(values) for function, values in (fast_us or {}).items()}
     for one in calls:
-        durations.setdefault(one.call.function, []).append(one.duration_ns / US)
+        durations.setdefault(one.function, []).append(one.duration_ns / US)
     for function, values in (unread or {}).items():
         durations.setdefault(function, []).extend(values)
     return WatchedThread(
@@ -167,7 +171,7 @@ def thread(
         name=name or f"thread-{number}",
         started_ns=at_ns(started),
         ended_ns=None if ended is None else at_ns(ended),
-        in_flight=tuple(in_flight),
+        in_flight=tuple(replace(one, thread=number) for one in in_flight),
         figures={function: figures(values) for function, values in durations.items()},
         slow_calls=tuple(calls),
         slow_count=len(calls),
@@ -189,8 +193,8 @@ def process(
     return WatchedProcess(
         pid=100, parent_pid=1, image=0, start_ticks=5, name="train", command="python train.py",
         state=WatchState.RECORDING, code=0, failed_function="", cupti_path="/lib/libcupti.so.13", cupti_version=130_100,
-        calls_only=calls_only, yields=False, forked=False, kinds=frozenset(kinds), refused_kind=None, slow_ns=SLOW_NS,
-        started=ClockPair(BASE_NS, 0), clocks=ClockPair(at_ns(now), 0), yielded_ns=None,
+        calls_only=calls_only, yields=False, forked=False, kinds=frozenset(kinds), refused_kind=None,
+        slow_limit_ns=SLOW_NS,        started=ClockPair(BASE_NS, 0), clocks=ClockPair(at_ns(now), 0), yielded_ns=None,
         ended_ns=None if ended is None else at_ns(ended), threads=threads,
         losses=losses or dict.fromkeys(LossKind, 0), records=0, out_of_space=False,
     )  # fmt: skip

@@ -39,12 +39,12 @@ def watch_read_back(folder: Path, memory: str, options: WatchOptions) -> Watched
 def slow_calls(watched: Watched, function: str) -> list[SlowDriverCall]:
     """The slow calls of a function after the first one, which may load code."""
     (thread,) = watched.process.threads
-    return [slow for slow in thread.slow_calls if slow.call.function == function][1:]
+    return [slow for slow in thread.slow_calls if slow.function == function][1:]
 
 
 def overlapped_ns(slow: SlowDriverCall, kernels: list[ActivityRecord]) -> int:
     """How long kernels ran during the call."""
-    spans = [(max(slow.call.start_ns, one.start_ns), min(slow.end_ns, one.end_ns)) for one in kernels]
+    spans = [(max(slow.begin_ns, one.start_ns), min(slow.end_ns, one.end_ns)) for one in kernels]
     return sum(max(end - start, 0) for start, end in spans)
 
 
@@ -69,12 +69,12 @@ def test_a_slow_call_is_recorded_with_the_kernel_that_it_waits_for(
     assert [record.name for record in kernels] == ["busy"] * ROUNDS
     records = {record.correlation: record for record in watched.records if record.kind == kind}
     for one in slow:
-        own = records[one.call.correlation]
-        assert (own.context, own.stream) == (one.call.context, kernels[0].stream)
+        own = records[one.correlation]
+        assert (own.context, own.stream) == (one.context, kernels[0].stream)
         assert overlapped_ns(one, kernels) >= ACCOUNTED * one.duration_ns
     copies = [record for record in watched.records if record.kind is RecordKind.COPY]
     assert {record.target for record in copies} == {MemoryKind[memory.upper()]}
-    assert len({one.call.stream for one in slow}) == 1
+    assert len({one.stream for one in slow}) == 1
 
 
 def test_calls_alone_are_recorded_without_the_gpus_work(tmp_path: Path) -> None:
@@ -82,9 +82,7 @@ def test_calls_alone_are_recorded_without_the_gpus_work(tmp_path: Path) -> None:
     slow = slow_calls(watched, "cuMemcpyDtoHAsync_v2")
     assert watched.records == ()
     assert len(slow) >= ROUNDS - 2
-    assert {(one.call.bytes, one.call.source, one.call.target) for one in slow} == {
-        (4, MemoryKind.DEVICE, MemoryKind.PAGEABLE)
-    }
+    assert {(one.bytes, one.source, one.target) for one in slow} == {(4, MemoryKind.DEVICE, MemoryKind.PAGEABLE)}
 
 
 @pytest.mark.parametrize(

@@ -397,9 +397,7 @@ def test_a_thread_that_starves_waits_for_many_copies() -> None:
     assert found.cause is WaitCause.PAGEABLE_COPY
     assert found.culprit is not None
     assert found.culprit.calls == 10
-    assert found.explained_ns == sum(
-        min(one.end_ns, at_ns(99_995)) - max(one.call.start_ns, at_ns(500)) for one in copies
-    )
+    assert found.explained_ns == sum(min(one.end_ns, at_ns(99_995)) - max(one.begin_ns, at_ns(500)) for one in copies)
 
 
 def test_of_two_calls_that_hold_the_same_the_first_is_not_blamed_on_the_second() -> None:

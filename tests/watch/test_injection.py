@@ -68,10 +68,7 @@ def test_a_call_is_described_by_its_arguments(stand_in: StandIn, tmp_path: Path)
         lambda process: [len(thread.slow_calls) for thread in process.threads] == [8],
     )
     (thread,) = process.threads
-    found = [
-        (slow.call.function, slow.call.stream, slow.call.bytes, slow.call.source, slow.call.target)
-        for slow in thread.slow_calls
-    ]
+    found = [(slow.function, slow.stream, slow.bytes, slow.source, slow.target) for slow in thread.slow_calls]
     unknown, pageable, pinned, device = MemoryKind.UNKNOWN, MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.DEVICE
     assert found == [
         ("cuMemcpyDtoHAsync_v2", 0x11, 4096, device, pageable),
@@ -84,7 +81,7 @@ def test_a_call_is_described_by_its_arguments(stand_in: StandIn, tmp_path: Path)
         # The same memory, no longer registered.
         ("cuMemcpyHtoDAsync_v2", 0, 1000, pageable, device),
     ]
-    assert all(slow.duration_ns >= 2 * MS and slow.call.context == 1 for slow in thread.slow_calls)
+    assert all(slow.duration_ns >= 2 * MS and slow.context == 1 for slow in thread.slow_calls)
     assert [slow.result for slow in thread.slow_calls] == [0, 0, 0, 0, 0, 0, 2, 0]
     assert {slow.thread for slow in thread.slow_calls} == {thread.id}
 
@@ -111,7 +108,7 @@ def test_the_kind_of_host_memory_is_never_guessed(
         lambda process: [len(thread.slow_calls) for thread in process.threads] == [len(kinds)],
     )
     (thread,) = process.threads
-    assert tuple(slow.call.target for slow in thread.slow_calls) == kinds
+    assert tuple(slow.target for slow in thread.slow_calls) == kinds
 
 
 def test_calls_are_counted_by_function_with_their_failures(stand_in: StandIn, tmp_path: Path) -> None:
@@ -126,7 +123,7 @@ def test_calls_are_counted_by_function_with_their_failures(stand_in: StandIn, tm
     # CUDA_ERROR_NOT_READY is an answer.
     assert figures["cuEventQuery"].failed == 0
     copies = figures["cuMemcpyDtoHAsync_v2"]
-    slow = [one.duration_ns for one in thread.slow_calls if one.call.function == "cuMemcpyDtoHAsync_v2"]
+    slow = [one.duration_ns for one in thread.slow_calls if one.function == "cuMemcpyDtoHAsync_v2"]
     assert (copies.histogram.max_ns, copies.total_ns) == (max(slow), sum(slow))
     median = copies.histogram.percentile(50)
     assert median is not None
@@ -137,11 +134,11 @@ def test_the_limit_of_slow_calls_is_a_setting(stand_in: StandIn, tmp_path: Path)
     options = WatchOptions(slow_ns=0, calls_only=True)
     process = only(stand_in.run(tmp_path / "out", "threads", "1", "3000", options=options))
     (thread,) = process.threads
-    assert process.slow_ns == 0
+    assert process.slow_limit_ns == 0
     assert thread.slow_count == thread.figures["cuLaunchKernel"].slow == 3000
     # A ring: the last ones are kept, in order.
     assert layout.SLOW_CALLS - 1 <= len(thread.slow_calls) <= layout.SLOW_CALLS
-    starts = [slow.call.start_ns for slow in thread.slow_calls]
+    starts = [slow.begin_ns for slow in thread.slow_calls]
     assert starts == sorted(starts)
 
 
@@ -439,7 +436,7 @@ def test_a_call_in_flight_is_read_while_it_waits(hung: Path) -> None:
     assert (call.function, call.family, call.target) == (
         "cuMemcpyDtoHAsync_v2", CallFamily.COPY, MemoryKind.PAGEABLE,
     )  # fmt: skip
-    assert process.started.monotonic_ns < call.start_ns
+    assert process.started.monotonic_ns < call.begin_ns
     assert process.ended_ns is None
     assert life_of(process) is ProcessLife.RUNNING
 
@@ -459,7 +456,7 @@ def test_a_file_is_read_while_threads_write_to_it(stand_in: StandIn, tmp_path: P
             counts.append(process.calls)
             for thread in process.threads:
                 assert {call.function for call in thread.in_flight} <= {"cuLaunchKernel"}
-                assert all(slow.call.correlation for slow in thread.slow_calls)
+                assert all(slow.correlation for slow in thread.slow_calls)
                 assert len(thread.slow_calls) <= layout.SLOW_CALLS
     assert program.communicate() == ("", "")
     assert counts == sorted(counts)
@@ -492,7 +489,7 @@ def test_a_python_program_is_recorded(stand_in: StandIn, tmp_path: Path, memory:
         library=place / INJECTED, options=options, cupti=place / "libcupti.so.13",
     )  # fmt: skip
     (thread,) = watched.process.threads
-    copies = [slow.call for slow in thread.slow_calls if slow.call.function == "cuMemcpyDtoHAsync_v2"]
+    copies = [slow for slow in thread.slow_calls if slow.function == "cuMemcpyDtoHAsync_v2"]
     assert [(call.bytes, call.source, call.target) for call in copies] == [(4, MemoryKind.DEVICE, kind)] * 3
     assert [record.name for record in watched.records if record.kind is RecordKind.KERNEL] == ["busy"] * 3
     # A record belongs to the call with its number.

@@ -55,7 +55,7 @@ def test_the_shipped_reference_knows_pairs(
     known: KnownStalls, victim: SlowDriverCall, cause: WaitCause, culprit: SlowDriverCall, stalls: bool
 ) -> None:
     assert known.source == f"the reference {H200}"
-    assert known.contains(victim.call, cause, culprit.call) is stalls
+    assert known.contains(victim, cause, culprit) is stalls
 
 
 def test_a_check_of_this_machine_knows_pairs() -> None:

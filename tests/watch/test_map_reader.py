@@ -100,7 +100,7 @@ def test_a_file_is_read_as_typed_values(path: Path) -> None:
     (call,) = thread.in_flight
     assert (call.function, call.family, call.stream, call.bytes) == ("cuStreamSynchronize", CallFamily.WAIT, 7, None)
     (slow,) = thread.slow_calls
-    assert (slow.call.function, slow.duration_ns) == ("cuLaunchKernel", 1_500_000)
+    assert (slow.function, slow.duration_ns) == ("cuLaunchKernel", 1_500_000)
     assert (len(batch), batch.missed, batch.next) == (8, 0, 8)
     assert {record.name for record in activity_records(batch)} == {"_Z3addv"}
     assert process.python == "3.12.4"
@@ -143,7 +143,7 @@ def test_arguments_beyond_all_sense_are_read_as_the_largest_number(path: Path) -
     change(path, place + at(dtype_of(layout.Call), "flags"), bytes([CallFlag.STREAM | CallFlag.BYTES]))
     change(path, layout.RECORDS_AT + at(dtype_of(layout.WatchRecord), "bytes"), b"\xff" * 8)
     process, batch = read(path)
-    (call,) = (slow.call for thread in process.threads for slow in thread.slow_calls)
+    (call,) = (slow for thread in process.threads for slow in thread.slow_calls)
     assert (call.stream, call.bytes) == (MOST, MOST)
     assert next(activity_records(batch)).bytes == MOST_IN_RECORD
 

@@ -10,7 +10,16 @@ import pytest
 from factories.call_stream import save_stream
 from factories.program_truths import require_right_causes
 from factories.recorded_programs import PROGRAMS, recorded
-from factories.replayed_streams import EVERY_CALL, calls_of, counts_of, explained, records_of, replayed, threads_of
+from factories.replayed_streams import (
+    EVERY_CALL,
+    calls_of,
+    counts_of,
+    explained,
+    in_flight,
+    records_of,
+    replayed,
+    threads_of,
+)
 from factories.stand_in import VERSION, StandIn, build_replay
 from factories.watched_folders import activity_records
 from factories.watched_programs import findings_of, read_watched
@@ -55,7 +64,7 @@ def test_a_stream_with_every_call_is_replayed_as_it_was(
     # With another limit, the library decides anew which calls it keeps.
     slow = replayed(replaying, stream, tmp_path / "slow").process
     assert calls_of(slow) == [
-        [one for one in of if one[1] - one[0].start_ns >= DEFAULT_SLOW_NS] for of in calls_of(there.process)
+        [one for one in of if one.duration_ns >= DEFAULT_SLOW_NS] for of in calls_of(there.process)
     ]
     assert slow.calls == there.process.calls
 
@@ -67,7 +76,7 @@ def test_a_stream_of_a_killed_program_ends_with_its_call_in_flight(
     stream = save_stream(tmp_path / "recorded", tmp_path / "stream")
     here = replayed(replaying, stream, tmp_path / "out").process
     assert here.ended_ns is None
-    assert [one.in_flight for one in here.threads] == [one.in_flight for one in stream.process.threads]
+    assert in_flight(here) == in_flight(stream.process)
     assert sum(len(one.in_flight) for one in here.threads) == 1
 
 

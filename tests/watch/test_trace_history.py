@@ -28,7 +28,7 @@ def called(made: Trace, name: str) -> list[int]:
 def test_it_has_slow_calls_calls_in_flight_and_the_work_of_the_gpu() -> None:
     made = history(2).trace()
     assert [probe.name for probe in made.probes] == ["MainThread", "loader"]
-    assert called(made, "MainThread") == [step(number).call.start_ns // 1000 - at_ns(0) // 1000 for number in range(20)]
+    assert called(made, "MainThread") == [step(number).begin_ns // 1000 - at_ns(0) // 1000 for number in range(20)]
     assert len(called(made, "loader")) == 4
     (flight,) = made.open_calls
     main = made.probes[flight.probe]
@@ -44,12 +44,12 @@ def test_it_has_slow_calls_calls_in_flight_and_the_work_of_the_gpu() -> None:
 
 def test_a_span_and_its_trigger() -> None:
     one = step(12)
-    trigger = TriggeringCall(MAIN, one.call.start_ns, one.end_ns)
-    made = history(2).trace(one.call.start_ns - 10_000_000, one.end_ns + 10_000_000, trigger)
+    trigger = TriggeringCall(MAIN, one.begin_ns, one.end_ns)
+    made = history(2).trace(one.begin_ns - 10_000_000, one.end_ns + 10_000_000, trigger)
     assert called(made, "MainThread") == [1_201_000]
     assert made.trigger is not None
     assert made.trigger_call() == 0
-    assert made.wall_s(one.call.start_ns) == pytest.approx(1_700_000_001.201)
+    assert made.wall_s(one.begin_ns) == pytest.approx(1_700_000_001.201)
     assert history(2).trace(0, at_ns(0), trigger).trigger is None
 
 

@@ -28,10 +28,12 @@ from stallprobes.watch.gaps import gaps
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import (
     CallFigures,
+    ProcessHead,
     RecordBatch,
     SlowDriverCall,
     WatchedProcess,
     WatchedThread,
+    shared_fields,
 )
 from stallprobes.watch.rows import KeptCalls, row_of, usual_ns
 
@@ -172,18 +174,7 @@ class ProcessAnalysis:
         lost = _united(one for thread in threads for one in thread.lost)
         calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
         return ProcessFindings(
-            pid=process.pid,
-            parent_pid=process.parent_pid,
-            image=process.image,
-            name=process.name,
-            command=process.command,
-            state=process.state,
-            code=process.code,
-            failed_function=process.failed_function,
-            cupti_path=process.cupti_path,
-            cupti_version=process.cupti_version,
-            calls_only=process.calls_only,
-            slow_limit_ns=process.slow_ns,
+            **shared_fields(process, ProcessHead),
             began_ns=process.started.monotonic_ns,
             duration_ns=max(end_ns - process.started.monotonic_ns, 0),
             ended=process.ended_ns is not None,
@@ -192,15 +183,13 @@ class ProcessAnalysis:
             dropped_slow_calls=self._dropped + max(len(calls) - MOST_CALLS, 0),
             lost=lost,
             calls=process.calls,
-            records=process.records,
             missed_records=self._store.missed,
-            losses=process.losses,
             gaps=(*gaps(process, lost, self._store, self._has_run_delays, sums.sites), *self._outside.problems),
             sites=sums.sites.sites_by_time(_unkept(threads)),
         )
 
     def _add(self, thread: WatchedThread, slow: SlowDriverCall) -> None:
-        key = slow.thread, slow.call.start_ns, slow.end_ns, slow.call.correlation
+        key = *slow.key, slow.end_ns, slow.correlation
         if key not in self._read:
             self._held.append(_HeldCall(thread.slot, slow))
         self._read[key] = self._readings
@@ -214,7 +203,7 @@ class ProcessAnalysis:
         """Keep the stacks, read in flight, of calls that have returned."""
         waiting = self._outside.waiting
         for held in self._held if waiting else ():
-            found = waiting.get((held.slow.thread, held.slow.call.start_ns))
+            found = waiting.get(held.slow.key)
             if found is not None and found.stack is not None:
                 held.stack = found.stack
 
@@ -230,8 +219,8 @@ class ProcessAnalysis:
                     self._dropped += len(self._final) == MOST_CALLS
                     self._final.append(call)
                     self._sums.add(held.slot, call)
-        open_calls = (call.start_ns for thread in self._process.threads for call in thread.in_flight)
-        not_final = (held.slow.call.start_ns for held in self._held if not held.final)
+        open_calls = (call.begin_ns for thread in self._process.threads for call in thread.in_flight)
+        not_final = (held.slow.begin_ns for held in self._held if not held.final)
         oldest = min((border, *open_calls, *not_final)) - WAKE_UP_NS
         self._held = [held for held in self._held if held.slow.end_ns >= oldest]
         self._store.drop_before(oldest)
@@ -244,10 +233,8 @@ class ProcessAnalysis:
         usual: dict[tuple[int, str], int] = {}
         for thread in process.threads:
             for function, figures in thread.figures.items():
-                usual[thread.slot, function] = usual_ns(figures.histogram, process.slow_ns)
-        excess = [
-            max(held.slow.duration_ns - usual.get((held.slot, held.slow.call.function), 0), 0) for held in self._held
-        ]
+                usual[thread.slot, function] = usual_ns(figures.histogram, process.slow_limit_ns)
+        excess = [max(held.slow.duration_ns - usual.get((held.slot, held.slow.function), 0), 0) for held in self._held]
         recorded = Recorded(
             records=self._store.rows,
             names=self._store.names,
@@ -269,7 +256,13 @@ class ProcessAnalysis:
         functions = dict.fromkeys((*thread.figures, *(call.function for call in thread.in_flight)))
         kept = sums.kept.get(thread.slot, {})
         rows = [
-            row_of(thread.id, name, thread.figures.get(name, _NO_FIGURES), process.slow_ns, kept.get(name, KeptCalls()))
+            row_of(
+                thread.id,
+                name,
+                thread.figures.get(name, _NO_FIGURES),
+                process.slow_limit_ns,
+                kept.get(name, KeptCalls()),
+            )
             for name in functions
         ]
         _add_unkept(sums, thread.slot, rows)

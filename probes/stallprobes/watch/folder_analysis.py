@@ -141,7 +141,7 @@ def _last_sign(process: WatchedProcess) -> int:
     times = [process.clocks.monotonic_ns, process.started.monotonic_ns]
     for thread in process.threads:
         times += [thread.started_ns, thread.ended_ns or 0]
-        times += [call.start_ns for call in thread.in_flight]
+        times += [call.begin_ns for call in thread.in_flight]
         times += [slow.end_ns for slow in thread.slow_calls]
     return max(times)
 

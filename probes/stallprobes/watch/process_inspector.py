@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from stallprobes.watch.attribution.calls_in_flight import OutsideReading, WaitingCall, WaitKey
+from stallprobes.watch.attribution.calls_in_flight import OutsideReading, WaitingCall
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.kernel_wait import kernel_wait
-from stallprobes.watch.reading.process import DriverCall, WatchedProcess
+from stallprobes.watch.reading.process import CallKey, DriverCall, WatchedProcess
 from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads, find_py_spy
 
 # A call that has been in flight for this long is inspected.
@@ -28,9 +28,9 @@ class ProcessInspector:
         """``py_spy`` is the program; None: the one that is installed, if any."""
         self._py_spy = py_spy or find_py_spy()
         self.names: dict[int, str] = {}
-        self.waiting: dict[WaitKey, WaitingCall] = {}
-        self._in_flight: set[WaitKey] = set()
-        self._looked_at: set[WaitKey] = set()
+        self.waiting: dict[CallKey, WaitingCall] = {}
+        self._in_flight: set[CallKey] = set()
+        self._looked_at: set[CallKey] = set()
         self._named: set[int] = set()
         self._run: PySpyRun | None = None
         self._begun_ns: int | None = None
@@ -41,10 +41,10 @@ class ProcessInspector:
         """Look at ``process``, which runs, at ``now_ns`` (CLOCK_MONOTONIC)."""
         self._collect(process)
         old = {
-            (thread.id, call.start_ns): call
+            call.key: call
             for thread in process.threads
             for call in thread.in_flight[:1]
-            if now_ns - call.start_ns >= LOOK_AFTER_NS
+            if now_ns - call.begin_ns >= LOOK_AFTER_NS
         }
         for key in old:
             stack = self.waiting[key].stack if key in self.waiting else None
@@ -80,7 +80,7 @@ class ProcessInspector:
         elif self._problem:
             yield f"py-spy could not read the process ({self._problem}): Python's {without}."
 
-    def _begin(self, process: WatchedProcess, old: Mapping[WaitKey, DriverCall], now_ns: int) -> None:
+    def _begin(self, process: WatchedProcess, old: Mapping[CallKey, DriverCall], now_ns: int) -> None:
         """Start py-spy if there is something new for it."""
         # Those that have no name of the system's own.
         threads = {one.id for one in process.threads if one.ended_ns is None and one.name == process.name}
@@ -110,15 +110,15 @@ class ProcessInspector:
             self._in_flight.add(key)
 
 
-def _stacks_of_calls(process: WatchedProcess, found: PythonThreads) -> Iterator[tuple[WaitKey, CallStack]]:
+def _stacks_of_calls(process: WatchedProcess, found: PythonThreads) -> Iterator[tuple[CallKey, CallStack]]:
     """The stacks of calls that were in flight for all of the time in which py-spy read them."""
     for thread in process.threads:
         stack = found.stacks.get(thread.id)
         if stack is None:
             continue
         for call in thread.in_flight[:1]:
-            if call.start_ns <= found.begin_ns:
-                yield (thread.id, call.start_ns), stack
+            if call.begin_ns <= found.begin_ns:
+                yield call.key, stack
         for slow in thread.slow_calls:
-            if slow.call.start_ns <= found.begin_ns and slow.end_ns >= found.end_ns and slow.thread == thread.id:
-                yield (thread.id, slow.call.start_ns), stack
+            if slow.begin_ns <= found.begin_ns and slow.end_ns >= found.end_ns and slow.thread == thread.id:
+                yield slow.key, stack

@@ -98,9 +98,7 @@ def attribute(
     unsolved &= ~by_thread
     beside_work = unsolved & (near.count > 0)
     unsolved &= ~beside_work
-    delays = int64s(
-        [run_delay_within(recorded.run_delays.get(one.thread), one.call.start_ns, one.end_ns) for one in slow]
-    )
+    delays = int64s([run_delay_within(recorded.run_delays.get(one.thread), one.begin_ns, one.end_ns) for one in slow])
     no_cpu = unsolved & (delays > 0) & (delays >= OVERLAP_SHARE * calls.excess)
     unsolved &= ~no_cpu
     known_work = recorded.complete and len(work) > 0
@@ -130,7 +128,7 @@ def attribute(
             group = int(culprits.group[at])
             cause = CAUSES_BY_RANK[int(culprit_calls.cause[group])]
             explained, evidence, culprit = reader.other_thread(at, group, int(culprits.covered[at]))
-            pair = known is not None and known.contains(one.call, cause, culprit.call)
+            pair = known is not None and known.contains(one, cause, culprit)
             certainty = Certainty.KNOWN if pair else Certainty.BESIDE
             if known is not None and pair:
                 evidence = replace(evidence, known_by=known.source)
@@ -146,12 +144,19 @@ def attribute(
         elif (own := itself[at]) is not None:
             cause, certainty, explained = own, Certainty.KNOWN, most
             evidence = WaitEvidence(overlap_ns=most)
+        named = {"thread_name": recorded.thread_names.get(one.thread, ""), "stack": recorded.stacks.get(one.stack)}
         found.append(
-            _explained(
-                one, most, cause, certainty, min(explained, most), evidence, also, bool(nested[at]),
-                recorded.thread_names.get(one.thread, ""), recorded.stacks.get(one.stack),
+            ExplainedCall(
+                **(vars(one) | named),
+                excess_ns=most,
+                cause=cause,
+                certainty=certainty,
+                explained_ns=min(explained, most),
+                evidence=evidence,
+                nested=bool(nested[at]),
+                also=also,
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
@@ -225,42 +230,3 @@ def _gpu_parts(waits: GpuWaits, at: int, most: int) -> tuple[WaitCause, int, tup
             staged = number == 0 and at in waits.by_staging
             parts.append(PartOfWait(WaitCause.STAGED_COPY if staged else _GPU_CAUSES[number], ns))
     return parts[0].cause, parts[0].ns, tuple(parts[1:])
-
-
-def _explained(
-    one: SlowDriverCall,
-    excess_ns: int,
-    cause: WaitCause,
-    certainty: Certainty | None,
-    explained_ns: int,
-    evidence: WaitEvidence,
-    also: tuple[PartOfWait, ...],
-    nested: bool,
-    thread_name: str,
-    stack: CallStack | None,
-) -> ExplainedCall:
-    call = one.call
-    return ExplainedCall(
-        function=call.function,
-        family=call.family,
-        thread=one.thread,
-        thread_name=thread_name,
-        begin_ns=call.start_ns,
-        duration_ns=one.duration_ns,
-        excess_ns=excess_ns,
-        stream=call.stream,
-        bytes=call.bytes,
-        source=call.source,
-        target=call.target,
-        context=call.context,
-        correlation=call.correlation,
-        result=one.result,
-        cause=cause,
-        certainty=certainty,
-        explained_ns=explained_ns,
-        evidence=evidence,
-        nested=nested,
-        also=also,
-        stack=stack,
-        range=one.range,
-    )

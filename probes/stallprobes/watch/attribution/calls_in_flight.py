@@ -11,10 +11,7 @@ from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE
 from stallprobes.watch.attribution.slow_calls import blame_of
 from stallprobes.watch.reading.call_stack import CallStack
-from stallprobes.watch.reading.process import DriverCall, WatchedProcess, WatchedThread
-
-# A call in flight: thread id, and when it began (ns).
-WaitKey = tuple[int, int]
+from stallprobes.watch.reading.process import CallKey, DriverCall, WatchedProcess, WatchedThread
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class OutsideReading:
     sentences that say what could not be read.
     """
 
-    waiting: Mapping[WaitKey, WaitingCall] = field(default_factory=dict)
+    waiting: Mapping[CallKey, WaitingCall] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
@@ -42,26 +39,16 @@ _NOT_LOOKED_AT = WaitingCall()
 
 
 def calls_in_flight(
-    process: WatchedProcess, thread: WatchedThread, now_ns: int, waiting: Mapping[WaitKey, WaitingCall]
+    process: WatchedProcess, thread: WatchedThread, now_ns: int, waiting: Mapping[CallKey, WaitingCall]
 ) -> Iterator[CallInFlight]:
     """The calls in flight of ``thread`` at ``now_ns`` (CLOCK_MONOTONIC), the outermost first."""
     for depth, call in enumerate(thread.in_flight):
-        age_ns = max(now_ns - call.start_ns, 0)
+        age_ns = max(now_ns - call.begin_ns, 0)
         beside = sorted(_beside(process, thread, call, age_ns, now_ns), key=lambda each: -each[1].duration_ns)
-        seen = waiting.get((thread.id, call.start_ns), _NOT_LOOKED_AT)
+        seen = waiting.get(call.key, _NOT_LOOKED_AT)
         yield CallInFlight(
-            function=call.function,
-            family=call.family,
-            thread=thread.id,
-            thread_name=thread.name,
-            begin_ns=call.start_ns,
+            **(vars(call) | {"thread_name": thread.name}),
             age_ns=age_ns,
-            stream=call.stream,
-            bytes=call.bytes,
-            source=call.source,
-            target=call.target,
-            context=call.context,
-            correlation=call.correlation,
             depth=depth,
             cause=beside[0][0] if beside else WaitCause.UNATTRIBUTED,
             beside=tuple(each for _, each in beside),
@@ -74,31 +61,24 @@ def _beside(
     process: WatchedProcess, thread: WatchedThread, call: DriverCall, age_ns: int, now_ns: int
 ) -> Iterator[tuple[WaitCause, CallAlongside]]:
     """Calls in flight of other threads for which ``call`` may wait, once it is slow."""
-    if age_ns < process.slow_ns:
+    if age_ns < process.slow_limit_ns:
         return
     for other in process.threads:
         for each in other.in_flight[:1]:
             pageable = MemoryKind.PAGEABLE in (each.source, each.target)
             cause = blame_of(each.function, each.family, pageable)
-            overlap_ns = min(now_ns - each.start_ns, age_ns)
+            overlap_ns = min(now_ns - each.begin_ns, age_ns)
             same = each.context == call.context != 0 or cause is WaitCause.CONTEXT
             if other is thread or cause is None or not same or overlap_ns < OVERLAP_SHARE * age_ns:
                 continue
-            if blame_of(call.function, call.family, True) is not None and each.start_ns > call.start_ns:
+            if blame_of(call.function, call.family, True) is not None and each.begin_ns > call.begin_ns:
                 continue
             yield (
                 cause,
                 CallAlongside(
-                    thread=other.id,
-                    thread_name=other.name,
-                    function=each.function,
+                    **(vars(each) | {"thread_name": other.name}),
                     calls=1,
-                    begin_ns=each.start_ns,
-                    duration_ns=max(now_ns - each.start_ns, 0),
+                    duration_ns=max(now_ns - each.begin_ns, 0),
                     overlap_ns=overlap_ns,
-                    stream=each.stream,
-                    bytes=each.bytes,
-                    source=each.source,
-                    target=each.target,
                 ),
             )

@@ -14,7 +14,7 @@ from stallprobes.watch.attribution.intervals import Int64s, int64s
 from stallprobes.watch.attribution.other_threads import CulpritCalls
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.reading.kernel_names import demangled
-from stallprobes.watch.reading.process import SlowDriverCall
+from stallprobes.watch.reading.process import DriverCall, FinishedCall, shared_fields
 
 # Pieces of work of one call that are read, the last ones before its end, and groups of them that are kept.
 MOST_PIECES = 4096
@@ -80,27 +80,20 @@ class EvidenceReader:
         rows = self._by_stream.during(int(near.stream[at]), int(self._calls.begins[at]), int(near.until[at]))
         return WaitEvidence(int(near.covered[at]), self._grouped(at, rows))
 
-    def other_thread(self, at: int, group: int, covered: int) -> tuple[int, WaitEvidence, SlowDriverCall]:
+    def other_thread(self, at: int, group: int, covered: int) -> tuple[int, WaitEvidence, FinishedCall]:
         """Time and evidence of a call beside those of ``group``, and the longest of these."""
         calls = self._calls
         begin_ns, end_ns = int(calls.begins[at]), int(calls.ends[at])
         places = self._culprit_calls.during(group, begin_ns, end_ns)
         overlaps = np.minimum(calls.ends[places], end_ns) - np.maximum(calls.begins[places], begin_ns)
         longest = calls.calls[int(places[np.argmax(overlaps)])]
-        same = [place for place in places.tolist() if calls.calls[place].call.function == longest.call.function]
-        call = longest.call
+        same = [place for place in places.tolist() if calls.calls[place].function == longest.function]
+        named = {"thread_name": self._thread_names.get(longest.thread, "")}
         beside = CallAlongside(
-            thread=longest.thread,
-            thread_name=self._thread_names.get(longest.thread, ""),
-            function=call.function,
+            **(shared_fields(longest, DriverCall) | named),
             calls=len(same),
-            begin_ns=call.start_ns,
             duration_ns=longest.duration_ns,
             overlap_ns=covered,
-            stream=call.stream,
-            bytes=call.bytes,
-            source=call.source,
-            target=call.target,
         )
         return covered, WaitEvidence(covered, calls=(beside,)), longest
 

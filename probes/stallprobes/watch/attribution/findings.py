@@ -5,16 +5,15 @@ Plain values: screen, text report and JSON document are made of them. Times are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from stallprobes.files.codec import Int64, Unsigned
+from stallprobes.files.codec import Unsigned
 from stallprobes.latency.histogram import Histogram
-from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind
+from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.native.layouts.watch_file import LossKind, WatchState
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.reading.process import DriverCall, FinishedCall, ProcessHead
 
 # Calls during less time have no rate.
 LEAST_RATE_NS = 1_000_000_000
@@ -40,24 +39,16 @@ class WorkInFront:
     own: bool = False
 
 
-@dataclass(frozen=True)
-class CallAlongside:
-    """Calls of another thread during a slow call: ``calls`` of one function, of which the figures of the longest.
+@dataclass(frozen=True, kw_only=True)
+class CallAlongside(DriverCall):
+    """The longest call of another thread during a slow call, for all ``calls`` of its function in that time.
 
     ``overlap_ns`` is the time that the slow call and any of them had in common.
     """
 
-    thread: Unsigned
-    thread_name: str
-    function: str
     calls: Unsigned
-    begin_ns: Unsigned
     duration_ns: Unsigned
     overlap_ns: Unsigned
-    stream: Unsigned | None = None
-    bytes: Unsigned | None = None
-    source: MemoryKind = MemoryKind.UNKNOWN
-    target: MemoryKind = MemoryKind.UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -97,32 +88,16 @@ class PartOfWait:
     ns: Unsigned
 
 
-@dataclass(frozen=True)
-class ExplainedCall:
+@dataclass(frozen=True, kw_only=True)
+class ExplainedCall(FinishedCall):
     """A slow call and its cause.
 
     ``excess_ns`` is its duration less the row's median. ``explained_ns`` of it have the cause, the rest is
     unattributed, except the parts in ``also``. ``certainty`` is None without a cause. ``nested``: another slow call of
-    the thread contains it, so that its time counts there. ``stream`` is the handle, ``bytes`` the size (None without
-    such an argument), ``result`` the driver's code. ``stack`` is where the program made it, None if not recorded;
-    ``range`` the innermost NVTX range that the thread had pushed, else the last one that the program had started and
-    not ended, "" without one.
+    the thread contains it, so that its time counts there. ``stack`` is where the program made it, None if not recorded.
     """
 
-    function: str
-    family: CallFamily | None
-    thread: Unsigned
-    thread_name: str
-    begin_ns: Unsigned
-    duration_ns: Unsigned
     excess_ns: Unsigned
-    stream: Unsigned | None
-    bytes: Unsigned | None
-    source: MemoryKind
-    target: MemoryKind
-    context: Unsigned
-    correlation: Unsigned
-    result: Int64
     cause: WaitCause
     certainty: Certainty | None
     explained_ns: Unsigned
@@ -130,16 +105,10 @@ class ExplainedCall:
     nested: bool = False
     also: tuple[PartOfWait, ...] = ()
     stack: CallStack | None = None
-    range: str = ""
 
     def __post_init__(self) -> None:
         if self.cause.is_other_thread and not self.evidence.calls:
             raise ValueError("has a cause in another thread, and no call of it")
-
-    @property
-    def end_ns(self) -> int:
-        """When it returned."""
-        return self.begin_ns + self.duration_ns
 
     @property
     def share(self) -> float:
@@ -152,8 +121,8 @@ class ExplainedCall:
         return self.evidence.calls[0] if self.cause.is_other_thread else None
 
 
-@dataclass(frozen=True)
-class CallInFlight:
+@dataclass(frozen=True, kw_only=True)
+class CallInFlight(DriverCall):
     """A call in flight. ``depth`` counts the calls of its thread that contain it.
 
     ``beside`` are calls in flight of other threads that last for at least 80 % of its age, the longest first.
@@ -161,18 +130,7 @@ class CallInFlight:
     and "" where they are not known, as for a call that has only begun.
     """
 
-    function: str
-    family: CallFamily | None
-    thread: Unsigned
-    thread_name: str
-    begin_ns: Unsigned
     age_ns: Unsigned
-    stream: Unsigned | None
-    bytes: Unsigned | None
-    source: MemoryKind
-    target: MemoryKind
-    context: Unsigned
-    correlation: Unsigned
     depth: Unsigned
     cause: WaitCause = WaitCause.UNATTRIBUTED
     beside: tuple[CallAlongside, ...] = ()
@@ -280,29 +238,16 @@ class ThreadFindings:
         return min(self.lost_ns / self.alive_ns, 1.0) if self.alive_ns else 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class ProcessFindings:
-    """A watched process.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProcessFindings(ProcessHead):
+    """Findings about a watched process.
 
-    ``code`` and ``failed_function`` are of the call of CUPTI that failed, 0 and "" if none did. ``slow_calls`` are
-    those that were kept, oldest first; ``dropped_slow_calls`` older ones are only counted in ``lost``. ``gaps`` are
-    sentences that say which evidence is missing, and why. ``losses`` counts what the library could not record;
-    ``missed_records`` were overwritten before they were read. ``sites`` are the places in the program's code that made
-    slow calls, the most time lost first.
+    ``slow_calls`` are those that were kept, oldest first; ``dropped_slow_calls`` older ones are only counted in
+    ``lost``. ``gaps`` are sentences that say which evidence is missing, and why. ``missed_records`` were overwritten
+    before they were read. ``sites`` are the places in the program's code that made slow calls, the most time lost
+    first.
     """
 
-    pid: Unsigned
-    parent_pid: Unsigned
-    image: Unsigned
-    name: str
-    command: str
-    state: WatchState
-    code: Int64
-    failed_function: str
-    cupti_path: str
-    cupti_version: Unsigned
-    calls_only: bool
-    slow_limit_ns: Unsigned
     began_ns: Unsigned
     duration_ns: Unsigned
     ended: bool
@@ -311,9 +256,7 @@ class ProcessFindings:
     dropped_slow_calls: Unsigned
     lost: tuple[TimeLost, ...]
     calls: Unsigned
-    records: Unsigned
     missed_records: Unsigned
-    losses: Mapping[LossKind, Unsigned] = field(default_factory=dict)
     gaps: tuple[str, ...] = ()
     sites: tuple[CallSite, ...] = ()
 

@@ -128,7 +128,7 @@ def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArr
     owned = np.flatnonzero(work.owners >= 0)
     first[work.owners[owned]] = owned
     for at in np.flatnonzero(calls.waits == Waits.COPY).tolist():
-        call = calls.calls[at].call
+        call = calls.calls[at]
         source, target = call.source, call.target
         if first[at] >= 0:
             # The library may not know the kind of a program's memory; the driver does.
@@ -155,12 +155,12 @@ def _stream_by_handle(
     """Sets the streams that are still unknown, by calls with the same handle whose work has a record."""
     known: dict[tuple[int, int], int] = {}
     for at in np.flatnonzero(own_stream >= 0).tolist():
-        call = calls.calls[at].call
+        call = calls.calls[at]
         if call.stream is not None:
             known[call.context, call.stream] = int(own_stream[at])
     unknown = (stream < 0) & (copies | (calls.waits == Waits.STREAM))
     for at in np.flatnonzero(unknown).tolist():
-        call = calls.calls[at].call
+        call = calls.calls[at]
         if call.stream is not None:
             stream[at] = known.get((call.context, call.stream), -1)
 

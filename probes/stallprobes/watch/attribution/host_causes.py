@@ -77,7 +77,7 @@ def first_launches(
     rows = np.flatnonzero((work.owners >= 0) & (work.rows["kind"] == int(RecordKind.KERNEL)))
     for row in rows[asked[work.owners[rows]]].tolist():
         at, record = int(work.owners[row]), work.rows[row]
-        if calls.calls[at].call.family is CallFamily.LAUNCH:
+        if calls.calls[at].family is CallFamily.LAUNCH:
             key = int(record["context"]), int(record["name"])
             found[at] |= first.get(key) == int(record["correlation"])
     return found
@@ -90,7 +90,7 @@ def own_causes(calls: CallTable, asked: NDArray[np.bool_], with_gpu_work: bool) 
     """
     found: list[WaitCause | None] = [None] * len(calls)
     for at in np.flatnonzero(asked).tolist():
-        call = calls.calls[at].call
+        call = calls.calls[at]
         if with_gpu_work or calls.waits[at] == Waits.NOTHING:
             blame = blame_of(call.function, call.family, False)
             found[at] = WaitCause.MODULE_LOADING if blame is WaitCause.MODULE else blame and WaitCause.ITSELF

@@ -89,7 +89,7 @@ def causes_for_others(calls: CallTable, pageable: NDArray[np.bool_], own: Sequen
     loading = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
     found = np.full(len(calls), -1, dtype=np.int64)
     for at, slow in enumerate(calls.calls):
-        blame = blame_of(slow.call.function, slow.call.family, bool(pageable[at]))
+        blame = blame_of(slow.function, slow.family, bool(pageable[at]))
         if blame is None and own[at] in loading:
             blame = WaitCause.MODULE
         if blame is not None:

@@ -14,7 +14,7 @@ from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.intervals import Int64s, int64s
-from stallprobes.watch.reading.process import SlowDriverCall
+from stallprobes.watch.reading.process import FinishedCall
 
 # Correlation numbers have 32 bits and start again; those of one time differ by less than half of that.
 _WRAP = 1 << 32
@@ -92,7 +92,7 @@ class CallTable:
     ``order_of`` makes correlation numbers comparable across their wrap.
     """
 
-    calls: Sequence[SlowDriverCall]
+    calls: Sequence[FinishedCall]
     begins: Int64s
     ends: Int64s
     excess: Int64s
@@ -103,13 +103,13 @@ class CallTable:
     first_correlation: int
 
     @classmethod
-    def of(cls, calls: Sequence[SlowDriverCall], excess: Sequence[int]) -> CallTable:
+    def of(cls, calls: Sequence[FinishedCall], excess: Sequence[int]) -> CallTable:
         """The table of ``calls``, with the excess of each."""
         plain = np.array(
-            [(one.call.start_ns, one.end_ns, one.thread, one.call.context, one.call.correlation) for one in calls],
+            [(one.begin_ns, one.end_ns, one.thread, one.context, one.correlation) for one in calls],
             dtype=np.int64,
         ).reshape(-1, 5)
-        waits = int64s([waits_of(one.call.function, one.call.family) for one in calls])
+        waits = int64s([waits_of(one.function, one.family) for one in calls])
         begins, ends, threads, contexts, correlations = (np.ascontiguousarray(column) for column in plain.T)
         first = int(correlations[0]) if len(calls) else 0
         return cls(calls, begins, ends, int64s(excess), threads, contexts, correlations, waits, first)

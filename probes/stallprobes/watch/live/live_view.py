@@ -189,8 +189,8 @@ class LiveRows:
             total_ns=figures.total_ns,
             slow=figures.slow,
             lost_ns=self._lost.get(key, 0),
-            begin_ns=None if flight is None else flight.start_ns,
-            slow_limit_ns=process.slow_ns,
+            begin_ns=None if flight is None else flight.begin_ns,
+            slow_limit_ns=process.slow_limit_ns,
         )
 
     def _found(

@@ -107,7 +107,7 @@ class WatchTraceHistory:
             kept.chunks.append((now_ns, records.rows))
         for thread in process.threads:
             for slow in thread.slow_calls:
-                kept.calls[slow.thread, slow.call.start_ns, slow.end_ns] = slow
+                kept.calls[*slow.key, slow.end_ns] = slow
         self._drop(kept, now_ns)
 
     def _drop(self, kept: _Kept, now_ns: int) -> None:
@@ -236,7 +236,7 @@ class _ProcessPart:
     def first_ns(self) -> int:
         """The time of the first event."""
         work = self._rows["start"][self._rows["start"] > 0]
-        times = [slow.call.start_ns for slow in self._kept.calls.values()]
+        times = [slow.begin_ns for slow in self._kept.calls.values()]
         return min([*times, *([int(work.min())] if len(work) else []), *([] if times or len(work) else [0])])
 
     def _label(self, thread: int) -> str:
@@ -245,10 +245,10 @@ class _ProcessPart:
 
     def calls(self, book: _ThreadBook) -> Iterator[tuple[int, ...]]:
         """The slow calls as rows of a trace."""
-        for number, slow in enumerate(sorted(self._kept.calls.values(), key=lambda one: one.call.start_ns)):
-            place = book.place(self.process, slow.thread, self._label(slow.thread), slow.call)
+        for number, slow in enumerate(sorted(self._kept.calls.values(), key=lambda one: one.begin_ns)):
+            place = book.place(self.process, slow.thread, self._label(slow.thread), slow)
             if place is not None:
-                yield *place, number, slow.call.start_ns, slow.end_ns, 1
+                yield *place, number, slow.begin_ns, slow.end_ns, 1
 
     def open_calls(self, book: _ThreadBook) -> Iterator[OpenCall]:
         """The calls in flight."""
@@ -258,7 +258,7 @@ class _ProcessPart:
             for call in thread.in_flight[:1]:
                 place = book.place(self.process, thread.id, self._label(thread.id), call)
                 if place is not None:
-                    yield OpenCall(*place, call.start_ns)
+                    yield OpenCall(*place, call.begin_ns)
 
     def work(self, book: _ThreadBook) -> Rows:
         """The GPU work as rows of a trace, each with the slow call that submitted it."""
@@ -293,10 +293,10 @@ class _ProcessPart:
 
     def _places_by_correlation(self, book: _ThreadBook) -> dict[int, tuple[int, int, int, int, int]]:
         found = {}
-        for number, slow in enumerate(sorted(self._kept.calls.values(), key=lambda one: one.call.start_ns)):
-            place = book.place(self.process, slow.thread, self._label(slow.thread), slow.call)
-            if place is not None and slow.call.correlation:
-                found[slow.call.correlation] = (*place, number, slow.call.start_ns, slow.end_ns)
+        for number, slow in enumerate(sorted(self._kept.calls.values(), key=lambda one: one.begin_ns)):
+            place = book.place(self.process, slow.thread, self._label(slow.thread), slow)
+            if place is not None and slow.correlation:
+                found[slow.correlation] = (*place, number, slow.begin_ns, slow.end_ns)
         return found
 
     def overheads(self) -> Rows:

@@ -220,7 +220,7 @@ class MapFile:
             name=_text(slot["name"]),
             started_ns=self._count(slot["started_ns"]),
             ended_ns=self._time_or_none(slot["ended_ns"]),
-            in_flight=self._in_flight(offset) if learns and slot["use"] == SlotUse.LIVE else (),
+            in_flight=self._in_flight(offset, int(slot["thread"])) if learns and slot["use"] == SlotUse.LIVE else (),
             figures=self._figures(slot, owners),
             slow_calls=self._slow_calls(slot, offset, self._earlier.get(number)),
             slow_count=self._count(slot["slow_calls"]),
@@ -230,8 +230,8 @@ class MapFile:
         )
         return int(slot["use"]), thread
 
-    def _in_flight(self, offset: int) -> tuple[DriverCall, ...]:
-        """The calls in flight of the slot at ``offset``; none if the file changes at each attempt.
+    def _in_flight(self, offset: int, thread: int) -> tuple[DriverCall, ...]:
+        """The calls in flight of ``thread`` in the slot at ``offset``; none if the file changes at each attempt.
 
         A process that was killed while it wrote them leaves an odd sequence.
         """
@@ -240,7 +240,7 @@ class MapFile:
             before = int(part["sequence"])
             if before % 2 == 0 and int(self._array(_IN_FLIGHT, offset, 1)[0]["sequence"]) == before:
                 depth = _limited(int(part["depth"]), layout.DEPTH, "number of calls in flight", self._damaged)
-                return tuple(self._call(call) for call in part["calls"][:depth])
+                return tuple(DriverCall(**self._call(call, thread)) for call in part["calls"][:depth])
         return ()
 
     def _slow_calls(self, slot: Any, offset: int, earlier: WatchedThread | None) -> tuple[SlowDriverCall, ...]:
@@ -250,7 +250,7 @@ class MapFile:
         if earlier is not None and len(earlier.slow_calls) == min(earlier.slow_count, layout.SLOW_CALLS - 1):
             first = earlier.slow_count - len(earlier.slow_calls)
             known = dict(enumerate(earlier.slow_calls, first))
-            known = {at: slow for at, slow in known.items() if not slow.call.function.startswith(_UNNAMED)}
+            known = {at: slow for at, slow in known.items() if not slow.function.startswith(_UNNAMED)}
         # What was overwritten meanwhile, or may just be.
         oldest = self._count(self._array(_SLOW_COUNT, offset, 1)[0]["slow_calls"]) - layout.SLOW_CALLS + 1
         found = []
@@ -260,31 +260,38 @@ class MapFile:
                 continue
             row = slot["slow"][number % layout.SLOW_CALLS]
             if row["sequence"] == 2 * number + 2:
-                call, end_ns = self._call(row["call"]), self._count(row["end_ns"])
-                if end_ns < call.start_ns:
+                call = self._call(row["call"], int(row["thread"]))
+                duration_ns = self._count(row["end_ns"]) - call["begin_ns"]
+                if duration_ns < 0:
                     raise self._damaged("has a call that ends before it starts")
                 found.append(
                     SlowDriverCall(
-                        call, end_ns, int(row["result"]), int(row["thread"]), int(row["stack"]), _text(row["range"])
+                        **call,
+                        duration_ns=duration_ns,
+                        result=int(row["result"]),
+                        range=_text(row["range"]),
+                        stack=int(row["stack"]),
                     )
                 )
         return tuple(found)
 
-    def _call(self, row: Any) -> DriverCall:
+    def _call(self, row: Any, thread: int) -> dict[str, Any]:
+        """The fields of a call of ``thread``."""
         function, family = self._api(int(row["api"]))
         flags = int(row["flags"])
-        return DriverCall(
-            function=function,
-            family=family,
-            start_ns=self._count(row["start_ns"]),
+        return {
+            "function": function,
+            "family": family,
+            "thread": thread,
+            "begin_ns": self._count(row["start_ns"]),
             # Arguments may be anything, also in a call that fails.
-            stream=min(int(row["stream"]), MOST) if flags & CallFlag.STREAM else None,
-            bytes=min(int(row["bytes"]), MOST) if flags & CallFlag.BYTES else None,
-            source=memory_kind(int(row["source"])),
-            target=memory_kind(int(row["target"])),
-            context=int(row["context"]),
-            correlation=int(row["correlation"]),
-        )
+            "stream": min(int(row["stream"]), MOST) if flags & CallFlag.STREAM else None,
+            "bytes": min(int(row["bytes"]), MOST) if flags & CallFlag.BYTES else None,
+            "source": memory_kind(int(row["source"])),
+            "target": memory_kind(int(row["target"])),
+            "context": int(row["context"]),
+            "correlation": int(row["correlation"]),
+        }
 
     def _api(self, number: int) -> tuple[str, CallFamily | None]:
         """Name and family of a function by its number in the file."""
@@ -351,7 +358,7 @@ class MapFile:
             forked=bool(flags & Flag.FORKED),
             kinds=frozenset(int(kind) for kind in layout.COLLECTED if kinds >> kind & 1),
             refused_kind=refused if refused[0] else None,
-            slow_ns=min(int(header["slow_ns"]), MOST),
+            slow_limit_ns=min(int(header["slow_ns"]), MOST),
             started=ClockPair(self._count(header["started_ns"]), self._count(header["started_realtime_ns"])),
             clocks=ClockPair(self._count(header["clock_ns"]), self._count(header["clock_realtime_ns"])),
             yielded_ns=self._time_or_none(header["yielded_ns"]),

@@ -8,50 +8,66 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from stallprobes.files.codec import Int64, Unsigned
 from stallprobes.latency.histogram import Histogram
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind, WatchState
 
+# A call of a process: the id of its thread, and when it began (ns).
+CallKey = tuple[int, int]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class DriverCall:
-    """A call of the program: in flight, or the beginning of a slow one.
+    """A call of the program.
 
-    ``start_ns`` is on CLOCK_MONOTONIC. ``stream`` is the handle, ``bytes`` the size; each is None where the function
-    has no such argument. ``context`` and ``correlation`` are CUPTI's numbers, as in records.
+    ``begin_ns`` is on CLOCK_MONOTONIC. ``stream`` is the handle, ``bytes`` the size; each is None where the function
+    has no such argument. ``context`` and ``correlation`` are CUPTI's numbers, as in records. ``thread`` is the thread's
+    id; ``thread_name`` is "" in a reading, which has the names by thread.
     """
 
     function: str
     family: CallFamily | None
-    start_ns: int
-    stream: int | None
-    bytes: int | None
+    thread: Unsigned
+    thread_name: str = ""
+    begin_ns: Unsigned
+    stream: Unsigned | None
+    bytes: Unsigned | None
     source: MemoryKind
     target: MemoryKind
-    context: int
-    correlation: int
+    context: Unsigned
+    correlation: Unsigned
+
+    @property
+    def key(self) -> CallKey:
+        """What identifies the call in its process."""
+        return self.thread, self.begin_ns
 
 
-@dataclass(frozen=True)
-class SlowDriverCall:
-    """A finished call that took at least the limit.
+@dataclass(frozen=True, kw_only=True)
+class FinishedCall(DriverCall):
+    """A call that has returned.
 
-    ``result`` is the driver's code, ``thread`` the thread's id, ``stack`` the number of its stack in the file, 0 for
-    none. ``range`` is the innermost NVTX range that the thread had pushed, else the last started one, "" without one.
+    ``result`` is the driver's code. ``range`` is the innermost NVTX range that the thread had pushed, else the last one
+    that the program had started and not ended, "" without one.
     """
 
-    call: DriverCall
-    end_ns: int
-    result: int
-    thread: int
-    stack: int = 0
+    duration_ns: Unsigned
+    result: Int64
     range: str = ""
 
     @property
-    def duration_ns(self) -> int:
-        """Time inside the call."""
-        return self.end_ns - self.call.start_ns
+    def end_ns(self) -> int:
+        """When it returned."""
+        return self.begin_ns + self.duration_ns
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowDriverCall(FinishedCall):
+    """A call that took at least the limit. ``stack`` is the number of its stack in the file, 0 for none."""
+
+    stack: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,42 +142,51 @@ class ClockPair:
     realtime_ns: int
 
 
-@dataclass(frozen=True)
-class WatchedProcess:
-    """A process and what was recorded of it.
+@dataclass(frozen=True, kw_only=True)
+class ProcessHead:
+    """A process and how it is recorded.
 
-    ``name`` is the program's. ``image`` counts the programs that the process has executed with CUDA, from 0;
-    ``start_ticks`` is when it began, as in /proc. ``code`` and ``failed_function`` are of the call of CUPTI that
-    failed, 0 and "" if none did; ``refused_kind`` says which kind of record was refused, with the code. ``ended_ns`` is
-    None unless the program ended by exit. ``python`` is the version of the interpreter in the process, "" without one;
-    ``no_stacks``: the user wants no call stacks; ``native_stacks`` and ``python_stacks`` say which frames of a stack
-    the library can record; it took ``stacks`` of them in ``stacks_ns`` of the threads' time.
+    ``name`` is the program's. ``image`` counts the programs that the process has executed with CUDA, from 0. ``code``
+    and ``failed_function`` are of the call of CUPTI that failed, 0 and "" if none did. A call is slow from
+    ``slow_limit_ns`` on. ``losses`` counts what the library could not record.
     """
 
-    pid: int
-    parent_pid: int
-    image: int
-    start_ticks: int
+    pid: Unsigned
+    parent_pid: Unsigned
+    image: Unsigned
     name: str
     command: str
     state: WatchState
-    code: int
+    code: Int64
     failed_function: str
     cupti_path: str
-    cupti_version: int
+    cupti_version: Unsigned
     calls_only: bool
+    slow_limit_ns: Unsigned
+    records: Unsigned
+    losses: Mapping[LossKind, Unsigned]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedProcess(ProcessHead):
+    """A process and what was recorded of it.
+
+    ``start_ticks`` is when it began, as in /proc. ``refused_kind`` says which kind of record was refused, with the
+    code. ``ended_ns`` is None unless the program ended by exit. ``python`` is the version of the interpreter in the
+    process, "" without one; ``no_stacks``: the user wants no call stacks; ``native_stacks`` and ``python_stacks`` say
+    which frames of a stack the library can record; it took ``stacks`` of them in ``stacks_ns`` of the threads' time.
+    """
+
+    start_ticks: int
     yields: bool
     forked: bool
     kinds: frozenset[int]
     refused_kind: tuple[int, int] | None
-    slow_ns: int
     started: ClockPair
     clocks: ClockPair
     yielded_ns: int | None
     ended_ns: int | None
     threads: tuple[WatchedThread, ...]
-    losses: Mapping[LossKind, int]
-    records: int
     out_of_space: bool
     python: str = ""
     no_stacks: bool = False
@@ -200,6 +225,11 @@ class RecordBatch:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+def shared_fields(value: object, kind: Any) -> dict[str, Any]:
+    """The fields of the dataclass ``kind``, of which ``value`` has all, by name."""
+    return {name: getattr(value, name) for name in kind.__dataclass_fields__}
 
 
 def memory_kind(number: int) -> MemoryKind:
