@@ -283,8 +283,8 @@ def _counted(thread: WatchedThread, exact: Iterable[StreamCall]) -> Iterator[tup
     for function in sorted(thread.figures, key=lambda name: ("Host" not in name, name)):
         figures = thread.figures[function]
         failures = max(figures.failed - failed[function], 0)
-        for bucket in np.flatnonzero(figures.histogram.counts).tolist():
-            count = int(figures.histogram.counts[bucket]) - known[function, bucket]
+        for bucket in np.flatnonzero(figures.total.counts).tolist():
+            count = int(figures.total.counts[bucket]) - known[function, bucket]
             for _ in range(count):
                 yield function, max(int(LOWER[bucket]), 1), CUDA_ERROR if failures > 0 else 0
                 failures -= 1

@@ -53,7 +53,7 @@ def in_flight(process: WatchedProcess) -> list[list[DriverCall]]:
 def counts_of(process: WatchedProcess) -> list[Mapping[str, tuple[list[int], int, int]]]:
     """The calls of each thread by function: in each bucket, slow, and failed."""
     return [
-        {name: (one.histogram.counts.tolist(), one.slow, one.failed) for name, one in thread.figures.items()}
+        {name: (one.total.counts.tolist(), one.slow, one.failed) for name, one in thread.figures.items()}
         for thread in threads_of(process)
     ]
 

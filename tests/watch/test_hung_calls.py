@@ -9,7 +9,7 @@ import pytest
 from factories.watch_calls import SYNC, at_ns, batch, call, process, thread
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import WatchFindings
-from stallprobes.watch.live.live_view import recorded_rows
+from stallprobes.watch.live.live_view import LiveRows
 from stallscope.tui.watch.explain_call import explained
 from stallscope.tui.watch.panels import entries_of, headlines
 
@@ -28,6 +28,6 @@ def test_a_call_that_has_not_returned_is_on_every_part_of_the_screen(ended: bool
     assert headlines(found, None) == [(f"{SYNC} in hung (thread 100) {said}.", "bad")]
     ((head, text, key, _),) = entries_of(found, at_ns(1_000_000))
     assert (head, text.endswith("when the process ended.")) == ("at its end" if ended else "in flight", ended)
-    (row,) = recorded_rows(found, None)
+    (row,) = LiveRows().recorded(found, None)
     assert row.key == key
     assert text in explained(row, found).plain

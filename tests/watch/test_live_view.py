@@ -7,7 +7,7 @@ from dataclasses import replace
 from factories.watch_calls import D2H, LAUNCH, MAIN, SYNC, at_ns, call, figures, process, slow, thread
 from factories.watch_moments import findings, moments
 from stallprobes.watch.live import live_view
-from stallprobes.watch.live.live_view import LiveRows, WatchRow, WatchRowKey, calls_in_flight, recorded_rows, slow_calls
+from stallprobes.watch.live.live_view import LiveRows, WatchRow, WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.reading.process import WatchedProcess
 
 S = 1_000_000
@@ -92,11 +92,11 @@ def test_of_very_many_rows_those_that_lost_most_are_kept() -> None:
 
 def test_recorded_rows_are_those_of_the_live_view() -> None:
     made = moments(3)
-    again = recorded_rows(made[2].findings, made[1].findings)
+    again = LiveRows().recorded(made[2].findings, made[1].findings)
     assert [(row.key, row.total, row.recent, row.lost_ns, row.begin_ns, row.window_ns) for row in again] == [
         (row.key, row.total, row.recent, row.lost_ns, row.begin_ns, row.window_ns) for row in made[2].rows
     ]
-    assert all(row.recent.count == 0 for row in recorded_rows(made[0].findings, None))
+    assert all(row.recent.count == 0 for row in LiveRows().recorded(made[0].findings, None))
 
 
 def test_slow_calls_are_in_order_the_newest_first_and_old_calls_in_flight_are_named() -> None:
@@ -110,4 +110,4 @@ def test_slow_calls_are_in_order_the_newest_first_and_old_calls_in_flight_are_na
 def test_keys_are_of_process_thread_and_function() -> None:
     row = only(LiveRows().rows([launches(1)], at_ns(0)))
     assert row.key == WatchRowKey(100, 0, MAIN, LAUNCH)
-    assert figures([5.0]).histogram == row.total
+    assert figures([5.0]).total == row.total

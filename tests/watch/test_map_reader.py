@@ -95,8 +95,8 @@ def test_a_file_is_read_as_typed_values(path: Path) -> None:
     (thread,) = process.threads
     assert (thread.id, thread.name) == (PID, "MainThread")
     assert set(thread.figures) == set(APIS[:2])
-    assert thread.figures["cuLaunchKernel"].histogram == Histogram.of(LAUNCHES)
-    assert thread.figures["cuMemcpyDtoHAsync_v2"].histogram == Histogram.of(COPIES)
+    assert thread.figures["cuLaunchKernel"].total == Histogram.of(LAUNCHES)
+    assert thread.figures["cuMemcpyDtoHAsync_v2"].total == Histogram.of(COPIES)
     (call,) = thread.in_flight
     assert (call.function, call.family, call.stream, call.bytes) == ("cuStreamSynchronize", CallFamily.WAIT, 7, None)
     (slow,) = thread.slow_calls
@@ -182,7 +182,7 @@ def test_only_a_library_that_records_knows_of_calls_in_flight(path: Path, state:
 
 def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) -> None:
     change(path, layout.HISTOGRAMS_AT + at(dtype_of(layout.CallHistogram), "max_ns"), struct.pack("<Q", 5))
-    longest = read(path)[0].threads[0].figures["cuLaunchKernel"].histogram.max_ns
+    longest = read(path)[0].threads[0].figures["cuLaunchKernel"].total.max_ns
     assert longest == pytest.approx(max(LAUNCHES), rel=1 / 64)
 
 

@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from stallprobes.latency.histogram import Histogram
+import numpy as np
+
+from stallprobes.latency.histogram import MIDDLE, Histogram, index
+from stallprobes.native.layouts.driver_calls import family_of
+from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
 from stallprobes.watch.attribution.attribution import Recorded, attribute
 from stallprobes.watch.attribution.calls_in_flight import NOTHING_READ, OutsideReading, calls_in_flight
-from stallprobes.watch.attribution.causes import Certainty, WaitCause
+from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import (
     CallRow,
     ExplainedCall,
+    LossKey,
     ProcessFindings,
     ThreadFindings,
     TimeLost,
     WatchFindings,
+    add_loss,
+    united,
 )
 from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
 from stallprobes.watch.attribution.host_causes import may_hold_streams
@@ -27,6 +35,7 @@ from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.gaps import gaps
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import (
+    NO_FIGURES,
     CallFigures,
     ProcessHead,
     RecordBatch,
@@ -35,7 +44,6 @@ from stallprobes.watch.reading.process import (
     WatchedThread,
     shared_fields,
 )
-from stallprobes.watch.rows import KeptCalls, row_of, usual_ns
 
 # Records of a call arrive within this time after its end; then its cause is final.
 SETTLED_NS = 2_000_000_000
@@ -44,11 +52,6 @@ SETTLED_TOGETHER_NS = 1_000_000_000
 MOST_CALLS = 10_000
 # Readings for which a thread may be missing, while another takes its place over.
 _FORGET_READINGS = 64
-
-_CallKey = tuple[int, int, int, int]
-_LossKey = tuple[WaitCause, int | None, str]
-_NO_CAUSE: _LossKey = (WaitCause.UNATTRIBUTED, None, "")
-_NO_FIGURES = CallFigures(Histogram.empty(), 0, 0, 0)
 
 
 @dataclass
@@ -62,53 +65,43 @@ class _HeldCall:
     stack: CallStack | None = None
 
 
-@dataclass
-class _Sum:
-    """Calls and time (ns) lost to one cause."""
+class _KeptCalls(NamedTuple):
+    """The slow calls of a row that were kept: their number, their excess, and that of those that are not nested."""
 
     calls: int = 0
-    ns: int = 0
-    proven_ns: int = 0
+    excess_ns: int = 0
+    lost_ns: int = 0
 
 
 @dataclass
 class _Sums:
     """Sums of explained calls: by slot of the thread and cause, by slot and function, and by place in the program."""
 
-    lost: dict[int, dict[_LossKey, _Sum]] = field(default_factory=dict)
-    kept: dict[int, dict[str, KeptCalls]] = field(default_factory=dict)
+    lost: dict[int, dict[LossKey, TimeLost]] = field(default_factory=dict)
+    kept: dict[tuple[int, str], _KeptCalls] = field(default_factory=dict)
     sites: SiteSums = field(default_factory=SiteSums)
 
     def copy(self) -> _Sums:
         """A copy that may be changed."""
-        lost = {key: {one: _Sum(**vars(each)) for one, each in of.items()} for key, of in self.lost.items()}
-        kept = {key: {one: KeptCalls(**vars(each)) for one, each in of.items()} for key, of in self.kept.items()}
-        return _Sums(lost, kept, self.sites.copy())
+        return _Sums({slot: dict(of) for slot, of in self.lost.items()}, dict(self.kept), self.sites.copy())
 
     def add(self, slot: int, call: ExplainedCall) -> None:
         """Add a call of the thread in ``slot``."""
-        self.kept.setdefault(slot, {}).setdefault(call.function, KeptCalls()).add(call)
+        kept, lost_ns = self.kept_of(slot, call.function), 0 if call.nested else call.excess_ns
+        self.kept[slot, call.function] = _KeptCalls(
+            kept.calls + 1, kept.excess_ns + call.excess_ns, kept.lost_ns + lost_ns
+        )
         self.sites.add(call)
-        if call.nested:
-            return
-        culprit = call.culprit
-        main = call.cause, culprit.thread if culprit else None, culprit.thread_name if culprit else ""
-        proven = call.certainty in (Certainty.PROVEN, Certainty.KNOWN)
-        left = call.excess_ns - call.explained_ns
-        if call.cause is not WaitCause.UNATTRIBUTED:
-            self.add_time(slot, main, 1, call.explained_ns, proven)
-        for part in call.also:
-            self.add_time(slot, (part.cause, None, ""), 0, part.ns, proven)
-            left -= part.ns
-        if left > 0:
-            self.add_time(slot, _NO_CAUSE, int(call.cause is WaitCause.UNATTRIBUTED), left, False)
+        for loss in () if call.nested else call.losses:
+            self.add_loss(slot, loss)
 
-    def add_time(self, slot: int, cause: _LossKey, calls: int, ns: int, proven: bool) -> None:
+    def add_loss(self, slot: int, loss: TimeLost) -> None:
         """Add time of the thread in ``slot``."""
-        found = self.lost.setdefault(slot, {}).setdefault(cause, _Sum())
-        found.calls += calls
-        found.ns += ns
-        found.proven_ns += ns if proven else 0
+        add_loss(self.lost.setdefault(slot, {}), loss)
+
+    def kept_of(self, slot: int, function: str) -> _KeptCalls:
+        """The calls of a function that were kept."""
+        return self.kept.get((slot, function), _KeptCalls())
 
 
 class ProcessAnalysis:
@@ -119,7 +112,8 @@ class ProcessAnalysis:
         self._known = known
         self._store = RecordStore()
         self._held: list[_HeldCall] = []
-        self._read: dict[_CallKey, int] = {}
+        # The reading in which each call was last: by thread, begin, end and correlation.
+        self._read: dict[tuple[int, int, int, int], int] = {}
         self._final: deque[ExplainedCall] = deque(maxlen=MOST_CALLS)
         self._dropped = self._readings = 0
         self._sums = _Sums()
@@ -171,7 +165,7 @@ class ProcessAnalysis:
             sums.add(slot, call)
         end_ns = process.ended_ns or self._now_ns
         threads = [self._thread(process, thread, sums, end_ns) for thread in process.threads]
-        lost = _united(one for thread in threads for one in thread.lost)
+        lost = united(one for thread in threads for one in thread.lost)
         calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
         return ProcessFindings(
             **shared_fields(process, ProcessHead),
@@ -233,7 +227,7 @@ class ProcessAnalysis:
         usual: dict[tuple[int, str], int] = {}
         for thread in process.threads:
             for function, figures in thread.figures.items():
-                usual[thread.slot, function] = usual_ns(figures.histogram, process.slow_limit_ns)
+                usual[thread.slot, function] = usual_ns(figures.total, process.slow_limit_ns)
         excess = [max(held.slow.duration_ns - usual.get((held.slot, held.slow.function), 0), 0) for held in self._held]
         recorded = Recorded(
             records=self._store.rows,
@@ -253,29 +247,25 @@ class ProcessAnalysis:
         # Of the first owner nobody knows when it began.
         began_ns = thread.started_ns if thread.owners < 2 else process.started.monotonic_ns
         last_ns = thread.ended_ns or end_ns
-        functions = dict.fromkeys((*thread.figures, *(call.function for call in thread.in_flight)))
-        kept = sums.kept.get(thread.slot, {})
         rows = [
-            row_of(
-                thread.id,
-                name,
-                thread.figures.get(name, _NO_FIGURES),
-                process.slow_limit_ns,
-                kept.get(name, KeptCalls()),
-            )
-            for name in functions
+            _row(process, thread, name, thread.figures.get(name, NO_FIGURES), sums.kept_of(thread.slot, name))
+            for name in thread.functions
         ]
-        _add_unkept(sums, thread.slot, rows)
+        for row in rows:
+            if row.unkept:
+                # Of slow calls that were not kept, no cause is known.
+                unkept = TimeLost(WaitCause.UNATTRIBUTED, None, "", row.unkept, row.unkept_ns, 0)
+                sums.add_loss(thread.slot, unkept)
         return ThreadFindings(
             id=thread.id,
             name=thread.name,
             owners=thread.owners,
             alive_ns=max(last_ns - began_ns, 0),
             ended=thread.ended_ns is not None,
-            rows=_ordered(rows),
+            rows=tuple(sorted(rows, key=lambda row: (-row.lost_ns, -row.total_ns, row.function))),
             in_flight=tuple(calls_in_flight(process, thread, end_ns, self._outside.waiting)),
             slow_calls=sum(row.slow for row in rows),
-            lost=_losses(sums.lost.get(thread.slot, {})),
+            lost=united(sums.lost.get(thread.slot, {}).values()),
         )
 
 
@@ -305,28 +295,46 @@ def _unkept(threads: Iterable[ThreadFindings]) -> Mapping[str, int]:
     return found
 
 
-def _add_unkept(sums: _Sums, slot: int, rows: Iterable[CallRow]) -> None:
-    """Count the slow calls that were not kept, as unattributed."""
-    for row in rows:
-        if row.unkept:
-            sums.add_time(slot, _NO_CAUSE, row.unkept, row.unkept_ns, False)
+def usual_ns(histogram: Histogram, slow_ns: int) -> int:
+    """The duration (ns) above which the time of a call is lost: the median.
+
+    Where most calls are slow, as those of a loop that waits for the GPU each time, their median is itself a wait: then
+    the median of the calls that are not slow, 0 without any.
+    """
+    limit = max(slow_ns, DEFAULT_SLOW_NS)
+    median = histogram.percentile(50)
+    if median is None:
+        return 0
+    if median < limit:
+        return int(median)
+    fast = histogram.counts
+    fast[index(limit) :] = 0
+    return int(Histogram.of_counts(fast, limit).percentile(50) or 0)
 
 
-def _ordered(rows: Iterable[CallRow]) -> tuple[CallRow, ...]:
-    return tuple(sorted(rows, key=lambda row: (-row.lost_ns, -row.total_ns, row.function)))
+def _unkept_ns(histogram: Histogram, slow_ns: int, median_ns: int, unkept: int, kept_ns: int) -> int:
+    """The excess (ns, to 1 %) of the slow calls of a histogram beside those that were kept, whose excess is known."""
+    if not unkept:
+        return 0
+    first = index(slow_ns)
+    excess = np.maximum(MIDDLE[first:] - median_ns, 0)
+    return max(int(histogram.counts[first:] @ excess) - kept_ns, 0)
 
 
-def _losses(sums: Mapping[_LossKey, _Sum]) -> tuple[TimeLost, ...]:
-    found = [TimeLost(*key, one.calls, one.ns, one.proven_ns) for key, one in sums.items() if one.ns]
-    return tuple(sorted(found, key=lambda one: -one.ns))
-
-
-def _united(losses: Iterable[TimeLost]) -> tuple[TimeLost, ...]:
-    """The time of several threads by cause and culprit."""
-    sums: dict[_LossKey, _Sum] = {}
-    for one in losses:
-        found = sums.setdefault((one.cause, one.thread, one.thread_name), _Sum())
-        found.calls += one.calls
-        found.ns += one.ns
-        found.proven_ns += one.proven_ns
-    return _losses(sums)
+def _row(
+    process: WatchedProcess, thread: WatchedThread, function: str, figures: CallFigures, kept: _KeptCalls
+) -> CallRow:
+    """The row of ``function`` in ``thread``."""
+    median_ns = usual_ns(figures.total, process.slow_limit_ns)
+    unkept = max(figures.slow - kept.calls, 0)
+    rest_ns = _unkept_ns(figures.total, process.slow_limit_ns, median_ns, unkept, kept.excess_ns)
+    return CallRow(
+        **vars(figures),
+        thread=thread.id,
+        function=function,
+        family=family_of(function),
+        median_ns=median_ns,
+        lost_ns=kept.lost_ns + rest_ns,
+        unkept=unkept,
+        unkept_ns=rest_ns,
+    )

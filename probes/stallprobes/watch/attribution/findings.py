@@ -5,16 +5,18 @@ Plain values: screen, text report and JSON document are made of them. Times are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from stallprobes.files.codec import Unsigned
-from stallprobes.latency.histogram import Histogram
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.reading.call_stack import CallStack
-from stallprobes.watch.reading.process import DriverCall, FinishedCall, ProcessHead
+from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedCall, ProcessHead
 
+# A cause, and the id and the name of the culprit.
+LossKey = tuple[WaitCause, int | None, str]
 # Calls during less time have no rate.
 LEAST_RATE_NS = 1_000_000_000
 
@@ -120,6 +122,20 @@ class ExplainedCall(FinishedCall):
         """The other thread's calls that are the cause; None for causes of other kinds."""
         return self.evidence.calls[0] if self.cause.is_other_thread else None
 
+    @property
+    def losses(self) -> Iterator[TimeLost]:
+        """The time that it lost to each cause; it counts as a call of its main one."""
+        proven = self.certainty in (Certainty.PROVEN, Certainty.KNOWN)
+        culprit, left_ns = self.culprit, self.excess_ns - self.explained_ns
+        who = (None, "") if culprit is None else (culprit.thread, culprit.thread_name)
+        if self.cause is not WaitCause.UNATTRIBUTED:
+            yield TimeLost(self.cause, *who, 1, self.explained_ns, self.explained_ns if proven else 0)
+        for part in self.also:
+            yield TimeLost(part.cause, None, "", 0, part.ns, part.ns if proven else 0)
+            left_ns -= part.ns
+        if left_ns > 0:
+            yield TimeLost(WaitCause.UNATTRIBUTED, None, "", int(self.cause is WaitCause.UNATTRIBUTED), left_ns, 0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CallInFlight(DriverCall):
@@ -173,11 +189,10 @@ class CallSite:
         return self.calls * 1e9 / span_ns if span_ns >= LEAST_RATE_NS else None
 
 
-@dataclass(frozen=True, eq=False)
-class CallRow:
-    """All calls of one function in one thread.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CallRow(CallFigures):
+    """All calls of one function in the thread with the id ``thread``.
 
-    ``thread`` is its id. ``slow`` of the calls in ``total`` took at least the limit, ``failed`` gave an error.
     ``median_ns`` is that of ``total``; where it is not below the limit, that of the calls below the limit, 0 without
     any. ``lost_ns`` is the excess of the slow calls. ``unkept`` slow calls were overwritten before they were read;
     ``unkept_ns`` is their excess by the histogram.
@@ -186,10 +201,6 @@ class CallRow:
     thread: Unsigned
     function: str
     family: CallFamily | None
-    total: Histogram
-    total_ns: Unsigned
-    slow: Unsigned
-    failed: Unsigned
     median_ns: Unsigned
     lost_ns: Unsigned
     unkept: Unsigned
@@ -207,6 +218,29 @@ class TimeLost:
     calls: Unsigned
     ns: Unsigned
     proven_ns: Unsigned
+
+    @property
+    def key(self) -> LossKey:
+        """Its cause and the culprit."""
+        return self.cause, self.thread, self.thread_name
+
+
+def add_loss(losses: dict[LossKey, TimeLost], one: TimeLost) -> None:
+    """Add ``one`` to the ``losses`` by cause and culprit."""
+    known = losses.get(one.key)
+    if known is not None:
+        one = replace(
+            one, calls=one.calls + known.calls, ns=one.ns + known.ns, proven_ns=one.proven_ns + known.proven_ns
+        )
+    losses[one.key] = one
+
+
+def united(losses: Iterable[TimeLost]) -> tuple[TimeLost, ...]:
+    """The time of several threads by cause and culprit, the most first."""
+    sums: dict[LossKey, TimeLost] = {}
+    for one in losses:
+        add_loss(sums, one)
+    return tuple(sorted((one for one in sums.values() if one.ns), key=lambda one: -one.ns))
 
 
 @dataclass(frozen=True, eq=False)

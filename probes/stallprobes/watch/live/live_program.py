@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from stallprobes.traces.trace import Trace
@@ -27,14 +25,6 @@ _AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
 PRESENT_NS = 2_000_000_000
 
 
-@dataclass(frozen=True)
-class Clocks:
-    """The clocks of a live program: CLOCK_MONOTONIC in ns, and seconds since 1970."""
-
-    monotonic_ns: Callable[[], int] = time.monotonic_ns
-    wall_s: Callable[[], float] = time.time
-
-
 class LiveProgram:
     """A program whose processes write to ``folder``; None where it cannot be watched.
 
@@ -48,13 +38,11 @@ class LiveProgram:
         program: WatchedProgram,
         known: KnownStalls | None = None,
         keep_ns: int | None = KEEP_NS,
-        clocks: Clocks = Clocks(),
     ) -> None:
         self.program = program
         self.history = WatchTraceHistory(keep_ns)
         self.moment: WatchMoment | None = None
         self._analysis = None if folder is None else FolderAnalysis(folder, known, self.history.feed)
-        self._clocks = clocks
         self._rows = LiveRows()
         self._findings: WatchFindings = NO_FINDINGS
         self._next_ns = 0
@@ -92,18 +80,18 @@ class LiveProgram:
         """
         self.program = program or self.program
         # A call that is in flight in the reading may have returned when the reading has been analyzed.
-        at_ns = self._clocks.monotonic_ns()
+        at_ns = time.monotonic_ns()
         self.read()
-        now_ns = self._clocks.monotonic_ns()
+        now_ns = time.monotonic_ns()
         analyzed = analyze or now_ns >= self._next_ns
         if analyzed:
             self._findings = self.findings()
-            took_ns = self._clocks.monotonic_ns() - now_ns
+            took_ns = time.monotonic_ns() - now_ns
             self._next_ns = now_ns + max(ANALYZE_NS, round(took_ns / _ANALYSIS_SHARE))
             self._rows.use(self._findings)
         rows = self._rows.rows(self.processes, at_ns)
         self.moment = WatchMoment(
-            at_ns, self._clocks.wall_s(), self.program, self._findings, rows, self._rows.hidden
+            at_ns, time.time(), self.program, self._findings, rows, self._rows.hidden
         )  # fmt: skip
         return analyzed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stallprobes.files.codec import Int64, Unsigned
 from stallprobes.latency.histogram import Histogram
@@ -15,7 +15,7 @@ from stallprobes.watch.attribution.findings import (
     ThreadFindings,
     WatchFindings,
 )
-from stallprobes.watch.reading.process import CallFigures, DriverCall, WatchedProcess, WatchedThread
+from stallprobes.watch.reading.process import NO_FIGURES, CallFigures, ProcessHead, WatchedProcess, WatchedThread
 
 # Rows at most, those with the most time lost and used: each holds two histograms of 18 KiB.
 MOST_ROWS = 400
@@ -47,7 +47,6 @@ class WatchRow:
     total: Histogram
     recent: Histogram
     window_ns: int
-    total_ns: int
     slow: int
     lost_ns: int = 0
     begin_ns: int | None = None
@@ -102,36 +101,28 @@ class WatchMoment:
 NO_FINDINGS = WatchFindings(0, 0, ())
 
 
-@dataclass(frozen=True, eq=False)
-class _RowFigures:
-    """Figures by row at a time."""
-
-    at_ns: int
-    figures: Mapping[WatchRowKey, CallFigures]
+# What a row is made of: its figures, with their process and thread.
+_Source = tuple[WatchRowKey, ProcessHead, WatchedThread | ThreadFindings, CallFigures]
 
 
-@dataclass
 class LiveRows:
     """The rows of processes that are read again and again; a row's order follows its time lost and used.
 
     The order changes with the findings only, so that no row moves while it is read.
     """
 
-    _readings: list[_RowFigures] = field(default_factory=list)
-    _rows: dict[WatchRowKey, WatchRow] = field(default_factory=dict)
-    _order: dict[WatchRowKey, int] = field(default_factory=dict)
-    _lost: dict[WatchRowKey, int] = field(default_factory=dict)
-    _ended: frozenset[tuple[int, int]] = frozenset()
-    hidden: int = 0
+    def __init__(self) -> None:
+        self.hidden = 0
+        # The time of each reading, and the histograms of its rows.
+        self._readings: list[tuple[int, Mapping[WatchRowKey, Histogram]]] = []
+        # The place and the time lost of each row, and the processes that have ended, by the last findings.
+        self._order: dict[WatchRowKey, int] = {}
+        self._lost: dict[WatchRowKey, int] = {}
+        self._ended: frozenset[tuple[int, int]] = frozenset()
 
     def use(self, findings: WatchFindings) -> None:
         """Order the rows by new findings, and take the time lost from them."""
-        found = [
-            (WatchRowKey(process.pid, process.image, thread.id, row.function), row)
-            for process in findings.processes
-            for thread in process.threads
-            for row in thread.rows
-        ]
+        found = [(key, row) for key, _, _, row in _analyzed(findings)]
         found.sort(key=lambda item: (-item[1].lost_ns, -item[1].total_ns, item[0]))
         self._order = {key: number for number, (key, _) in enumerate(found)}
         self._lost = {key: row.lost_ns for key, row in found}
@@ -139,117 +130,77 @@ class LiveRows:
 
     def rows(self, processes: Iterable[WatchedProcess], at_ns: int) -> tuple[WatchRow, ...]:
         """The rows of a reading at ``at_ns``."""
-        found = list(self._found(processes))
-        found.sort(key=lambda item: (self._order.get(item[0], len(self._order)), item[0]))
+        return self._rows(_read(processes), at_ns)
+
+    def recorded(self, findings: WatchFindings, earlier: WatchFindings | None) -> tuple[WatchRow, ...]:
+        """The rows of recorded ``findings``; ``earlier`` are those of the moment before."""
+        self.use(findings)
+        if earlier is not None and earlier.processes:
+            self._keep(_end_ns(earlier), {key: row.total for key, _, _, row in _analyzed(earlier)})
+        return self._rows(_analyzed(findings), _end_ns(findings))
+
+    def _rows(self, sources: Iterable[_Source], at_ns: int) -> tuple[WatchRow, ...]:
+        found = sorted(sources, key=lambda item: (self._order.get(item[0], len(self._order)), item[0]))
         self.hidden = max(len(found) - MOST_ROWS, 0)
         found = found[:MOST_ROWS]
-        self._keep(_RowFigures(at_ns, {key: figures for key, _, _, figures, _ in found}))
-        before = self._readings[0]
-        window_ns = at_ns - before.at_ns
-        rows = {}
-        for key, process, thread, figures, flight in found:
-            rows[key] = self._row(key, process, thread, figures, flight, before.figures.get(key), window_ns)
-        self._rows = rows
-        return tuple(rows.values())
+        last = self._readings[-1][1] if self._readings else {}
+        totals = {key: _same_or_new(last.get(key), figures.total) for key, _, _, figures in found}
+        self._keep(at_ns, totals)
+        began_ns, before = self._readings[0]
+        return tuple(self._row(source, totals[source[0]], before.get(source[0]), at_ns - began_ns) for source in found)
 
-    def _keep(self, reading: _RowFigures) -> None:
+    def _keep(self, at_ns: int, totals: Mapping[WatchRowKey, Histogram]) -> None:
         """Keep a reading, those of the last window, and the one before it."""
         readings = self._readings
         # Two a window are enough between the ends: each holds the histograms of all rows.
-        if len(readings) > 1 and reading.at_ns - readings[-2].at_ns < WINDOW_NS // 2:
-            readings[-1] = reading
-        else:
-            readings.append(reading)
-        while len(readings) > 2 and readings[1].at_ns <= reading.at_ns - WINDOW_NS:
+        if len(readings) > 1 and at_ns - readings[-2][0] < WINDOW_NS // 2:
+            readings.pop()
+        readings.append((at_ns, totals))
+        while len(readings) > 2 and readings[1][0] <= at_ns - WINDOW_NS:
             readings.pop(0)
 
-    def _row(
-        self,
-        key: WatchRowKey,
-        process: WatchedProcess,
-        thread: WatchedThread,
-        figures: CallFigures,
-        flight: DriverCall | None,
-        earlier: CallFigures | None,
-        window_ns: int,
-    ) -> WatchRow:
-        known, total = self._rows.get(key), figures.histogram
-        # Percentiles are kept with their histogram.
-        if known is not None and known.total.count == total.count and known.total.max_ns == total.max_ns:
-            total = known.total
-        # Without an earlier reading, all calls may be older than the window.
-        recent = Histogram.empty() if earlier is None else _difference(total, earlier.histogram)
+    def _row(self, source: _Source, total: Histogram, earlier: Histogram | None, window_ns: int) -> WatchRow:
+        key, process, thread, figures = source
+        in_flight = (call.begin_ns for call in thread.in_flight if call.function == key.function)
         return WatchRow(
             key=key,
             process=process.name,
             thread_name=thread.name,
             total=total,
-            recent=recent,
+            # Without an earlier reading, all calls may be older than the window.
+            recent=Histogram.empty() if earlier is None else _difference(total, earlier),
             window_ns=window_ns,
-            total_ns=figures.total_ns,
             slow=figures.slow,
             lost_ns=self._lost.get(key, 0),
-            begin_ns=None if flight is None else flight.begin_ns,
+            # The file of a process that was killed still has its calls in flight.
+            begin_ns=None if (key.pid, key.image) in self._ended else next(in_flight, None),
             slow_limit_ns=process.slow_limit_ns,
         )
 
-    def _found(
-        self, processes: Iterable[WatchedProcess]
-    ) -> Iterator[tuple[WatchRowKey, WatchedProcess, WatchedThread, CallFigures, DriverCall | None]]:
-        none = CallFigures(Histogram.empty(), 0, 0, 0)
-        for process in processes:
-            for thread in process.threads:
-                flights = {call.function: call for call in reversed(thread.in_flight)}
-                names = dict.fromkeys((*thread.figures, *flights))
-                if (process.pid, process.image) in self._ended:
-                    # The file of a process that was killed still has its calls in flight.
-                    flights = {}
-                for name in names:
-                    key = WatchRowKey(process.pid, process.image, thread.id, name)
-                    yield key, process, thread, thread.figures.get(name, none), flights.get(name)
+
+def _read(processes: Iterable[WatchedProcess]) -> Iterator[_Source]:
+    for process in processes:
+        for thread in process.threads:
+            for name in thread.functions:
+                key = WatchRowKey(process.pid, process.image, thread.id, name)
+                yield key, process, thread, thread.figures.get(name, NO_FIGURES)
 
 
-def recorded_rows(findings: WatchFindings, earlier: WatchFindings | None) -> tuple[WatchRow, ...]:
-    """The rows of recorded findings, in the order of ``LiveRows``; ``earlier`` are those of the moment before."""
-    before = {} if earlier is None else {_key(*one): one[2] for one in _rows_of(earlier)}
-    began_ns = 0 if earlier is None else _end_ns(earlier)
-    window_ns = _end_ns(findings) - began_ns if began_ns else 0
-    found = sorted(_rows_of(findings), key=lambda item: (-item[2].lost_ns, -item[2].total_ns))
-    return tuple(_recorded_row(*one, before.get(_key(*one)), window_ns) for one in found[:MOST_ROWS])
-
-
-def _rows_of(findings: WatchFindings) -> Iterator[tuple[ProcessFindings, ThreadFindings, CallRow]]:
+def _analyzed(findings: WatchFindings) -> Iterator[tuple[WatchRowKey, ProcessFindings, ThreadFindings, CallRow]]:
     for process in findings.processes:
         for thread in process.threads:
             for row in thread.rows:
-                yield process, thread, row
-
-
-def _key(process: ProcessFindings, thread: ThreadFindings, row: CallRow) -> WatchRowKey:
-    return WatchRowKey(process.pid, process.image, thread.id, row.function)
+                yield WatchRowKey(process.pid, process.image, thread.id, row.function), process, thread, row
 
 
 def _end_ns(findings: WatchFindings) -> int:
     return max((process.began_ns + process.duration_ns for process in findings.processes), default=0)
 
 
-def _recorded_row(
-    process: ProcessFindings, thread: ThreadFindings, row: CallRow, earlier: CallRow | None, window_ns: int
-) -> WatchRow:
-    flight = next((call for call in thread.in_flight if call.function == row.function), None)
-    return WatchRow(
-        key=_key(process, thread, row),
-        process=process.name,
-        thread_name=thread.name,
-        total=row.total,
-        recent=Histogram.empty() if earlier is None else _difference(row.total, earlier.total),
-        window_ns=window_ns,
-        total_ns=row.total_ns,
-        slow=row.slow,
-        lost_ns=row.lost_ns,
-        begin_ns=None if flight is None or process.ended else flight.begin_ns,
-        slow_limit_ns=process.slow_limit_ns,
-    )
+def _same_or_new(earlier: Histogram | None, later: Histogram) -> Histogram:
+    """``later``, or ``earlier`` where no call was added: percentiles are kept with their histogram."""
+    same = earlier is not None and (earlier.count, earlier.max_ns) == (later.count, later.max_ns)
+    return earlier if earlier is not None and same else later
 
 
 def _difference(later: Histogram, earlier: Histogram) -> Histogram:

@@ -10,7 +10,7 @@ from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.recording.indexed_recording import IndexedRecording, damage
 from stallprobes.recording.recording_format import LONGEST_HEAD, Head
 from stallprobes.watch.attribution.findings import ExplainedCall, WatchFindings
-from stallprobes.watch.live.live_view import WatchMoment, recorded_rows
+from stallprobes.watch.live.live_view import LiveRows, WatchMoment
 from stallprobes.watch.live.recorder import CallKey, MomentLine, call_key
 
 MOST_MOMENTS = 1 << 22
@@ -65,7 +65,7 @@ class _State:
             for process in line.findings.processes
         )
         whole = replace(line.findings, processes=processes)
-        rows = recorded_rows(whole, self._before)
+        rows = LiveRows().recorded(whole, self._before)
         self._before = whole
         moment = WatchMoment(line.at_ns, line.wall_s, line.program, whole, rows)
         telemetry = None if line.telemetry is None else line.telemetry.telemetry()

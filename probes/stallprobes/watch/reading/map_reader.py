@@ -315,7 +315,7 @@ class MapFile:
                 raise self._damaged("has a histogram that belongs to two functions or to none")
             owners.add(number)
             figures = self._histogram(number, api)
-            if figures.histogram.count:
+            if figures.total.count:
                 found[self._api(api)[0]] = figures
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,12 +72,16 @@ class SlowDriverCall(FinishedCall):
 
 @dataclass(frozen=True)
 class CallFigures:
-    """All finished calls of one function in one thread; ``slow`` took at least the limit, ``failed`` gave an error."""
+    """All finished calls of one function in one thread; of these, ``slow`` took at least the limit, ``failed`` gave an
+    error."""
 
-    histogram: Histogram
-    total_ns: int
-    slow: int
-    failed: int
+    total: Histogram
+    total_ns: Unsigned
+    slow: Unsigned
+    failed: Unsigned
+
+
+NO_FIGURES = CallFigures(Histogram.empty(), 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -102,9 +106,14 @@ class WatchedThread:
     lost: int
 
     @property
+    def functions(self) -> Iterable[str]:
+        """The functions that it has called, also those that have not returned."""
+        return dict.fromkeys((*self.figures, *(call.function for call in self.in_flight)))
+
+    @property
     def calls(self) -> int:
         """Finished calls in histograms."""
-        return sum(figures.histogram.count for figures in self.figures.values())
+        return sum(figures.total.count for figures in self.figures.values())
 
 
 @dataclass(frozen=True)
