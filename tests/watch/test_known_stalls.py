@@ -16,8 +16,7 @@ from stallprobes.matrix import check_file, reference_choice
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.attribution import Recorded, attribute
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
-from stallprobes.watch.attribution.known_stalls import KnownStalls
-from stallprobes.watch.attribution.machine_stalls import stalls_of_this_machine
+from stallprobes.watch.attribution.known_stalls import KnownStalls, stalls_of_this_machine
 from stallprobes.watch.reading.kernel_names import demangled, short_name
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text

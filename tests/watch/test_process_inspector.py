@@ -19,12 +19,17 @@ from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call, proces
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.findings import CallInFlight
 from stallprobes.watch.folder_analysis import FolderAnalysis
-from stallprobes.watch.process_inspector import LOOK_AFTER_NS, ProcessInspector
+from stallprobes.watch.process_inspector import (
+    LOOK_AFTER_NS,
+    POOL,
+    ProcessInspector,
+    kernel_wait,
+    started_function,
+    with_names,
+)
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
-from stallprobes.watch.reading.kernel_wait import RUNNING, kernel_wait
-from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
+from stallprobes.watch.reading.process import NOTHING_READ, RUNNING, WatchedProcess, WatchedThread
 from stallprobes.watch.reading.py_spy import MOST_FRAMES, PySpyRun, parsed
-from stallprobes.watch.reading.thread_names import POOL, started_function, with_names
 from stallprobes.watch.sentences import in_flight_text
 
 PROGRAM = SOURCES.parent / "slow_steps.py"
@@ -128,11 +133,10 @@ def test_a_call_in_flight_is_looked_at_once_it_is_old(tmp_path: Path) -> None:
     inspector = ProcessInspector(answering(tmp_path, spied(OTHER)))
     read = python_process(waiting_thread())
     inspector.look(read, at_ns(OLD_US - 1))
-    assert inspector.reading(read).waiting == {}
+    assert inspector.reading(read).kernel_waits == {}
     inspector.wait(WAIT_S)
     looked(inspector, read, OLD_US + 2e6)
-    (found,) = inspector.reading(read).waiting.values()
-    assert found.stack == CallStack((frame("load"),))
+    assert list(inspector.reading(read).stacks.values()) == [CallStack((frame("load"),))]
     assert inspector.names == {OTHER: "loader"}
     assert inspector.reading(read).problems == ()
 
@@ -144,9 +148,7 @@ def test_a_stack_belongs_to_a_call_that_lasted_for_all_of_the_reading(tmp_path: 
     # It returned before py-spy, which ran at the present, had ended.
     returned = python_process(thread(OTHER, [slow(SYNC, 0, OLD_US + 10, thread=OTHER)]))
     inspector.look(returned, at_ns(OLD_US + 20))
-    assert [one.stack for one in inspector.reading(returned).waiting.values()] == [None]
-    inspector.look(returned, at_ns(OLD_US + 30))
-    assert inspector.reading(returned).waiting == {}
+    assert inspector.reading(returned) == NOTHING_READ
 
 
 def test_what_is_missing_without_py_spy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

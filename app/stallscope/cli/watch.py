@@ -187,7 +187,7 @@ def command(
         # It loads numpy, whose threads would otherwise take the signals that the main thread waits for.
         from stallscope.cli.watching import session
         from stallscope.cli.watching.files import WatchFiles
-    from stallprobes.watch.attribution.machine_stalls import stalls_of_this_machine
+    from stallprobes.watch.attribution.known_stalls import stalls_of_this_machine
     from stallprobes.watch.environment import WatchOptions
 
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)

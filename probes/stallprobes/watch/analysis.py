@@ -13,7 +13,6 @@ from stallprobes.latency.histogram import MIDDLE, Histogram, index
 from stallprobes.native.layouts.driver_calls import family_of
 from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
 from stallprobes.watch.attribution.attribution import Recorded, attribute
-from stallprobes.watch.attribution.calls_in_flight import NOTHING_READ, OutsideReading, calls_in_flight
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import (
     CallRow,
@@ -30,13 +29,15 @@ from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
 from stallprobes.watch.attribution.host_causes import may_hold_streams
 from stallprobes.watch.attribution.intervals import Int64s
 from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.attribution.other_threads import calls_in_flight
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.call_sites import SiteSums
-from stallprobes.watch.gaps import gaps
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import (
     NO_FIGURES,
+    NOTHING_READ,
     CallFigures,
+    OutsideReading,
     ProcessHead,
     RecordBatch,
     SlowDriverCall,
@@ -44,6 +45,7 @@ from stallprobes.watch.reading.process import (
     WatchedThread,
     shared_fields,
 )
+from stallprobes.watch.sentences import gaps
 
 # Records of a call arrive within this time after its end; then its cause is final.
 SETTLED_NS = 2_000_000_000
@@ -195,11 +197,9 @@ class ProcessAnalysis:
 
     def _add_stacks_from_outside(self) -> None:
         """Keep the stacks, read in flight, of calls that have returned."""
-        waiting = self._outside.waiting
-        for held in self._held if waiting else ():
-            found = waiting.get(held.slow.key)
-            if found is not None and found.stack is not None:
-                held.stack = found.stack
+        stacks = self._outside.stacks
+        for held in self._held if stacks else ():
+            held.stack = stacks.get(held.slow.key, held.stack)
 
     def _settle(self) -> None:
         """Make the causes final to which no further record can contribute, and drop the records of their time."""
@@ -263,7 +263,7 @@ class ProcessAnalysis:
             alive_ns=max(last_ns - began_ns, 0),
             ended=thread.ended_ns is not None,
             rows=tuple(sorted(rows, key=lambda row: (-row.lost_ns, -row.total_ns, row.function))),
-            in_flight=tuple(calls_in_flight(process, thread, end_ns, self._outside.waiting)),
+            in_flight=tuple(calls_in_flight(process, thread, end_ns, self._outside)),
             slow_calls=sum(row.slow for row in rows),
             lost=united(sums.lost.get(thread.slot, {}).values()),
         )

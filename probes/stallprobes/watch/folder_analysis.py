@@ -21,7 +21,6 @@ from stallprobes.watch.reading.folder import MOST_FILES, ProcessLife, check_fold
 from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile, watch_files
 from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
-from stallprobes.watch.reading.thread_names import with_names
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
@@ -116,8 +115,7 @@ class FolderAnalysis:
             reading.last_ns = now_ns
             _sample_run_delays(process, reading.delays, now_ns)
             reading.inspector.look(process, now_ns)
-        process = with_names(process, reading.inspector.names, reading.stacks.stacks)
-        reading.inspector.keep_names(process)
+        process = reading.inspector.named(process, reading.stacks.stacks)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
         reading.process, reading.position, reading.ended = process, records.next, ended
         delays: dict[int, Int64s] = {

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from stallprobes.watch.attribution.calls_in_flight import OutsideReading, WaitingCall
+from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack
-from stallprobes.watch.reading.kernel_wait import kernel_wait
-from stallprobes.watch.reading.process import CallKey, DriverCall, WatchedProcess
+from stallprobes.watch.reading.process import (
+    RUNNING,
+    CallKey,
+    DriverCall,
+    OutsideReading,
+    WatchedProcess,
+    WatchedThread,
+)
 from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads, find_py_spy
 
 # A call that has been in flight for this long is inspected.
 LOOK_AFTER_NS = 50_000_000
 # Between two runs of py-spy on one process.
 PAUSE_NS = 1_000_000_000
+_LONGEST_FUNCTION = 64
+# The system calls in which a thread of a CUDA program waits.
+_SYSTEM_CALLS = {
+    "x86_64": {
+        0: "read", 7: "poll", 16: "ioctl", 23: "select", 24: "sched_yield", 35: "nanosleep", 202: "futex",
+        230: "clock_nanosleep", 232: "epoll_wait", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait",
+    },
+    "aarch64": {
+        22: "epoll_pwait", 29: "ioctl", 63: "read", 72: "pselect6", 73: "ppoll", 98: "futex", 101: "nanosleep",
+        115: "clock_nanosleep", 124: "sched_yield",
+    },
+}  # fmt: skip
+MAIN_THREAD = "MainThread"
+_POOL_WORKER = "/concurrent/futures/thread.py"
+POOL = "ThreadPoolExecutor"
 
 
 class ProcessInspector:
     """Reads one process from outside, again and again while it runs.
 
-    ``names`` has the names of its Python threads by id, as py-spy found them. ``waiting`` has the calls in flight that
-    were inspected, and those that have returned since.
+    ``names`` has the names of its Python threads by id, as py-spy found them.
     """
 
     def __init__(self, py_spy: Path | None = None) -> None:
         """``py_spy`` is the program; None: the one that is installed, if any."""
         self._py_spy = py_spy or find_py_spy()
         self.names: dict[int, str] = {}
-        self.waiting: dict[CallKey, WaitingCall] = {}
+        self._stacks: dict[CallKey, CallStack] = {}
+        self._kernel_waits: dict[CallKey, str] = {}
         self._in_flight: set[CallKey] = set()
         self._looked_at: set[CallKey] = set()
         self._named: set[int] = set()
@@ -46,12 +69,10 @@ class ProcessInspector:
             for call in thread.in_flight[:1]
             if now_ns - call.begin_ns >= LOOK_AFTER_NS
         }
-        for key in old:
-            stack = self.waiting[key].stack if key in self.waiting else None
-            self.waiting[key] = WaitingCall(stack, kernel_wait(process.pid, key[0]))
+        self._kernel_waits = {key: kernel_wait(process.pid, call.thread) for key, call in old.items()}
         # Those that have returned are in the next reading of the file at the latest.
-        for key in self.waiting.keys() - old.keys() - self._in_flight:
-            del self.waiting[key]
+        for key in self._stacks.keys() - old.keys() - self._in_flight:
+            del self._stacks[key]
         self._in_flight = set(old)
         self._looked_at &= self._in_flight
         self._begin(process, old, now_ns)
@@ -61,15 +82,20 @@ class ProcessInspector:
         if self._run is not None:
             self._run.wait(seconds)
 
-    def keep_names(self, process: WatchedProcess) -> None:
-        """Keep the names of the threads of ``process`` that are not the system's, until py-spy finds better ones."""
+    def named(self, process: WatchedProcess, stacks: Mapping[int, CallStack]) -> WatchedProcess:
+        """``process`` with the names of its Python threads; ``stacks`` are by their number in the file.
+
+        Names that are not the system's are kept until py-spy finds better ones.
+        """
+        process = with_names(process, self.names, stacks)
         for thread in process.threads:
             if thread.name != process.name:
                 self.names.setdefault(thread.id, thread.name)
+        return process
 
     def reading(self, process: WatchedProcess) -> OutsideReading:
         """What is known so far."""
-        return OutsideReading(dict(self.waiting), tuple(self._problems(process)))
+        return OutsideReading(dict(self._stacks), self._kernel_waits, tuple(self._problems(process)))
 
     def _problems(self, process: WatchedProcess) -> Iterator[str]:
         if not self._wanted or not process.python:
@@ -105,8 +131,7 @@ class ProcessInspector:
         self._problem = found.problem
         self.names.update(found.names)
         for key, stack in _stacks_of_calls(process, found):
-            before = self.waiting.get(key, WaitingCall())
-            self.waiting[key] = WaitingCall(stack, before.kernel_wait)
+            self._stacks[key] = stack
             self._in_flight.add(key)
 
 
@@ -122,3 +147,71 @@ def _stacks_of_calls(process: WatchedProcess, found: PythonThreads) -> Iterator[
         for slow in thread.slow_calls:
             if slow.begin_ns <= found.begin_ns and slow.end_ns >= found.end_ns and slow.thread == thread.id:
                 yield slow.key, stack
+
+
+def kernel_wait(pid: int, thread: int, root: Path = Path("/proc")) -> str:
+    """The function of the kernel in which a thread waits, else its system call, or RUNNING; "" if not known."""
+    folder = root / str(pid) / "task" / str(thread)
+    try:
+        # The name, in parentheses, may contain anything.
+        if (folder / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"R":
+            return RUNNING
+    except (OSError, IndexError):
+        return ""
+    function = _first_word(folder / "wchan")
+    if function not in ("", "0"):
+        return printable(function)[:_LONGEST_FUNCTION]
+    number = _first_word(folder / "syscall")
+    if not number.isdigit() or len(number) > 4:
+        return ""
+    return _SYSTEM_CALLS.get(platform.machine(), {}).get(int(number), f"system call {number}")
+
+
+def _first_word(path: Path) -> str:
+    try:
+        words = path.read_bytes().split()
+    except OSError:
+        return ""
+    return words[0].decode("utf-8", "replace") if words else ""
+
+
+def with_names(process: WatchedProcess, names: Mapping[int, str], stacks: Mapping[int, CallStack]) -> WatchedProcess:
+    """``process`` with the names of its Python threads.
+
+    ``names`` are by thread id, as py-spy found them. A thread without one that has no name of the system's own is named
+    after the function that it runs, by one of the ``stacks`` of its slow calls.
+    """
+    if not process.python:
+        return process
+    threads = tuple(_named(process, thread, names, stacks) for thread in process.threads)
+    return replace(process, threads=threads)
+
+
+def _named(
+    process: WatchedProcess, thread: WatchedThread, names: Mapping[int, str], stacks: Mapping[int, CallStack]
+) -> WatchedThread:
+    name = names.get(thread.id, "")
+    # A thread inherits the system's name from the one that made it, in the end from the process.
+    if not name and thread.name == process.name:
+        name = MAIN_THREAD if thread.id == process.pid else _function_of(thread, stacks)
+    return replace(thread, name=name) if name and name != thread.name else thread
+
+
+def _function_of(thread: WatchedThread, stacks: Mapping[int, CallStack]) -> str:
+    for slow in reversed(thread.slow_calls):
+        stack = stacks.get(slow.stack) if slow.thread == thread.id else None
+        if stack is not None and (name := started_function(stack)):
+            return name
+    return ""
+
+
+def started_function(stack: CallStack) -> str:
+    """The function that a thread of Python's ``threading`` runs; "" if the stack is of no such thread."""
+    frames = stack.python
+    for at in range(1, len(frames)):
+        if frames[at].function in ("run", "Thread.run") and frames[at].file.endswith("/threading.py"):
+            inner = frames[at - 1]
+            return POOL if inner.file.endswith(_POOL_WORKER) else inner.function
+    # A class with a ``run`` of its own.
+    own = [frame for frame in frames if not frame.file.endswith("/threading.py")]
+    return own[-1].function if own and len(own) < len(frames) else ""

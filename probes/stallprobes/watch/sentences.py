@@ -1,12 +1,13 @@
-"""Sentences about findings: what a slow call waited for, and the time that a thread lost."""
+"""Sentences about findings: what a slow call waited for, the time that a thread lost, and which evidence is missing."""
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.native.layouts.watch_file import LossKind
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.findings import (
@@ -18,10 +19,12 @@ from stallprobes.watch.attribution.findings import (
     TimeLost,
     WorkInFront,
 )
+from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.slow_calls import blame_of
+from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.kernel_names import short_name
-from stallprobes.watch.reading.kernel_wait import RUNNING
+from stallprobes.watch.reading.process import RUNNING, WatchedProcess
 
 # Pieces of evidence that a sentence names.
 _MOST_NAMED = 3
@@ -185,3 +188,60 @@ def _evidence(call: ExplainedCall) -> Iterator[str]:
     else:
         for work in evidence.work[:_MOST_NAMED]:
             yield work_text(work)
+
+
+def gaps(
+    process: WatchedProcess, lost: Iterable[TimeLost], store: RecordStore, run_delays: bool, sites: SiteSums
+) -> Iterator[str]:
+    """What evidence about ``process`` is missing, and why.
+
+    ``run_delays``: the time for which threads had no CPU was read.
+    """
+    unexplained = any(one.cause is WaitCause.UNATTRIBUTED for one in lost)
+    if process.calls_only:
+        yield "Only calls were recorded: what waited for the GPU's work has no cause."
+    elif not process.kinds:
+        yield "No work of the GPU was recorded: what waited for it has no cause."
+    elif RecordKind.CONTEXT_SWITCH not in process.kinds:
+        yield (
+            "Context switches were not recorded, so time-slices of other contexts and processes are not known: "
+            "they need CUPTI 13.1 or later."
+        )
+    elif store.unplaced and unexplained:
+        yield (
+            f"{store.unplaced} of {store.switches} context switches could not be placed on the host's "
+            "clock: too little work started after them to show the GPU's clock."
+        )
+    if unexplained and not run_delays:
+        yield (
+            "Whether threads lacked a CPU is not known: that is read ten times a second, while stallscope runs beside "
+            "the program."
+        )
+    missed = store.missed + process.lost_records
+    if missed:
+        yield f"{missed} records of GPU work were lost: some waits have no cause."
+    if process.lost_calls:
+        yield f"{process.lost_calls} calls were not recorded."
+    if not process.no_stacks:
+        yield from _stack_gaps(process, sites)
+
+
+def _stack_gaps(process: WatchedProcess, sites: SiteSums) -> Iterator[str]:
+    without = sum(sites.without.values())
+    if not without and not sites.count:
+        return
+    if process.python and not process.python_stacks:
+        yield (
+            f"Lines of Python code are known only of calls that py-spy saw in flight: Python {process.python} has no "
+            "function that writes them, as 3.11 and 3.12 have."
+        )
+    if not process.native_stacks:
+        yield "Native frames were not recorded: libgcc_s.so.1 was not found in the program's environment."
+    no_space = process.losses.get(LossKind.NO_STACK, 0)
+    if no_space:
+        yield f"{no_space} call stacks were not recorded: there was no space for more different ones."
+    elif without and sites.count:
+        yield (
+            f"{without} of {without + sites.calls} slow calls have no call stack: stacks are taken for at most 1 % of "
+            "the time."
+        )

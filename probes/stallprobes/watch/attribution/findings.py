@@ -127,9 +127,9 @@ class ExplainedCall(FinishedCall):
         """The time that it lost to each cause; it counts as a call of its main one."""
         proven = self.certainty in (Certainty.PROVEN, Certainty.KNOWN)
         culprit, left_ns = self.culprit, self.excess_ns - self.explained_ns
-        who = (None, "") if culprit is None else (culprit.thread, culprit.thread_name)
+        thread, name = (None, "") if culprit is None else (culprit.thread, culprit.thread_name)
         if self.cause is not WaitCause.UNATTRIBUTED:
-            yield TimeLost(self.cause, *who, 1, self.explained_ns, self.explained_ns if proven else 0)
+            yield TimeLost(self.cause, thread, name, 1, self.explained_ns, self.explained_ns if proven else 0)
         for part in self.also:
             yield TimeLost(part.cause, None, "", 0, part.ns, part.ns if proven else 0)
             left_ns -= part.ns

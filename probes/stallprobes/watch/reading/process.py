@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,7 +13,10 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind, WatchState
+from stallprobes.watch.reading.call_stack import CallStack
 
+# In place of a function of the kernel: the thread is on a CPU.
+RUNNING = "running"
 # A call of a process: the id of its thread, and when it began (ns).
 CallKey = tuple[int, int]
 
@@ -234,6 +237,22 @@ class RecordBatch:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+@dataclass(frozen=True)
+class OutsideReading:
+    """What is known of a process from outside: of its calls in flight, and of those that have returned since.
+
+    ``stacks`` are by py-spy. ``kernel_waits`` are the functions of the kernel in which their threads wait, or RUNNING.
+    ``problems`` are sentences that say what could not be read.
+    """
+
+    stacks: Mapping[CallKey, CallStack] = field(default_factory=dict)
+    kernel_waits: Mapping[CallKey, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+NOTHING_READ = OutsideReading()
 
 
 def shared_fields(value: object, kind: Any) -> dict[str, Any]:
