@@ -193,8 +193,7 @@ def process(
     return WatchedProcess(
         pid=100, parent_pid=1, image=0, start_ticks=5, name="train", command="python train.py",
         state=WatchState.RECORDING, code=0, failed_function="", cupti_path="/lib/libcupti.so.13", cupti_version=130_100,
-        calls_only=calls_only, yields=False, forked=False, kinds=frozenset(kinds), refused_kind=None,
-        slow_limit_ns=SLOW_NS,        started=ClockPair(BASE_NS, 0), clocks=ClockPair(at_ns(now), 0), yielded_ns=None,
-        ended_ns=None if ended is None else at_ns(ended), threads=threads,
-        losses=losses or dict.fromkeys(LossKind, 0), records=0, out_of_space=False,
+        calls_only=calls_only, kinds=frozenset(kinds), slow_limit_ns=SLOW_NS, started=ClockPair(BASE_NS, 0),
+        clocks=ClockPair(at_ns(now), 0), ended_ns=None if ended is None else at_ns(ended), threads=threads,
+        losses=losses or dict.fromkeys(LossKind, 0), records=0,
     )  # fmt: skip

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stallprobes.errors import WatchError
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.watch.reading.folder import check_folder
 from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile, watch_files
@@ -43,6 +47,13 @@ def read_folder(folder: Path) -> FolderContents:
             problems.append(str(error))
     processes.sort(key=lambda process: (process.pid, process.image))
     return FolderContents(tuple(processes), tuple(problems), incomplete)
+
+
+def file_header(folder: Path, process: WatchedProcess) -> np.void:
+    """The header of the file that ``process`` wrote to ``folder``."""
+    path = folder / f"{process.pid}-{process.image}.watch"
+    header: np.void = np.fromfile(path, dtype_of(layout.FileHeader), 1)[0]
+    return header
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 
 from factories.stand_in import COMPILER, VERSION, Outcome, StandIn, build_cupti
 from factories.waiting import undisturbed, wait_until
-from factories.watched_folders import ActivityRecord, activity_records, read_folder
+from factories.watched_folders import ActivityRecord, activity_records, file_header, read_folder
 from factories.watched_programs import watch_python
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
@@ -183,7 +183,8 @@ def test_records_of_other_versions_of_cupti_are_decoded(stand_in: StandIn, tmp_p
     assert kinds.count(RecordKind.KERNEL) == 300
     assert len(kinds) == 305 + (not switches)
     assert process.cupti_version == version
-    assert process.refused_kind == ((57, 14) if switches else None)
+    header = file_header(tmp_path / "out", process)
+    assert (header["refused_kind"], header["refused_code"]) == ((57, 14) if switches else (0, 0))
 
 
 def test_with_calls_only_there_are_no_records(stand_in: StandIn, tmp_path: Path) -> None:
@@ -313,7 +314,7 @@ def test_a_full_disk_does_not_end_the_program(stand_in: StandIn, tmp_path: Path,
         assert_no_room(copy)
     else:
         (process,) = read_folder(copy).processes
-        assert process.out_of_space
+        assert file_header(copy, process)["out_of_space"]
         assert process.calls + process.lost_calls == 40 * 50
         # None is counted where the threads' own parts take all of the space before one has a histogram.
         assert process.lost_calls > 0
@@ -359,15 +360,21 @@ def test_an_interrupted_wait_for_space_loses_no_call(stand_in: StandIn, tmp_path
     subprocess.run([COMPILER, "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True)
     preloaded = {"LD_PRELOAD": str(library)}
     process = only(stand_in.run(tmp_path / "out", "threads", "40", "50", options=CALLS_ONLY, settings=preloaded))
-    assert (process.calls, process.lost_calls, process.out_of_space) == (40 * 50, 0, False)
+    assert (process.calls, process.lost_calls) == (40 * 50, 0)
+    assert not file_header(tmp_path / "out", process)["out_of_space"]
+
+
+def is_forked(folder: Path, process: WatchedProcess) -> bool:
+    return bool(int(file_header(folder, process)["flags"]) & layout.Flag.FORKED)
 
 
 def test_a_forked_child_has_a_file_of_its_own_once_it_calls(stand_in: StandIn, tmp_path: Path) -> None:
     outcome = stand_in.run(tmp_path / "out", "fork")
     assert (outcome.returncode, outcome.errors) == (0, "")
-    parent, child = sorted(outcome.processes, key=lambda process: process.forked)
+    parent, child = sorted(outcome.processes, key=lambda process: is_forked(tmp_path / "out", process))
     # Two children were forked; the one without a call has no file, and neither wrote to its parent's.
-    assert (parent.calls, parent.forked, child.calls, child.forked) == (2, False, 3, True)
+    assert (parent.calls, child.calls) == (2, 3)
+    assert [is_forked(tmp_path / "out", one) for one in (parent, child)] == [False, True]
     assert child.parent_pid == parent.pid
     assert child.state is WatchState.RECORDING
     assert child.ended_ns is not None
@@ -375,7 +382,7 @@ def test_a_forked_child_has_a_file_of_its_own_once_it_calls(stand_in: StandIn, t
 
 def test_a_child_may_be_the_first_to_use_cuda(stand_in: StandIn, tmp_path: Path) -> None:
     process = only(stand_in.run(tmp_path / "out", "fork-first"))
-    assert (process.calls, process.forked) == (1, False)
+    assert (process.calls, is_forked(tmp_path / "out", process)) == (1, False)
 
 
 def test_a_program_that_executes_another_has_a_file_for_each(stand_in: StandIn, tmp_path: Path) -> None:
@@ -509,4 +516,4 @@ def test_a_profiler_of_the_program_finds_cupti_taken_unless_the_library_yields(
     # Its buffers are its own, and the time is CUPTI's.
     assert (yielded.output, yielded.errors) == ("0\n1 record of its own, by CLOCK_REALTIME\n", "")
     assert (process.state, process.calls, process.records) == (WatchState.YIELDED, 1, 1)
-    assert process.yielded_ns is not None
+    assert file_header(tmp_path / "yielded", process)["yielded_ns"]

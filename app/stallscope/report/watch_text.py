@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 
 from stallprobes.foreign_text import printable
@@ -16,9 +15,10 @@ from stallprobes.watch.attribution.findings import (
     ProcessFindings,
     ThreadFindings,
     WatchFindings,
+    united,
 )
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
-from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text, site_text
+from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text, no_stall_text, site_text
 from stallprobes.wording.watch_wording import not_recorded, process_prefix, process_words
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.remedy_text import with_code
@@ -82,44 +82,37 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequ
     waiting = sorted((place for place in places if place[0].lost_ns), key=lambda place: -place[0].lost_share)
     shown = [place for place in waiting if place[0].lost_share >= _LEAST_SHARE][:_MOST_HEADLINES] or waiting[:1]
     for thread, process in shown:
-        out.paragraph(_where(process, several) + headline(thread), indent="  ", first="")
+        out.paragraph(process_prefix(process, several) + headline(thread), indent="  ", first="")
     if len(waiting) > len(shown):
         out.paragraph(f"{plural(len(waiting) - len(shown), 'more thread')} lost time to slow calls.", style="dim")
     if not waiting and calls and not calls_in_flight(findings):
-        limits = {process.slow_limit_ns for process in findings.processes}
-        out.paragraph(f"No stall: no finished call took {duration_ns(min(limits))} or longer.", style="good")
+        limit_ns = min(process.slow_limit_ns for process in findings.processes)
+        out.paragraph(no_stall_text(limit_ns), style="good")
 
 
 def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
     """Time lost by cause over all processes, each with what helps."""
-    calls: Counter[tuple[WaitCause, str]] = Counter()
-    lost: Counter[tuple[WaitCause, str]] = Counter()
-    proven: Counter[tuple[WaitCause, str]] = Counter()
-    for one in (loss for process in processes for loss in process.lost):
-        key = one.cause, loss_text(one)
-        calls[key] += one.calls
-        lost[key] += one.ns
-        proven[key] += one.proven_ns
-    total = sum(lost.values())
+    lost = united(loss for process in processes for loss in process.lost)
+    total = sum(one.ns for one in lost)
     if not total:
         return
     rows = [
         (
-            words,
-            format_count(calls[cause, words]),
-            duration_ns(ns),
-            _percent(ns / total),
-            "–" if cause is WaitCause.UNATTRIBUTED else _percent(proven[cause, words] / ns if ns else 0.0),
+            loss_text(one),
+            format_count(one.calls),
+            duration_ns(one.ns),
+            _percent(one.ns / total),
+            "–" if one.cause is WaitCause.UNATTRIBUTED else _percent(one.proven_ns / one.ns),
         )
-        for (cause, words), ns in lost.most_common(_MOST_CAUSES)
+        for one in lost[:_MOST_CAUSES]
     ]
     out.line()
     out.line("Time lost by cause", "strong")
     _table(out, _CAUSE_COLUMNS, rows)
-    if len(lost) > _MOST_CAUSES:
-        rest = sum(ns for _, ns in lost.most_common()[_MOST_CAUSES:])
-        out.paragraph(f"{plural(len(lost) - _MOST_CAUSES, 'more cause')}, {duration_ns(rest)} in all", style="dim")
-    for cause in dict.fromkeys(cause for (cause, _), _ in lost.most_common()):
+    if rest := lost[_MOST_CAUSES:]:
+        time = duration_ns(sum(one.ns for one in rest))
+        out.paragraph(f"{plural(len(rest), 'more cause')}, {time} in all", style="dim")
+    for cause in dict.fromkeys(one.cause for one in lost):
         if cause.remedy:
             help_ = with_code(cause.remedy, cause.pattern)
             out.paragraph(f"{cause.word}: {help_}", indent="    ", first="  ", style="dim")
@@ -130,24 +123,21 @@ def _sites(out: TextWriter, processes: Sequence[ProcessFindings], several: bool)
     found = [(site, process) for process in processes for site in process.sites if site.lost_ns]
     found.sort(key=lambda item: -item[0].lost_ns)
     left = f" (the {_MOST_SITES} of {format_count(len(found))} that lost most)" if len(found) > _MOST_SITES else ""
-    texts = (_where(process, several) + _site(site) for site, process in found[:_MOST_SITES])
+    texts = (process_prefix(process, several) + _site(site) for site, process in found[:_MOST_SITES])
     out.section(f"Slow calls by place in the program{left}", texts)
 
 
 def _site(site: CallSite) -> str:
     function = f" ({site.function})" if site.family is CallFamily.COPY else ""
-    return f"{site_text(site)}{function}: {duration_ns(site.lost_ns)} lost, {_main_cause(site.cause)}"
-
-
-def _main_cause(cause: WaitCause) -> str:
-    return "most of it without a known cause" if cause is WaitCause.UNATTRIBUTED else f"most of it to {cause.word}"
+    most = "without a known cause" if site.cause is WaitCause.UNATTRIBUTED else f"to {site.cause.word}"
+    return f"{site_text(site)}{function}: {duration_ns(site.lost_ns)} lost, most of it {most}"
 
 
 def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None:
     found = sorted(slow_calls(findings), key=lambda item: (-item[0].duration_ns, item[0].begin_ns - item[1].began_ns))
     left = f" (the slowest {_MOST_SLOW_CALLS} of {format_count(len(found))})" if len(found) > _MOST_SLOW_CALLS else ""
     texts = (
-        f"{_where(process, several)}at {(call.begin_ns - process.began_ns) / 1e9:.3f} s: {call_text(call)}"
+        f"{process_prefix(process, several)}at {(call.begin_ns - process.began_ns) / 1e9:.3f} s: {call_text(call)}"
         for call, process in found[:_MOST_SLOW_CALLS]
     )
     out.section(f"Slow calls{left}", texts)
@@ -156,9 +146,7 @@ def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None
 def _in_flight(out: TextWriter, findings: WatchFindings, several: bool) -> None:
     found = sorted(calls_in_flight(findings), key=lambda item: -item[0].age_ns)
     texts = (
-        _where(process, several)
-        + in_flight_text(call)
-        + (" It had not when the process ended." if process.ended else "")
+        process_prefix(process, several) + in_flight_text(call, process.ended)
         for call, process in found[:_MOST_IN_FLIGHT]
     )
     out.section("Calls in flight", texts)
@@ -171,7 +159,7 @@ def _tables(out: TextWriter, places: Sequence[_Place], several: bool) -> None:
     used = [place for place in places if place[0].rows]
     used.sort(key=lambda place: (-place[0].lost_ns, -sum(row.total_ns for row in place[0].rows)))
     for thread, process in used[:_MOST_THREADS]:
-        where = f" of {process_words(process.name, process.pid)}" if several else ""
+        where = f" of {process_words(process)}" if several else ""
         name = f"Thread {thread.name} ({thread.id})" if thread.name else f"Thread {thread.id}"
         owners = f" and {plural(thread.owners - 1, 'earlier thread')}" if thread.owners > 1 else ""
         out.line()
@@ -207,11 +195,6 @@ def _table(out: TextWriter, columns: Sequence[TableColumn], rows: Sequence[Seque
         name, *figures = (cell.text if isinstance(cell, TableCell) else cell for cell in row)
         known = ", ".join(f"{title} {text}" for title, text in zip(titles, figures, strict=True) if text)
         out.paragraph(f"{name}: {known}", indent="    ", first="  ")
-
-
-def _where(process: ProcessFindings, several: bool) -> str:
-    """The process before a sentence, where there are several."""
-    return process_prefix(process.name, process.pid, several)
 
 
 def _percent(share: float) -> str:

@@ -34,7 +34,6 @@ from stallprobes.watch.attribution.findings import (
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
 
-WATCH_SCHEMA = "stallscope.watch/1"
 Us = Annotated[float, Meta(ge=0)]
 _MEMORY = ["pageable", "pinned", "device", "array", "managed", "device-static", "managed-static"]
 Memory = Annotated[Text, Meta(extra_json_schema={"enum": _MEMORY})]
@@ -369,23 +368,17 @@ def document(
     return found
 
 
-class _Stacks:
-    """The different stacks of a process; the document names them by their place in the list."""
+# The different stacks of a process with their places in its list, by which calls name them.
+_Stacks = dict[CallStack, int]
 
-    def __init__(self) -> None:
-        self._places: dict[CallStack, int] = {}
 
-    def place_of(self, stack: CallStack | None) -> int | None:
-        """The place of ``stack``; None without one."""
-        return None if stack is None else self._places.setdefault(stack, len(self._places))
-
-    def listed(self) -> list[CallStack]:
-        """The stacks."""
-        return list(self._places)
+def _place(stack: CallStack | None, stacks: _Stacks) -> int | None:
+    """The place of ``stack``, which may be new; None without one."""
+    return None if stack is None else stacks.setdefault(stack, len(stacks))
 
 
 def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
-    stacks = _Stacks()
+    stacks: _Stacks = {}
     return WatchProcess.of(
         process,
         began_s=_seconds(process.began_ns - first_ns),
@@ -401,14 +394,14 @@ def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
         slow_calls_dropped=process.dropped_slow_calls,
         sites=[_call_site(site, first_ns, stacks) for site in process.sites],
         # The last, as it has the stacks that the others name.
-        stacks=stacks.listed(),
+        stacks=list(stacks),
     )
 
 
 def _call_site(site: CallSite, first_ns: int, stacks: _Stacks) -> WatchSite:
     return WatchSite.of(
         site,
-        stack=stacks.place_of(site.stack),
+        stack=_place(site.stack, stacks),
         place=site.stack.place,
         per_second=None if site.rate is None else round(site.rate, 3),
         first_s=_seconds(site.first_ns - first_ns, 9),
@@ -458,7 +451,7 @@ def _slow(call: ExplainedCall, first_ns: int, stacks: _Stacks) -> WatchSlowCall:
         also=[WatchPart(part.cause, us_of(part.ns)) for part in call.also],
         evidence=_evidence(call.evidence, first_ns),
         sentence=call_text(call),
-        stack=stacks.place_of(call.stack),
+        stack=_place(call.stack, stacks),
         range=call.range or None,
     )
 
@@ -471,7 +464,7 @@ def _in_flight(call: CallInFlight, first_ns: int, stacks: _Stacks) -> WatchInFli
         since_s=_seconds(call.begin_ns - first_ns, 9),
         beside=[_alongside(each, first_ns) for each in call.beside],
         sentence=in_flight_text(call),
-        stack=stacks.place_of(call.stack),
+        stack=_place(call.stack, stacks),
     )
 
 

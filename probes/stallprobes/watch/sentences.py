@@ -98,8 +98,13 @@ def call_text(call: ExplainedCall) -> str:
     return f"{took_text(call)} {cause_text(call)}."
 
 
-def in_flight_text(call: CallInFlight) -> str:
-    """A call in flight in a sentence, with the calls beside which it has not returned."""
+def no_stall_text(limit_ns: int) -> str:
+    """The sentence about a program without a slow call."""
+    return f"No stall: no finished call took {duration_ns(limit_ns)} or longer."
+
+
+def in_flight_text(call: CallInFlight, ended: bool = False) -> str:
+    """A call in flight in a sentence, with the calls beside which it has not returned; ``ended``: its process has."""
     text = f"{call.function} in {thread_text(call.thread, call.thread_name)} has not returned for "
     text += duration_ns(call.age_ns)
     if call.beside:
@@ -111,7 +116,7 @@ def in_flight_text(call: CallInFlight) -> str:
         text += "; its thread runs on a CPU"
     elif call.kernel_wait:
         text += f"; its thread waits in the kernel ({call.kernel_wait})"
-    return f"{text}."
+    return f"{text}." + (" It had not when the process ended." if ended else "")
 
 
 def frame_text(frame: StackFrame) -> str:

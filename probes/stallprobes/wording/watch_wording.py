@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.units import format_count
 from stallprobes.watch.attribution.findings import ProcessFindings
-from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.watch.reading.process import ProcessHead
 
 PROFILER_FINDS_IT_TAKEN = "until it ends, a profiler of its own finds CUPTI taken unless --yield-to-profiler is given"
 PROFILER_GETS_IT = "a profiler of its own gets CUPTI, and from then on nothing is recorded"
@@ -24,19 +24,19 @@ _STATES = {
 _WITH_RECORDS = (WatchState.RECORDING, WatchState.YIELDED)
 
 
-def state_problem(process: WatchedProcess | ProcessFindings) -> str | None:
+def state_problem(process: ProcessHead) -> str | None:
     """Why nothing is recorded of a process, as a sentence without its end.
 
     None while that is not known, or if all is well.
     """
     if process.state in (WatchState.STARTING, WatchState.RECORDING):
         return None
-    return f"{process_words(process.name, process.pid)}: {_state(process)}"
+    return f"{process_words(process)}: {_state(process)}"
 
 
 def not_recorded(process: ProcessFindings) -> Iterator[str]:
     """What was not recorded of a process, a sentence each."""
-    who = process_words(process.name, process.pid)
+    who = process_words(process)
     if process.state in _STATES:
         yield f"{who}: {_state(process)}."
     if process.state in _WITH_RECORDS:
@@ -46,21 +46,21 @@ def not_recorded(process: ProcessFindings) -> Iterator[str]:
         yield f"{who}: {format_count(process.dropped_slow_calls)} older slow calls are counted, but not listed."
 
 
-def still_running(name: str, pid: int) -> str:
+def still_running(process: ProcessHead) -> str:
     """Sentence that a process outlives the program that was watched."""
-    return f"{process_words(name, pid)} still runs: it was recorded until the end of the program that started it."
+    return f"{process_words(process)} still runs: it was recorded until the end of the program that started it."
 
 
-def process_words(name: str, pid: int) -> str:
+def process_words(process: ProcessHead) -> str:
     """``python (pid 4711)``."""
-    return f"{name or 'process'} (pid {pid})"
+    return f"{process.name or 'process'} (pid {process.pid})"
 
 
-def process_prefix(name: str, pid: int, several: bool) -> str:
+def process_prefix(process: ProcessHead, several: bool) -> str:
     """The process before a sentence about it, ``python (pid 4711): ``; "" unless there are several."""
-    return f"{process_words(name, pid)}: " if several else ""
+    return f"{process_words(process)}: " if several else ""
 
 
-def _state(process: WatchedProcess | ProcessFindings) -> str:
+def _state(process: ProcessHead) -> str:
     failed = f" ({process.failed_function} returned {process.code})" if process.code else ""
     return _STATES[process.state] + failed

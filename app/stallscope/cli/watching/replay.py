@@ -22,7 +22,7 @@ def document(recording: WatchRecording) -> dict[str, Any]:
     program, code = moment.program, moment.program.exit_code
     problems = [f"Nothing was recorded: {program.problem}."] if program.problem else []
     if code is not None:
-        problems += [still_running(one.name, one.pid) for one in moment.findings.processes if not one.ended]
+        problems += [still_running(one) for one in moment.findings.processes if not one.ended]
     exit_code = None if code is None else shell_exit_code(code)
     return watch_document.document(moment.findings, program.words or None, exit_code, problems)
 

@@ -125,7 +125,7 @@ def _record_running(live: LiveProgram, recorder: WatchRecorder) -> None:
     """
     # A reading takes as long as it needs.
     with InterruptHandler(grace_s=0) as interrupt:
-        who = process_words(printable(live.running[0].name), live.running[0].pid)
+        who = process_words(live.running[0])
         more = f" and {len(live.running) - 1} more" if len(live.running) > 1 else ""
         diagnostics.print_message(f"recording {who}{more} until its end; ctrl+c ends the recording")
         try:
@@ -283,7 +283,7 @@ class ProgramWatch:
         self._announce_signal(code)
         ended, code = code, shell_exit_code(code)
         self.poll()
-        self._problems += [still_running(one.name, one.pid) for one in self.live.running]
+        self._problems += [still_running(one) for one in self.live.running]
         with self._failures_kept():
             found = self.live.findings()
             self._print(found)

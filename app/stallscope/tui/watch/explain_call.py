@@ -38,7 +38,7 @@ def explained(row: WatchRow, findings: WatchFindings) -> PrintableText:
     )
     section(text, "Figures", figures)
     flights = [
-        in_flight_text(call) + (" It had not when the process ended." if process.ended else "")
+        in_flight_text(call, process.ended)
         for call, process in calls_in_flight(findings)
         if WatchRowKey(process.pid, process.image, call.thread, call.function) == row.key
     ]

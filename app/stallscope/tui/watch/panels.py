@@ -12,7 +12,7 @@ from stallprobes.watch.analysis import SETTLED_NS
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallInFlight, ExplainedCall, ProcessFindings, WatchFindings
 from stallprobes.watch.live.live_view import WatchedProgram, WatchRowKey, calls_in_flight, slow_calls
-from stallprobes.watch.sentences import cause_text, headline, in_flight_text, thread_text, took_text
+from stallprobes.watch.sentences import cause_text, headline, in_flight_text, no_stall_text, thread_text, took_text
 from stallprobes.wording.watch_wording import process_prefix, state_problem
 from stallscope.report.columns import by_column, display_width, wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
@@ -60,7 +60,7 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
     found = [(f"{text}.", "warn") for text in (*problems, *(one.rstrip(".") for one in findings.problems))]
     several = len(findings.processes) > 1
     lost = [
-        (thread, process_prefix(process.name, process.pid, several))
+        (thread, process_prefix(process, several))
         for process in findings.processes
         for thread in process.threads
         if thread.lost_share >= _LEAST_SHARE
@@ -79,7 +79,7 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
         if oldest is not None:
             found.append((oldest, "bad"))
         elif not slow:
-            found.append((f"No stall: no finished call took {duration_ns(limit_ns)} or longer.", "good"))
+            found.append((no_stall_text(limit_ns), "good"))
     return found
 
 
@@ -134,9 +134,7 @@ def entries_of(findings: WatchFindings, now_ns: int) -> Iterator[tuple[str, str,
     several = len(findings.processes) > 1
     begin_ns = min((process.began_ns for process in findings.processes), default=0)
     for flight, process in calls_in_flight(findings):
-        text = _where(process, several) + in_flight_text(flight)
-        if process.ended:
-            text += " It had not when the process ended."
+        text = process_prefix(process, several) + in_flight_text(flight, process.ended)
         yield "at its end" if process.ended else "in flight", text, _key(process, flight), "bad"
     for number, (call, process) in enumerate(slow_calls(findings)):
         if number == _MOST:
@@ -145,11 +143,7 @@ def entries_of(findings: WatchFindings, now_ns: int) -> Iterator[tuple[str, str,
         # Records of the GPU's work arrive later than the call returns.
         open_ = call.cause is WaitCause.UNATTRIBUTED and now_ns - call.end_ns < SETTLED_NS and not process.ended
         text = took_text(call) + ("; its cause is not known yet." if open_ else f" {cause_text(call)}.")
-        yield head, _where(process, several) + text, _key(process, call), "" if number < _BRIGHT else "dim"
-
-
-def _where(process: ProcessFindings, several: bool) -> str:
-    return process_prefix(process.name, process.pid, several)
+        yield head, process_prefix(process, several) + text, _key(process, call), "" if number < _BRIGHT else "dim"
 
 
 def _key(process: ProcessFindings, call: ExplainedCall | CallInFlight) -> WatchRowKey:

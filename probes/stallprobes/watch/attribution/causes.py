@@ -93,14 +93,12 @@ class Certainty(StrEnum):
 class CauseTraits:
     """Words of a cause: ``word`` in a list, ``clause`` after "because of" or "beside" in a sentence.
 
-    ``entry`` is the aggressor of the catalogue that has the cause, ``pattern`` the pattern whose remedies help; each is
-    "" without one.
+    ``pattern`` is the pattern whose remedies help, "" without one.
     """
 
     word: str
     clause: str
     remedy: Callable[[], str]
-    entry: str = ""
     pattern: str = ""
 
 
@@ -112,15 +110,15 @@ def _of_entry(name: str, word: str, clause: str) -> CauseTraits:
         same = (cause for cause in causes if cause.context is Relation.SAME)
         return (next(same, None) or causes[0]).remedy
 
-    return CauseTraits(word, clause, remedy, name)
+    return CauseTraits(word, clause, remedy)
 
 
 def _of_pattern(name: str, word: str, clause: str) -> CauseTraits:
-    return CauseTraits(word, clause, lambda: patterns()[name].remedy, pattern=name)
+    return CauseTraits(word, clause, lambda: patterns()[name].remedy, name)
 
 
 def _with_remedy(word: str, clause: str, remedy: str, pattern: str = "") -> CauseTraits:
-    return CauseTraits(word, clause, lambda: remedy, pattern=pattern)
+    return CauseTraits(word, clause, lambda: remedy, pattern)
 
 
 CAUSES = {

@@ -25,7 +25,7 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FolderLock:
-    """The shared lock of this process on a folder. ``held`` is False where there is none to hold."""
+    """The shared lock of this process on a folder."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -59,11 +59,6 @@ class FolderLock:
                 os.close(descriptor)
             return cls(None)
         return cls(descriptor)
-
-    @property
-    def held(self) -> bool:
-        """Whether this process holds a lock."""
-        return self._descriptor is not None
 
     def release(self) -> None:
         """Release it."""

@@ -338,7 +338,6 @@ class MapFile:
 
     def _process(self, header: Any, slots: list[tuple[int, WatchedThread]]) -> WatchedProcess:
         flags, kinds = int(header["flags"]), int(header["kinds"])
-        refused = int(header["refused_kind"]), int(header["refused_code"])
         losses = {kind: self._count(header["losses"][kind]) for kind in LossKind}
         losses[LossKind.NO_HISTOGRAM] += sum(thread.lost for _, thread in slots)
         return WatchedProcess(
@@ -354,25 +353,18 @@ class MapFile:
             cupti_path=_text(header["cupti_path"]),
             cupti_version=int(header["cupti_version"]),
             calls_only=bool(flags & Flag.CALLS_ONLY),
-            yields=bool(flags & Flag.YIELD),
-            forked=bool(flags & Flag.FORKED),
             kinds=frozenset(int(kind) for kind in layout.COLLECTED if kinds >> kind & 1),
-            refused_kind=refused if refused[0] else None,
             slow_limit_ns=min(int(header["slow_ns"]), MOST),
             started=ClockPair(self._count(header["started_ns"]), self._count(header["started_realtime_ns"])),
             clocks=ClockPair(self._count(header["clock_ns"]), self._count(header["clock_realtime_ns"])),
-            yielded_ns=self._time_or_none(header["yielded_ns"]),
             ended_ns=self._time_or_none(header["ended_ns"]),
             threads=tuple(thread for use, thread in slots if use != SlotUse.UNUSED),
             losses=losses,
             records=self._count(header["records"]),
-            out_of_space=bool(header["out_of_space"]),
             python=_text(header["python"]),
             no_stacks=bool(flags & Flag.NO_STACKS),
             native_stacks=bool(flags & Flag.NATIVE_STACKS),
             python_stacks=bool(flags & Flag.PYTHON_STACKS),
-            stacks=self._count(header["stacks"]),
-            stacks_ns=self._count(header["stacks_ns"]),
         )
 
     def _ring(self, first: int, end: int) -> NDArray[Any]:

@@ -183,29 +183,21 @@ class ProcessHead:
 class WatchedProcess(ProcessHead):
     """A process and what was recorded of it.
 
-    ``start_ticks`` is when it began, as in /proc. ``refused_kind`` says which kind of record was refused, with the
-    code. ``ended_ns`` is None unless the program ended by exit. ``python`` is the version of the interpreter in the
-    process, "" without one; ``no_stacks``: the user wants no call stacks; ``native_stacks`` and ``python_stacks`` say
-    which frames of a stack the library can record; it took ``stacks`` of them in ``stacks_ns`` of the threads' time.
+    ``start_ticks`` is when it began, as in /proc. ``ended_ns`` is None unless the program ended by exit. ``python`` is
+    the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
+    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record.
     """
 
     start_ticks: int
-    yields: bool
-    forked: bool
     kinds: frozenset[int]
-    refused_kind: tuple[int, int] | None
     started: ClockPair
     clocks: ClockPair
-    yielded_ns: int | None
     ended_ns: int | None
     threads: tuple[WatchedThread, ...]
-    out_of_space: bool
     python: str = ""
     no_stacks: bool = False
     native_stacks: bool = False
     python_stacks: bool = False
-    stacks: int = 0
-    stacks_ns: int = 0
 
     @property
     def calls(self) -> int:
