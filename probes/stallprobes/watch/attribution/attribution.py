@@ -16,7 +16,7 @@ from stallprobes.watch.attribution.findings import NO_EVIDENCE, ExplainedCall, P
 from stallprobes.watch.attribution.gpu_waits import DIRECT_SHARE, OVERLAP_SHARE, GpuWaits, gpu_waits, neighbours
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.host_causes import FirstLaunches, first_launches, held_streams, own_causes
-from stallprobes.watch.attribution.intervals import Int64s, int64s
+from stallprobes.watch.attribution.intervals import GroupedTimes, Int64s, int64s
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.other_threads import (
     CAUSES_BY_RANK,
@@ -196,15 +196,9 @@ def _overheads(calls: CallTable, records: NDArray[Any]) -> Int64s:
 def _around(calls: CallTable, threads: Int64s, starts: Int64s) -> Int64s:
     """The place of the last call of each thread that began at or before the time and had not ended; -1 without one."""
     order = np.lexsort((calls.begins, calls.threads))
-    known = np.unique(calls.threads)
-    begins = np.unique(calls.begins)
-    width = len(begins) + 1
-    keys = np.searchsorted(known, calls.threads[order]) * width + np.searchsorted(begins, calls.begins[order], "right")
-    numbers = np.minimum(np.searchsorted(known, threads), len(known) - 1)
-    places = np.searchsorted(keys, numbers * width + np.searchsorted(begins, starts, "right"), "right") - 1
-    found = order[np.maximum(places, 0)]
-    fits = (places >= 0) & (calls.threads[found] == threads) & (calls.ends[found] > starts)
-    return np.where(fits, found, -1)
+    places = GroupedTimes(calls.threads[order], calls.begins[order]).last(threads, starts)
+    found = order[places]
+    return np.where((places >= 0) & (calls.ends[found] > starts), found, -1)
 
 
 def _overhead_causes(calls: CallTable, overheads: Int64s) -> list[WaitCause]:

@@ -10,7 +10,7 @@ from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.watch.attribution.findings import CallAlongside, EngineUse, WaitEvidence, WorkInFront
 from stallprobes.watch.attribution.gpu_waits import GpuWaits, Neighbours
 from stallprobes.watch.attribution.gpu_work import WorkTable
-from stallprobes.watch.attribution.intervals import Int64s, int64s
+from stallprobes.watch.attribution.intervals import GroupMembers, Int64s, int64s
 from stallprobes.watch.attribution.other_threads import CulpritCalls
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.reading.kernel_names import demangled
@@ -36,8 +36,8 @@ class EvidenceReader:
     ) -> None:
         self._calls, self._work, self._names, self._thread_names = calls, work, names, thread_names
         self._waits, self._culprit_calls = waits, culprit_calls
-        self._by_stream = _Members(work.streams, work)
-        self._by_context = _Members(work.contexts, work)
+        self._by_stream = GroupMembers(work.streams, work.starts, work.ends)
+        self._by_context = GroupMembers(work.contexts, work.starts, work.ends)
         kinds, rows = int64s(work.rows["kind"]), work.rows
         # Kind, name of a kernel, direction of a copy, context, stream and bytes of each piece.
         self._columns = np.column_stack(
@@ -62,10 +62,10 @@ class EvidenceReader:
         if stream >= 0:
             # Its own work in the stream is among that of the stream.
             rows = np.concatenate(
-                (rows[self._work.streams[rows] != stream], self._by_stream.during(stream, begin_ns, until))
+                (rows[self._work.streams[rows] != stream], self._by_stream.during(stream, begin_ns, until, MOST_PIECES))
             )
         elif whole >= 0:
-            rows = self._by_context.during(whole, begin_ns, until)
+            rows = self._by_context.during(whole, begin_ns, until, MOST_PIECES)
         if at in waits.staged:
             rows = np.union1d(rows, waits.staged[at])
         engine = self._engine(at) if waits.context[at] or waits.process[at] else ()
@@ -77,7 +77,8 @@ class EvidenceReader:
 
     def neighbour(self, at: int, near: Neighbours) -> WaitEvidence:
         """Evidence of a call that ended with the work of a stream."""
-        rows = self._by_stream.during(int(near.stream[at]), int(self._calls.begins[at]), int(near.until[at]))
+        begin_ns, until = int(self._calls.begins[at]), int(near.until[at])
+        rows = self._by_stream.during(int(near.stream[at]), begin_ns, until, MOST_PIECES)
         return WaitEvidence(int(near.covered[at]), self._grouped(at, rows))
 
     def other_thread(self, at: int, group: int, covered: int) -> tuple[int, WaitEvidence, FinishedCall]:
@@ -98,7 +99,7 @@ class EvidenceReader:
         return covered, WaitEvidence(covered, calls=(beside,)), longest
 
     def _own(self, at: int) -> Int64s:
-        first, last = np.searchsorted(self._own_calls, (at, at + 1))
+        first, last = self._own_calls.searchsorted((at, at + 1))
         return self._own_rows[first:last]
 
     def _engine(self, at: int) -> tuple[EngineUse, ...]:
@@ -143,22 +144,6 @@ class EvidenceReader:
             for (kind, name, direction, context, stream, own), (count, total_ns, overlap_ns, size) in sums.items()
         ]
         return tuple(sorted(found, key=lambda one: -one.overlap_ns)[:MOST_GROUPS])
-
-
-class _Members:
-    """The rows of work of each group, in the order of their starts."""
-
-    def __init__(self, groups: Int64s, work: WorkTable) -> None:
-        self._rows = np.argsort(groups, kind="stable")
-        self._firsts = np.searchsorted(groups[self._rows], np.arange(int(groups.max(initial=-1)) + 2))
-        self._starts, self._ends = work.starts[self._rows], work.ends[self._rows]
-
-    def during(self, group: int, begin_ns: int, end_ns: int) -> Int64s:
-        """The rows of ``group`` that overlap a span, at most the last of them."""
-        first, end = int(self._firsts[group]), int(self._firsts[group + 1])
-        end = first + int(np.searchsorted(self._starts[first:end], end_ns, "left"))
-        first = max(first, end - MOST_PIECES)
-        return self._rows[first:end][self._ends[first:end] > begin_ns]
 
 
 def _direction(number: int) -> CopyKind:

@@ -70,7 +70,7 @@ def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures:
     owned = work.owners >= 0
     np.maximum.at(own_end, work.owners[owned], work.ends[owned])
     own_stream = np.full(size, -1, dtype=np.int64)
-    own_stream[work.owners[owned]] = work.streams[owned]
+    own_stream[work.last_of_call >= 0] = work.streams[work.last_of_call[work.last_of_call >= 0]]
     pageable, blocking = _copies(calls, work)
     _stream_of_synchronizations(calls, records, work, stream)
     copies = (calls.waits == Waits.COPY) & blocking
@@ -124,15 +124,12 @@ def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures:
 def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which calls are copies with pageable memory at one end, and which of the copies block."""
     pageable, blocking = np.zeros(len(calls), dtype=np.bool_), np.zeros(len(calls), dtype=np.bool_)
-    first = np.full(len(calls), -1, dtype=np.int64)
-    owned = np.flatnonzero(work.owners >= 0)
-    first[work.owners[owned]] = owned
     for at in np.flatnonzero(calls.waits == Waits.COPY).tolist():
         call = calls.calls[at]
         source, target = call.source, call.target
-        if first[at] >= 0:
+        if work.last_of_call[at] >= 0:
             # The library may not know the kind of a program's memory; the driver does.
-            row = work.rows[first[at]]
+            row = work.rows[work.last_of_call[at]]
             source = source or memory_kind(int(row["source"]))
             target = target or memory_kind(int(row["target"]))
         blocking[at] = is_blocking_copy(call.function, source, target)
@@ -170,7 +167,7 @@ def _add_time_slices(calls: CallTable, work: WorkTable, waits: GpuWaits) -> None
     waiting = (waits.engine_until > calls.begins) & ((waits.stream >= 0) | (waits.whole >= 0))
     if not waiting.any() or not any(len(each.starts) for each in waits.tenures.values()):
         return
-    devices = {int(row["context"]): int(row["device"]) for row in work.rows[_first_rows(work.contexts)]}
+    devices = dict(zip(work.rows["context"].tolist(), work.rows["device"].tolist(), strict=True))
     # Each stream and each context for which calls waited.
     scopes = np.where(waits.stream >= 0, waits.stream, -2 - waits.whole)
     for scope in np.unique(scopes[waiting]).tolist():
@@ -296,10 +293,6 @@ def _covered(parts: Mapping[str, tuple[Int64s, Int64s]], names: Sequence[str], b
     return IntervalGroups(zeros, starts, stops).covered(np.zeros(len(begins), dtype=np.int64), begins, ends)
 
 
-def _first_rows(groups: Int64s) -> Int64s:
-    return int64s(np.unique(groups, return_index=True)[1])
-
-
 @dataclass(frozen=True, eq=False)
 class Neighbours:
     """For each slow call the stream whose work covers most of it and ends with it; -1 without one. ``count`` is the
@@ -315,10 +308,7 @@ def neighbours(calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]) -> N
     """Streams of the call's context whose work ends within 50 µs of the end of the call, or of the start of its own
     work, and covers at least 80 % of the excess until then."""
     size = len(calls)
-    own_start = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
-    owned = work.owners >= 0
-    np.minimum.at(own_start, work.owners[owned], work.starts[owned])
-    until = np.minimum(own_start, calls.ends)
+    until = np.minimum(work.own_start(np.iinfo(np.int64).max), calls.ends)
     found = Neighbours(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), until)
     members = np.flatnonzero(asked & (until > calls.begins))
     order = np.argsort(work.ends, kind="stable")

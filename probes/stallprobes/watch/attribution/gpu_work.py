@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, RecordKind
-from stallprobes.watch.attribution.intervals import Int64s, IntervalGroups, int64s
+from stallprobes.watch.attribution.intervals import GroupedTimes, Int64s, IntervalGroups, int64s, running_maximum
 from stallprobes.watch.attribution.slow_calls import CallTable
 
 Flags = NDArray[np.bool_]
@@ -23,24 +23,13 @@ class PriorEnds:
 
     def __init__(self, groups: Int64s, orders: Int64s, ends: Int64s) -> None:
         place = np.lexsort((orders, groups))
-        self._groups, self._orders, ends = groups[place], orders[place], ends[place]
-        self._known = np.unique(self._orders)
-        self._keys = self._groups * (len(self._known) + 1) + np.searchsorted(self._known, self._orders, "right")
-        known, ranks = np.unique(ends, return_inverse=True)
-        self._ends = (
-            known[np.maximum.accumulate(self._groups * len(known) + ranks.reshape(-1)) - self._groups * len(known)]
-            if len(known)
-            else ends
-        )
+        self._orders = GroupedTimes(groups[place], orders[place])
+        self._ends = running_maximum(groups[place], ends[place])
 
     def before(self, groups: Int64s, orders: Int64s, otherwise: Int64s) -> Int64s:
         """The end for each group and call; ``otherwise`` where nothing of the group was submitted before."""
-        if not len(self._keys):
-            return otherwise
-        keys = groups * (len(self._known) + 1) + np.searchsorted(self._known, orders, "left")
-        places = np.searchsorted(self._keys, keys, "right") - 1
-        found = (places >= 0) & (groups >= 0) & (self._groups[places] == groups)
-        return np.where(found, self._ends[places], otherwise)
+        places = self._orders.last(groups, orders - 1)
+        return np.where(places >= 0, self._ends[places], otherwise) if len(self._ends) else otherwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +38,8 @@ class WorkTable:
 
     ``rows`` are the records; ``streams`` numbers (context, stream), ``contexts`` the contexts, both from 0 by
     ``stream_numbers`` and ``context_numbers``. ``engine``: the work needs the graphics engine. ``owners`` is the place
-    of the slow call that submitted it, or -1.
+    of the slow call that submitted it, or -1; ``first_of_call`` and ``last_of_call`` are the rows that each slow call
+    submitted first and last, or -1.
     """
 
     rows: NDArray[Any]
@@ -59,6 +49,8 @@ class WorkTable:
     contexts: Int64s
     engine: Flags
     owners: Int64s
+    first_of_call: Int64s
+    last_of_call: Int64s
     stream_numbers: Mapping[tuple[int, int], int]
     context_numbers: Mapping[int, int]
     by_stream: IntervalGroups
@@ -82,6 +74,10 @@ class WorkTable:
         streams, contexts = int64s(streams.reshape(-1)), int64s(contexts.reshape(-1))
         correlations = int64s(rows["correlation"])
         owners, orders = calls.places_of(correlations), calls.order_of(correlations)
+        owned = np.flatnonzero(owners >= 0)
+        first, last = np.full(len(calls), -1, dtype=np.int64), np.full(len(calls), -1, dtype=np.int64)
+        # Of several values for one place, the last one that is written stays.
+        first[owners[owned[::-1]]], last[owners[owned]] = owned[::-1], owned
         return cls(
             rows=rows,
             starts=starts,
@@ -90,11 +86,13 @@ class WorkTable:
             contexts=contexts,
             engine=engine,
             owners=owners,
+            first_of_call=first,
+            last_of_call=last,
             stream_numbers={(int(pair) >> 32, int(pair) & 0xFFFFFFFF): at for at, pair in enumerate(pairs)},
             context_numbers={int(context): at for at, context in enumerate(known)},
             by_stream=IntervalGroups(streams, starts, ends),
             by_context=IntervalGroups(contexts, starts, ends),
-            by_owner=IntervalGroups(owners[owners >= 0], starts[owners >= 0], ends[owners >= 0]),
+            by_owner=IntervalGroups(owners[owned], starts[owned], ends[owned]),
             prior_of_stream=PriorEnds(streams, orders, ends),
             prior_of_context=PriorEnds(contexts, orders, ends),
             prior_engine_of_stream=PriorEnds(streams[engine], orders[engine], ends[engine]),
@@ -103,6 +101,12 @@ class WorkTable:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def own_start(self, otherwise: int) -> Int64s:
+        """When the work of each slow call began; ``otherwise`` for one without work."""
+        owned, found = self.first_of_call >= 0, np.full(len(self.first_of_call), otherwise, dtype=np.int64)
+        found[owned] = self.starts[self.first_of_call[owned]]
+        return found
 
 
 def _pair(contexts: NDArray[Any], streams: NDArray[Any]) -> NDArray[np.uint64]:

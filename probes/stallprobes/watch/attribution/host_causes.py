@@ -40,10 +40,7 @@ def held_streams(calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDAr
     the context ran.
     """
     found = np.zeros(len(calls), dtype=np.int64)
-    own_start = np.full(len(calls), -1, dtype=np.int64)
-    owned = np.flatnonzero(work.owners >= 0)[::-1]
-    # The work is in the order of its starts: the first piece of a call is written last.
-    own_start[work.owners[owned]] = work.starts[owned]
+    own_start = work.own_start(-1)
     copies = (calls.waits == Waits.COPY) & (own_start >= 0)
     until = np.where(copies, np.minimum(own_start, calls.ends), 0)
     for at in np.flatnonzero(asked & np.isin(calls.waits, (Waits.STREAM, Waits.CONTEXT))).tolist():

@@ -16,6 +16,51 @@ def int64s(values: Any) -> Int64s:
     return np.asarray(values, dtype=np.int64)
 
 
+def running_maximum(groups: Int64s, values: Int64s) -> Int64s:
+    """The largest of ``values`` so far in each group; the numbers of the groups ascend."""
+    if not len(values):
+        return values
+    # With the rank of each value as the lower digits of a number, one running maximum does it for all groups.
+    known, ranks = np.unique(values, return_inverse=True)
+    offsets = groups * len(known)
+    return known[np.maximum.accumulate(offsets + ranks.reshape(-1)) - offsets]
+
+
+class GroupedTimes:
+    """Times by the number of their group, in the order (group, time). Groups and times are not negative."""
+
+    def __init__(self, groups: Int64s, times: Int64s) -> None:
+        self._groups, self._known = groups, np.unique(times)
+        self._keys = self._key(groups, times)
+
+    def last(self, groups: Int64s, times: Int64s) -> Int64s:
+        """The place of the last time of each group at or before ``times``; -1 without one, as for the group -1."""
+        places = np.searchsorted(self._keys, self._key(groups, times), "right") - 1
+        return np.where((places >= 0) & (self._groups[places] == groups), places, -1) if len(self._keys) else places
+
+    def _key(self, groups: Int64s, times: Int64s) -> Int64s:
+        return groups * (len(self._known) + 1) + np.searchsorted(self._known, times, "right")
+
+
+class GroupMembers:
+    """Rows by the number of their group (from 0), each with its span, in the order of their starts."""
+
+    def __init__(self, groups: Int64s, starts: Int64s, ends: Int64s) -> None:
+        self._rows = np.lexsort((starts, groups))
+        groups = groups[self._rows]
+        self._firsts = np.searchsorted(groups, np.arange(int(groups.max(initial=-1)) + 2))
+        self._starts, self._ends = starts[self._rows], ends[self._rows]
+        self._latest = running_maximum(groups, self._ends)
+
+    def during(self, group: int, begin_ns: int, end_ns: int, most: int | None = None) -> Int64s:
+        """The rows of ``group`` that overlap a span; with ``most``, the last of them alone."""
+        first, end = int(self._firsts[group]), int(self._firsts[group + 1])
+        end = first + int(self._starts[first:end].searchsorted(end_ns, "left"))
+        first += int(self._latest[first:end].searchsorted(begin_ns, "right"))
+        first = first if most is None else max(first, end - most)
+        return self._rows[first:end][self._ends[first:end] > begin_ns]
+
+
 class IntervalGroups:
     """Intervals by the number of their group (from 0), overlapping ones of a group united.
 
@@ -26,21 +71,15 @@ class IntervalGroups:
         kept = ends > starts
         groups, starts, ends = groups[kept], starts[kept], ends[kept]
         order = np.lexsort((starts, groups))
-        groups, starts, ends = groups[order], starts[order], ends[order]
-        if len(groups):
-            # The largest end so far in each group: groups ascend, so one running maximum of (group, rank) does it.
-            known, ranks = np.unique(ends, return_inverse=True)
-            width = len(known)
-            ends = known[np.maximum.accumulate(groups * width + ranks.reshape(-1)) - groups * width]
-            new = np.concatenate(([True], (groups[1:] != groups[:-1]) | (starts[1:] > ends[:-1])))
-            first = np.flatnonzero(new)
-            last = np.concatenate((first[1:], [len(groups)])) - 1
-            groups, starts, ends = groups[first], starts[first], ends[last]
-        self.groups, self.starts, self.ends = groups, starts, ends
+        groups, starts = groups[order], starts[order]
+        ends = running_maximum(groups, ends[order])
+        new = np.append(True, (groups[1:] != groups[:-1]) | (starts[1:] > ends[:-1]))[: len(groups)]
+        first = np.flatnonzero(new)
+        last = np.append(first[1:], len(groups))[: len(first)] - 1
+        self.groups, self.starts, self.ends = groups[first], starts[first], ends[last]
         # The total length before each interval.
-        self._before = np.concatenate(([0], np.cumsum(ends - starts)))
-        self._known = np.unique(starts)
-        self._keys = groups * (len(self._known) + 1) + np.searchsorted(self._known, starts, "right")
+        self._before = np.concatenate(([0], np.cumsum(self.ends - self.starts)))
+        self._begins = GroupedTimes(self.groups, self.starts)
 
     def covered(self, groups: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
         """The time (ns) of each span from ``starts`` to ``ends`` that intervals of its group cover.
@@ -50,17 +89,9 @@ class IntervalGroups:
         found = self._until(groups, np.maximum(starts, ends)) - self._until(groups, starts)
         return np.where(groups >= 0, found, 0)
 
-    def last(self, groups: Int64s, times: Int64s) -> Int64s:
-        """The place of the last interval of each group that starts at or before the time; -1 without one."""
-        if not len(self.groups):
-            return np.full(len(groups), -1, dtype=np.int64)
-        keys = groups * (len(self._known) + 1) + np.searchsorted(self._known, times, "right")
-        places = np.searchsorted(self._keys, keys, "right") - 1
-        return np.where((places >= 0) & (self.groups[places] == groups), places, -1)
-
     def _until(self, groups: Int64s, times: Int64s) -> Int64s:
         """The covered time before ``times``, up to a constant of each group."""
-        places = self.last(groups, times)
+        places = self._begins.last(groups, times)
         found = np.zeros(len(groups), dtype=np.int64)
         inside = places >= 0
         at = places[inside]

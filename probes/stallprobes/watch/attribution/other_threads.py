@@ -12,7 +12,7 @@ from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, SAME_END_NS, WAKE_UP_NS
-from stallprobes.watch.attribution.intervals import Int64s, IntervalGroups, expanded, int64s
+from stallprobes.watch.attribution.intervals import GroupMembers, Int64s, IntervalGroups, expanded, int64s
 from stallprobes.watch.attribution.slow_calls import CallTable, blame_of
 from stallprobes.watch.reading.process import DriverCall, OutsideReading, WatchedProcess, WatchedThread
 
@@ -26,16 +26,13 @@ _CONTEXT = RANKS[WaitCause.CONTEXT]
 class CulpritCalls:
     """Calls that other threads may wait for, in groups of one cause, thread and context.
 
-    ``members`` are their places among the slow calls in the order of (group, begin), ``begins`` and ``ends`` their
-    times in that order, ``firsts`` the first of each group in it. ``cause``, ``thread`` and ``context`` have one value
-    for each group.
+    ``places`` are theirs among the slow calls, ``groups`` the group of each, and ``members`` the same by group.
+    ``cause``, ``thread`` and ``context`` have one value for each group.
     """
 
-    members: Int64s
+    places: Int64s
     groups: Int64s
-    firsts: Int64s
-    begins: Int64s
-    ends: Int64s
+    members: GroupMembers
     cause: Int64s
     thread: Int64s
     context: Int64s
@@ -44,38 +41,23 @@ class CulpritCalls:
     @classmethod
     def of(cls, calls: CallTable, causes: Int64s) -> CulpritCalls:
         """The groups of ``calls`` by ``causes``, the rank of each call's cause for others, or -1."""
-        members = np.flatnonzero(causes >= 0)
-        keys = np.column_stack((causes[members], calls.threads[members], calls.contexts[members]))
+        places = np.flatnonzero(causes >= 0)
+        keys = np.column_stack((causes[places], calls.threads[places], calls.contexts[places]))
         known, groups = np.unique(keys, axis=0, return_inverse=True)
-        groups = int64s(groups.reshape(-1))
-        order = np.lexsort((calls.begins[members], groups))
-        members, groups = members[order], groups[order]
+        groups, begins, ends = int64s(groups.reshape(-1)), calls.begins[places], calls.ends[places]
         return cls(
-            members=members,
+            places=places,
             groups=groups,
-            firsts=int64s(np.searchsorted(groups, np.arange(len(known) + 1))),
-            begins=calls.begins[members],
-            ends=calls.ends[members],
+            members=GroupMembers(groups, begins, ends),
             cause=known[:, 0],
             thread=known[:, 1],
             context=known[:, 2],
-            intervals=IntervalGroups(groups, calls.begins[members], calls.ends[members]),
+            intervals=IntervalGroups(groups, begins, ends),
         )
 
     def during(self, group: int, begin_ns: int, end_ns: int) -> Int64s:
         """The places of the group's calls that overlap a span, in the order of their begins."""
-        start, end = int(self.firsts[group]), int(self.firsts[group + 1])
-        begins = self.begins[start:end]
-        # Calls of one thread do not overlap, except nested ones, which begin later.
-        last = start + int(np.searchsorted(begins, end_ns, "left"))
-        first = max(start + int(np.searchsorted(begins, begin_ns, "right")) - _DEPTH, start)
-        found = self.members[first:last][self.ends[first:last] > begin_ns]
-        # In a damaged file they may.
-        return found if len(found) else self.members[start:last][self.ends[start:last] > begin_ns]
-
-
-# Calls that can contain one another.
-_DEPTH = 4
+        return self.places[self.members.during(group, begin_ns, end_ns)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +89,10 @@ def culprits_of(calls: CallTable, culprit_calls: CulpritCalls, causes: Int64s, a
     ends at most 0.5 ms before the slow call or 50 µs after it.
     """
     found = Culprits(np.full(len(calls), -1, dtype=np.int64), np.zeros(len(calls), dtype=np.int64))
-    members = culprit_calls.members
     victims = np.flatnonzero(asked)
-    order = np.argsort(calls.ends[members], kind="stable")
-    ends = calls.ends[members][order]
+    ends = calls.ends[culprit_calls.places]
+    order = np.argsort(ends, kind="stable")
+    ends = ends[order]
     first = np.searchsorted(ends, calls.ends[victims] - WAKE_UP_NS, "left")
     last = np.searchsorted(ends, calls.ends[victims] + SAME_END_NS, "right")
     owners, places = expanded(first, last)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
 from stallprobes.watch.attribution.causes import WaitCause
-from stallprobes.watch.attribution.intervals import Int64s, int64s
+from stallprobes.watch.attribution.intervals import Int64s, int64s, running_maximum
 from stallprobes.watch.reading.process import FinishedCall
 
 # Correlation numbers have 32 bits and start again; those of one time differ by less than half of that.
@@ -123,14 +123,12 @@ class CallTable:
 
     def nested(self) -> NDArray[np.bool_]:
         """Which calls another slow call of their thread contains."""
-        _, groups = np.unique(self.threads, return_inverse=True)
-        groups = groups.reshape(-1)
-        order = np.lexsort((-self.ends, self.begins, groups))
-        known, ranks = np.unique(self.ends[order], return_inverse=True)
-        keys = groups[order] * len(known) + ranks.reshape(-1)
+        order = np.lexsort((-self.ends, self.begins, self.threads))
+        _, groups = np.unique(self.threads[order], return_inverse=True)
+        groups, ends = groups.reshape(-1), self.ends[order]
         found = np.zeros(len(self), dtype=np.bool_)
         # The latest end among the calls of the thread that began before.
-        found[order[1:]] = np.maximum.accumulate(keys)[:-1] >= keys[1:]
+        found[order[1:]] = (running_maximum(groups, ends)[:-1] >= ends[1:]) & (groups[1:] == groups[:-1])
         return found
 
     def places_of(self, correlations: Int64s) -> Int64s:

@@ -249,7 +249,8 @@ NOTHING_READ = OutsideReading()
 
 def shared_fields(value: object, kind: Any) -> dict[str, Any]:
     """The fields of the dataclass ``kind``, of which ``value`` has all, by name."""
-    return {name: getattr(value, name) for name in kind.__dataclass_fields__}
+    values = vars(value)
+    return {name: values[name] for name in kind.__dataclass_fields__}
 
 
 def memory_kind(number: int) -> MemoryKind:
