@@ -97,7 +97,7 @@ def test_the_number_of_places_is_limited() -> None:
     sums = SiteSums()
     for line in range(MOST_SITES + 10):
         sums.add(replace(call, stack=stack(line)))
-    assert len(sums.sites_by_time({})) == sums.count == MOST_SITES
+    assert len(sums.sites_by_time({})) == len(sums.sites) == MOST_SITES
 
 
 def test_what_is_missing_of_stacks_is_said() -> None:

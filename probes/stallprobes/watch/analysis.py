@@ -94,12 +94,9 @@ class _Sums:
             kept.calls + 1, kept.excess_ns + call.excess_ns, kept.lost_ns + lost_ns
         )
         self.sites.add(call)
+        losses = self.lost.setdefault(slot, {})
         for loss in () if call.nested else call.losses:
-            self.add_loss(slot, loss)
-
-    def add_loss(self, slot: int, loss: TimeLost) -> None:
-        """Add time of the thread in ``slot``."""
-        add_loss(self.lost.setdefault(slot, {}), loss)
+            add_loss(losses, loss)
 
     def kept_of(self, slot: int, function: str) -> _KeptCalls:
         """The calls of a function that were kept."""
@@ -149,8 +146,13 @@ class ProcessAnalysis:
         self._names.update((thread.id, thread.name) for thread in process.threads)
         for thread in process.threads:
             for slow in thread.slow_calls:
-                self._add(thread, slow)
-        self._add_stacks_from_outside()
+                key = *slow.key, slow.end_ns, slow.correlation
+                if key not in self._read:
+                    self._held.append(_HeldCall(thread.slot, slow))
+                self._read[key] = self._readings
+        # Stacks, read in flight, of calls that have returned.
+        for held in self._held if outside.stacks else ():
+            held.stack = outside.stacks.get(held.slow.key, held.stack)
         for key in [key for key, reading in self._read.items() if reading < self._readings - _FORGET_READINGS]:
             del self._read[key]
         self._settle()
@@ -184,22 +186,10 @@ class ProcessAnalysis:
             sites=sums.sites.sites_by_time(_unkept(threads)),
         )
 
-    def _add(self, thread: WatchedThread, slow: SlowDriverCall) -> None:
-        key = *slow.key, slow.end_ns, slow.correlation
-        if key not in self._read:
-            self._held.append(_HeldCall(thread.slot, slow))
-        self._read[key] = self._readings
-
     @property
     def _has_run_delays(self) -> bool:
         """Whether lack of a CPU can be detected: that needs samples before and after a call."""
         return any(len(samples) > 1 for samples in self._run_delays.values())
-
-    def _add_stacks_from_outside(self) -> None:
-        """Keep the stacks, read in flight, of calls that have returned."""
-        stacks = self._outside.stacks
-        for held in self._held if stacks else ():
-            held.stack = stacks.get(held.slow.key, held.stack)
 
     def _settle(self) -> None:
         """Make the causes final to which no further record can contribute, and drop the records of their time."""
@@ -251,11 +241,8 @@ class ProcessAnalysis:
             _row(process, thread, name, thread.figures.get(name, NO_FIGURES), sums.kept_of(thread.slot, name))
             for name in thread.functions
         ]
-        for row in rows:
-            if row.unkept:
-                # Of slow calls that were not kept, no cause is known.
-                unkept = TimeLost(WaitCause.UNATTRIBUTED, None, "", row.unkept, row.unkept_ns, 0)
-                sums.add_loss(thread.slot, unkept)
+        # Of slow calls that were not kept, no cause is known.
+        unkept = (TimeLost(WaitCause.UNATTRIBUTED, None, "", row.unkept, row.unkept_ns, 0) for row in rows)
         return ThreadFindings(
             id=thread.id,
             name=thread.name,
@@ -265,7 +252,7 @@ class ProcessAnalysis:
             rows=tuple(sorted(rows, key=lambda row: (-row.lost_ns, -row.total_ns, row.function))),
             in_flight=tuple(calls_in_flight(process, thread, end_ns, self._outside)),
             slow_calls=sum(row.slow for row in rows),
-            lost=united(sums.lost.get(thread.slot, {}).values()),
+            lost=united((*sums.lost.get(thread.slot, {}).values(), *unkept)),
         )
 
 

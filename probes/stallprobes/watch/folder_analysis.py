@@ -24,7 +24,6 @@ from stallprobes.watch.reading.stack_reader import StackReader
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
-_NO_RECORDS_READ = 0
 
 
 ReadingListener = Callable[[WatchedProcess, RecordBatch, int], None]
@@ -36,7 +35,7 @@ class _ReadFile:
 
     analysis: ProcessAnalysis
     process: WatchedProcess | None = None
-    position: int = _NO_RECORDS_READ
+    position: int = 0
     last_ns: int = 0
     ended: bool = False
     delays: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
@@ -47,11 +46,13 @@ class _ReadFile:
 class FolderAnalysis:
     """The analysis of the processes of one folder.
 
-    ``folder`` has to be private. ``known`` are the pairs that stall on this machine, by a saved check or a reference.
-    ``listener`` gets each reading of a process, its new records, and the time (CLOCK_MONOTONIC).
+    ``folder`` has to be private; None has no process. ``known`` are the pairs that stall on this machine, by a saved
+    check or a reference. ``listener`` gets each reading of a process, its new records, and the time (CLOCK_MONOTONIC).
     """
 
-    def __init__(self, folder: Path, known: KnownStalls | None = None, listener: ReadingListener | None = None) -> None:
+    def __init__(
+        self, folder: Path | None, known: KnownStalls | None = None, listener: ReadingListener | None = None
+    ) -> None:
         self._folder = folder
         self._listener = listener
         self._known = known
@@ -71,6 +72,8 @@ class FolderAnalysis:
 
     def poll(self) -> None:
         """Read what is new. Raises WatchError if the folder is not private or has too many files."""
+        if self._folder is None:
+            return
         check_folder(self._folder)
         paths = list(watch_files(self._folder))
         if len(paths) > MOST_FILES:

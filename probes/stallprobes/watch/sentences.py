@@ -232,8 +232,8 @@ def gaps(
 
 
 def _stack_gaps(process: WatchedProcess, sites: SiteSums) -> Iterator[str]:
-    without = sum(sites.without.values())
-    if not without and not sites.count:
+    without = sites.without.total()
+    if not without and not sites.sites:
         return
     if process.python and not process.python_stacks:
         yield (
@@ -245,7 +245,7 @@ def _stack_gaps(process: WatchedProcess, sites: SiteSums) -> Iterator[str]:
     no_space = process.losses.get(LossKind.NO_STACK, 0)
     if no_space:
         yield f"{no_space} call stacks were not recorded: there was no space for more different ones."
-    elif without and sites.count:
+    elif without and sites.sites:
         yield (
             f"{without} of {without + sites.calls} slow calls have no call stack: stacks are taken for at most 1 % of "
             "the time."

@@ -42,7 +42,7 @@ class LiveProgram:
         self.program = program
         self.history = WatchTraceHistory(keep_ns)
         self.moment: WatchMoment | None = None
-        self._analysis = None if folder is None else FolderAnalysis(folder, known, self.history.feed)
+        self._analysis = FolderAnalysis(folder, known, self.history.feed)
         self._rows = LiveRows()
         self._findings: WatchFindings = NO_FINDINGS
         self._next_ns = 0
@@ -51,27 +51,25 @@ class LiveProgram:
     @property
     def processes(self) -> tuple[WatchedProcess, ...]:
         """The last reading of each process."""
-        return () if self._analysis is None else self._analysis.processes
+        return self._analysis.processes
 
     @property
     def running(self) -> tuple[WatchedProcess, ...]:
         """The processes that had not ended at the last reading."""
-        return () if self._analysis is None else self._analysis.running
+        return self._analysis.running
 
     def finish_looking(self) -> None:
         """Wait, at most 5 s, for what is being read of the processes from outside."""
-        if self._analysis is not None:
-            self._analysis.finish_looking()
+        self._analysis.finish_looking()
 
     def read(self) -> None:
         """Read what is new. Raises WatchError."""
-        if self._analysis is not None:
-            with self._lock:
-                self._analysis.poll()
+        with self._lock:
+            self._analysis.poll()
 
     def findings(self) -> WatchFindings:
         """The findings by all readings so far."""
-        return NO_FINDINGS if self._analysis is None else self._analysis.findings()
+        return self._analysis.findings()
 
     def update(self, program: WatchedProgram | None = None, analyze: bool = False) -> bool:
         """Read what is new and make the next ``moment``; True if it has new findings.
@@ -90,9 +88,7 @@ class LiveProgram:
             self._next_ns = now_ns + max(ANALYZE_NS, round(took_ns / _ANALYSIS_SHARE))
             self._rows.use(self._findings)
         rows = self._rows.rows(self.processes, at_ns)
-        self.moment = WatchMoment(
-            at_ns, time.time(), self.program, self._findings, rows, self._rows.hidden
-        )  # fmt: skip
+        self.moment = WatchMoment(at_ns, time.time(), self.program, self._findings, rows, self._rows.hidden)
         return analyzed
 
     def trace_of(self, call: TriggeringCall) -> Trace:

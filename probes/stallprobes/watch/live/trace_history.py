@@ -74,34 +74,25 @@ class _Kept:
     calls: dict[_CallKey, SlowDriverCall] = field(default_factory=dict)
     missed: int = 0
 
-    @property
-    def records(self) -> int:
-        """Records that are kept."""
-        return sum(len(rows) for _, rows in self.chunks)
-
 
 class WatchTraceHistory:
     """The last ``keep_ns`` of all processes, from which traces are cut; None keeps everything, within limits.
 
+    ``last_ns`` is the time of the last reading.
     ``left_out_ns`` is the time up to which something was dropped because there was too much, 0 for none.
     """
 
     def __init__(self, keep_ns: int | None = KEEP_NS) -> None:
         self._keep_ns = keep_ns
         self._kept: dict[_ProcessKey, _Kept] = {}
-        self._last_ns = 0
+        self.last_ns = 0
         self.left_out_ns = 0
-
-    @property
-    def last_ns(self) -> int:
-        """The time of the last reading."""
-        return self._last_ns
 
     def feed(self, process: WatchedProcess, records: RecordBatch, now_ns: int) -> None:
         """Add a reading of a process at ``now_ns``, with its new records."""
         kept = self._kept.setdefault((process.pid, process.image), _Kept(process))
         kept.process, kept.missed = process, kept.missed + records.missed
-        self._last_ns = max(self._last_ns, now_ns)
+        self.last_ns = max(self.last_ns, now_ns)
         kept.names.update(records.names)
         if len(records):
             kept.chunks.append((now_ns, records.rows))
@@ -112,7 +103,7 @@ class WatchTraceHistory:
 
     def _drop(self, kept: _Kept, now_ns: int) -> None:
         before_ns = 0 if self._keep_ns is None else now_ns - self._keep_ns
-        count = kept.records
+        count = sum(len(rows) for _, rows in kept.chunks)
         while kept.chunks and (kept.chunks[0][0] < before_ns or count > MOST_RECORDS):
             at_ns, rows = kept.chunks.popleft()
             count -= len(rows)
@@ -130,16 +121,15 @@ class WatchTraceHistory:
         self, begin_ns: int | None = None, end_ns: int | None = None, trigger: TriggeringCall | None = None
     ) -> Trace:
         """The trace of a span, by default of all that is kept."""
+        book, several = _ThreadBook(), len(self._kept) > 1
         parts = [
-            _ProcessPart(kept, number, len(self._kept) > 1)
-            for number, (_, kept) in enumerate(sorted(self._kept.items()))
+            _ProcessPart(kept, number, several, book) for number, (_, kept) in enumerate(sorted(self._kept.items()))
         ]
-        last_ns = self._last_ns if end_ns is None else end_ns
+        last_ns = self.last_ns if end_ns is None else end_ns
         first_ns = min((part.first_ns for part in parts), default=0) if begin_ns is None else begin_ns
-        book = _ThreadBook()
-        calls = _sorted([row for part in parts for row in part.calls(book)], CALL, "began_ns")
-        open_calls = tuple(call for part in parts for call in part.open_calls(book))
-        work = np.concatenate([np.empty(0, WORK), *(part.work(book) for part in parts)])
+        calls = _sorted([row for part in parts for row in part.calls], CALL, "began_ns")
+        open_calls = tuple(call for part in parts for call in part.open_calls())
+        work = np.concatenate([np.empty(0, WORK), *(part.work() for part in parts)])
         order = np.argsort(work["start_ns"], kind="stable")
         names = [name for part in parts for name in part.kernels()]
         kernels = {number: names[row] for number, row in enumerate(order.tolist()) if names[row]}
@@ -181,9 +171,9 @@ class _ThreadBook:
         self._labels: list[str] = []
         self._ops: list[dict[str, Phase]] = []
 
-    def place(self, process: WatchedProcess, thread: int, label: str, call: DriverCall) -> tuple[int, int] | None:
-        """The numbers of a thread and of the function of its ``call``; None beyond the limits."""
-        key = (process.pid, process.image), thread
+    def place(self, process: WatchedProcess, label: str, call: DriverCall) -> tuple[int, int] | None:
+        """The numbers of the thread of ``call``, named ``label``, and of its function; None beyond the limits."""
+        key = (process.pid, process.image), call.thread
         number = self._numbers.get(key)
         if number is None:
             if len(self._numbers) == MOST_THREADS:
@@ -212,19 +202,32 @@ class _ThreadBook:
 
 
 class _ProcessPart:
-    """One process of a trace. ``several``: its threads and contexts are named with the process."""
+    """One process of a trace, whose threads get their numbers from ``book``. ``calls`` are rows of the trace.
 
-    def __init__(self, kept: _Kept, number: int, several: bool) -> None:
+    ``several``: its threads and contexts are named with the process.
+    """
+
+    def __init__(self, kept: _Kept, number: int, several: bool, book: _ThreadBook) -> None:
         self.process, self.missed = kept.process, kept.missed
         self._kept = kept
         self._several = several
         self._offset = number * _CONTEXTS if several else 0
-        rows = [rows for _, rows in kept.chunks]
+        chunks = [rows for _, rows in kept.chunks]
         self._store = RecordStore()
-        if rows:
-            self._store.add(RecordBatch(np.concatenate(rows), kept.names, 0, 0))
-        self._rows = self._store.rows
+        if chunks:
+            self._store.add(RecordBatch(np.concatenate(chunks), kept.names, 0, 0))
+        rows = self._rows = self._store.rows
+        self._work = rows[np.isin(rows["kind"], _WORK_KINDS) & (rows["end"] >= rows["start"])]
         self._names = {thread.id: thread.name for thread in kept.process.threads}
+        self._book = book
+        self.calls: list[tuple[int, ...]] = []
+        # What a row of work says of the call with its correlation number.
+        self._owners: dict[int, tuple[int, ...]] = {}
+        for place, slow in enumerate(sorted(kept.calls.values(), key=lambda one: one.begin_ns)):
+            if numbers := self._numbers(slow):
+                owner = (*numbers, place, slow.begin_ns, slow.end_ns)
+                self.calls.append((*owner, 1))
+                self._owners[slow.correlation] = owner
 
     @property
     def wall_offset_ns(self) -> int:
@@ -239,30 +242,23 @@ class _ProcessPart:
         times = [slow.begin_ns for slow in self._kept.calls.values()]
         return min([*times, *([int(work.min())] if len(work) else []), *([] if times or len(work) else [0])])
 
-    def _label(self, thread: int) -> str:
-        name = self._names.get(thread, "") or f"thread {thread}"
-        return f"{self.process.name} {self.process.pid} {name}".lstrip() if self._several else name
+    def _numbers(self, call: DriverCall) -> tuple[int, int] | None:
+        name = self._names.get(call.thread, "") or f"thread {call.thread}"
+        label = f"{self.process.name} {self.process.pid} {name}".lstrip() if self._several else name
+        return self._book.place(self.process, label, call)
 
-    def calls(self, book: _ThreadBook) -> Iterator[tuple[int, ...]]:
-        """The slow calls as rows of a trace."""
-        for number, slow in enumerate(sorted(self._kept.calls.values(), key=lambda one: one.begin_ns)):
-            place = book.place(self.process, slow.thread, self._label(slow.thread), slow)
-            if place is not None:
-                yield *place, number, slow.begin_ns, slow.end_ns, 1
-
-    def open_calls(self, book: _ThreadBook) -> Iterator[OpenCall]:
+    def open_calls(self) -> Iterator[OpenCall]:
         """The calls in flight."""
         if self.process.ended_ns is not None:
             return
         for thread in self.process.threads:
             for call in thread.in_flight[:1]:
-                place = book.place(self.process, thread.id, self._label(thread.id), call)
-                if place is not None:
-                    yield OpenCall(*place, call.begin_ns)
+                if numbers := self._numbers(call):
+                    yield OpenCall(*numbers, call.begin_ns)
 
-    def work(self, book: _ThreadBook) -> Rows:
+    def work(self) -> Rows:
         """The GPU work as rows of a trace, each with the slow call that submitted it."""
-        rows = self._work_rows
+        rows = self._work
         found = np.zeros(len(rows), WORK)
         for column in ("kind", "device", "stream", "subkind", "correlation"):
             found[column] = rows[column]
@@ -272,32 +268,17 @@ class _ProcessPart:
         found["bytes"] = np.minimum(rows["bytes"], _MOST_BYTES)
         for column in OWNER[:3]:
             found[column] = -1
-        places = self._places_by_correlation(book)
-        known = np.flatnonzero(np.isin(rows["correlation"], list(places)))
-        for row in known.tolist():
-            for column, value in zip(OWNER, places[int(rows["correlation"][row])], strict=True):
+        owned = np.isin(rows["correlation"], list(self._owners)) & (rows["correlation"] != 0)
+        for row in np.flatnonzero(owned).tolist():
+            for column, value in zip(OWNER, self._owners[int(rows["correlation"][row])], strict=True):
                 found[column][row] = value
         return found
-
-    @property
-    def _work_rows(self) -> NDArray[Any]:
-        """The records of GPU work."""
-        return self._rows[np.isin(self._rows["kind"], _WORK_KINDS) & (self._rows["end"] >= self._rows["start"])]
 
     def kernels(self) -> list[str]:
         """The kernel's name of each row of ``work``, "" for other work."""
         known = {place: short_name(demangled(name)) for place, name in self._kept.names.items()}
-        rows = self._work_rows
-        named = np.where(rows["kind"] == int(RecordKind.KERNEL), rows["name"], 0)
+        named = np.where(self._work["kind"] == int(RecordKind.KERNEL), self._work["name"], 0)
         return [known.get(place, "") for place in named.tolist()]
-
-    def _places_by_correlation(self, book: _ThreadBook) -> dict[int, tuple[int, int, int, int, int]]:
-        found = {}
-        for number, slow in enumerate(sorted(self._kept.calls.values(), key=lambda one: one.begin_ns)):
-            place = book.place(self.process, slow.thread, self._label(slow.thread), slow)
-            if place is not None and slow.correlation:
-                found[slow.correlation] = (*place, number, slow.begin_ns, slow.end_ns)
-        return found
 
     def overheads(self) -> Rows:
         """The driver's overhead as rows of a trace."""
