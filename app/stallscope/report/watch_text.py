@@ -26,12 +26,8 @@ from stallscope.report.text import TableCell, TableColumn, TextWriter
 
 _LONGEST_TITLE = 100
 _MOST_HEADLINES = 5
-_MOST_SLOW_CALLS = 10
-_MOST_CAUSES = 12
-_MOST_IN_FLIGHT = 10
-_MOST_SITES = 10
-_MOST_THREADS = 12
-_MOST_ROWS = 12
+# Sentences of a list, and tables or rows of one.
+_MOST_LISTED, _MOST_ROWS = 10, 12
 # Threads that lost less are in the tables alone.
 _LEAST_SHARE = 0.005
 _CAUSE_COLUMNS = (
@@ -104,12 +100,12 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
             _percent(one.ns / total),
             "–" if one.cause is WaitCause.UNATTRIBUTED else _percent(one.proven_ns / one.ns),
         )
-        for one in lost[:_MOST_CAUSES]
+        for one in lost[:_MOST_ROWS]
     ]
     out.line()
     out.line("Time lost by cause", "strong")
     _table(out, _CAUSE_COLUMNS, rows)
-    if rest := lost[_MOST_CAUSES:]:
+    if rest := lost[_MOST_ROWS:]:
         time = duration_ns(sum(one.ns for one in rest))
         out.paragraph(f"{plural(len(rest), 'more cause')}, {time} in all", style="dim")
     for cause in dict.fromkeys(one.cause for one in lost):
@@ -122,8 +118,8 @@ def _sites(out: TextWriter, processes: Sequence[ProcessFindings], several: bool)
     """The places in the program that made slow calls, the most time lost first."""
     found = [(site, process) for process in processes for site in process.sites if site.lost_ns]
     found.sort(key=lambda item: -item[0].lost_ns)
-    left = f" (the {_MOST_SITES} of {format_count(len(found))} that lost most)" if len(found) > _MOST_SITES else ""
-    texts = (process_prefix(process, several) + _site(site) for site, process in found[:_MOST_SITES])
+    left = f" (the {_MOST_LISTED} of {format_count(len(found))} that lost most)" if len(found) > _MOST_LISTED else ""
+    texts = (process_prefix(process, several) + _site(site) for site, process in found[:_MOST_LISTED])
     out.section(f"Slow calls by place in the program{left}", texts)
 
 
@@ -135,10 +131,10 @@ def _site(site: CallSite) -> str:
 
 def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None:
     found = sorted(slow_calls(findings), key=lambda item: (-item[0].duration_ns, item[0].begin_ns - item[1].began_ns))
-    left = f" (the slowest {_MOST_SLOW_CALLS} of {format_count(len(found))})" if len(found) > _MOST_SLOW_CALLS else ""
+    left = f" (the slowest {_MOST_LISTED} of {format_count(len(found))})" if len(found) > _MOST_LISTED else ""
     texts = (
         f"{process_prefix(process, several)}at {(call.begin_ns - process.began_ns) / 1e9:.3f} s: {call_text(call)}"
-        for call, process in found[:_MOST_SLOW_CALLS]
+        for call, process in found[:_MOST_LISTED]
     )
     out.section(f"Slow calls{left}", texts)
 
@@ -146,19 +142,18 @@ def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None
 def _in_flight(out: TextWriter, findings: WatchFindings, several: bool) -> None:
     found = sorted(calls_in_flight(findings), key=lambda item: -item[0].age_ns)
     texts = (
-        process_prefix(process, several) + in_flight_text(call, process.ended)
-        for call, process in found[:_MOST_IN_FLIGHT]
+        process_prefix(process, several) + in_flight_text(call, process.ended) for call, process in found[:_MOST_LISTED]
     )
     out.section("Calls in flight", texts)
-    if len(found) > _MOST_IN_FLIGHT:
-        out.paragraph(f"{len(found) - _MOST_IN_FLIGHT} more.", indent="  ", style="dim")
+    if len(found) > _MOST_LISTED:
+        out.paragraph(f"{len(found) - _MOST_LISTED} more.", indent="  ", style="dim")
 
 
 def _tables(out: TextWriter, places: Sequence[_Place], several: bool) -> None:
     """A table of its functions for each thread, those that lost and used most time first."""
     used = [place for place in places if place[0].rows]
     used.sort(key=lambda place: (-place[0].lost_ns, -sum(row.total_ns for row in place[0].rows)))
-    for thread, process in used[:_MOST_THREADS]:
+    for thread, process in used[:_MOST_ROWS]:
         where = f" of {process_words(process)}" if several else ""
         name = f"Thread {thread.name} ({thread.id})" if thread.name else f"Thread {thread.id}"
         owners = f" and {plural(thread.owners - 1, 'earlier thread')}" if thread.owners > 1 else ""
@@ -168,9 +163,9 @@ def _tables(out: TextWriter, places: Sequence[_Place], several: bool) -> None:
         if rest := thread.rows[_MOST_ROWS:]:
             time = duration_ns(sum(row.total_ns for row in rest))
             out.paragraph(f"{plural(len(rest), 'more function')}, {time} in all", indent="  ", style="dim")
-    if len(used) > _MOST_THREADS:
+    if len(used) > _MOST_ROWS:
         out.line()
-        out.paragraph(f"{plural(len(used) - _MOST_THREADS, 'more thread')} made calls.", style="dim")
+        out.paragraph(f"{plural(len(used) - _MOST_ROWS, 'more thread')} made calls.", style="dim")
 
 
 def _cells(row: CallRow) -> tuple[TableCell | str, ...]:

@@ -67,8 +67,7 @@ class FolderAnalysis:
     @property
     def running(self) -> tuple[WatchedProcess, ...]:
         """The processes that had not ended at the last reading."""
-        found = (one.process for one in self._readings.values() if not one.ended)
-        return tuple(process for process in found if process is not None)
+        return tuple(one.process for one in self._readings.values() if one.process is not None and not one.ended)
 
     def poll(self) -> None:
         """Read what is new. Raises WatchError if the folder is not private or has too many files."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,31 @@ class Recorded:
     may_hold_streams: bool = False
 
 
+class _Answer(NamedTuple):
+    """The cause of a slow call, the time (ns) that it explains, and what shows it."""
+
+    cause: WaitCause
+    certainty: Certainty | None
+    explained_ns: int
+    evidence: WaitEvidence
+    also: tuple[PartOfWait, ...] = ()
+
+
+class _Answers:
+    """The answer for each slow call; ``open`` are the calls that have none yet."""
+
+    def __init__(self, calls: CallTable) -> None:
+        self.open = np.ones(len(calls), dtype=np.bool_)
+        self.given = [_Answer(WaitCause.UNATTRIBUTED, None, 0, NO_EVIDENCE)] * len(calls)
+
+    def give(self, calls: NDArray[np.bool_], answer: Callable[[int], _Answer]) -> None:
+        """Give the open ones of ``calls`` the ``answer`` for their place."""
+        chosen = self.open & calls
+        self.open &= ~calls
+        for at in np.flatnonzero(chosen).tolist():
+            self.given[at] = answer(at)
+
+
 def attribute(
     slow: Sequence[SlowDriverCall],
     excess: Sequence[int],
@@ -78,83 +103,72 @@ def attribute(
     nothing: they are named "beside", unless ``known`` has the pair.
     """
     calls = CallTable.of(slow, excess)
-    overheads = _overheads(calls, recorded.records)
-    overhead_causes = _overhead_causes(calls, overheads)
     work = WorkTable.of(recorded.records, calls)
     waits = gpu_waits(calls, recorded.records, work, recorded.tenures)
-    overhead = int64s([RANKS[cause] for cause in overhead_causes])
-    unsolved = (overhead == _UNATTRIBUTED) & (calls.excess > 0)
-    on_gpu = unsolved & (waits.total >= DIRECT_SHARE * calls.excess) & (waits.total > 0)
-    unsolved &= ~on_gpu
+    reader = EvidenceReader(calls, work, recorded.names, recorded.thread_names, waits)
+    answers = _Answers(calls)
+    overheads = _overheads(calls, recorded.records)
+    overhead = _overhead_causes(calls, overheads)
+    answers.give(overhead != _UNATTRIBUTED, lambda at: _by_overhead(overhead[at], overheads[at, overhead[at]]))
+    answers.open &= calls.excess > 0
+    on_gpu = (waits.total >= DIRECT_SHARE * calls.excess) & (waits.total > 0)
+    answers.give(on_gpu, lambda at: _by_gpu(waits, at, excess[at], reader))
     waiting = (calls.waits == Waits.EVENT) | (calls.waits == Waits.MAYBE)
     waiting |= (calls.waits == Waits.STREAM) | ((calls.waits == Waits.COPY) & waits.pageable)
-    near = neighbours(calls, work, unsolved & waiting)
-    by_event = unsolved & (calls.waits == Waits.EVENT) & (near.count == 1)
-    unsolved &= ~by_event
-    blamed = causes_for_others(calls, waits.pageable, overhead_causes)
+    near = neighbours(calls, work, answers.open & waiting)
+
+    def by_neighbour(at: int, certainty: Certainty) -> _Answer:
+        return _Answer(WaitCause.GPU_WORK, certainty, int(near.covered[at]), reader.neighbour(at, near))
+
+    by_event = (calls.waits == Waits.EVENT) & (near.count == 1)
+    answers.give(by_event, lambda at: by_neighbour(at, Certainty.PROVEN))
+    blamed = causes_for_others(calls, waits.pageable, overhead)
     culprit_calls = CulpritCalls.of(calls, blamed)
-    culprits = culprits_of(calls, culprit_calls, blamed, unsolved)
-    by_thread = unsolved & (culprits.group >= 0)
-    unsolved &= ~by_thread
-    beside_work = unsolved & (near.count > 0)
-    unsolved &= ~beside_work
+    groups, covered = culprits_of(calls, culprit_calls, blamed, answers.open)
+
+    def by_thread(at: int) -> _Answer:
+        group, ns = int(groups[at]), int(covered[at])
+        cause = CAUSES_BY_RANK[int(culprit_calls.cause[group])]
+        evidence = reader.other_thread(at, culprit_calls, group, ns)
+        if known is not None and known.contains(slow[at], cause, evidence.calls[0]):
+            return _Answer(cause, Certainty.KNOWN, ns, replace(evidence, known_by=known.source))
+        return _Answer(cause, Certainty.BESIDE, ns, evidence)
+
+    answers.give(groups >= 0, by_thread)
+    answers.give(near.count > 0, lambda at: by_neighbour(at, Certainty.BESIDE))
     delays = int64s([run_delay_within(recorded.run_delays.get(one.thread), one.begin_ns, one.end_ns) for one in slow])
-    no_cpu = unsolved & (delays > 0) & (delays >= OVERLAP_SHARE * calls.excess)
-    unsolved &= ~no_cpu
+
+    def by_delay(at: int) -> _Answer:
+        ns = int(delays[at])
+        return _Answer(WaitCause.NO_CPU, Certainty.PROVEN, ns, WaitEvidence(ns, run_delay_ns=ns))
+
+    answers.give((delays > 0) & (delays >= OVERLAP_SHARE * calls.excess), by_delay)
     known_work = recorded.complete and len(work) > 0
-    held = held_streams(calls, work, waits, unsolved & (known_work and recorded.may_hold_streams))
-    unsolved &= held == 0
-    first = first_launches(calls, work, unsolved, recorded.first_launches)
-    unsolved &= ~first
-    itself = own_causes(calls, unsolved, known_work)
-    reader = EvidenceReader(calls, work, recorded.names, recorded.thread_names, waits, culprit_calls)
+    held = held_streams(calls, work, waits, answers.open & (known_work and recorded.may_hold_streams))
+    answers.give(
+        held != 0,
+        lambda at: _Answer(WaitCause.HELD_STREAM, Certainty.BESIDE, int(held[at]), WaitEvidence(int(held[at]))),
+    )
+    answers.give(
+        first_launches(calls, work, answers.open, recorded.first_launches),
+        lambda at: _Answer(WaitCause.LAZY_LOADING, Certainty.KNOWN, excess[at], reader.own(at)),
+    )
+    for at, cause in own_causes(calls, answers.open, known_work):
+        answers.given[at] = _Answer(cause, Certainty.KNOWN, excess[at], WaitEvidence(excess[at]))
     nested = calls.nested()
     found = []
-    for at, one in enumerate(slow):
-        cause, certainty, explained, evidence = WaitCause.UNATTRIBUTED, None, 0, NO_EVIDENCE
-        also: tuple[PartOfWait, ...] = ()
-        most = int(calls.excess[at])
-        if overhead[at] != _UNATTRIBUTED:
-            cause, certainty = overhead_causes[at], Certainty.PROVEN
-            overhead_ns = int(overheads[at, RANKS[cause]])
-            explained, evidence = overhead_ns, WaitEvidence(overlap_ns=overhead_ns, overhead_ns=overhead_ns)
-        elif on_gpu[at]:
-            cause, explained, also = _gpu_parts(waits, at, most)
-            certainty, evidence = Certainty.PROVEN, reader.gpu(at)
-        elif by_event[at] or beside_work[at]:
-            cause, certainty = WaitCause.GPU_WORK, Certainty.PROVEN if by_event[at] else Certainty.BESIDE
-            explained, evidence = int(near.covered[at]), reader.neighbour(at, near)
-        elif by_thread[at]:
-            group = int(culprits.group[at])
-            cause = CAUSES_BY_RANK[int(culprit_calls.cause[group])]
-            explained, evidence, culprit = reader.other_thread(at, group, int(culprits.covered[at]))
-            pair = known is not None and known.contains(one, cause, culprit)
-            certainty = Certainty.KNOWN if pair else Certainty.BESIDE
-            if known is not None and pair:
-                evidence = replace(evidence, known_by=known.source)
-        elif no_cpu[at]:
-            cause, certainty, explained = WaitCause.NO_CPU, Certainty.PROVEN, int(delays[at])
-            evidence = WaitEvidence(overlap_ns=explained, run_delay_ns=explained)
-        elif held[at]:
-            cause, certainty, explained = WaitCause.HELD_STREAM, Certainty.BESIDE, int(held[at])
-            evidence = WaitEvidence(overlap_ns=explained)
-        elif first[at]:
-            cause, certainty, explained = WaitCause.LAZY_LOADING, Certainty.KNOWN, most
-            evidence = reader.own(at)
-        elif (own := itself[at]) is not None:
-            cause, certainty, explained = own, Certainty.KNOWN, most
-            evidence = WaitEvidence(overlap_ns=most)
+    for at, (one, answer) in enumerate(zip(slow, answers.given, strict=True)):
         named = {"thread_name": recorded.thread_names.get(one.thread, ""), "stack": recorded.stacks.get(one.stack)}
         found.append(
             ExplainedCall(
                 **(vars(one) | named),
-                excess_ns=most,
-                cause=cause,
-                certainty=certainty,
-                explained_ns=min(explained, most),
-                evidence=evidence,
+                excess_ns=excess[at],
+                cause=answer.cause,
+                certainty=answer.certainty,
+                explained_ns=min(answer.explained_ns, excess[at]),
+                evidence=answer.evidence,
                 nested=bool(nested[at]),
-                also=also,
+                also=answer.also,
             )
         )
     return tuple(found)
@@ -201,18 +215,19 @@ def _around(calls: CallTable, threads: Int64s, starts: Int64s) -> Int64s:
     return np.where((places >= 0) & (calls.ends[found] > starts), found, -1)
 
 
-def _overhead_causes(calls: CallTable, overheads: Int64s) -> list[WaitCause]:
-    """The cause of each call by its overhead records, UNATTRIBUTED where they explain too little."""
-    if not len(calls):
-        return []
+def _overhead_causes(calls: CallTable, overheads: Int64s) -> Int64s:
+    """The rank of each call's cause by its overhead records, that of UNATTRIBUTED where they explain too little."""
     best = overheads.argmax(axis=1)
     time = overheads[np.arange(len(calls)), best]
-    shown = (time > 0) & (time >= DIRECT_SHARE * calls.excess)
-    return [CAUSES_BY_RANK[rank] if one else WaitCause.UNATTRIBUTED for rank, one in zip(best, shown, strict=True)]
+    return np.where((time > 0) & (time >= DIRECT_SHARE * calls.excess), best, _UNATTRIBUTED)
 
 
-def _gpu_parts(waits: GpuWaits, at: int, most: int) -> tuple[WaitCause, int, tuple[PartOfWait, ...]]:
-    """The main cause of a wait for the GPU, its time, and the other parts; together at most ``most`` ns."""
+def _by_overhead(rank: int, ns: int) -> _Answer:
+    return _Answer(CAUSES_BY_RANK[rank], Certainty.PROVEN, int(ns), WaitEvidence(int(ns), overhead_ns=int(ns)))
+
+
+def _by_gpu(waits: GpuWaits, at: int, most: int, reader: EvidenceReader) -> _Answer:
+    """A wait for the GPU: its main cause, and the other parts; together at most ``most`` ns."""
     times = (int(waits.front[at]), int(waits.own[at]), int(waits.context[at]), int(waits.process[at]))
     # Of equal times, the first cause.
     order = sorted(range(len(times)), key=lambda number: -times[number])
@@ -223,4 +238,4 @@ def _gpu_parts(waits: GpuWaits, at: int, most: int) -> tuple[WaitCause, int, tup
         if ns:
             staged = number == 0 and at in waits.by_staging
             parts.append(PartOfWait(WaitCause.STAGED_COPY if staged else _GPU_CAUSES[number], ns))
-    return parts[0].cause, parts[0].ns, tuple(parts[1:])
+    return _Answer(parts[0].cause, Certainty.PROVEN, parts[0].ns, reader.gpu(at), tuple(parts[1:]))

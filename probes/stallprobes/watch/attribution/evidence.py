@@ -14,12 +14,13 @@ from stallprobes.watch.attribution.intervals import GroupMembers, Int64s, int64s
 from stallprobes.watch.attribution.other_threads import CulpritCalls
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.reading.kernel_names import demangled
-from stallprobes.watch.reading.process import DriverCall, FinishedCall, shared_fields
+from stallprobes.watch.reading.process import DriverCall, shared_fields
 
 # Pieces of work of one call that are read, the last ones before its end, and groups of them that are kept.
 MOST_PIECES = 4096
 MOST_GROUPS = 8
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
+_DIRECTIONS = {int(kind): kind for kind in CopyKind}
 
 
 class EvidenceReader:
@@ -32,10 +33,9 @@ class EvidenceReader:
         names: Mapping[int, str],
         thread_names: Mapping[int, str],
         waits: GpuWaits,
-        culprit_calls: CulpritCalls,
     ) -> None:
         self._calls, self._work, self._names, self._thread_names = calls, work, names, thread_names
-        self._waits, self._culprit_calls = waits, culprit_calls
+        self._waits = waits
         self._by_stream = GroupMembers(work.streams, work.starts, work.ends)
         self._by_context = GroupMembers(work.contexts, work.starts, work.ends)
         kinds, rows = int64s(work.rows["kind"]), work.rows
@@ -69,7 +69,7 @@ class EvidenceReader:
         if at in waits.staged:
             rows = np.union1d(rows, waits.staged[at])
         engine = self._engine(at) if waits.context[at] or waits.process[at] else ()
-        return WaitEvidence(waits.total_of(at), self._grouped(at, rows), engine=engine)
+        return WaitEvidence(int(waits.total[at]), self._grouped(at, rows), engine=engine)
 
     def own(self, at: int) -> WaitEvidence:
         """Evidence of a call that took long itself: the work that it submitted."""
@@ -81,11 +81,11 @@ class EvidenceReader:
         rows = self._by_stream.during(int(near.stream[at]), begin_ns, until, MOST_PIECES)
         return WaitEvidence(int(near.covered[at]), self._grouped(at, rows))
 
-    def other_thread(self, at: int, group: int, covered: int) -> tuple[int, WaitEvidence, FinishedCall]:
-        """Time and evidence of a call beside those of ``group``, and the longest of these."""
+    def other_thread(self, at: int, culprit_calls: CulpritCalls, group: int, covered: int) -> WaitEvidence:
+        """Evidence of a call of which the calls of ``group`` cover ``covered`` ns."""
         calls = self._calls
         begin_ns, end_ns = int(calls.begins[at]), int(calls.ends[at])
-        places = self._culprit_calls.during(group, begin_ns, end_ns)
+        places = culprit_calls.during(group, begin_ns, end_ns)
         overlaps = np.minimum(calls.ends[places], end_ns) - np.maximum(calls.begins[places], begin_ns)
         longest = calls.calls[int(places[np.argmax(overlaps)])]
         same = [place for place in places.tolist() if calls.calls[place].function == longest.function]
@@ -96,7 +96,7 @@ class EvidenceReader:
             duration_ns=longest.duration_ns,
             overlap_ns=covered,
         )
-        return covered, WaitEvidence(covered, calls=(beside,)), longest
+        return WaitEvidence(covered, calls=(beside,))
 
     def _own(self, at: int) -> Int64s:
         first, last = self._own_calls.searchsorted((at, at + 1))
@@ -132,7 +132,7 @@ class EvidenceReader:
             WorkInFront(
                 kind=RecordKind(kind),
                 name=demangled(self._names.get(name, "")),
-                copy=_direction(direction) if kind in _COPIES else None,
+                copy=_DIRECTIONS.get(direction, CopyKind.UNKNOWN) if kind in _COPIES else None,
                 context=context,
                 stream=stream,
                 count=count,
@@ -144,10 +144,3 @@ class EvidenceReader:
             for (kind, name, direction, context, stream, own), (count, total_ns, overlap_ns, size) in sums.items()
         ]
         return tuple(sorted(found, key=lambda one: -one.overlap_ns)[:MOST_GROUPS])
-
-
-def _direction(number: int) -> CopyKind:
-    try:
-        return CopyKind(number)
-    except ValueError:
-        return CopyKind.UNKNOWN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,14 +53,10 @@ class GpuWaits:
     staged: Mapping[int, Int64s] = field(default_factory=dict)
     by_staging: set[int] = field(default_factory=set)
 
-    @property
+    @cached_property
     def total(self) -> Int64s:
-        """All of it."""
+        """All of it, once it is complete."""
         return self.front + self.own + self.context + self.process
-
-    def total_of(self, at: int) -> int:
-        """All of it for one call."""
-        return int(self.front[at] + self.own[at] + self.context[at] + self.process[at])
 
 
 def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures: Mapping[int, Tenures]) -> GpuWaits:
@@ -150,11 +147,8 @@ def _stream_by_handle(
     calls: CallTable, work: WorkTable, own_stream: Int64s, stream: Int64s, copies: NDArray[np.bool_]
 ) -> None:
     """Sets the streams that are still unknown, by calls with the same handle whose work has a record."""
-    known: dict[tuple[int, int], int] = {}
-    for at in np.flatnonzero(own_stream >= 0).tolist():
-        call = calls.calls[at]
-        if call.stream is not None:
-            known[call.context, call.stream] = int(own_stream[at])
+    owned = np.flatnonzero(own_stream >= 0).tolist()
+    known = {(calls.calls[at].context, calls.calls[at].stream): int(own_stream[at]) for at in owned}
     unknown = (stream < 0) & (copies | (calls.waits == Waits.STREAM))
     for at in np.flatnonzero(unknown).tolist():
         call = calls.calls[at]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, RecordKind
+from stallprobes.native.layouts.cupti import GPU_WORK
 from stallprobes.watch.attribution.intervals import GroupedTimes, Int64s, IntervalGroups, int64s, running_maximum
+from stallprobes.watch.attribution.record_store import needs_engine
 from stallprobes.watch.attribution.slow_calls import CallTable
 
 Flags = NDArray[np.bool_]
 _WORK = sorted(int(kind) for kind in GPU_WORK)
-_COMPUTING = (int(RecordKind.KERNEL), int(RecordKind.MEMSET))
 
 
 class PriorEnds:
@@ -67,8 +67,7 @@ class WorkTable:
         rows = records[np.isin(records["kind"], _WORK) & (records["end"] >= records["start"])]
         rows = rows[np.argsort(rows["start"], kind="stable")]
         starts, ends = int64s(rows["start"]), int64s(rows["end"])
-        kinds, device_copy = rows["kind"], rows["subkind"] == int(CopyKind.DEVICE_TO_DEVICE)
-        engine = np.isin(kinds, _COMPUTING) | ((kinds == int(RecordKind.COPY)) & device_copy)
+        engine = needs_engine(rows)
         pairs, streams = np.unique(_pair(rows["context"], rows["stream"]), return_inverse=True)
         known, contexts = np.unique(int64s(rows["context"]), return_inverse=True)
         streams, contexts = int64s(streams.reshape(-1)), int64s(contexts.reshape(-1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,15 +80,12 @@ def first_launches(
     return found
 
 
-def own_causes(calls: CallTable, asked: NDArray[np.bool_], with_gpu_work: bool) -> Sequence[WaitCause | None]:
-    """What each of the ``asked`` calls itself does that takes long; None for functions that return at once.
+def own_causes(calls: CallTable, asked: NDArray[np.bool_], with_gpu_work: bool) -> Iterator[tuple[int, WaitCause]]:
+    """What the ``asked`` calls do themselves that takes long, by their place; without functions that return at once.
 
     ``with_gpu_work``: all work of the GPU is known, so that a function that may wait for it did not.
     """
-    found: list[WaitCause | None] = [None] * len(calls)
-    for at in np.flatnonzero(asked).tolist():
-        call = calls.calls[at]
-        if with_gpu_work or calls.waits[at] == Waits.NOTHING:
-            blame = blame_of(call.function, call.family, False)
-            found[at] = WaitCause.MODULE_LOADING if blame is WaitCause.MODULE else blame and WaitCause.ITSELF
-    return found
+    for at in np.flatnonzero(asked & (with_gpu_work | (calls.waits == Waits.NOTHING))).tolist():
+        blame = blame_of(calls.calls[at].function, calls.calls[at].family, False)
+        if blame is not None:
+            yield at, WaitCause.MODULE_LOADING if blame is WaitCause.MODULE else WaitCause.ITSELF

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from stallprobes.watch.reading.process import DriverCall, OutsideReading, Watche
 # Rank of each cause: that of the enum, so that stronger evidence comes first.
 RANKS = {cause: rank for rank, cause in enumerate(WaitCause)}
 CAUSES_BY_RANK = tuple(WaitCause)
+_LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
 _CONTEXT = RANKS[WaitCause.CONTEXT]
 
 
@@ -60,35 +61,32 @@ class CulpritCalls:
         return self.places[self.members.during(group, begin_ns, end_ns)]
 
 
-@dataclass(frozen=True, eq=False)
-class Culprits:
-    """For each slow call the group of calls that is its cause, and the time (ns) that they cover; -1 without one."""
+def causes_for_others(calls: CallTable, pageable: NDArray[np.bool_], own: Int64s) -> Int64s:
+    """The rank of what each call is as a cause for other threads, or -1.
 
-    group: Int64s
-    covered: Int64s
-
-
-def causes_for_others(calls: CallTable, pageable: NDArray[np.bool_], own: Sequence[WaitCause]) -> Int64s:
-    """The rank of what each call is as a cause for other threads, or -1. ``own`` is each call's own cause: one that
-    loads a module holds what module loading holds."""
-    loading = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
+    ``own`` is the rank of each call's own cause: one that loads a module holds what module loading holds.
+    """
+    loading = np.isin(own, [RANKS[cause] for cause in _LOADING])
     found = np.full(len(calls), -1, dtype=np.int64)
     for at, slow in enumerate(calls.calls):
         blame = blame_of(slow.function, slow.family, bool(pageable[at]))
-        if blame is None and own[at] in loading:
+        if blame is None and loading[at]:
             blame = WaitCause.MODULE
         if blame is not None:
             found[at] = RANKS[blame]
     return found
 
 
-def culprits_of(calls: CallTable, culprit_calls: CulpritCalls, causes: Int64s, asked: NDArray[np.bool_]) -> Culprits:
+def culprits_of(
+    calls: CallTable, culprit_calls: CulpritCalls, causes: Int64s, asked: NDArray[np.bool_]
+) -> tuple[Int64s, Int64s]:
     """The culprits of the ``asked`` calls: calls of one other thread that end with the slow call.
 
+    Returns for each slow call the group of these calls, -1 without one, and the time (ns) that they cover.
     They are of the same context (of any, if they create contexts) and cover at least 80 % of the excess; one of them
     ends at most 0.5 ms before the slow call or 50 µs after it.
     """
-    found = Culprits(np.full(len(calls), -1, dtype=np.int64), np.zeros(len(calls), dtype=np.int64))
+    group_of, covered_of = np.full(len(calls), -1, dtype=np.int64), np.zeros(len(calls), dtype=np.int64)
     victims = np.flatnonzero(asked)
     ends = calls.ends[culprit_calls.places]
     order = np.argsort(ends, kind="stable")
@@ -109,8 +107,8 @@ def culprits_of(calls: CallTable, culprit_calls: CulpritCalls, causes: Int64s, a
     at, groups, covered = at[kept], groups[kept], covered[kept]
     # The last one that is written stays: the strongest evidence, then the longest time.
     best = np.lexsort((covered, -culprit_calls.cause[groups]))
-    found.group[at[best]], found.covered[at[best]] = groups[best], covered[best]
-    return found
+    group_of[at[best]], covered_of[at[best]] = groups[best], covered[best]
+    return group_of, covered_of
 
 
 def calls_in_flight(

@@ -68,7 +68,8 @@ class RecordStore:
 
     def tenures(self) -> Mapping[int, Tenures]:
         """The tenures of each GPU, as far as the switches show its clock."""
-        work = self._engine_work()
+        work = self.rows[needs_engine(self.rows)]
+        work = work[np.argsort(work["start"], kind="stable")]
         self._devices.update(zip(work["context"].tolist(), work["device"].tolist(), strict=True))
         devices = set(self._devices.values())
         only = next(iter(devices)) if len(devices) == 1 else -1
@@ -99,11 +100,9 @@ class RecordStore:
             key = int(kernels["context"][at]), int(kernels["name"][at])
             self.first_launches.setdefault(key, int(kernels["correlation"][at]))
 
-    def _engine_work(self) -> NDArray[Any]:
-        """The work on graphics engines in the order of its starts."""
-        kinds = self.rows["kind"]
-        computing = (kinds == int(RecordKind.KERNEL)) | (kinds == int(RecordKind.MEMSET))
-        device_copy = (kinds == int(RecordKind.COPY)) & (self.rows["subkind"] == int(CopyKind.DEVICE_TO_DEVICE))
-        work = self.rows[computing | device_copy]
-        order: NDArray[np.int64] = np.argsort(work["start"], kind="stable")
-        return np.asarray(work[order])
+
+def needs_engine(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which records are of work that needs the graphics engine; the others are of copy engines, or of no work."""
+    device_copy = (rows["kind"] == int(RecordKind.COPY)) & (rows["subkind"] == int(CopyKind.DEVICE_TO_DEVICE))
+    computing = np.isin(rows["kind"], (int(RecordKind.KERNEL), int(RecordKind.MEMSET)))
+    return computing | np.asarray(device_copy, dtype=np.bool_)

@@ -33,7 +33,7 @@ TRACE_EVERY_NS = 10_000_000_000
 _TRACE_AFTER_NS = 1_000_000_000
 
 # What identifies a slow call: process, program of the process, thread, begin and function.
-CallKey = tuple[int, int, int, int, str]
+SlowCallKey = tuple[int, int, int, int, str]
 
 
 class MomentLine(Line, frozen=True):
@@ -70,7 +70,7 @@ class WatchRecorder:
         self.problem = ""
         self._lines = LineWriter(path, MomentLine.key)
         self._trace_of = trace_of
-        self._calls: dict[CallKey, ExplainedCall] = {}
+        self._calls: dict[SlowCallKey, ExplainedCall] = {}
         self._output = self._last_ns = 0
         # When the last trace was written.
         self._traced_ns: int | None = None
@@ -175,7 +175,7 @@ class WatchRecorder:
             self.traces += self._lines.put_trace(self._trace_of(TriggeringCall.of(slowest)))
 
 
-def call_key(process: ProcessFindings, call: ExplainedCall) -> CallKey:
+def call_key(process: ProcessFindings, call: ExplainedCall) -> SlowCallKey:
     """The key of a slow call of ``process``."""
     return process.pid, process.image, call.thread, call.begin_ns, call.function
 

@@ -11,7 +11,7 @@ from stallprobes.recording.indexed_recording import IndexedRecording, damage
 from stallprobes.recording.recording_format import LONGEST_HEAD, Head
 from stallprobes.watch.attribution.findings import ExplainedCall, WatchFindings
 from stallprobes.watch.live.live_view import LiveRows, WatchMoment
-from stallprobes.watch.live.recorder import CallKey, MomentLine, call_key
+from stallprobes.watch.live.recorder import MomentLine, SlowCallKey, call_key
 
 MOST_MOMENTS = 1 << 22
 # A seek reads so many moments before its target, for the slow calls and the output of that time.
@@ -43,7 +43,7 @@ class _State:
     """What the lines until one add up to."""
 
     def __init__(self) -> None:
-        self._calls: dict[CallKey, ExplainedCall] = {}
+        self._calls: dict[SlowCallKey, ExplainedCall] = {}
         self._output: list[str] = []
         self._before: WatchFindings | None = None
 

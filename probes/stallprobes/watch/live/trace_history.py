@@ -6,7 +6,7 @@ The files hold no call that was not slow, so the rows of host calls show the slo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,7 +127,7 @@ class WatchTraceHistory:
         ]
         last_ns = self.last_ns if end_ns is None else end_ns
         first_ns = min((part.first_ns for part in parts), default=0) if begin_ns is None else begin_ns
-        calls = _sorted([row for part in parts for row in part.calls], CALL, "began_ns")
+        calls = _sorted(np.array([row for part in parts for row in part.calls], CALL), "began_ns")
         open_calls = tuple(call for part in parts for call in part.open_calls())
         work = np.concatenate([np.empty(0, WORK), *(part.work() for part in parts)])
         order = np.argsort(work["start_ns"], kind="stable")
@@ -135,9 +135,9 @@ class WatchTraceHistory:
         kernels = {number: names[row] for number, row in enumerate(order.tolist()) if names[row]}
         work = work[order]
         work["sequence"] = np.arange(len(work))
-        tenures = _sorted([row for part in parts for row in part.tenures()], TENURE, "start_ns")
+        tenures = _sorted(np.array([row for part in parts for row in part.tenures()], TENURE), "start_ns")
         overheads = np.concatenate([np.empty(0, OVERHEAD), *(part.overheads() for part in parts)])
-        overheads = overheads[np.argsort(overheads["start_ns"], kind="stable")]
+        overheads = _sorted(overheads, "start_ns")
         overheads["sequence"] = np.arange(len(overheads))
         contexts = {number: name for part in parts for number, name in part.contexts().items()}
         offset_ns = parts[0].wall_offset_ns if parts else 0
@@ -303,9 +303,8 @@ class _ProcessPart:
         return {number + self._offset: f"context {number} of {who}" for number in numbers}
 
 
-def _sorted(rows: Sequence[tuple[int, ...]], shape: np.dtype[Any], by: str) -> Rows:
-    found = np.array(rows, shape)
-    return found[np.argsort(found[by], kind="stable")]
+def _sorted(rows: Rows, by: str) -> Rows:
+    return rows[np.argsort(rows[by], kind="stable")]
 
 
 def _trigger(trace: Trace, book: _ThreadBook, call: TriggeringCall) -> TraceTrigger | None:

@@ -10,6 +10,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ class _InvalidElf(Exception):
     """The file is no ELF file that can be read."""
 
 
-class _ElfFile:
+class _ElfFile(AbstractContextManager["_ElfFile"]):
     """An ELF file, open for reading. A context manager."""
 
     def __init__(self, path: Path) -> None:
@@ -108,9 +109,6 @@ class _ElfFile:
         except BaseException:
             os.close(self._file)
             raise
-
-    def __enter__(self) -> _ElfFile:
-        return self
 
     def __exit__(self, *error: object) -> None:
         os.close(self._file)

@@ -12,6 +12,7 @@ import re
 import stat
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -60,7 +61,7 @@ class IncompleteFile(WatchError):
     """The file is still being made, or its process ended while it made it."""
 
 
-class MapFile:
+class MapFile(AbstractContextManager["MapFile"]):
     """The file of a watched process, open for reading. A context manager."""
 
     def __init__(self, path: Path) -> None:
@@ -83,14 +84,7 @@ class MapFile:
             os.close(self._file)
             raise
 
-    def __enter__(self) -> MapFile:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
         os.close(self._file)
 
     def read(self, earlier: WatchedProcess | None = None) -> WatchedProcess:
@@ -219,7 +213,7 @@ class MapFile:
             id=int(slot["thread"]),
             name=_text(slot["name"]),
             started_ns=self._count(slot["started_ns"]),
-            ended_ns=self._time_or_none(slot["ended_ns"]),
+            ended_ns=self._count(slot["ended_ns"]) or None,
             in_flight=self._in_flight(offset, int(slot["thread"])) if learns and slot["use"] == SlotUse.LIVE else (),
             figures=self._figures(slot, owners),
             slow_calls=self._slow_calls(slot, offset, self._earlier.get(number)),
@@ -357,7 +351,7 @@ class MapFile:
             slow_limit_ns=min(int(header["slow_ns"]), MOST),
             started=ClockPair(self._count(header["started_ns"]), self._count(header["started_realtime_ns"])),
             clocks=ClockPair(self._count(header["clock_ns"]), self._count(header["clock_realtime_ns"])),
-            ended_ns=self._time_or_none(header["ended_ns"]),
+            ended_ns=self._count(header["ended_ns"]) or None,
             threads=tuple(thread for use, thread in slots if use != SlotUse.UNUSED),
             losses=losses,
             records=self._count(header["records"]),
@@ -392,9 +386,6 @@ class MapFile:
 
     def _count(self, value: Any) -> int:
         return _limited(int(value), MOST, "time or count", self._damaged)
-
-    def _time_or_none(self, value: Any) -> int | None:
-        return self._count(value) or None
 
     def _state(self, number: int) -> WatchState:
         try:

@@ -51,11 +51,11 @@ def find_py_spy() -> Path | None:
 
 
 class PySpyRun:
-    """One run of py-spy on a process, in a thread that takes no signal of this program."""
+    """One run of py-spy on a process, in a thread that takes no signal of this program. ``found`` is None meanwhile."""
 
     def __init__(self, program: Path, pid: int) -> None:
         self._command = (str(program), "dump", "--json", "--nonblocking", "--pid", str(pid))
-        self._found: PythonThreads | None = None
+        self.found: PythonThreads | None = None
         self._thread = threading.Thread(target=self._run, name="py-spy", daemon=True)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -67,11 +67,6 @@ class PySpyRun:
         """Wait for its end, at most so long."""
         self._thread.join(seconds)
 
-    @property
-    def found(self) -> PythonThreads | None:
-        """What it found; None while it runs."""
-        return self._found
-
     def _run(self) -> None:
         begin_ns = time.monotonic_ns()
         try:
@@ -79,15 +74,15 @@ class PySpyRun:
                 self._command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, start_new_session=True
             )
         except (OSError, subprocess.SubprocessError) as error:
-            self._found = PythonThreads(begin_ns, time.monotonic_ns(), problem=_clause(str(error)))
+            self.found = PythonThreads(begin_ns, time.monotonic_ns(), problem=_clause(str(error)))
             return
         end_ns = time.monotonic_ns()
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             problem = _clause(lines[0] if lines else f"exit code {done.returncode}")
-            self._found = PythonThreads(begin_ns, end_ns, problem=problem)
+            self.found = PythonThreads(begin_ns, end_ns, problem=problem)
         else:
-            self._found = parsed(done.stdout, begin_ns, end_ns)
+            self.found = parsed(done.stdout, begin_ns, end_ns)
 
 
 def parsed(text: bytes, begin_ns: int, end_ns: int) -> PythonThreads:
