@@ -69,7 +69,7 @@ def loop(steps: int = 3) -> tuple[WatchedProcess, RecordBatch]:
 
 def test_rows_have_all_calls_and_the_time_that_the_slow_ones_lost() -> None:
     found = analyzed(*loop())
-    rows = {(row.thread, row.function): row for each in found.threads for row in each.rows}
+    rows = {(each.id, row.function): row for each in found.threads for row in each.rows}
     launches = rows[MAIN, LAUNCH]
     assert (launches.total.count, launches.slow, launches.unkept, launches.failed) == (100, 1, 0, 0)
     assert launches.median_ns == pytest.approx(4 * US, rel=0.02)

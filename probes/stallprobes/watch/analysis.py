@@ -238,7 +238,7 @@ class ProcessAnalysis:
         began_ns = thread.started_ns if thread.owners < 2 else process.started.monotonic_ns
         last_ns = thread.ended_ns or end_ns
         rows = [
-            _row(process, thread, name, thread.figures.get(name, NO_FIGURES), sums.kept_of(thread.slot, name))
+            _row(name, thread.figures.get(name, NO_FIGURES), process.slow_limit_ns, sums.kept_of(thread.slot, name))
             for name in thread.functions
         ]
         # Of slow calls that were not kept, no cause is known.
@@ -308,16 +308,13 @@ def _unkept_ns(histogram: Histogram, slow_ns: int, median_ns: int, unkept: int, 
     return max(int(histogram.counts[first:] @ excess) - kept_ns, 0)
 
 
-def _row(
-    process: WatchedProcess, thread: WatchedThread, function: str, figures: CallFigures, kept: _KeptCalls
-) -> CallRow:
-    """The row of ``function`` in ``thread``."""
-    median_ns = usual_ns(figures.total, process.slow_limit_ns)
+def _row(function: str, figures: CallFigures, slow_ns: int, kept: _KeptCalls) -> CallRow:
+    """The row of ``function`` in a thread; its calls are slow from ``slow_ns`` on."""
+    median_ns = usual_ns(figures.total, slow_ns)
     unkept = max(figures.slow - kept.calls, 0)
-    rest_ns = _unkept_ns(figures.total, process.slow_limit_ns, median_ns, unkept, kept.excess_ns)
+    rest_ns = _unkept_ns(figures.total, slow_ns, median_ns, unkept, kept.excess_ns)
     return CallRow(
         **vars(figures),
-        thread=thread.id,
         function=function,
         family=family_of(function),
         median_ns=median_ns,

@@ -29,7 +29,6 @@ from stallprobes.watch.attribution.findings import (
     TimeLost,
     WaitEvidence,
     WatchFindings,
-    WorkInFront,
 )
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
@@ -471,18 +470,13 @@ def _in_flight(call: CallInFlight, first_ns: int, stacks: _Stacks) -> WatchInFli
 def _evidence(evidence: WaitEvidence, first_ns: int) -> WatchEvidence:
     return WatchEvidence.of(
         evidence,
-        work=[_work(work) for work in evidence.work],
+        work=[
+            WatchWork.of(work, kind=work.kind.word, direction=None if work.copy is None else _word(work.copy.name))
+            for work in evidence.work
+        ],
         calls=[_alongside(call, first_ns) for call in evidence.calls],
         engine=[WatchEngineUse(use.context, us_of(use.ns)) for use in evidence.engine],
         known_by=evidence.known_by or None,
-    )
-
-
-def _work(work: WorkInFront) -> WatchWork:
-    return WatchWork.of(
-        work,
-        kind=work.kind.word,
-        direction=None if work.copy is None else _word(work.copy.name),
     )
 
 

@@ -183,8 +183,7 @@ def with_names(process: WatchedProcess, names: Mapping[int, str], stacks: Mappin
     """
     if not process.python:
         return process
-    threads = tuple(_named(process, thread, names, stacks) for thread in process.threads)
-    return replace(process, threads=threads)
+    return replace(process, threads=tuple(_named(process, thread, names, stacks) for thread in process.threads))
 
 
 def _named(

@@ -1,4 +1,4 @@
 """Causes of slow calls by the strongest evidence, as findings.
 
-Imports ``reading`` and ``injection``.
+Imports ``reading``.
 """

@@ -191,14 +191,13 @@ class CallSite:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CallRow(CallFigures):
-    """All calls of one function in the thread with the id ``thread``.
+    """All calls of one function in one thread.
 
     ``median_ns`` is that of ``total``; where it is not below the limit, that of the calls below the limit, 0 without
     any. ``lost_ns`` is the excess of the slow calls. ``unkept`` slow calls were overwritten before they were read;
     ``unkept_ns`` is their excess by the histogram.
     """
 
-    thread: Unsigned
     function: str
     family: CallFamily | None
     median_ns: Unsigned

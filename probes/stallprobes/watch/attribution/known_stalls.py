@@ -9,7 +9,6 @@ from pathlib import Path
 from stallprobes.errors import CheckFileError
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.machine import fingerprint
-from stallprobes.matrix import check_file
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.reference import Reference, gpu_model
 from stallprobes.matrix.reference_choice import reference_of_gpu
@@ -128,6 +127,9 @@ def stalls_of_this_machine(check: Path | None = None) -> KnownStalls | None:
 
 
 def _fitting(path: Path, models: set[str]) -> Matrix:
+    # What reads a check takes tens of milliseconds to import, and most watches name none.
+    from stallprobes.matrix import check_file
+
     matrix = check_file.load(path)
     if matrix.simulated:
         raise CheckFileError(f"{path} is of a simulated GPU: name a check of this machine")

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -121,8 +121,8 @@ class MapFile(AbstractContextManager["MapFile"]):
         row = self._array(_STACK, layout.STACKS_AT + (number - 1) * layout.STACK_PITCH, 1)[0]
         if not row["ready"]:
             return None
-        frames = _limited(int(row["frames"]), layout.STACK_FRAMES, "number of frames", self._damaged)
-        size = _limited(int(row["text_bytes"]), layout.STACK_TEXT, "size of a stack", self._damaged)
+        frames = self._limited(int(row["frames"]), layout.STACK_FRAMES, "number of frames")
+        size = self._limited(int(row["text_bytes"]), layout.STACK_TEXT, "size of a stack")
         text, flags = row["text"][:size].decode("ascii", "replace"), int(row["flags"])
         return RecordedStack(
             addresses=tuple(row["addresses"][:frames].tolist()),
@@ -133,11 +133,11 @@ class MapFile(AbstractContextManager["MapFile"]):
 
     def modules(self) -> tuple[LoadedModule, ...]:
         """The programs and libraries that have frames of stacks. Raises WatchError if the file is damaged."""
-        count = _limited(int(self._header()["modules"]), layout.MODULES, "number of modules", self._damaged)
+        count = self._limited(int(self._header()["modules"]), layout.MODULES, "number of modules")
         found = []
         for row in self._array(_MODULE, layout.MODULES_AT, count):
             most = _MODULE["build_id"].shape[0]
-            size = _limited(int(row["build_id_bytes"]), most, "size of a build id", self._damaged)
+            size = self._limited(int(row["build_id_bytes"]), most, "size of a build id")
             path = os.fsdecode(bytes(row["path"]).split(b"\0", 1)[0])
             build_id = row["build_id"][:size].tobytes()
             found.append(LoadedModule(int(row["start"]), int(row["end"]), int(row["base"]), build_id, path))
@@ -200,7 +200,7 @@ class MapFile(AbstractContextManager["MapFile"]):
 
     def _slots(self, header: Any) -> list[tuple[int, WatchedThread]]:
         """Each slot's use, with its thread."""
-        slots = _limited(int(header["slots"]), layout.SLOTS, "number of slots", self._damaged)
+        slots = self._limited(int(header["slots"]), layout.SLOTS, "number of slots")
         owners: set[int] = set()
         # A library that gave CUPTI up learns of no end of a call.
         learns = header["state"] == WatchState.RECORDING
@@ -233,7 +233,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             part = self._array(_IN_FLIGHT, offset, 1)[0]
             before = int(part["sequence"])
             if before % 2 == 0 and int(self._array(_IN_FLIGHT, offset, 1)[0]["sequence"]) == before:
-                depth = _limited(int(part["depth"]), layout.DEPTH, "number of calls in flight", self._damaged)
+                depth = self._limited(int(part["depth"]), layout.DEPTH, "number of calls in flight")
                 return tuple(DriverCall(**self._call(call, thread)) for call in part["calls"][:depth])
         return ()
 
@@ -371,7 +371,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         return np.concatenate(parts) if parts else np.zeros(0, _RECORD)
 
     def _names(self, places: NDArray[Any]) -> dict[int, str]:
-        used = _limited(int(self._header()["name_bytes"]), layout.NAME_BYTES, "size of the names", self._damaged)
+        used = self._limited(int(self._header()["name_bytes"]), layout.NAME_BYTES, "size of the names")
         names = self._bytes(layout.NAMES_AT, used) if len(places) else b""
         found: dict[int, str] = {}
         for place in places.tolist():
@@ -384,8 +384,14 @@ class MapFile(AbstractContextManager["MapFile"]):
             found[place] = _text(names[at : at + length])
         return found
 
+    def _limited(self, value: int, most: int, name: str) -> int:
+        """``value``; raises WatchError unless it lies between 0 and ``most``."""
+        if not 0 <= value <= most:
+            raise self._damaged(f"has a {name} of {value}, above {most}")
+        return value
+
     def _count(self, value: Any) -> int:
-        return _limited(int(value), MOST, "time or count", self._damaged)
+        return self._limited(int(value), MOST, "time or count")
 
     def _state(self, number: int) -> WatchState:
         try:
@@ -411,13 +417,6 @@ def _part(*names: str) -> np.dtype[Any]:
 
 _IN_FLIGHT = _part("sequence", "depth", "calls")
 _SLOW_COUNT = _part("slow_calls")
-
-
-def _limited(value: int, most: int, name: str, damaged: Callable[[str], WatchError]) -> int:
-    """``value``; raises ``damaged`` unless it lies between 0 and ``most``."""
-    if not 0 <= value <= most:
-        raise damaged(f"has a {name} of {value}, above {most}")
-    return value
 
 
 def _text(raw: bytes) -> str:
