@@ -47,7 +47,7 @@ from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
 from stallprobes.latency.window import Window
 from stallprobes.model import MS, SECONDARY, Channel, Phase, Probe
-from stallprobes.native.layouts.loop_timing import LEAD_DEFAULT_NS
+from stallprobes.native.layouts.schedule import LEAD_DEFAULT_NS
 
 SOURCE = Path(__file__).with_name("timeline.c")
 DECLARATIONS = Path(__file__).parents[1] / "data" / "cupti"

@@ -47,7 +47,7 @@ from stallprobes.native.layouts.board import (
     create_shared_memory,
 )
 from stallprobes.native.layouts.histogram import BUCKETS
-from stallprobes.native.layouts.loop_timing import LEAD_DEFAULT_NS
+from stallprobes.native.layouts.schedule import LEAD_DEFAULT_NS
 
 # Rows of GpuRecord, and of HostCall.
 GpuRecords = NDArray[Any]

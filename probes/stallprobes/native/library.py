@@ -1,6 +1,7 @@
 """The native libraries of this installation, checked before they are loaded, and the core's functions.
 
-A call of the core releases the interpreter lock. The core is never unloaded, so addresses in it stay valid.
+A call of the core releases the interpreter lock, except for those of the schedule: they take less time than that. The
+core is never unloaded, so addresses in it stay valid.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from stallprobes.errors import NativeLibraryError
 from stallprobes.native.layouts.cupti import Activity, BufferPool
 from stallprobes.native.layouts.program import Loop
+from stallprobes.native.layouts.schedule import Schedule
 from stallprobes.native.layouts.timeline import Collector, Detachment
 from stallprobes.native.sources import CORE, INJECTED, LIBRARIES, RECORD, digest_of_file, digest_of_sources
 
@@ -70,6 +72,9 @@ class Core:
             word = ctypes.c_void_p
             self.run = self._function("ss_run", None, loop)
             self.run_once = self._function("ss_run_once", ctypes.c_int64, loop)
+            lock_kept, at = ctypes.PyDLL(str(path), handle=self._library._handle), ctypes.POINTER(Schedule)
+            self.schedule_next = self._function("ss_schedule_next", ctypes.c_int, at, library=lock_kept)
+            self.schedule_end = self._function("ss_schedule_end", None, at, library=lock_kept)
             self.collect = self._function("ss_collect", None, collector)
             self.collect_once = self._function("ss_collect_once", None, collector, ctypes.c_uint32)
             self.written_at = self._function("ss_written_at", ctypes.c_int64, word, ctypes.c_int64)
@@ -91,8 +96,8 @@ class Core:
         """The address of what programs call ``native:NAME``. Raises KeyError for an unknown name."""
         return self.address(_HELPER + name)
 
-    def _function(self, name: str, result: Any, *arguments: Any) -> Any:
-        function = getattr(self._library, name)
+    def _function(self, name: str, result: Any, *arguments: Any, library: ctypes.CDLL | None = None) -> Any:
+        function = getattr(library or self._library, name)
         function.restype, function.argtypes = result, arguments
         return function
 

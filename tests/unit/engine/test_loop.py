@@ -22,8 +22,8 @@ from stallprobes.model import Channel, Op, Phase
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.board import CALL_FIRST, CALL_MEASURED, CALL_OP_MASK, SAMPLES, ChannelStats, ProbeState
 from stallprobes.native.layouts.histogram import BUCKETS
-from stallprobes.native.layouts.loop_timing import GUARD_STEP_NS, PARKED_STEP_NS, PAUSE_NS, WAIT_SLICE_NS
 from stallprobes.native.layouts.program import OpFlag, OpRow
+from stallprobes.native.layouts.schedule import GUARD_STEP_NS, PARKED_STEP_NS, PAUSE_NS, WAIT_SLICE_NS
 from stallprobes.native.library import core
 
 CALL, WAIT, DUE = Channel(Phase.CALL), Channel(Phase.WAIT), Channel(Phase.DUE)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import addressof, pointer
 from dataclasses import dataclass
 from typing import Any
 
-from stallprobes.engine.board import ProbeSection, counter_ns
+from stallprobes.engine.board import ProbeSection
 from stallprobes.engine.sim.batch import Int64s, IterationBatch
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord
@@ -16,19 +17,13 @@ from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
 from stallprobes.engine.sim.timeline import SimTimeline, TracedThread
 from stallprobes.model import Probe
 from stallprobes.native.layouts.board import ProbeState, ProbeWords
-from stallprobes.native.layouts.loop_timing import (
-    GUARD_STEP_NS,
-    PARKED_STEP_NS,
-    RESTART_NS,
-    SLOT_STEP_NS,
-    SPIN_BELOW_NS,
-    WAIT_SLICE_NS,
-)
+from stallprobes.native.layouts.schedule import GUARD_STEP_NS, PARKED_STEP_NS, SLOT_STEP_NS, NextStep, Schedule
+from stallprobes.native.library import core
 
-_RUNNING = int(ProbeState.RUNNING)
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
+_TO_PARK, _SLOT_CLOSED, _GUARDED, _SLEEP, _POLL, _ITERATE = map(int, NextStep)
 
 
 @dataclass(frozen=True)
@@ -66,6 +61,7 @@ class SimProbeThread:
         self.host = host
         self._recorder = HistogramWriter(part)
         self.words = self._recorder.words
+        self.words.aligned = probe.program.aligned
         self._setup, self._ops, self._teardown = steps
         self._guard = guard
         self._proof = proof
@@ -185,7 +181,6 @@ class SimProbeThread:
 
     def _wait_while_parked(self) -> Wait:
         """Wait until RUN is 1, which the thread notices a little later."""
-        self.words.state = _PARKED
         while self.words.run == 0 and not self.host.simulation.quit:
             yield from self._wait_for_wakeup()
             yield from self.host.clock.wait(self._switch_delay_ns + self._park_phase_ns)
@@ -197,14 +192,14 @@ class SimProbeThread:
         self._waits_for_slot = False
         yield from self.host.clock.wait(self._park_phase_ns * SLOT_STEP_NS // PARKED_STEP_NS)
 
-    def _wait_for_guard(self, word: HostWord, ahead: int) -> Wait:
-        """Wait until the guard's word changes; the thread polls it every 100 us."""
+    def _wait_for_guard(self, guard: HostWord, schedule: Schedule) -> Wait:
+        """Wait until the guard's word changes, which the thread polls; the schedule is shifted at each look."""
         clock, began = self.host.clock, self.host.clock.now
-
-        word.watch(self._wake)
+        guard.watch(self._wake)
         yield from self._wait_for_wakeup()
-        word.unwatch(self._wake)
+        guard.unwatch(self._wake)
         yield from clock.wait(-(clock.now - began) % GUARD_STEP_NS or GUARD_STEP_NS)
+        schedule.due_ns = max(schedule.due_ns, clock.now - GUARD_STEP_NS)
 
     def _iterate(self) -> Call:
         """Iterate until ``quit``; 0 if a call returned an unexpected code, else 1."""
@@ -214,58 +209,44 @@ class SimProbeThread:
         push, count_due, queue = recorder.push, self._pending_due.append, clock.queue
         due_channel, lead = words.due_channel, words.lead_ns
         gap = round(simulation.profile.locks.loop_ns)
-        timer, plant, rings = simulation.timer, self.injector, simulation.rings
-        traced, aligned = self._traced, self.probe.program.aligned
-        period = due = last = 0
-        on = fresh = False
-        slot, slot_offset = 1, 0
+        timer, plant, rings, traced = simulation.timer, self.injector, simulation.rings, self._traced
+        schedule = Schedule(addressof(words), slot=1)
+        at, schedule_next, schedule_end = pointer(schedule), core().schedule_next, core().schedule_end
         while not simulation.quit:
-            now = clock.now
-            words.heartbeat_ns = now
-            if words.run == 0:
-                on = False
-                yield from self._wait_while_parked()
+            schedule.now_ns = words.heartbeat_ns = now = clock.now
+            if guard is not None:
+                schedule.guarded = words.iterations - guard[0].value >= guard[1]
+            next_step = schedule_next(at)
+            if next_step <= _GUARDED:
+                if next_step == _TO_PARK:
+                    yield from self._wait_while_parked()
+                elif next_step == _SLOT_CLOSED:
+                    yield from self._wait_for_slot()
+                elif guard is not None:
+                    yield from self._wait_for_guard(guard[0], schedule)
                 continue
-            pace = words.period_ns
-            if not on:
-                on = True
-                period, due = pace, now
-                words.on_since_ns = now
-                words.state = _RUNNING
-            elif pace != period:
-                period, due = pace, max(last + pace, now)
-            current = own_slot.changes
-            if not current & 1:
-                yield from self._wait_for_slot()
-                continue
-            if current != slot:
-                slot, slot_offset = current, own_slot.offset_ns
-                due, fresh = now, True
-            if guard is not None and words.iterations - guard[0].value >= guard[1]:
-                yield from self._wait_for_guard(*guard)
-                due = max(due, clock.now)
-                continue
-            if aligned and period > 0 and not fresh:
-                due += -due % period
-            if period > 0 and now < due:
-                until = due
-                if period >= SPIN_BELOW_NS and now < due - lead:
-                    awake = min(due - lead, now + WAIT_SLICE_NS) + timer.draw(random)
+            if next_step != _ITERATE:
+                until = due = schedule.due_ns
+                if next_step == _SLEEP:
+                    awake = schedule.awake_ns + timer.draw(random)
                     # Once awake it polls the clock until the due time.
-                    until = max(due, awake) if now + WAIT_SLICE_NS >= due - lead else awake
+                    until = max(due, awake) if schedule.awake_ns == due - lead else awake
                     host.record_sleep(awake - now)
                 if queue and queue[0][0] <= until:
                     yield until - now
                 else:
                     clock.now = until
                 continue
-            if period == 0:
-                due = now
-                if batch is not None and not fresh and words.iterations > 0 and batch.run(gap):
-                    last = words.due_ns
-                    continue
-            words.due_ns = due
-            words.due_allowed_ns = due - slot_offset
+            if (
+                batch is not None
+                and not schedule.period_ns
+                and not schedule.fresh
+                and words.iterations > 0
+                and batch.run(gap)
+            ):
+                schedule.last_ns = words.due_ns
+                continue
+            slot, fresh = schedule.slot, schedule.fresh
             first = words.iterations == 0
             measured = False
             measured_end = end = now
@@ -310,23 +291,14 @@ class SimProbeThread:
                     count(value)
                 if rings:
                     push(end, channel, value)
-            late, allowed = measured_end - due, end - due
-            slot_ended = own_slot.changes != slot
-            if slot_ended:
-                allowed = max(counter_ns(own_slot, end) - words.due_allowed_ns, 0)
+            schedule.end_ns, schedule.measured_end_ns = end, measured_end
+            schedule_end(at)
             if measured and first:
-                recorder.first(due_channel, late)
+                recorder.first(due_channel, schedule.late_ns)
             elif measured:
-                count_due(late)
-                if min(late, allowed) > period > 0:
-                    recorder.passed(due_channel, min(late, allowed), period)
-            if fresh and not slot_ended:
-                last, due = due, max(end, due + min(period, RESTART_NS))
-            else:
-                passed = (allowed - 1) // period if period > 0 and allowed > 0 else 0
-                words.missed += passed
-                last = due + passed * period
-                due = last + period
-            fresh = False
+                count_due(schedule.late_ns)
+                passed, period = min(schedule.late_ns, schedule.allowed_ns), schedule.period_ns
+                if passed > period > 0:
+                    recorder.passed(due_channel, passed, period)
             words.iterations += 1
         return 1

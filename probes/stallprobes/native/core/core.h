@@ -12,6 +12,10 @@ void ss_run(const struct ss_loop *loop);
 int64_t ss_run_once(const struct ss_loop *loop);
 void ss_count_passed(uint64_t *counts, struct ss_channel_stats *stats, int64_t value, int64_t period);
 
+/* schedule.c */
+int ss_schedule_next(struct ss_schedule *at);
+void ss_schedule_end(struct ss_schedule *at);
+
 /* collector.c */
 void ss_collect(struct ss_collector *collector);
 void ss_collect_once(struct ss_collector *collector, uint32_t flag);

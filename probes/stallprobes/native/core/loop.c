@@ -8,6 +8,7 @@
 
 #include "core.h"
 #include "histogram.h"
+#include "schedule.h"
 
 /* The arguments of an op; in ``loaded`` if some are to be loaded through their addresses. */
 static inline const int64_t *arguments_of(const struct ss_op_row *op, int64_t *loaded)
@@ -47,17 +48,6 @@ static SS_APART int64_t float_ms_as_ns(const uint32_t *address)
     if (!(fabs(ns) < 9e18))
         return 0;
     return (int64_t)(ns < 0 ? ns - 0.5 : ns + 0.5);
-}
-
-/* ``board.counter_ns``. */
-static int64_t counted_ns(const struct ss_time_counter *counter, int64_t now)
-{
-    for (;;) {
-        int64_t changes = ss_load_acquire(counter->changes);
-        int64_t counted = changes & 1 ? now - ss_load_acquire(counter->offset_ns) : ss_load_acquire(counter->total_ns);
-        if (ss_load_acquire(counter->changes) == changes)
-            return counted;
-    }
 }
 
 static SS_APART void keep_host_call(const struct ss_loop *loop, int64_t began, int64_t returned, int64_t op)
@@ -102,109 +92,58 @@ static SS_APART void fail(struct ss_probe_words *words, int64_t op, int64_t stat
     ss_store_release(words->state, SS_PROBE_ERROR);
 }
 
-/* When an iteration is due, and what the loop knows of its slot. Times in ns; ``polled`` is the last reading of the
- * clock while polling, 0 after a sleep or an iteration; ``last`` is when the iteration before was due; ``fresh``: the
- * next iteration is the first of its slot, or after a hold. Without slots it is always slot 1, which began at 0. */
-struct schedule {
-    int64_t period, due, last, polled;
-    int64_t slot, slot_offset;
-    int on, fresh;
-};
-
-static void sleep_for(const struct ss_loop *loop, struct schedule *at, int64_t until)
+static void count_poll(struct ss_probe_words *words, int64_t *polled, int64_t now)
 {
-    at->polled = 0;
-    ss_sleep_with(loop->clock_nanosleep, until);
-}
-
-static void count_poll(struct ss_probe_words *words, struct schedule *at, int64_t now)
-{
-    if (at->polled) {
-        ss_increase(words->polled_ns, now - at->polled);
-        if (now - at->polled >= SS_PAUSE_NS)
+    if (*polled) {
+        ss_increase(words->polled_ns, now - *polled);
+        if (now - *polled >= SS_PAUSE_NS)
             ss_increase(words->pauses, 1);
     }
-    at->polled = now;
+    *polled = now;
 }
 
 /* Polls the clock alone once an iteration is nearly due, so that its first call begins as punctually as in a plain loop:
  * calls of several threads that begin together wait for each other. Returns the last reading. */
-static int64_t poll_clock(const struct ss_loop *loop, struct schedule *at, int64_t now)
+static int64_t poll_clock(const struct ss_loop *loop, int64_t due, int64_t *polled, int64_t now)
 {
-    for (int reading = 0; reading < SS_LAST_READINGS && now < at->due && at->due - now < SS_LAST_POLLS_NS; reading++) {
+    for (int reading = 0; reading < SS_LAST_READINGS && now < due && due - now < SS_LAST_POLLS_NS; reading++) {
         now = ss_read_clock(loop->clock_gettime);
-        count_poll(loop->words, at, now);
+        count_poll(loop->words, polled, now);
     }
     return now;
 }
 
-/* Whether an iteration is due at ``now``. If not, it has slept, or the clock is to be polled. */
-static int is_due(const struct ss_loop *loop, struct schedule *at, int64_t now)
+static int is_guarded(const struct ss_probe_words *words)
+{
+    const int64_t *guard = (const int64_t *)(uintptr_t)words->guard_address;
+    return guard && ss_load(words->iterations) - ss_load_acquire(*guard) >= words->guard_ahead;
+}
+
+/* Whether an iteration is due. If not, it has slept, or the clock is to be polled. ``polled`` is the last reading of the
+ * clock while polling, 0 after a sleep or an iteration. */
+static int is_due(const struct ss_loop *loop, struct ss_schedule *at, int64_t *polled)
 {
     struct ss_probe_words *words = loop->words;
     int64_t hold = ss_load_acquire(loop->header->hold);
     if (hold) {
         ss_store_release(words->held, hold);
-        if (at->on) {
-            /* The hold, not a call, delays the iteration. */
-            at->due = now;
-            at->fresh = 1;
-        }
-        sleep_for(loop, at, now + SS_HOLD_STEP_NS);
+        if (at->on)
+            ss_restart(at);
+        *polled = 0;
+        ss_sleep_with(loop->clock_nanosleep, at->now_ns + SS_HOLD_STEP_NS);
         return 0;
     }
-    if (!ss_load_acquire(words->run)) {
-        at->on = 0;
-        ss_store_release(words->state, SS_PROBE_PARKED);
-        sleep_for(loop, at, now + SS_PARKED_STEP_NS);
-        return 0;
-    }
-    int64_t period = ss_load_acquire(words->period_ns);
-    if (!at->on) {
-        at->on = 1;
-        at->period = period;
-        at->due = now;
-        ss_store(words->on_since_ns, now);
-        ss_store_release(words->state, SS_PROBE_RUNNING);
-    } else if (period != at->period) {
-        at->period = period;
-        at->due = ss_most(at->last + period, now);
-    }
-    int64_t slot = ss_load_acquire(words->slot.changes);
-    if (!(slot & 1)) {
-        int near = ss_load_acquire(words->opens_ns) - now < 2 * SS_PARKED_STEP_NS;
-        sleep_for(loop, at, now + (near ? SS_SLOT_STEP_NS : SS_PARKED_STEP_NS));
-        return 0;
-    }
-    if (slot != at->slot) {
-        at->slot = slot;
-        at->slot_offset = ss_load_acquire(words->slot.offset_ns);
-        at->due = now;
-        at->fresh = 1;
-    }
-    const int64_t *guard = (const int64_t *)(uintptr_t)words->guard_address;
-    if (guard && ss_load(words->iterations) - ss_load_acquire(*guard) >= words->guard_ahead) {
-        sleep_for(loop, at, now + SS_GUARD_STEP_NS);
-        /* The guard, not a call, delays the iteration: the schedule is shifted. */
-        at->due = ss_most(at->due, now);
-        return 0;
-    }
-    if (words->aligned && period > 0 && !at->fresh && at->due % period)
-        at->due += period - at->due % period;
-    count_poll(words, at, now);
-    if (period > 0 && now < at->due) {
-        int64_t awake = at->due - words->lead_ns;
-        if (period >= SS_SPIN_BELOW_NS && now < awake) {
-            sleep_for(loop, at, ss_least(awake, now + SS_WAIT_SLICE_NS));
-            return 0;
-        }
-        if (poll_clock(loop, at, now) < at->due)
-            return 0;
-    }
-    at->polled = 0;
-    if (period == 0)
-        at->due = now;
-    return 1;
+    at->guarded = is_guarded(words);
+    int next = ss_next(at);
+    if (next == SS_NEXT_ITERATE || next == SS_NEXT_POLL || next == SS_NEXT_SLEEP)
+        count_poll(words, polled, at->now_ns);
+    if (next == SS_NEXT_POLL && poll_clock(loop, at->due_ns, polled, at->now_ns) >= at->due_ns)
+        next = SS_NEXT_ITERATE;
+    if (next != SS_NEXT_POLL)
+        *polled = 0;
+    if (next < SS_NEXT_POLL)
+        ss_sleep_with(loop->clock_nanosleep, at->awake_ns);
+    return next == SS_NEXT_ITERATE;
 }
 
 /* What an iteration has measured: when its last measured call ended, and its last call at all. */
@@ -214,7 +153,7 @@ struct iteration {
 };
 
 /* Makes the calls of an iteration; -1 after a code that is not accepted. */
-SS_INLINE int make_calls(const struct ss_loop *loop, const struct schedule *at, int first, struct iteration *made)
+SS_INLINE int make_calls(const struct ss_loop *loop, const struct ss_schedule *at, int first, struct iteration *made)
 {
     struct ss_probe_words *words = loop->words;
     ss_clock_gettime clock = loop->clock_gettime;
@@ -270,34 +209,18 @@ SS_INLINE int make_calls(const struct ss_loop *loop, const struct schedule *at, 
     return 0;
 }
 
-/* Counts how late the iteration ended, and sets when the next one is due. */
-SS_INLINE void end_iteration(const struct ss_loop *loop, struct schedule *at, int first, const struct iteration *made)
+/* Counts how late the iteration ended. */
+SS_INLINE void count_late(const struct ss_loop *loop, const struct ss_schedule *at, int first)
 {
-    struct ss_probe_words *words = loop->words;
-    int64_t due_channel = words->due_channel, period = at->period;
-    int64_t late = made->measured_end - at->due, allowed = made->end - at->due;
-    int slot_ended = ss_load_acquire(words->slot.changes) != at->slot;
-    if (slot_ended)
-        /* Calls that would have been due while the slot was closed were neither delayed nor missed. */
-        allowed = ss_most(counted_ns(&words->slot, made->end) - ss_load(words->due_allowed_ns), 0);
-    if (made->measured && first) {
-        ss_store(loop->stats[due_channel].first_ns, late);
-    } else if (made->measured) {
-        count(loop, due_channel, late);
-        if (period > 0)
-            ss_count_passed(loop->hist + SS_BUCKETS * due_channel, &loop->stats[due_channel], ss_least(late, allowed),
-                            period);
+    int64_t due_channel = loop->words->due_channel, late = at->late_ns;
+    struct ss_channel_stats *stats = &loop->stats[due_channel];
+    if (first) {
+        ss_store(stats->first_ns, late);
+        return;
     }
-    if (at->fresh && !slot_ended) {
-        at->last = at->due;
-        at->due = ss_most(made->end, at->due + ss_least(period, SS_RESTART_NS));
-    } else {
-        int64_t passed = period > 0 && allowed > 0 ? (allowed - 1) / period : 0;
-        ss_increase(words->missed, passed);
-        at->last = at->due + passed * period;
-        at->due = at->last + period;
-    }
-    at->fresh = 0;
+    count(loop, due_channel, late);
+    if (at->period_ns > 0)
+        ss_count_passed(loop->hist + SS_BUCKETS * due_channel, stats, ss_least(late, at->allowed_ns), at->period_ns);
 }
 
 /* Repeats the ops until the board says QUIT, or a call returns a code that is not accepted.
@@ -310,19 +233,23 @@ SS_INLINE void end_iteration(const struct ss_loop *loop, struct schedule *at, in
 SS_INLINE void run(const struct ss_loop *loop)
 {
     struct ss_probe_words *words = loop->words;
-    struct schedule at = {.slot = 1};
+    struct ss_schedule at = {.words = words, .slot = 1};
+    int64_t polled = 0;
     while (!ss_load_acquire(loop->header->quit)) {
-        int64_t now = ss_read_clock(loop->clock_gettime);
-        ss_store(words->heartbeat_ns, now);
-        if (!is_due(loop, &at, now))
+        at.now_ns = ss_read_clock(loop->clock_gettime);
+        ss_store(words->heartbeat_ns, at.now_ns);
+        if (!is_due(loop, &at, &polled))
             continue;
-        ss_store(words->due_ns, at.due);
-        ss_store(words->due_allowed_ns, at.due - at.slot_offset);
+        ss_begin_iteration(&at);
         int first = ss_load(words->iterations) == 0;
-        struct iteration made = {.end = now, .measured_end = now};
+        struct iteration made = {.end = at.now_ns, .measured_end = at.now_ns};
         if (make_calls(loop, &at, first, &made))
             return;
-        end_iteration(loop, &at, first, &made);
+        at.end_ns = made.end;
+        at.measured_end_ns = made.measured_end;
+        ss_end_iteration(&at);
+        if (made.measured)
+            count_late(loop, &at, first);
         ss_store_release(words->iterations, ss_load(words->iterations) + 1);
     }
     ss_store_release(words->state, SS_PROBE_ENDED);

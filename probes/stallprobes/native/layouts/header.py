@@ -8,14 +8,14 @@ from enum import IntEnum, IntFlag
 from types import ModuleType
 from typing import Any
 
-from stallprobes.native.layouts import board, cupti, driver_calls, histogram, loop_timing, program, timeline, watch_file
+from stallprobes.native.layouts import board, cupti, driver_calls, histogram, program, schedule, timeline, watch_file
 from stallprobes.native.layouts.structure import Function, Pointer, c_name, offset_of, pointer_of
 
 # In the order of their declaration: a structure comes behind those that it contains.
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     board.BoardHeader, board.TimeCounter, board.ProbeWords, board.ChannelStats, board.Sample, board.HostCall,
     board.TimelineWords, board.GpuRecord,
-    program.OpRow, program.Loop,
+    program.OpRow, program.Loop, schedule.Schedule,
     *cupti.RECORDS.values(), cupti.CallbackData, cupti.Activity, cupti.Buffer, cupti.BufferPool,
     timeline.TrackOp, timeline.Track, timeline.DriverCall, timeline.GpuClock, timeline.TracedContext,
     timeline.Collector, timeline.Detachment,
@@ -24,13 +24,14 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
 )  # fmt: skip
 # The members of each are constants with this prefix.
 ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
-    "PROBE": board.ProbeState, "OP": program.OpFlag, "KIND": cupti.RecordKind, "SWITCH": cupti.SwitchOperation,
+    "PROBE": board.ProbeState, "OP": program.OpFlag, "NEXT": schedule.NextStep, "KIND": cupti.RecordKind,
+    "SWITCH": cupti.SwitchOperation,
     "COPY": cupti.CopyKind, "MEMORY": cupti.MemoryKind, "CUPTI": cupti.CuptiCode, "BUFFER": cupti.BufferState,
     "STATE": watch_file.WatchState, "SLOT": watch_file.SlotUse, "LOST": watch_file.LossKind,
     "FLAG": watch_file.Flag, "CALL_HAS": watch_file.CallFlag, "STACK": watch_file.StackFlag,
     "USE": driver_calls.HostMemoryUse,
 }  # fmt: skip
-_MODULES: tuple[ModuleType, ...] = (histogram, board, program, loop_timing, cupti, timeline, watch_file)
+_MODULES: tuple[ModuleType, ...] = (histogram, board, program, schedule, cupti, timeline, watch_file)
 _C_TYPES = {
     ctypes.c_int64: "int64_t", ctypes.c_uint64: "uint64_t", ctypes.c_int32: "int32_t", ctypes.c_uint32: "uint32_t",
     ctypes.c_uint16: "uint16_t", ctypes.c_uint8: "uint8_t", ctypes.c_char: "char",
