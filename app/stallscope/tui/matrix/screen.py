@@ -52,7 +52,7 @@ class Differences(TextDialog[None]):
 def differences(found: Comparison, checks: str) -> PrintableText:
     """The fingerprints' differences, the number of changed cells, and cells that only one of both ``checks`` has."""
     text = PrintableText()
-    section(text, "QuantileChange", checks)
+    section(text, "Checks", checks)
     lines = "\n".join(map(comparison_wording.difference_line, found.differences))
     section(text, "Differences of the fingerprints", lines or "none")
     rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a SLOWER or FASTER cell."
