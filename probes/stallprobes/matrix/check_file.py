@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,6 +39,8 @@ _GZIP = b"\x1f\x8b"
 _NAME = "stallscope.check"
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 _CELLS = b'"cells":['
+# Cells whose histograms are read together: one at a time takes half as long again.
+_CELLS_TOGETHER = 32
 
 
 class _Schema(Struct):
@@ -172,9 +174,11 @@ def _require_text_of_check(path: Path | str, beginning: bytes) -> None:
 def _matrix(text: bytes | mmap) -> Matrix:
     document = codec.decoded(text, CheckDocument[Raw])
     read = ReadCheck(document)
-    for number, cell in enumerate(document.cells):
-        where = f"cells[{number}]"
-        read.add(codec.decoded(cell, CheckCell, where), where)
+    numbered = iter(enumerate(document.cells))
+    while together := list(islice(numbered, 1 if document.hosts else _CELLS_TOGETHER)):
+        places = [f"cells[{number}]" for number, _ in together]
+        cells = [codec.decoded(cell, CheckCell, where) for (_, cell), where in zip(together, places, strict=True)]
+        read.add(cells, places)
     return read.matrix()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -390,8 +391,13 @@ class ReadCheck:
 
             self._spool = RepeatSpool()
 
-    def add(self, cell: CheckCell, where: str) -> None:
-        """Add a cell, which is ``where`` in the document. Raises MalformedJson."""
+    def add(self, cells: Sequence[CheckCell], places: Sequence[str]) -> None:
+        """Add cells, which are at ``places`` in the document; it takes less time for several. Raises MalformedJson."""
+        histograms = iter(_histograms(cells, places))
+        for cell, where in zip(cells, places, strict=True):
+            self._add(cell, where, histograms)
+
+    def _add(self, cell: CheckCell, where: str, histograms: Iterator[Histogram]) -> None:
         self._require_known(cell, where)
         in_flight_ns = _ns(cell.in_flight_us)
         self._cells[cell.row, cell.column] = Cell(
@@ -399,7 +405,7 @@ class ReadCheck:
             column=cell.column,
             status=cell.status,
             reason=cell.reason,
-            repeats=self._repeats_of(cell, where),
+            repeats=self._repeats_of(cell, where, histograms),
             verdicts=tuple(one.verdict() for one in cell.verdicts),
             in_flight_ns=None if in_flight_ns is None else round(in_flight_ns),
             in_flight_op=cell.in_flight_op,
@@ -426,9 +432,8 @@ class ReadCheck:
             if number > most:
                 raise MalformedJson(f"{where} is beyond {most} {what} in total")
 
-    def _repeats_of(self, cell: CheckCell, where: str) -> Sequence[Repeat]:
+    def _repeats_of(self, cell: CheckCell, where: str, histograms: Iterator[Histogram]) -> Sequence[Repeat]:
         """The repeats of ``cell``: in memory, those of a merged check in a temporary file. Raises MalformedJson."""
-        histograms = iter(_histograms(cell, where))
         repeats: Sequence[Repeat] | SpooledRepeats = [] if self._spool is None else self._spool.sequence()
         calls = 0
         for one in cell.repeats:
@@ -486,16 +491,16 @@ def _names(key: str, lines: Collection[MatrixRow | MatrixColumn]) -> set[str]:
     return names
 
 
-def _histograms(cell: CheckCell, where: str) -> Iterable[Histogram]:
-    """The histograms of ``cell``, in the order of the document. Raises MalformedJson, which names the place."""
-    documents = [one for repeat in cell.repeats for part in repeat.parts for one in part.values()]
+def _histograms(cells: Sequence[CheckCell], places: Sequence[str]) -> Iterable[Histogram]:
+    """The histograms of ``cells``, in the order of the document. Raises MalformedJson, which names the place."""
+    documents = [one for cell in cells for repeat in cell.repeats for part in repeat.parts for one in part.values()]
     try:
         texts = [bytes(one.histogram) for one in documents]
         sizes = [text.count(b"[") - 1 for text in texts]
         return HistogramBlock.read(_numbers(texts), sizes, [one.max_ns for one in documents]).histograms()
     except ValueError:
         # One by one, which takes ten times as long, to name the first that is not valid.
-        return _histograms_one_by_one(cell, where)
+        return chain.from_iterable(map(_histograms_one_by_one, cells, places))
 
 
 def _numbers(texts: Sequence[bytes]) -> Int64s:

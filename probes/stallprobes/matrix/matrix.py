@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.latency.window import ChannelMap, Window, merged
+from stallprobes.latency.window import ChannelMap, Window, merged_groups
 from stallprobes.model import MATRIX_PHASES, Phase
 from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
@@ -127,14 +127,19 @@ class Cell:
     hosts: tuple[HostStatus, ...] = ()
 
     @cached_property
+    def _sums(self) -> Sequence[ChannelMap]:
+        windows = (repeat.window.channels for repeat in self.repeats)
+        return merged_groups((windows, (one for repeat in self.repeats for one in (repeat.before, repeat.after))))
+
+    @property
     def channels(self) -> ChannelMap:
         """The sum of all repeats with the aggressor running."""
-        return merged(repeat.window.channels for repeat in self.repeats)
+        return self._sums[0]
 
-    @cached_property
+    @property
     def baseline(self) -> ChannelMap:
         """The sum of all baselines."""
-        return merged(one for repeat in self.repeats for one in (repeat.before, repeat.after))
+        return self._sums[1]
 
     @property
     def iterations(self) -> int:
