@@ -15,10 +15,13 @@ from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.native.layouts.driver_calls import family_of
 from stallprobes.native.layouts.watch_file import LossKind, WatchState
+from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch.reading.process import (
+    CallBatch,
     CallFigures,
     ClockPair,
     DriverCall,
+    FinishedCall,
     RecordBatch,
     SlowDriverCall,
     WatchedProcess,
@@ -138,6 +141,24 @@ def batch(records: Iterable[Mapping[str, Any]], missed: int = 0) -> RecordBatch:
     """A batch with ``records``."""
     rows = rows_of(records)
     return RecordBatch(rows, NAMES, len(rows), missed)
+
+
+def call_batch(calls: Iterable[FinishedCall] = (), missed: int = 0) -> CallBatch:
+    """A batch with ``calls``."""
+    calls = sorted(calls, key=lambda one: one.end_ns)
+    functions = sorted({one.function for one in calls})
+    rows = np.zeros(len(calls), DRIVER_CALL)
+    for row, one in zip(rows, calls, strict=True):
+        row["began_ns"], row["returned_ns"], row["function"] = one.begin_ns, one.end_ns, functions.index(one.function)
+        row["stream"], row["bytes"] = one.stream or 0, one.bytes or 0
+        for name in ("thread", "context", "correlation", "source", "target"):
+            row[name] = getattr(one, name)
+    return CallBatch(rows, dict(enumerate(functions)), missed)
+
+
+def slow_batch(read: WatchedProcess) -> CallBatch:
+    """A batch with the slow calls of a process."""
+    return call_batch(one for each in read.threads for one in each.slow_calls)
 
 
 def figures(durations_us: Sequence[float], failed: int = 0) -> CallFigures:

@@ -21,6 +21,7 @@ from factories.watch_calls import (
     pageable_copy,
     process,
     slow,
+    slow_batch,
     thread,
 )
 from stallprobes.native.layouts.cupti import MemoryKind
@@ -95,7 +96,8 @@ def moments(seconds: int, exit_code: int | None = None) -> list[WatchMoment]:
 def history(seconds: int) -> WatchTraceHistory:
     """The history of ``training`` for traces."""
     made = WatchTraceHistory()
-    made.feed(*training(seconds), at_ns(seconds * SECOND_US))
+    watched, records = training(seconds)
+    made.feed(watched, records, slow_batch(watched), at_ns(seconds * SECOND_US))
     return made
 
 

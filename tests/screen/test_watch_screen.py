@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 
 from factories.hostile_text import HOSTILE, forbidden, poisoned
 from factories.screen import assert_snapshot, dialog_text, is_open, settled, text_of, until
+from factories.watch_calls import slow_batch
 from factories.watch_moments import moments, record, training
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 from stallprobes.watch.live.live_program import LiveProgram
@@ -303,7 +304,8 @@ async def test_it_freezes_on_a_stall_and_keeps_the_trace(tmp_path: Path, monkeyp
         assert isinstance(source, WatchSource)
         source.close()
         made = moments(2)
-        source.live.history.feed(*training(2), made[1].at_ns)
+        watched, records = training(2)
+        source.live.history.feed(watched, records, slow_batch(watched), made[1].at_ns)
         source.live.moment = made[0]
         await pilot.press("t")
         assert "freezes on the next stall" in await drawn(pilot, screen)

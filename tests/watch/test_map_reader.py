@@ -191,7 +191,7 @@ def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) ->
     [
         ("magic", 0, "not complete: its beginning"),
         ("magic", 1, "not the file of a watched process"),
-        ("format", 1, "has the format 1; this version reads 3"),
+        ("format", 1, "has the format 1; this version reads 4"),
         ("pid", 5, "names another process"),
         ("state", 99, "unknown state 99"),
         ("slots", 2**32 - 1, "number of slots"),
@@ -357,7 +357,7 @@ def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_program_calls_itself_cannot_reach_the_terminal(path: Path) -> None:
-    write_watch_file(path, program=b"\x1b[2J", command="python \u202e.py".encode(), losses=[*range(1, 10), 0, 0])
+    write_watch_file(path, program=b"\x1b[2J", command="python \u202e.py".encode(), losses=[*range(1, 10), 0, 0, 0])
     process, _ = read(path)
     assert (process.name, process.command) == ("\ufffd[2J", "python \ufffd.py")
     assert process.losses[LossKind.BEFORE_FILE] == 4

@@ -1,4 +1,4 @@
-"""Traces of watched processes: slow calls, GPU work and tenures, as the timeline and Perfetto show them."""
+"""Traces of watched processes: calls, GPU work and tenures, as the timeline and Perfetto show them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from factories.watch_calls import D2H, MAIN, OTHER, at_ns, batch, copy, kernel, overhead, process, slow, switch, thread
+from factories.watch_calls import (
+    D2H,
+    MAIN,
+    OTHER,
+    at_ns,
+    batch,
+    call_batch,
+    copy,
+    kernel,
+    overhead,
+    process,
+    slow,
+    slow_batch,
+    switch,
+    thread,
+)
 from factories.watch_moments import SECOND_US, history, step, training
 from stallprobes.model import Phase
 from stallprobes.native.layouts.cupti import OverheadKind, SwitchOperation
@@ -74,7 +89,8 @@ def test_tenures_and_overheads() -> None:
         switches.append(switch(gpu_ns + 60_000, context, SwitchOperation.END))
         begin += float(rng.integers(200, 900))
     records = batch([*work, *switches, overhead(OverheadKind.DRIVER_COMPILER, 10, 500)])
-    kept.feed(process(thread(MAIN, [slow(D2H, 0, 5000)])), records, at_ns(begin))
+    watched = process(thread(MAIN, [slow(D2H, 0, 5000)]))
+    kept.feed(watched, records, slow_batch(watched), at_ns(begin))
     made = kept.trace()
     assert made.context_switches
     assert set(made.tenures["context"].tolist()) == {1, 2}
@@ -85,7 +101,7 @@ def test_contexts_and_threads_of_several_processes_are_kept_apart() -> None:
     kept = WatchTraceHistory()
     for pid in (100, 200):
         one = replace(process(thread(pid, [slow(D2H, 0, 5000, thread=pid)], name="MainThread")), pid=pid)
-        kept.feed(one, batch([kernel(10, 20)]), at_ns(6000))
+        kept.feed(one, batch([kernel(10, 20)]), slow_batch(one), at_ns(6000))
     made = kept.trace()
     assert [probe.name for probe in made.probes] == ["train 100 MainThread", "train 200 MainThread"]
     contexts = made.work["context"].tolist()
@@ -97,8 +113,8 @@ def test_what_is_old_or_too_much_is_dropped_and_the_latter_is_said(monkeypatch: 
     kept = WatchTraceHistory(keep_ns=1_020_000_000)
     for second in range(5):
         base = second * SECOND_US
-        calls = [slow(D2H, base, base + 5000)]
-        kept.feed(process(thread(MAIN, calls)), batch([kernel(base, base + 10)]), at_ns(base + 10_000))
+        watched = process(thread(MAIN, [slow(D2H, base, base + 5000)]))
+        kept.feed(watched, batch([kernel(base, base + 10)]), slow_batch(watched), at_ns(base + 10_000))
     made = kept.trace()
     assert (called(made, "thread-100"), kept.left_out_ns) == ([3 * SECOND_US, 4 * SECOND_US], 0)
     assert len(made.work) == 2
@@ -108,7 +124,8 @@ def test_what_is_old_or_too_much_is_dropped_and_the_latter_is_said(monkeypatch: 
     for second in range(5):
         base = second * SECOND_US
         records = batch([kernel(base + at, base + at + 1) for at in range(4)])
-        kept.feed(process(thread(MAIN, [slow(D2H, base, base + 5000)])), records, at_ns(base + 10_000))
+        watched = process(thread(MAIN, [slow(D2H, base, base + 5000)]))
+        kept.feed(watched, records, slow_batch(watched), at_ns(base + 10_000))
     made = kept.trace()
     assert (len(made.work), len(made.calls)) == (8, 3)
     assert kept.left_out_ns == at_ns(2 * SECOND_US + 10_000)
@@ -116,7 +133,7 @@ def test_what_is_old_or_too_much_is_dropped_and_the_latter_is_said(monkeypatch: 
 
 def test_a_trace_without_a_slow_call_has_the_work_of_the_gpu() -> None:
     kept = WatchTraceHistory()
-    kept.feed(process(thread(OTHER)), batch([kernel(10, 20), copy(30, 40)]), at_ns(50))
+    kept.feed(process(thread(OTHER)), batch([kernel(10, 20), copy(30, 40)]), call_batch(), at_ns(50))
     made = kept.trace()
     assert (made.probes, len(made.calls), len(made.work)) == ((), 0, 2)
     assert WatchTraceHistory().trace().span_ns == 0
@@ -140,5 +157,5 @@ def test_hostile_records_make_no_impossible_rows() -> None:
     rows["end"][0] = 0
     rows["start"][1] = 2**64 - 1
     kept = WatchTraceHistory()
-    kept.feed(training(1)[0], replace(records, rows=rows), at_ns(SECOND_US))
+    kept.feed(training(1)[0], replace(records, rows=rows), call_batch(), at_ns(SECOND_US))
     codec.StoredTrace.of(codec.cut(kept.trace())).trace()

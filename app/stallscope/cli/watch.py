@@ -103,7 +103,7 @@ class WatchCommand(CliCommand):
     "--trace",
     type=options.OUTPUT_FILE,
     metavar="FILE",
-    help="Write slow calls, GPU work and context switches to FILE for Perfetto or chrome://tracing; compressed with "
+    help="Write calls, GPU work and context switches to FILE for Perfetto or chrome://tracing; compressed with "
     "gzip if FILE ends in .gz.",
 )
 @click.option(

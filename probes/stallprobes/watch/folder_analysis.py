@@ -18,15 +18,15 @@ from stallprobes.watch.attribution.intervals import Int64s
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.reading.folder import MOST_FILES, ProcessLife, check_folder, life_of
-from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile, watch_files
-from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
+from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile, MapFile, watch_files
+from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
 
 
-ReadingListener = Callable[[WatchedProcess, RecordBatch, int], None]
+ReadingListener = Callable[[WatchedProcess, RecordBatch, CallBatch, int], None]
 
 
 @dataclass
@@ -36,6 +36,7 @@ class _ReadFile:
     analysis: ProcessAnalysis
     process: WatchedProcess | None = None
     position: int = 0
+    calls: CallPosition = field(default_factory=CallPosition)
     last_ns: int = 0
     ended: bool = False
     delays: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
@@ -47,7 +48,8 @@ class FolderAnalysis:
     """The analysis of the processes of one folder.
 
     ``folder`` has to be private; None has no process. ``known`` are the pairs that stall on this machine, by a saved
-    check or a reference. ``listener`` gets each reading of a process, its new records, and the time (CLOCK_MONOTONIC).
+    check or a reference. ``listener`` gets each reading of a process, its new records and calls, and the time
+    (CLOCK_MONOTONIC).
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class FolderAnalysis:
             ended = life_of(before) is not ProcessLife.RUNNING
             process = file.read(before)
             records = file.records(reading.position)
+            calls = file.calls(reading.calls, process)
             reading.stacks.read(file, process)
         now_ns = time.monotonic_ns()
         if not ended:
@@ -127,7 +130,7 @@ class FolderAnalysis:
             process, records, last_ns, delays, reading.stacks.stacks, reading.inspector.reading(process)
         )
         if self._listener is not None:
-            self._listener(process, records, now_ns)
+            self._listener(process, records, calls, now_ns)
 
 
 def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:

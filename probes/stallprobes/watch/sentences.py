@@ -227,6 +227,9 @@ def gaps(
         yield f"{missed} records of GPU work were lost: some waits have no cause."
     if process.lost_calls:
         yield f"{process.lost_calls} calls were not recorded."
+    unlogged = process.losses.get(LossKind.NO_BLOCK, 0)
+    if unlogged:
+        yield f"{unlogged} calls are counted, and in no trace: there was no space to log them."
     if not process.no_stacks:
         yield from _stack_gaps(process, sites)
 

@@ -59,12 +59,14 @@ class WatchFiles:
                 "program": f"stallscope {version_of('stallscope') or ''}".rstrip(),
                 "watched": live.program.title,
                 "processes": [f"{process.name} (pid {process.pid})" for process in found.processes],
-                "calls": "slow ones and those in flight; the others are only counted",
+                "calls": "all, also those in flight",
             }
             chrome.save([TitledTrace(trace)], self.trace, about, force=self.force)
             first_ns = min((process.began_ns for process in found.processes), default=0)
             lost_s = max(live.history.left_out_ns - first_ns, 0) / 1e9
-            left_out = f"; it leaves out records of the first {lost_s:.1f} s, which were too many" if lost_s else ""
+            left_out = (
+                f"; it leaves out records and calls of the first {lost_s:.1f} s, which were too many" if lost_s else ""
+            )
             diagnostics.print_message(
                 f"trace written to {self.trace}; open it in Perfetto or chrome://tracing{left_out}"
             )

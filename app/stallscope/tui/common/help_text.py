@@ -117,9 +117,8 @@ _WATCH = (
     ),
     (
         "Timeline",
-        "Shows the slow calls, the calls in flight, the GPU work and who had the graphics engine; calls that were not "
-        "slow are only counted. It opens on the last 2 s, home returns to them. freeze on stall keeps the trace of the "
-        "call.",
+        "Shows all calls, also those in flight, the GPU work and who had the graphics engine. It opens on the last 2 "
+        "s, home returns to them. freeze on stall keeps the trace of the call.",
     ),
     (
         "Output and input",

@@ -31,6 +31,7 @@ static __thread struct {
     uint32_t retry;
     uint32_t depth;
     struct ss_credit credit;
+    struct ss_call_log log;
     struct {
         uint64_t start_ns;
         uint32_t api;
@@ -92,9 +93,12 @@ void ss_write_apis(void)
 
 static void end_thread(void *slot)
 {
-    if (self.slot == slot && self.file == ss_file && ss_load_acquire(ss_private->recording) == SS_OPEN)
+    if (self.slot == slot && self.file == ss_file && ss_load_acquire(ss_private->recording) == SS_OPEN) {
+        ss_end_block(&self.log, slot);
         ss_release_slot(slot);
+    }
     self.slot = NULL;
+    self.log.block = NULL;
     self.depth = 0;
 }
 
@@ -138,6 +142,7 @@ static struct ss_slot *own_slot(void)
     if (self.file != ss_file) {
         self.file = ss_file;
         self.slot = NULL;
+        self.log.block = NULL;
         self.depth = 0;
         self.retry = 0;
     }
@@ -196,18 +201,18 @@ static void describe_block(struct ss_call *call, const unsigned char *copy, int 
     call->target = kind_of_end(copy, dimensions == 2 ? target2 : target3);
     call->bytes = dimensions == 2 ? word(copy, 112) * word(copy, 120)
                                   : word(copy, 176) * word(copy, 184) * word(copy, 192);
-    call->flags |= SS_CALL_HAS_BYTES;
+    call->flags |= SS_CALL_BYTES;
 }
 
 static void describe(struct ss_call *call, const struct ss_shape *shape, const unsigned char *parameters)
 {
     if (shape->stream >= 0) {
         call->stream = word(parameters, shape->stream);
-        call->flags |= SS_CALL_HAS_STREAM;
+        call->flags |= SS_CALL_STREAM;
     }
     if (shape->bytes >= 0) {
         call->bytes = word(parameters, shape->bytes) * (uint64_t)shape->units;
-        call->flags |= SS_CALL_HAS_BYTES;
+        call->flags |= SS_CALL_BYTES;
         if (shape->rows >= 0)
             call->bytes *= word(parameters, shape->rows);
     }
@@ -252,6 +257,7 @@ static void enter(uint32_t api, const struct ss_callback_data *data)
     struct ss_slot *slot = own_slot();
     const struct ss_shape *shape = known[api].shape;
     struct ss_call call = {.api = api, .context = data->context_number, .correlation = data->correlation};
+    call.flags = self.depth ? SS_CALL_NESTED : 0;
     if (shape && data->parameters) {
         describe(&call, shape, data->parameters);
         before_use(shape, data->parameters);
@@ -321,6 +327,7 @@ static void leave(uint32_t api, const struct ss_callback_data *data, uint64_t no
     } else {
         ss_increase(slot->lost, 1);
     }
+    ss_log_call(&self.log, slot, self.number, &slot->calls[depth], now > start ? now : start);
     if (slow)
         keep_slow_call(slot, depth, now, result);
     change_depth(slot, depth, NULL);

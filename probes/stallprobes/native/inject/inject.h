@@ -52,6 +52,18 @@ struct ss_slot *ss_claim_slot(uint32_t *number);
 void ss_release_slot(struct ss_slot *slot);
 struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api);
 
+/* call_log.c */
+/* The block of a thread, its entries, and how many of them are in use. */
+struct ss_call_log {
+    struct ss_call_block *block;
+    struct ss_logged_call *calls;
+    uint32_t used;
+};
+void ss_begin_log(void);
+void ss_log_call(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number, const struct ss_call *call,
+                 uint64_t end_ns);
+void ss_end_block(struct ss_call_log *log, struct ss_slot *slot);
+
 /* calls.c */
 void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data);
 int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber);

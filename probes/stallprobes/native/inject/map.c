@@ -243,6 +243,7 @@ int ss_open_file(uint32_t flags)
     ss_file++;
     describe_process(ss_header, flags);
     ss_begin_stacks();
+    ss_begin_log();
     ss_header->losses[SS_LOST_BEFORE_FILE] = __atomic_exchange_n(&lost_before_file, 0, __ATOMIC_RELAXED);
     ss_header->started_ns = ss_clock();
     ss_header->started_realtime_ns = ss_real_clock();

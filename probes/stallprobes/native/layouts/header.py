@@ -19,7 +19,8 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     *cupti.RECORDS.values(), cupti.CallbackData, cupti.Activity, cupti.Buffer, cupti.BufferPool,
     timeline.TrackOp, timeline.Track, timeline.DriverCall, timeline.GpuClock, timeline.TracedContext,
     timeline.Collector, timeline.Detachment,
-    watch_file.FileHeader, watch_file.Api, watch_file.Call, watch_file.SlowCall, watch_file.Slot,
+    watch_file.FileHeader, watch_file.Api, watch_file.Call, watch_file.SlowCall,
+    watch_file.LoggedCall, watch_file.CallBlock, watch_file.Slot,
     watch_file.CallHistogram, watch_file.WatchRecord, watch_file.Module, watch_file.Stack,
 )  # fmt: skip
 # The members of each are constants with this prefix.
@@ -28,7 +29,8 @@ ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "SWITCH": cupti.SwitchOperation,
     "COPY": cupti.CopyKind, "MEMORY": cupti.MemoryKind, "CUPTI": cupti.CuptiCode, "BUFFER": cupti.BufferState,
     "STATE": watch_file.WatchState, "SLOT": watch_file.SlotUse, "LOST": watch_file.LossKind,
-    "FLAG": watch_file.Flag, "CALL_HAS": watch_file.CallFlag, "STACK": watch_file.StackFlag,
+    "FLAG": watch_file.Flag, "CALL": watch_file.CallFlag, "BLOCK": watch_file.BlockState,
+    "STACK": watch_file.StackFlag,
     "USE": driver_calls.HostMemoryUse,
 }  # fmt: skip
 _MODULES: tuple[ModuleType, ...] = (histogram, board, program, schedule, cupti, timeline, watch_file)

@@ -1,7 +1,4 @@
-"""Traces of watched processes: their slow calls, calls in flight, GPU work and context tenures on one time axis.
-
-The files hold no call that was not slow, so the rows of host calls show the slow ones and those in flight.
-"""
+"""Traces of watched processes: their calls, GPU work and context tenures on one time axis."""
 
 from __future__ import annotations
 
@@ -14,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.model import Phase
+from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind
-from stallprobes.records.rows import CALL, OVERHEAD, OWNER, TENURE, WORK, Rows
+from stallprobes.native.layouts.driver_calls import family_of
+from stallprobes.native.layouts.watch_file import WatchRecord
+from stallprobes.records.rows import CALL, DRIVER_CALL, OVERHEAD, OWNER, TENURE, WORK, Rows
 from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.trace import (
     OpenCall,
@@ -26,15 +26,15 @@ from stallprobes.traces.trace import (
     overlapping,
 )
 from stallprobes.watch.attribution.findings import ExplainedCall
-from stallprobes.watch.attribution.intervals import int64s
+from stallprobes.watch.attribution.intervals import Int64s, int64s
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.slow_calls import Waits, waits_of
 from stallprobes.watch.reading.kernel_names import demangled, short_name
-from stallprobes.watch.reading.process import DriverCall, RecordBatch, SlowDriverCall, WatchedProcess
+from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 
 KEEP_NS = 12_000_000_000
-MOST_RECORDS = 500_000
-MOST_CALLS = 100_000
+# Of each process.
+MOST_RECORDS = MOST_CALLS = 500_000
 # Of a trace: the codec's limits.
 MOST_THREADS = MOST_FUNCTIONS = 64
 # Contexts of several processes have the same numbers.
@@ -42,7 +42,6 @@ _CONTEXTS = 1_000_000
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
 _MOST_BYTES = 1 << 53
 _ProcessKey = tuple[int, int]
-_CallKey = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,40 @@ class TriggeringCall:
 
 
 @dataclass
+class _Chunks:
+    """Arrays of rows with the times of their readings, oldest first; at most ``most`` rows."""
+
+    most: int
+    chunks: deque[tuple[int, NDArray[Any]]] = field(default_factory=deque)
+
+    def add(self, now_ns: int, rows: NDArray[Any]) -> None:
+        """Add the rows of a reading at ``now_ns``."""
+        if len(rows):
+            self.chunks.append((now_ns, rows))
+
+    def drop(self, before_ns: int) -> int:
+        """Drop what was read before ``before_ns``, and what is too much: the last time of that, 0 for none."""
+        count, left_out_ns = sum(len(rows) for _, rows in self.chunks), 0
+        while self.chunks and (self.chunks[0][0] < before_ns or count > self.most):
+            at_ns, rows = self.chunks.popleft()
+            count -= len(rows)
+            left_out_ns = at_ns if at_ns >= before_ns else left_out_ns
+        return left_out_ns
+
+    def rows(self, form: np.dtype[Any]) -> NDArray[Any]:
+        """All rows."""
+        return np.concatenate([np.zeros(0, form), *(rows for _, rows in self.chunks)])
+
+
+@dataclass
 class _Kept:
-    """What is kept of a process: chunks of records with the time of their reading, and slow calls by identity."""
+    """What is kept of a process: records, calls, and the names of kernels and functions."""
 
     process: WatchedProcess
-    chunks: deque[tuple[int, NDArray[Any]]] = field(default_factory=deque)
+    records: _Chunks = field(default_factory=lambda: _Chunks(MOST_RECORDS))
+    calls: _Chunks = field(default_factory=lambda: _Chunks(MOST_CALLS))
     names: dict[int, str] = field(default_factory=dict)
-    calls: dict[_CallKey, SlowDriverCall] = field(default_factory=dict)
+    functions: dict[int, str] = field(default_factory=dict)
     missed: int = 0
 
 
@@ -88,34 +114,17 @@ class WatchTraceHistory:
         self.last_ns = 0
         self.left_out_ns = 0
 
-    def feed(self, process: WatchedProcess, records: RecordBatch, now_ns: int) -> None:
-        """Add a reading of a process at ``now_ns``, with its new records."""
+    def feed(self, process: WatchedProcess, records: RecordBatch, calls: CallBatch, now_ns: int) -> None:
+        """Add a reading of a process at ``now_ns``, with its new records and calls."""
         kept = self._kept.setdefault((process.pid, process.image), _Kept(process))
-        kept.process, kept.missed = process, kept.missed + records.missed
+        kept.process, kept.missed = process, kept.missed + records.missed + calls.missed
         self.last_ns = max(self.last_ns, now_ns)
         kept.names.update(records.names)
-        if len(records):
-            kept.chunks.append((now_ns, records.rows))
-        for thread in process.threads:
-            for slow in thread.slow_calls:
-                kept.calls[*slow.key, slow.end_ns] = slow
-        self._drop(kept, now_ns)
-
-    def _drop(self, kept: _Kept, now_ns: int) -> None:
+        kept.functions.update(calls.functions)
+        kept.records.add(now_ns, records.rows)
+        kept.calls.add(now_ns, calls.rows)
         before_ns = 0 if self._keep_ns is None else now_ns - self._keep_ns
-        count = sum(len(rows) for _, rows in kept.chunks)
-        while kept.chunks and (kept.chunks[0][0] < before_ns or count > MOST_RECORDS):
-            at_ns, rows = kept.chunks.popleft()
-            count -= len(rows)
-            if at_ns >= before_ns:
-                self.left_out_ns = max(self.left_out_ns, at_ns)
-        # The file holds its last calls at each reading: one that is dropped while it does comes back, and is dropped
-        # again.
-        oldest = [key for key, slow in kept.calls.items() if slow.end_ns < before_ns]
-        for key in (*oldest, *list(kept.calls)[: max(len(kept.calls) - len(oldest) - MOST_CALLS, 0)]):
-            found = kept.calls.pop(key, None)
-            if found is not None and found.end_ns >= before_ns:
-                self.left_out_ns = max(self.left_out_ns, found.end_ns)
+        self.left_out_ns = max(self.left_out_ns, kept.records.drop(before_ns), kept.calls.drop(before_ns))
 
     def trace(
         self, begin_ns: int | None = None, end_ns: int | None = None, trigger: TriggeringCall | None = None
@@ -127,7 +136,7 @@ class WatchTraceHistory:
         ]
         last_ns = self.last_ns if end_ns is None else end_ns
         first_ns = min((part.first_ns for part in parts), default=0) if begin_ns is None else begin_ns
-        calls = _sorted(np.array([row for part in parts for row in part.calls], CALL), "began_ns")
+        calls = _sorted(np.concatenate([np.empty(0, CALL), *(part.calls for part in parts)]), "began_ns")
         open_calls = tuple(call for part in parts for call in part.open_calls())
         work = np.concatenate([np.empty(0, WORK), *(part.work() for part in parts)])
         order = np.argsort(work["start_ns"], kind="stable")
@@ -171,23 +180,24 @@ class _ThreadBook:
         self._labels: list[str] = []
         self._ops: list[dict[str, Phase]] = []
 
-    def place(self, process: WatchedProcess, label: str, call: DriverCall) -> tuple[int, int] | None:
-        """The numbers of the thread of ``call``, named ``label``, and of its function; None beyond the limits."""
-        key = (process.pid, process.image), call.thread
-        number = self._numbers.get(key)
-        if number is None:
-            if len(self._numbers) == MOST_THREADS:
-                return None
-            number = self._numbers[key] = len(self._numbers)
+    def thread(self, process: WatchedProcess, label: str, thread: int) -> int:
+        """The number of a thread, named ``label``; -1 beyond the limit."""
+        key = (process.pid, process.image), thread
+        if key not in self._numbers and len(self._numbers) < MOST_THREADS:
+            self._numbers[key] = len(self._numbers)
             self._labels.append(label)
             self._ops.append({})
+        return self._numbers.get(key, -1)
+
+    def op(self, number: int, function: str) -> int:
+        """The number of a function of the thread ``number``; -1 beyond the limit."""
         ops = self._ops[number]
-        if call.function not in ops:
+        if function not in ops:
             if len(ops) == MOST_FUNCTIONS:
-                return None
-            waits = waits_of(call.function, call.family) in (Waits.STREAM, Waits.CONTEXT, Waits.EVENT)
-            ops[call.function] = Phase.WAIT if waits else Phase.CALL
-        return number, list(ops).index(call.function)
+                return -1
+            waits = waits_of(function, family_of(function)) in (Waits.STREAM, Waits.CONTEXT, Waits.EVENT)
+            ops[function] = Phase.WAIT if waits else Phase.CALL
+        return list(ops).index(function)
 
     def number(self, thread: int) -> int | None:
         """The number of a thread by its id."""
@@ -212,22 +222,29 @@ class _ProcessPart:
         self._kept = kept
         self._several = several
         self._offset = number * _CONTEXTS if several else 0
-        chunks = [rows for _, rows in kept.chunks]
         self._store = RecordStore()
-        if chunks:
-            self._store.add(RecordBatch(np.concatenate(chunks), kept.names, 0, 0))
+        self._store.add(RecordBatch(kept.records.rows(dtype_of(WatchRecord)), kept.names, 0, 0))
         rows = self._rows = self._store.rows
         self._work = rows[np.isin(rows["kind"], _WORK_KINDS) & (rows["end"] >= rows["start"])]
         self._names = {thread.id: thread.name for thread in kept.process.threads}
         self._book = book
-        self.calls: list[tuple[int, ...]] = []
-        # What a row of work says of the call with its correlation number.
-        self._owners: dict[int, tuple[int, ...]] = {}
-        for place, slow in enumerate(sorted(kept.calls.values(), key=lambda one: one.begin_ns)):
-            if numbers := self._numbers(slow):
-                owner = (*numbers, place, slow.begin_ns, slow.end_ns)
-                self.calls.append((*owner, 1))
-                self._owners[slow.correlation] = owner
+        made = kept.calls.rows(DRIVER_CALL)
+        calls = np.zeros(len(made), CALL)
+        calls["began_ns"], calls["returned_ns"], calls["measured"] = made["began_ns"], made["returned_ns"], 1
+        calls["iteration"] = np.arange(len(made))
+        calls["probe"], calls["op"] = self._numbers_of(made["thread"], made["function"])
+        numbered = calls["op"] >= 0
+        self.calls, self._correlations = calls[numbered], made["correlation"][numbered]
+
+    def _numbers_of(self, threads: NDArray[Any], functions: NDArray[Any]) -> tuple[Int64s, Int64s]:
+        """The numbers of threads and of their functions in the trace, -1 beyond the limits."""
+        pairs, places = np.unique(int64s(threads) << 16 | int64s(functions), return_inverse=True)
+        order = [thread.id for thread in self.process.threads]
+        ranks = {thread: rank for rank, thread in enumerate(order)}
+        numbers = np.full((len(pairs), 2), -1, dtype=np.int64)
+        for at in sorted(range(len(pairs)), key=lambda at: (ranks.get(int(pairs[at]) >> 16, len(order)), at)):
+            numbers[at] = self._numbers(int(pairs[at]) >> 16, self._kept.functions[int(pairs[at]) & 0xFFFF])
+        return numbers[places.reshape(-1), 0], numbers[places.reshape(-1), 1]
 
     @property
     def wall_offset_ns(self) -> int:
@@ -238,14 +255,15 @@ class _ProcessPart:
     @property
     def first_ns(self) -> int:
         """The time of the first event."""
-        work = self._rows["start"][self._rows["start"] > 0]
-        times = [slow.begin_ns for slow in self._kept.calls.values()]
-        return min([*times, *([int(work.min())] if len(work) else []), *([] if times or len(work) else [0])])
+        starts = self._rows["start"][self._rows["start"] > 0]
+        times = np.concatenate((int64s(starts), self.calls["began_ns"]))
+        return int(times.min()) if len(times) else 0
 
-    def _numbers(self, call: DriverCall) -> tuple[int, int] | None:
-        name = self._names.get(call.thread, "") or f"thread {call.thread}"
+    def _numbers(self, thread: int, function: str) -> tuple[int, int]:
+        name = self._names.get(thread, "") or f"thread {thread}"
         label = f"{self.process.name} {self.process.pid} {name}".lstrip() if self._several else name
-        return self._book.place(self.process, label, call)
+        number = self._book.thread(self.process, label, thread)
+        return number, -1 if number < 0 else self._book.op(number, function)
 
     def open_calls(self) -> Iterator[OpenCall]:
         """The calls in flight."""
@@ -253,11 +271,12 @@ class _ProcessPart:
             return
         for thread in self.process.threads:
             for call in thread.in_flight[:1]:
-                if numbers := self._numbers(call):
-                    yield OpenCall(*numbers, call.begin_ns)
+                number, op = self._numbers(call.thread, call.function)
+                if op >= 0:
+                    yield OpenCall(number, op, call.begin_ns)
 
     def work(self) -> Rows:
-        """The GPU work as rows of a trace, each with the slow call that submitted it."""
+        """The GPU work as rows of a trace, each with the call that submitted it."""
         rows = self._work
         found = np.zeros(len(rows), WORK)
         for column in ("kind", "device", "stream", "subkind", "correlation"):
@@ -268,10 +287,14 @@ class _ProcessPart:
         found["bytes"] = np.minimum(rows["bytes"], _MOST_BYTES)
         for column in OWNER[:3]:
             found[column] = -1
-        owned = np.isin(rows["correlation"], list(self._owners)) & (rows["correlation"] != 0)
-        for row in np.flatnonzero(owned).tolist():
-            for column, value in zip(OWNER, self._owners[int(rows["correlation"][row])], strict=True):
-                found[column][row] = value
+        # The last of those with one number, which starts again after 2**32 calls.
+        order = np.argsort(self._correlations, kind="stable")
+        places = np.searchsorted(self._correlations[order], rows["correlation"], "right") - 1
+        if len(order):
+            callers = order[places]
+            owned = (places >= 0) & (self._correlations[callers] == rows["correlation"]) & (rows["correlation"] != 0)
+            for column in OWNER:
+                found[column][owned] = self.calls[column][callers[owned]]
         return found
 
     def kernels(self) -> list[str]:

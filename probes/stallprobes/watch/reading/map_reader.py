@@ -28,7 +28,9 @@ from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.native.layouts.watch_file import CallFlag, Flag, LossKind, SlotUse, StackFlag, WatchState
+from stallprobes.records.rows import DRIVER_CALL, Rows
 from stallprobes.watch.reading.process import (
+    CallBatch,
     CallFigures,
     ClockPair,
     DriverCall,
@@ -53,12 +55,42 @@ _BEGINNING = struct.Struct("<QI")
 _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)
 _HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecord)
 _MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
+_BLOCK, _LOGGED = dtype_of(layout.CallBlock), dtype_of(layout.LoggedCall)
 # A function whose name is not yet in the file, with its number.
 _UNNAMED = "function "
 
 
 class IncompleteFile(WatchError):
     """The file is still being made, or its process ended while it made it."""
+
+
+class CallPosition:
+    """What has been read of the log of all calls of one file."""
+
+    def __init__(self) -> None:
+        # By block: its number, and the calls that have been read of it.
+        self.numbers = np.zeros(layout.CALL_BLOCKS, np.uint64)
+        self.read = np.zeros(layout.CALL_BLOCKS, np.uint32)
+        # By slot: the calls that have been made, as far as its blocks show, and those that have been read.
+        self._made = np.zeros(layout.SLOTS, np.uint64)
+        self._read = np.zeros(layout.SLOTS, np.uint64)
+        self._missed = 0
+
+    def move(self, process: WatchedProcess, blocks: NDArray[Any], places: NDArray[np.intp]) -> int:
+        """Note that all calls of the blocks at ``places`` have been read.
+
+        Returns how many calls are now known to have been overwritten before they were read.
+        """
+        chosen = blocks[places]
+        before = np.where(self.numbers[places] == chosen["number"], self.read[places], 0)
+        self.numbers[places], self.read[places] = chosen["number"], chosen["calls"]
+        np.add.at(self._read, chosen["slot"], chosen["calls"] - before)
+        np.maximum.at(self._made, chosen["slot"], chosen["first"] + chosen["calls"])
+        for thread in process.threads:
+            self._made[thread.slot] = max(self._made[thread.slot], thread.logged)
+        missed = int((self._made - self._read).sum()) - self._missed
+        self._missed += missed
+        return missed
 
 
 class MapFile(AbstractContextManager["MapFile"]):
@@ -114,6 +146,30 @@ class MapFile(AbstractContextManager["MapFile"]):
         names = self._names(np.unique(kept["name"][kept["kind"] == RecordKind.KERNEL]))
         return RecordBatch(kept, names, max(end, position), max(end - position, 0) - len(kept))
 
+    def calls(self, position: CallPosition, process: WatchedProcess) -> CallBatch:
+        """The calls that finished since ``position``, which is moved on; ``process`` is a reading before this one.
+
+        Raises WatchError if the file is damaged.
+        """
+        earlier, blocks = self._blocks(), self._blocks()
+        # When a thread takes a block, the one before is complete: a second look at those of the first look shows it so.
+        known = (blocks["number"] == earlier["number"]) & (blocks["number"] > 0)
+        read = np.where(position.numbers == blocks["number"], position.read, 0)
+        places = np.flatnonzero(known & (blocks["calls"] > read))
+        runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if len(places) else []
+        chunks = [
+            self._array(_LOGGED, layout.CALLS_AT + int(run[0]) * layout.BLOCK_PITCH, len(run) * layout.BLOCK_CALLS)
+            for run in runs
+        ]
+        # A block that has passed to another thread meanwhile has other entries.
+        kept = self._blocks()["number"][places] == blocks["number"][places]
+        entries = np.arange(layout.BLOCK_CALLS)
+        new = (entries >= read[places, None]) & (entries < blocks["calls"][places, None]) & kept[:, None]
+        logged = np.concatenate([np.zeros(0, _LOGGED), *chunks])[new.reshape(-1)]
+        rows = self._finished_calls(logged, np.repeat(blocks["thread"][places], new.sum(axis=1)))
+        functions = {number: self._api(number)[0] for number in np.unique(rows["function"]).tolist()}
+        return CallBatch(rows, functions, position.move(process, blocks, places[kept]))
+
     def stack(self, number: int) -> RecordedStack | None:
         """The call stack with a number, from 1; None while it is being written. Raises WatchError if it is damaged."""
         if not 1 <= number <= layout.STACKS:
@@ -142,6 +198,29 @@ class MapFile(AbstractContextManager["MapFile"]):
             build_id = row["build_id"][:size].tobytes()
             found.append(LoadedModule(int(row["start"]), int(row["end"]), int(row["base"]), build_id, path))
         return tuple(found)
+
+    def _finished_calls(self, logged: NDArray[Any], threads: NDArray[Any]) -> Rows:
+        rows, calls = np.zeros(len(logged), DRIVER_CALL), logged["call"]
+        for name in ("stream", "bytes", "context", "correlation", "source", "target", "flags"):
+            rows[name] = calls[name]
+        rows["began_ns"], rows["returned_ns"], rows["thread"] = calls["start_ns"], logged["end_ns"], threads
+        self._limited(int(calls["api"].max(initial=0)), layout.APIS - 1, "number of a function")
+        rows["function"] = calls["api"]
+        self._count(logged["end_ns"].max(initial=0))
+        if (logged["end_ns"] < calls["start_ns"]).any():
+            raise self._damaged("has a call that ends before it starts")
+        return rows[np.argsort(rows["returned_ns"], kind="stable")]
+
+    def _blocks(self) -> NDArray[Any]:
+        blocks = self._array(_BLOCK, layout.BLOCKS_AT, layout.CALL_BLOCKS)
+        for name, most in (
+            ("calls", layout.BLOCK_CALLS),
+            ("slot", layout.SLOTS - 1),
+            ("first", MOST),
+            ("number", MOST),
+        ):
+            self._limited(int(blocks[name].max()), most, f"block with the {name}")
+        return blocks
 
     def _check(self, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
@@ -221,6 +300,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             slot=number,
             owners=int(slot["owners"]),
             lost=self._count(slot["lost"]),
+            logged=self._count(slot["logged"]),
         )
         return int(slot["use"]), thread
 

@@ -13,6 +13,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind, WatchState
+from stallprobes.records.rows import Rows
 from stallprobes.watch.reading.call_stack import CallStack
 
 # In place of a function of the kernel: the thread is on a CPU.
@@ -94,6 +95,7 @@ class WatchedThread:
     In a process of more than a thousand threads, several share one: ``owners`` is their number, the last one is
     described, and the figures and slow calls are of all of them. ``in_flight`` is empty too if the file changed at each
     attempt to read it. ``slow_calls`` are the last of ``slow_count``, oldest first. ``lost`` calls are in no histogram.
+    ``logged`` calls at least are or were in the log of all calls.
     """
 
     id: int
@@ -107,6 +109,7 @@ class WatchedThread:
     slot: int
     owners: int
     lost: int
+    logged: int = 0
 
     @property
     def functions(self) -> Iterable[str]:
@@ -225,6 +228,21 @@ class RecordBatch:
     rows: NDArray[Any]
     names: Mapping[int, str]
     next: int
+    missed: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class CallBatch:
+    """Calls that finished since the reading before: DRIVER_CALL[n] in the order of their ends.
+
+    ``functions`` are the names of functions by their numbers. ``missed`` calls were overwritten before they were read.
+    """
+
+    rows: Rows
+    functions: Mapping[int, str]
     missed: int
 
     def __len__(self) -> int:

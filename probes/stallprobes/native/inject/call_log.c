@@ -1,0 +1,104 @@
+/* The log of all calls: blocks of entries, of which each is filled by one thread.
+ *
+ * A thread that needs a block takes the oldest that no thread owns, whichever thread filled it. So the log has the last
+ * calls of all threads however many there are, and no entry is written by two of them.
+ */
+#include "inject.h"
+
+/* What is known of the space of so many blocks: nothing, that a thread asks for it, or that it is there. */
+enum { NONE, ASKED, READY };
+
+static uint8_t space[SS_CALL_BLOCKS / SS_BLOCKS_STEP];
+
+/* For a new file. */
+void ss_begin_log(void)
+{
+    for (size_t at = 0; at < sizeof space; at++)
+        ss_store(space[at], NONE);
+}
+
+static struct ss_call_block *block_at(uint64_t place)
+{
+    return (struct ss_call_block *)ss_at(SS_BLOCKS_AT) + place;
+}
+
+/* Gives space to the blocks of a step, unless another thread does. */
+static void give_blocks(uint64_t step)
+{
+    uint8_t expected = NONE;
+    if (ss_load(ss_header->out_of_space) ||
+        !__atomic_compare_exchange_n(&space[step], &expected, ASKED, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return;
+    uint64_t size = SS_BLOCKS_STEP * SS_BLOCK_PITCH;
+    if (ss_give_space(SS_CALLS_AT + step * size, size))
+        ss_store(ss_header->out_of_space, 1);
+    ss_store_release(space[step], ss_load(ss_header->out_of_space) ? NONE : READY);
+}
+
+static int has_space(uint64_t place)
+{
+    uint64_t step = place / SS_BLOCKS_STEP;
+    if (ss_load_acquire(space[step]) != READY)
+        give_blocks(step);
+    /* Before others come to it: who finds a block without space leaves it out. */
+    if (place % SS_BLOCKS_STEP == 0 && ss_load(space[(step + 1) % sizeof space]) == NONE)
+        give_blocks((step + 1) % sizeof space);
+    return ss_load_acquire(space[step]) == READY;
+}
+
+/* Takes a block for a thread; 0 if there is none. */
+static int take_block(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number)
+{
+    for (uint32_t tried = 0; tried < SS_CALL_BLOCKS; tried++) {
+        uint64_t number = ss_add(ss_header->blocks, 1);
+        struct ss_call_block *block = block_at(number % SS_CALL_BLOCKS);
+        uint32_t expected = SS_BLOCK_FREE;
+        if (!has_space(number % SS_CALL_BLOCKS)) {
+            if (ss_load(ss_header->out_of_space))
+                return 0;
+            continue;
+        }
+        if (!__atomic_compare_exchange_n(&block->state, &expected, SS_BLOCK_OWNED, 0, __ATOMIC_ACQUIRE,
+                                         __ATOMIC_RELAXED))
+            continue;
+        /* A reader drops what it reads from a block whose number changes. */
+        ss_store(block->number, 0);
+        ss_fence();
+        ss_store(block->first, ss_load(slot->logged));
+        ss_store(block->slot, slot_number);
+        ss_store(block->thread, ss_load(slot->thread));
+        ss_store(block->calls, 0);
+        ss_store_release(block->number, number + 1);
+        log->block = block;
+        log->calls = ss_at(SS_CALLS_AT + number % SS_CALL_BLOCKS * SS_BLOCK_PITCH);
+        log->used = 0;
+        return 1;
+    }
+    return 0;
+}
+
+/* Adds a finished call of the thread that has ``slot``. */
+void ss_log_call(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number, const struct ss_call *call,
+                 uint64_t end_ns)
+{
+    if (ss_unlikely(!log->block || log->used == SS_BLOCK_CALLS)) {
+        ss_end_block(log, slot);
+        if (!take_block(log, slot, slot_number)) {
+            ss_count_lost(SS_LOST_NO_BLOCK, 1);
+            return;
+        }
+    }
+    log->calls[log->used].call = *call;
+    log->calls[log->used].end_ns = end_ns;
+    ss_store_release(log->block->calls, ++log->used);
+}
+
+/* Gives the block of a thread back, whose calls stay until another thread takes it. */
+void ss_end_block(struct ss_call_log *log, struct ss_slot *slot)
+{
+    if (!log->block)
+        return;
+    ss_store(slot->logged, ss_load(slot->logged) + log->used);
+    ss_store_release(log->block->state, SS_BLOCK_FREE);
+    log->block = NULL;
+}
