@@ -47,7 +47,7 @@ def test_every_call_is_in_the_log_with_its_thread(stand_in: StandIn, tmp_path: P
 
 
 def test_more_threads_than_ever_live_at_a_time_share_the_blocks(stand_in: StandIn, tmp_path: Path) -> None:
-    threads = 2 * layout.SLOTS
+    threads = layout.SLOTS * 3 // 2
     stand_in.run(tmp_path / "out", "short-threads", str(threads), "5", "8", options=CALLS_ONLY)
     process, batch = read_log(tmp_path / "out")
     assert (len(batch), batch.missed, len(set(batch.rows["thread"].tolist()))) == (5 * threads, 0, threads)

@@ -222,6 +222,7 @@ static void *decoding_thread(void *unused)
         while ((number = ss_oldest_completed()) >= 0)
             decode_buffer(number);
         ss_stamp_clocks();
+        ss_prepare_blocks();
         if (asked == FLUSHED)
             break;
         wait_for_change(&completions, before, FLUSH_MS);

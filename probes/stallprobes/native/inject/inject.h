@@ -60,6 +60,7 @@ struct ss_call_log {
     uint32_t used;
 };
 void ss_begin_log(void);
+void ss_prepare_blocks(void);
 void ss_log_call(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number, const struct ss_call *call,
                  uint64_t end_ns);
 void ss_end_block(struct ss_call_log *log, struct ss_slot *slot);
