@@ -432,7 +432,10 @@ def _samples(part: ProbeSection) -> tuple[Samples, int]:
     # In the order of the calls: a full ring begins behind its head, another one at its beginning.
     begin = max(head - SAMPLES, 0)
     middle = begin % SAMPLES
-    entries = np.concatenate((part.samples[middle:], part.samples[:middle])) if begin else part.samples[:head].copy()
+    # As integers, which are copied in a tenth of the time of structures.
+    rows = part.samples.view(np.int64).reshape(SAMPLES, -1)
+    copied = np.concatenate((rows[middle:], rows[:middle])) if begin else rows[:head].copy()
+    entries = copied.view(part.samples.dtype).reshape(-1)
     # Without the entries that were overwritten during the copy, and the one that may be half written.
     first = max(part.words.samples - SAMPLES + 1, 0)
     return entries[min(first, head) - begin :], head
