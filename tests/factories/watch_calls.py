@@ -178,6 +178,7 @@ def thread(
     in_flight: Sequence[DriverCall] = (),
     started: float = 0,
     ended: float | None = None,
+    stack: int = 0,
     slot: int | None = None,
     owners: int = 1,
 ) -> WatchedThread:
@@ -196,6 +197,7 @@ def thread(
         figures={function: figures(values) for function, values in durations.items()},
         slow_calls=tuple(calls),
         slow_count=len(calls),
+        stack=stack,
         slot=number if slot is None else slot,
         owners=owners,
         lost=0,

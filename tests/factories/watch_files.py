@@ -102,6 +102,7 @@ def _slot(pid: int) -> Any:
     slow["sequence"], slow["end_ns"], slow["thread"], slow["stack"] = 2, SECOND + 1_500_000, pid, 1
     slow["call"]["start_ns"] = SECOND
     row["histograms"][:2] = 1, 2
+    row["stack"] = 1
     return row
 
 

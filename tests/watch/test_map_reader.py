@@ -53,7 +53,7 @@ def read(path: Path) -> tuple[WatchedProcess, RecordBatch]:
 
 
 def read_stacks(path: Path, process: WatchedProcess) -> dict[int, CallStack]:
-    """The call stacks of the slow calls by their number."""
+    """The call stacks of the threads and slow calls by their number."""
     reader = StackReader()
     with MapFile(path) as file:
         reader.read(file, process)
@@ -93,7 +93,7 @@ def test_a_file_is_read_as_typed_values(path: Path) -> None:
     assert (process.name, process.command, state_problem(process)) == ("train", "python train.py", None)
     assert (process.kinds, process.calls, process.lost_calls) == (frozenset({1, 10}), 5, 0)
     (thread,) = process.threads
-    assert (thread.id, thread.name) == (PID, "MainThread")
+    assert (thread.id, thread.name, thread.stack) == (PID, "MainThread", 1)
     assert set(thread.figures) == set(APIS[:2])
     assert thread.figures["cuLaunchKernel"].total == Histogram.of(LAUNCHES)
     assert thread.figures["cuMemcpyDtoHAsync_v2"].total == Histogram.of(COPIES)
@@ -224,6 +224,7 @@ def test_a_damaged_header_gives_a_sentence(path: Path, field: str, value: int, w
             b"\xff\xff\0\0",
             "call stack number",
         ),
+        (layout.SLOTS_AT + at(dtype_of(layout.Slot), "stack"), b"\xff\xff\0\0", "call stack number"),
         (layout.STACKS_AT + at(dtype_of(layout.Stack), "frames"), b"\xff\0\0\0", "number of frames"),
         (layout.STACKS_AT + at(dtype_of(layout.Stack), "text_bytes"), b"\xff\xff\0\0", "size of a stack"),
         (layout.MODULES_AT + at(dtype_of(layout.Module), "build_id_bytes"), b"\x15\0\0\0", "size of a build id"),

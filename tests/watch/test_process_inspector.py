@@ -19,14 +19,7 @@ from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call, proces
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.findings import CallInFlight
 from stallprobes.watch.folder_analysis import FolderAnalysis
-from stallprobes.watch.process_inspector import (
-    LOOK_AFTER_NS,
-    POOL,
-    ProcessInspector,
-    kernel_wait,
-    started_function,
-    with_names,
-)
+from stallprobes.watch.process_inspector import LOOK_AFTER_NS, ProcessInspector, kernel_wait
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import NOTHING_READ, RUNNING, WatchedProcess, WatchedThread
 from stallprobes.watch.reading.py_spy import MOST_FRAMES, PySpyRun, parsed
@@ -137,7 +130,7 @@ def test_a_call_in_flight_is_looked_at_once_it_is_old(tmp_path: Path) -> None:
     inspector.wait(WAIT_S)
     looked(inspector, read, OLD_US + 2e6)
     assert list(inspector.reading(read).stacks.values()) == [CallStack((frame("load"),))]
-    assert inspector.names == {OTHER: "loader"}
+    assert inspector.names.python == {OTHER: "loader"}
     assert inspector.reading(read).problems == ()
 
 
@@ -213,38 +206,6 @@ def test_a_sentence_about_a_call_in_flight_says_where_it_waits() -> None:
         "thread waits in the kernel (futex_wait_queue)."
     )
     assert in_flight_text(replace(found, kernel_wait=RUNNING)).endswith("; its thread runs on a CPU.")
-
-
-THREADING, WORKER = "/usr/lib/python3.12/threading.py", "/usr/lib/python3.12/concurrent/futures/thread.py"
-BOOTSTRAP = (frame("_bootstrap_inner", THREADING), frame("_bootstrap", THREADING))
-
-
-@pytest.mark.parametrize(
-    ("frames", "name"),
-    [
-        ((frame(), frame("load"), frame("run", THREADING), *BOOTSTRAP), "load"),
-        ((frame(), frame("load"), frame("Thread.run", THREADING), *BOOTSTRAP), "load"),
-        ((frame(), frame("run", WORKER), frame("_worker", WORKER), frame("run", THREADING), *BOOTSTRAP), POOL),
-        ((frame(), frame("run", "/home/me/loader.py"), *BOOTSTRAP), "run"),
-        ((frame(), frame("<module>")), ""),
-        ((), ""),
-    ],
-)
-def test_the_function_that_a_thread_runs(frames: tuple[StackFrame, ...], name: str) -> None:
-    assert started_function(CallStack(frames)) == name
-
-
-def test_names_of_threads_by_the_best_source() -> None:
-    stacks = {1: CallStack((frame("load"), frame("run", THREADING), *BOOTSTRAP))}
-    calls = [replace(slow(SYNC, 0, 2000, thread=103), stack=1)]
-    read = python_process(
-        thread(MAIN, name="python"), thread(OTHER, name="python"), thread(102, name="pt_autograd_0"),
-        thread(103, calls, name="python"), thread(104, name="python"),
-    )  # fmt: skip
-    found = with_names(read, {OTHER: "loader-1"}, stacks)
-    assert [one.name for one in found.threads] == ["MainThread", "loader-1", "pt_autograd_0", "load", "python"]
-    compiled = replace(read, python="")
-    assert with_names(compiled, {}, stacks) == compiled
 
 
 @contextmanager

@@ -52,18 +52,26 @@ def test_no_sanitizer_finds_anything(sanitized: StandIn, tmp_path: Path, case: t
     assert sum(process.calls for process in outcome.processes) > 0
 
 
-def test_no_sanitizer_finds_anything_in_a_python_program(sanitized: StandIn, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "program", [("slow_steps.py", "steps"), ("slow_steps.py", "thread"), ("named_threads.py", "late")], ids=" ".join
+)
+def test_no_sanitizer_finds_anything_in_a_python_program(
+    sanitized: StandIn, tmp_path: Path, program: tuple[str, str]
+) -> None:
     """The interpreter itself is built without the sanitizer, whose library it therefore loads first."""
-    name = "libtsan.so" if "thread" in str(sanitized.folder.parent.name) else "libasan.so"
-    found = subprocess.run([str(COMPILER), f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+    runtime = "libtsan.so" if "thread" in str(sanitized.folder.parent.name) else "libasan.so"
+    found = subprocess.run(
+        [str(COMPILER), f"-print-file-name={runtime}"], capture_output=True, text=True
+    ).stdout.strip()
     if not os.path.isabs(found):
-        pytest.skip(f"no {name}")
+        pytest.skip(f"no {runtime}")
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)
     settings = FORKED_OPTIONS | {"LD_PRELOAD": found}
-    program = [sys.executable, str(SOURCES.parent / "slow_steps.py"), str(sanitized.folder / "libcuda.so.1"), "steps"]
+    name, case = program
     done = subprocess.run(
-        program, env=sanitized.environment(folder, settings=settings), capture_output=True, text=True
+        [sys.executable, str(SOURCES.parent / name), str(sanitized.folder / "libcuda.so.1"), case],
+        env=sanitized.environment(folder, settings=settings), input="\n\n", capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     (process,) = read_folder(folder).processes

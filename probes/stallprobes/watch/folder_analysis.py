@@ -120,7 +120,7 @@ class FolderAnalysis:
             reading.last_ns = now_ns
             _sample_run_delays(process, reading.delays, now_ns)
             reading.inspector.look(process, now_ns)
-        process = reading.inspector.named(process, reading.stacks.stacks)
+        process = reading.inspector.names.named(process, reading.stacks.stacks)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
         reading.process, reading.position, reading.ended = process, records.next, ended
         delays: dict[int, Int64s] = {

@@ -1,10 +1,9 @@
-"""Inspector of a watched process from outside: where calls in flight wait, and the names of Python threads."""
+"""Inspector of a watched process from outside: where calls in flight wait, and the names of its threads."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from stallprobes.foreign_text import printable
@@ -15,9 +14,9 @@ from stallprobes.watch.reading.process import (
     DriverCall,
     OutsideReading,
     WatchedProcess,
-    WatchedThread,
 )
 from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads, find_py_spy
+from stallprobes.watch.thread_names import ThreadNames
 
 # A call that has been in flight for this long is inspected.
 LOOK_AFTER_NS = 50_000_000
@@ -35,21 +34,15 @@ _SYSTEM_CALLS = {
         115: "clock_nanosleep", 124: "sched_yield",
     },
 }  # fmt: skip
-MAIN_THREAD = "MainThread"
-_POOL_WORKER = "/concurrent/futures/thread.py"
-POOL = "ThreadPoolExecutor"
 
 
 class ProcessInspector:
-    """Reads one process from outside, again and again while it runs.
-
-    ``names`` has the names of its Python threads by id, as py-spy found them.
-    """
+    """Reads one process from outside, again and again while it runs; ``names`` are those of its threads."""
 
     def __init__(self, py_spy: Path | None = None) -> None:
         """``py_spy`` is the program; None: the one that is installed, if any."""
         self._py_spy = py_spy or find_py_spy()
-        self.names: dict[int, str] = {}
+        self.names = ThreadNames()
         self._stacks: dict[CallKey, CallStack] = {}
         self._kernel_waits: dict[CallKey, str] = {}
         self._in_flight: set[CallKey] = set()
@@ -63,6 +56,7 @@ class ProcessInspector:
     def look(self, process: WatchedProcess, now_ns: int) -> None:
         """Look at ``process``, which runs, at ``now_ns`` (CLOCK_MONOTONIC)."""
         self._collect(process)
+        self.names.look(process, now_ns)
         old = {
             call.key: call
             for thread in process.threads
@@ -82,17 +76,6 @@ class ProcessInspector:
         if self._run is not None:
             self._run.wait(seconds)
 
-    def named(self, process: WatchedProcess, stacks: Mapping[int, CallStack]) -> WatchedProcess:
-        """``process`` with the names of its Python threads; ``stacks`` are by their number in the file.
-
-        Names that are not the system's are kept until py-spy finds better ones.
-        """
-        process = with_names(process, self.names, stacks)
-        for thread in process.threads:
-            if thread.name != process.name:
-                self.names.setdefault(thread.id, thread.name)
-        return process
-
     def reading(self, process: WatchedProcess) -> OutsideReading:
         """What is known so far."""
         return OutsideReading(dict(self._stacks), self._kernel_waits, tuple(self._problems(process)))
@@ -108,8 +91,7 @@ class ProcessInspector:
 
     def _begin(self, process: WatchedProcess, old: Mapping[CallKey, DriverCall], now_ns: int) -> None:
         """Start py-spy if there is something new for it."""
-        # Those that have no name of the system's own.
-        threads = {one.id for one in process.threads if one.ended_ns is None and one.name == process.name}
+        threads = {one.id for one in self.names.nameless(process)}
         new_threads = threads - self._named - {process.pid}
         new_calls = old.keys() - self._looked_at
         if not process.python or not (new_calls or new_threads):
@@ -129,7 +111,7 @@ class ProcessInspector:
             return
         found, self._run = self._run.found, None
         self._problem = found.problem
-        self.names.update(found.names)
+        self.names.python.update(found.names)
         for key, stack in _stacks_of_calls(process, found):
             self._stacks[key] = stack
             self._in_flight.add(key)
@@ -173,44 +155,3 @@ def _first_word(path: Path) -> str:
     except OSError:
         return ""
     return words[0].decode("utf-8", "replace") if words else ""
-
-
-def with_names(process: WatchedProcess, names: Mapping[int, str], stacks: Mapping[int, CallStack]) -> WatchedProcess:
-    """``process`` with the names of its Python threads.
-
-    ``names`` are by thread id, as py-spy found them. A thread without one that has no name of the system's own is named
-    after the function that it runs, by one of the ``stacks`` of its slow calls.
-    """
-    if not process.python:
-        return process
-    return replace(process, threads=tuple(_named(process, thread, names, stacks) for thread in process.threads))
-
-
-def _named(
-    process: WatchedProcess, thread: WatchedThread, names: Mapping[int, str], stacks: Mapping[int, CallStack]
-) -> WatchedThread:
-    name = names.get(thread.id, "")
-    # A thread inherits the system's name from the one that made it, in the end from the process.
-    if not name and thread.name == process.name:
-        name = MAIN_THREAD if thread.id == process.pid else _function_of(thread, stacks)
-    return replace(thread, name=name) if name and name != thread.name else thread
-
-
-def _function_of(thread: WatchedThread, stacks: Mapping[int, CallStack]) -> str:
-    for slow in reversed(thread.slow_calls):
-        stack = stacks.get(slow.stack) if slow.thread == thread.id else None
-        if stack is not None and (name := started_function(stack)):
-            return name
-    return ""
-
-
-def started_function(stack: CallStack) -> str:
-    """The function that a thread of Python's ``threading`` runs; "" if the stack is of no such thread."""
-    frames = stack.python
-    for at in range(1, len(frames)):
-        if frames[at].function in ("run", "Thread.run") and frames[at].file.endswith("/threading.py"):
-            inner = frames[at - 1]
-            return POOL if inner.file.endswith(_POOL_WORKER) else inner.function
-    # A class with a ``run`` of its own.
-    own = [frame for frame in frames if not frame.file.endswith("/threading.py")]
-    return own[-1].function if own and len(own) < len(frames) else ""

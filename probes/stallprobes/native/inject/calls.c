@@ -31,6 +31,7 @@ static __thread struct {
     uint32_t retry;
     uint32_t depth;
     struct ss_credit credit;
+    struct ss_naming naming;
     struct ss_call_log log;
     struct {
         uint64_t start_ns;
@@ -154,6 +155,7 @@ static struct ss_slot *own_slot(void)
     if (!slot)
         return NULL;
     pthread_setspecific(thread_end, slot);
+    self.naming = ss_begin_naming(ss_load(slot->thread));
     self.slot = slot;
     return slot;
 }
@@ -273,9 +275,19 @@ static void enter(uint32_t api, const struct ss_callback_data *data)
         change_depth(slot, self.depth, &call);
 }
 
+/* Keeps the stack by which the reader names this thread. */
+static void keep_stack(struct ss_slot *slot, uint32_t stack)
+{
+    if (!stack || ss_load(slot->stack))
+        return;
+    ss_store(slot->stack, stack);
+    self.naming.due = UINT64_MAX;
+}
+
 static void keep_slow_call(struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
 {
     uint32_t stack = ss_stack_of_call(&self.credit, self.calls[depth].api, self.calls[depth].start_ns, end_ns);
+    keep_stack(slot, stack);
     uint64_t number = ss_load(slot->slow_calls);
     struct ss_slow_call *slow = &slot->slow[number % SS_SLOW_CALLS];
     ss_store(slow->sequence, 2 * number + 1);
@@ -330,6 +342,8 @@ static void leave(uint32_t api, const struct ss_callback_data *data, uint64_t no
     ss_log_call(&self.log, slot, self.number, &slot->calls[depth], now > start ? now : start);
     if (slow)
         keep_slow_call(slot, depth, now, result);
+    else if (__builtin_expect(now >= self.naming.due, 0))
+        keep_stack(slot, ss_stack_for_name(&self.naming, &self.credit, api, start, now));
     change_depth(slot, depth, NULL);
 }
 

@@ -78,9 +78,17 @@ struct ss_credit {
     int64_t native_ns;
     uint64_t at;
 };
+/* When a stack is taken next for the name of a thread, UINT64_MAX if never again, and how often that may still fail. */
+struct ss_naming {
+    uint64_t due;
+    uint32_t tries;
+};
 void ss_prepare_stacks(void);
 void ss_begin_stacks(void);
 uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start, uint64_t now);
+struct ss_naming ss_begin_naming(uint32_t thread);
+uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, uint32_t api, uint64_t start,
+                           uint64_t now);
 
 /* nvtx.c */
 void ss_copy_range(char *text, size_t size, uint64_t since);

@@ -337,6 +337,7 @@ struct ss_slot *ss_claim_slot(uint32_t *number)
     char name[16] = "";
     prctl(PR_GET_NAME, name);
     memcpy(slot->name, name, sizeof slot->name);
+    ss_store(slot->stack, 0);
     ss_store(slot->thread, (uint32_t)syscall(SYS_gettid));
     ss_store(slot->started_ns, ss_clock());
     ss_store(slot->ended_ns, 0);

@@ -1,4 +1,5 @@
-/* Call stacks of slow calls, taken on the stack of the thread that made them, at their exit.
+/* Call stacks of slow calls, and one for the name of each thread, taken on the stack of the thread that made the call, at
+ * its exit.
  *
  * Each different stack is written once: its native return addresses, and the text of its Python frames. Python 3.11 and
  * 3.12 write that text themselves, with a function that takes no lock and no memory. Nothing here waits: the thread may
@@ -29,6 +30,11 @@ enum {
     MOST_CREDIT_NS = 1000000,
     /* The time that all threads of a process may spend once, so that a short program has stacks too. */
     FIRST_CREDIT_NS = 2000000,
+    /* What the frames of Python for a thread's name may take, how often they are tried, and the time between two tries:
+     * all places for a stack may be in use, or Python may not know the thread. */
+    NAME_NS = 100000,
+    NAME_TRIES = 8,
+    NAME_PAUSE_NS = 10000000,
 };
 
 /* A pipe of the process with the number ``file``; ``device`` and ``inode`` are its identity. */
@@ -392,25 +398,28 @@ static int64_t with_credit(int64_t ns, int64_t more)
     return ns + more < MOST_CREDIT_NS ? ns + more : MOST_CREDIT_NS;
 }
 
-/* The place in the file, from 1, of the stack of a call that began at ``start`` and whose exit callback came at ``now``;
- * 0 for none. Of its time since its first slow call, a thread spends at most a hundredth here, half of it for frames of
- * Python if there can be any: the first native frames of a large library take milliseconds each. */
-uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start, uint64_t now)
+/* Of the time since its first call for which a stack was wanted, a thread spends at most a hundredth on stacks, half of
+ * it for frames of Python if there can be any: the first native frames of a large library take milliseconds each. */
+static void renew(struct ss_credit *credit, uint64_t start, uint64_t now)
 {
-    if (!backtrace && !python.usable)
-        return 0;
     if (!credit->at)
         credit->at = start;
-    if (now > credit->at) {
-        int64_t more = (int64_t)((now - credit->at) / SS_STACK_SHARE);
-        credit->python_ns = with_credit(credit->python_ns, python.usable ? more / 2 : 0);
-        credit->native_ns = with_credit(credit->native_ns, python.usable ? more / 2 : more);
-        credit->at = now;
-    }
-    int first = __atomic_load_n(&first_credit_ns, __ATOMIC_RELAXED) > 0;
-    int native = first || credit->native_ns > 0;
-    if (!native && credit->python_ns <= 0)
-        return 0;
+    if (now <= credit->at)
+        return;
+    int64_t more = (int64_t)((now - credit->at) / SS_STACK_SHARE);
+    credit->python_ns = with_credit(credit->python_ns, python.usable ? more / 2 : 0);
+    credit->native_ns = with_credit(credit->native_ns, python.usable ? more / 2 : more);
+    credit->at = now;
+}
+
+static int has_first_credit(void)
+{
+    return __atomic_load_n(&first_credit_ns, __ATOMIC_RELAXED) > 0;
+}
+
+/* The place of the calling thread's stack, or 0, paid for by the process's first credit or by the thread's own. */
+static uint32_t take_for_credit(struct ss_credit *credit, uint32_t api, int first, int native, uint64_t now)
+{
     uint64_t python_end = now;
     uint32_t place = take_stack(api, native, &python_end);
     uint64_t end = ss_clock();
@@ -425,5 +434,43 @@ uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start
         credit->python_ns -= for_python;
         credit->native_ns -= spent - for_python;
     }
+    return place;
+}
+
+/* The place in the file, from 1, of the stack of a slow call that began at ``start`` and whose exit callback came at
+ * ``now``; 0 for none. */
+uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start, uint64_t now)
+{
+    if (!backtrace && !python.usable)
+        return 0;
+    renew(credit, start, now);
+    int first = has_first_credit();
+    int native = first || credit->native_ns > 0;
+    if (!native && credit->python_ns <= 0)
+        return 0;
+    return take_for_credit(credit, api, first, native, now);
+}
+
+/* For a thread that has just got a slot. The main thread needs no stack for its name. */
+struct ss_naming ss_begin_naming(uint32_t thread)
+{
+    int wanted = python.usable && thread != ss_header->pid;
+    return (struct ss_naming){.due = wanted ? 0 : UINT64_MAX, .tries = NAME_TRIES};
+}
+
+/* The place of a stack for the name of a thread: frames of Python alone. A thread's own credit has to cover it, since it
+ * may make no more than this call. */
+uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, uint32_t api, uint64_t start,
+                           uint64_t now)
+{
+    renew(credit, start, now);
+    int first = has_first_credit();
+    int64_t lacking = NAME_NS - credit->python_ns;
+    if (!first && lacking > 0) {
+        naming->due = now + (uint64_t)lacking * 2 * SS_STACK_SHARE;
+        return 0;
+    }
+    uint32_t place = take_for_credit(credit, api, first, 0, now);
+    naming->due = place || !--naming->tries ? UINT64_MAX : now + NAME_PAUSE_NS;
     return place;
 }

@@ -269,6 +269,7 @@ class Slot(ctypes.Structure):
     Where there are no more slots, a new thread continues one whose owner has ended: it adds to the same figures.
     ``owners`` counts the threads. ``sequence`` is odd while ``depth`` and ``calls`` change. ``logged`` calls are in
     blocks that the slot has filled. ``histograms`` has for each API the number of the slot's histogram, from 1.
+    ``stack`` is the number of a stack of the owner, from 1, by which a thread of Python's is named; 0 for none.
     """
 
     use: UInt32
@@ -285,6 +286,8 @@ class Slot(ctypes.Structure):
     calls: Annotated[Any, Call * DEPTH]
     slow: Annotated[Any, SlowCall * SLOW_CALLS]
     histograms: Annotated[Any, ctypes.c_uint32 * APIS]
+    stack: UInt32
+    unused: UInt32
 
 
 @structure

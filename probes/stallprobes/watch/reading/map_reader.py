@@ -297,6 +297,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             figures=self._figures(slot, owners),
             slow_calls=self._slow_calls(slot, offset, self._earlier.get(number)),
             slow_count=self._count(slot["slow_calls"]),
+            stack=int(slot["stack"]),
             slot=number,
             owners=int(slot["owners"]),
             lost=self._count(slot["lost"]),

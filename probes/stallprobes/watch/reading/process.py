@@ -95,6 +95,7 @@ class WatchedThread:
     In a process of more than a thousand threads, several share one: ``owners`` is their number, the last one is
     described, and the figures and slow calls are of all of them. ``in_flight`` is empty too if the file changed at each
     attempt to read it. ``slow_calls`` are the last of ``slow_count``, oldest first. ``lost`` calls are in no histogram.
+    ``stack`` is the number of one of its stacks in the file, by which a thread of Python's is named, 0 for none.
     ``logged`` calls at least are or were in the log of all calls.
     """
 
@@ -106,6 +107,7 @@ class WatchedThread:
     figures: Mapping[str, CallFigures]
     slow_calls: tuple[SlowDriverCall, ...]
     slow_count: int
+    stack: int
     slot: int
     owners: int
     lost: int

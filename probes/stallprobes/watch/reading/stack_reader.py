@@ -29,8 +29,12 @@ class StackReader:
         self._frames: dict[int, StackFrame] = {}
 
     def read(self, file: MapFile, process: WatchedProcess) -> None:
-        """Read the stacks of the slow calls of ``process`` that are new. Raises WatchError if the file is damaged."""
-        numbers = {slow.stack for thread in process.threads for slow in thread.slow_calls} - {0}
+        """Read the stacks of the threads and slow calls of ``process`` that are new.
+
+        Raises WatchError if the file is damaged.
+        """
+        numbers = {slow.stack for thread in process.threads for slow in thread.slow_calls}
+        numbers = (numbers | {thread.stack for thread in process.threads}) - {0}
         found = {number: stack for number in numbers - self.stacks.keys() if (stack := file.stack(number)) is not None}
         if not found:
             return

@@ -1,0 +1,219 @@
+"""Names of the threads of a watched process: as the program gave them, else what a thread is for or what it runs.
+
+A thread is called, by the first of these that is known,
+
+1. by its role, where a library's own threads have a name of the system's or a function that says so (``_SYSTEM_ROLES``,
+   ``_FUNCTION_ROLES``);
+2. as the program named it in Python, by py-spy;
+3. as the system calls it: ``pthread_setname_np``, which Python calls too from 3.14 on;
+4. ``MainThread``;
+5. by the outermost function of the user's code in its call stacks, else of a library's, else by the library whose
+   compiled code it runs.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stallprobes.foreign_text import printable
+from stallprobes.watch.reading.call_stack import CallStack, StackFrame
+from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
+
+MAIN_THREAD = "MainThread"
+POOL = "ThreadPoolExecutor"
+# Between two readings of the system's names of threads that had none.
+PAUSE_NS = 1_000_000_000
+_LONGEST_NAME = 64
+# Names of the system's, of which it keeps 15 characters: of the autograd engine (``Engine::thread_init`` in
+# torch/csrc/autograd/engine.cpp; the number is the device's), of data loaders (torch/utils/data/_utils/pin_memory.py
+# and worker.py; newer versions name processes "pt_multiprocess_data_worker" and threads "pt_thread_data_worker"), and
+# of a pool in Python from 3.14 on.
+_SYSTEM_ROLES = (
+    (re.compile(r"pt_autograd_(\d+)"), r"autograd \1"),
+    (re.compile(r"pt_data_pin"), "data loader (pinning)"),
+    (re.compile(r"pt_(?:data_worker|multiprocess|thread_data_)"), "data loader (worker)"),
+    (re.compile(r"ThreadPoolExecu"), POOL),
+)
+# Functions that a thread of a library's runs, with the end of their file.
+_FUNCTION_ROLES = {
+    ("_worker", "/concurrent/futures/thread.py"): POOL,
+    ("_pin_memory_loop", "/torch/utils/data/_utils/pin_memory.py"): "data loader (pinning)",
+    ("_thread_worker_loop", "/torch/utils/data/_utils/worker.py"): "data loader (worker)",
+}
+# What a thread has that nobody named: PyTorch names the main thread when it is imported, and threads that it starts
+# inherit that.
+_INTERPRETER = re.compile(r"python[\d.]*|pt_main_thread")
+# What Python calls a thread that the program does not name.
+_DEFAULT = re.compile(r"(?P<number>Thread-\d+)(?: \((?P<function>.*)\))?")
+# Functions that only call another one: the next inner one says what the thread runs.
+_WRAPPERS = frozenset(
+    {
+        "", "<lambda>", "_call_impl", "_fn", "_inner", "_wrapped", "_wrapped_call_impl", "_wrapper",
+        "decorate_autocast", "decorate_context", "decorated", "decorator", "generator_context", "inner", "wrap",
+        "wrapped", "wrapper",
+    }
+)  # fmt: skip
+# Functions that many threads have: the name of the file says more.
+_COMMON = frozenset({"__call__", "main", "run", "start"})
+_MODULE = "<module>"
+_THREADING = "/threading.py"
+# Its id and when it began, since the system uses ids again.
+_ThreadKey = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class RunFunction:
+    """What a thread runs, by one of its stacks; ``name`` is "" if that says nothing.
+
+    ``certain``: it is a role, or of the user's code.
+    """
+
+    name: str
+    certain: bool
+
+
+_NOTHING = RunFunction("", False)
+
+
+class ThreadNames:
+    """The names of the threads of one process, kept from reading to reading.
+
+    ``python`` are by thread id, as py-spy found them.
+    """
+
+    def __init__(self) -> None:
+        self.python: dict[int, str] = {}
+        self._system: dict[_ThreadKey, str] = {}
+        self._read_ns: int | None = None
+        self._by_stack: dict[int, RunFunction] = {}
+        self._certain: dict[_ThreadKey, str] = {}
+
+    def look(self, process: WatchedProcess, now_ns: int, root: Path = Path("/proc")) -> None:
+        """Read the system's names of threads of ``process``, which runs, that had none at their first call."""
+        if self._read_ns is not None and now_ns - self._read_ns < PAUSE_NS:
+            return
+        self._read_ns = now_ns
+        known = {_key(thread) for thread in process.threads}
+        self._system = {key: name for key, name in self._system.items() if key in known}
+        self._certain = {key: name for key, name in self._certain.items() if key in known}
+        for thread in self.nameless(process):
+            try:
+                name = (root / str(process.pid) / "task" / str(thread.id) / "comm").read_bytes()
+            except OSError:
+                continue
+            self._system[_key(thread)] = printable(name.rstrip(b"\n").decode("utf-8", "replace"))
+
+    def nameless(self, process: WatchedProcess) -> tuple[WatchedThread, ...]:
+        """The threads of ``process`` that run and have no name of the system's own."""
+        inherited = self._inherited(process)
+        return tuple(
+            one for one in process.threads if one.ended_ns is None and _is_inherited(self._system_name(one), inherited)
+        )
+
+    def named(self, process: WatchedProcess, stacks: Mapping[int, CallStack]) -> WatchedProcess:
+        """``process`` with the names of its threads; ``stacks`` are by their number in the file."""
+        inherited = self._inherited(process)
+        names = (self._name(process, one, inherited, stacks) for one in process.threads)
+        threads = (
+            one if one.name == name else replace(one, name=name)
+            for one, name in zip(process.threads, names, strict=True)
+        )
+        return replace(process, threads=tuple(threads))
+
+    def _name(
+        self, process: WatchedProcess, thread: WatchedThread, inherited: Set[str], stacks: Mapping[int, CallStack]
+    ) -> str:
+        system = self._system_name(thread)
+        if role := _role_of_name(system):
+            return role
+        if not process.python:
+            return system
+        given = self.python.get(thread.id, "")
+        default = _DEFAULT.fullmatch(given)
+        if given and not default:
+            return given
+        if not _is_inherited(system, inherited):
+            return system
+        if thread.id == process.pid:
+            return MAIN_THREAD
+        # The number says which thread it is, and the function what it runs, unless it only calls another one.
+        if default and default["function"] not in (None, *_WRAPPERS):
+            return given
+        found = self._function(thread, stacks)
+        if default:
+            return f"{default['number']} ({found})" if found else given
+        return found or system
+
+    def _system_name(self, thread: WatchedThread) -> str:
+        return self._system.get(_key(thread), thread.name)
+
+    def _inherited(self, process: WatchedProcess) -> Set[str]:
+        """The names of the process and of its main thread: a thread has that of the one that made it."""
+        mains = {self._system_name(one) for one in process.threads if process.python and one.id == process.pid}
+        return {"", process.name, *mains}
+
+    def _function(self, thread: WatchedThread, stacks: Mapping[int, CallStack]) -> str:
+        key = _key(thread)
+        if key in self._certain:
+            return self._certain[key]
+        numbers = (thread.stack, *(slow.stack for slow in reversed(thread.slow_calls) if slow.thread == thread.id))
+        found = [self._of_stack(number, stacks) for number in dict.fromkeys(numbers)]
+        best = next((one for one in found if one.certain), None)
+        if best is not None:
+            return self._certain.setdefault(key, best.name)
+        return next((one.name for one in found if one.name), "")
+
+    def _of_stack(self, number: int, stacks: Mapping[int, CallStack]) -> RunFunction:
+        if number not in stacks:
+            return _NOTHING
+        if number not in self._by_stack:
+            self._by_stack[number] = run_function(stacks[number])
+        return self._by_stack[number]
+
+
+def _key(thread: WatchedThread) -> _ThreadKey:
+    return thread.id, thread.started_ns
+
+
+def _is_inherited(name: str, inherited: Set[str]) -> bool:
+    return name in inherited or _INTERPRETER.fullmatch(name) is not None
+
+
+def _role_of_name(name: str) -> str:
+    matches = ((form.fullmatch(name), role) for form, role in _SYSTEM_ROLES)
+    return next((match.expand(role) for match, role in matches if match), "")
+
+
+def run_function(stack: CallStack) -> RunFunction:
+    """What a thread with this stack runs."""
+    outermost = tuple(reversed(stack.python))
+    for frame in outermost:
+        for (function, file), role in _FUNCTION_ROLES.items():
+            if frame.function == function and frame.file.endswith(file):
+                return RunFunction(role, True)
+    # Where the outermost frames are missing, the others do not say what the thread runs.
+    if not stack.complete and not _is_whole(outermost):
+        return _NOTHING
+    own = [frame for frame in outermost if frame.is_users and frame.function != _MODULE]
+    if own:
+        best = next((frame for frame in own if frame.function not in _WRAPPERS), own[0])
+        return RunFunction(_shown(best), True)
+    for frame in outermost:
+        if not (frame.is_users or frame.file.endswith(_THREADING) or frame.function in _WRAPPERS | _COMMON):
+            return RunFunction(frame.function[:_LONGEST_NAME], False)
+    native = (os.path.basename(frame.file) for frame in reversed(stack.native) if frame.is_users and frame.file)
+    return RunFunction(next(native, "")[:_LONGEST_NAME], False)
+
+
+def _is_whole(outermost: tuple[StackFrame, ...]) -> bool:
+    """Whether the frames begin where Python's ``threading`` begins a thread."""
+    return bool(outermost) and outermost[0].function == "_bootstrap" and outermost[0].file.endswith(_THREADING)
+
+
+def _shown(frame: StackFrame) -> str:
+    alone = frame.function not in _WRAPPERS | _COMMON
+    return (frame.function if alone else f"{frame.function} in {os.path.basename(frame.file)}")[:_LONGEST_NAME]
