@@ -84,7 +84,7 @@ def ranks(q: float, counts: Int64s) -> Int64s:
     numerator, denominator = _share(q)
     # Python's integers for a product that exceeds 64 bits.
     whole = counts.astype(object) if numerator * int(counts.max(initial=0)) >= 1 << 63 else counts
-    return np.maximum(-(-numerator * whole // denominator), 1).astype(np.int64, copy=False)
+    return np.asarray(np.maximum(-(-numerator * whole // denominator), 1), dtype=np.int64)
 
 
 def waiting(age_ns: int, period_ns: int) -> Counts:
@@ -241,7 +241,7 @@ class HistogramBlock:
 
     def _keys(self) -> Int64s:
         borders = np.array(self.borders)
-        return self.used[0] + _first_keys(len(self.totals))[:-1].repeat(borders[1:] - borders[:-1])
+        return np.asarray(self.used[0] + _first_keys(len(self.totals))[:-1].repeat(borders[1:] - borders[:-1]))
 
     @classmethod
     def sums(cls, histograms: Sequence[Histogram], sum_of: Sequence[int], rows: int) -> HistogramBlock:
