@@ -42,7 +42,7 @@ static void give_blocks(uint64_t step)
     ss_store_release(space[step], ss_load(ss_header->out_of_space) ? NONE : READY);
 }
 
-/* Gives space ahead, as much as twice what was needed since the call before: to get new pages takes 50 ns for each call
+/* Gives space ahead, as much as twice what was needed since the call before: to get new pages takes 40 ns for each call
  * that is logged, which the program's threads need not spend. Called by one thread. */
 void ss_prepare_blocks(void)
 {
