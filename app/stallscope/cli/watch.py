@@ -22,6 +22,7 @@ JSON, RECORD, TRACE, MATRIX = "--json", "--record", "--trace", "--matrix"
 # Options of a program that watch starts itself.
 _FOR_PROGRAMS = ("--headless", "--output")
 DEFAULT_SLOW_US = 1000.0
+DEFAULT_COST_PERCENT = 5.0
 MAX_SLOW_US = 3_600_000_000
 
 
@@ -76,6 +77,14 @@ class WatchCommand(CliCommand):
     help='A check of this machine ("stallscope check --save"): a call that stalls another one there is its cause, '
     "not only beside it.  [default: the reference of this GPU in the package, if any]",
 )
+@click.option(
+    "--cost",
+    "cost_percent",
+    type=options.number(float, 0.1, 100, "a number of percent"),
+    metavar="PERCENT",
+    help="Record work of the GPU for as much of the time as costs the program PERCENT of its speed; 100: all of the "
+    f"time.  [default: {DEFAULT_COST_PERCENT:g}]",
+)
 @click.option("--calls-only", is_flag=True, help="Record no work of the GPU: it costs less and explains less.")
 @click.option(
     "--no-stacks", is_flag=True, help="Record no call stacks of slow calls, which take up to 1 % of the program's time."
@@ -127,6 +136,7 @@ def command(
     force: bool,
     slow_us: float | None,
     matrix: Path | None,
+    cost_percent: float | None,
     calls_only: bool,
     no_stacks: bool,
     yield_to_profiler: bool,
@@ -161,6 +171,7 @@ def command(
     """
     asked = {
         "--slow": slow_us is not None,
+        "--cost": cost_percent is not None,
         "--calls-only": calls_only,
         "--no-stacks": no_stacks,
         "--yield-to-profiler": yield_to_profiler,
@@ -171,6 +182,8 @@ def command(
     _check_arguments(
         context, program, {JSON: json_file, RECORD: record, TRACE: trace, MATRIX: matrix}, print_env, attach, given
     )
+    if calls_only and cost_percent is not None:
+        raise _failed("--cost is for records of the GPU's work; --calls-only takes none")
     if headless and output is not None:
         raise _failed("--output is for the screen; with --headless redirect the program's output")
     stdout_use = "stdout belongs to the program" if attach is None else "the text goes to stdout"
@@ -193,7 +206,8 @@ def command(
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
     files = WatchFiles(json_file, trace, record, output, force)
     known = None if print_env else stalls_of_this_machine(matrix)
-    chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, known)
+    cost = (DEFAULT_COST_PERCENT if cost_percent is None else cost_percent) / 100
+    chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, cost, known)
     if attach is not None:
         session.show_folder(attach, files, known)
     elif print_env:

@@ -18,7 +18,15 @@ from stallprobes.watch.attribution.findings import (
     united,
 )
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
-from stallprobes.watch.sentences import call_text, headline, in_flight_text, loss_text, no_stall_text, site_text
+from stallprobes.watch.sentences import (
+    call_text,
+    cost_text,
+    headline,
+    in_flight_text,
+    loss_text,
+    no_stall_text,
+    site_text,
+)
 from stallprobes.wording.watch_wording import not_recorded, process_prefix, process_words
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.remedy_text import with_code
@@ -65,6 +73,7 @@ def show_watch(out: TextWriter, findings: WatchFindings, title: str, notes: Sequ
     _tables(out, places, several)
     missing = [*notes, *findings.problems, *(text for process in findings.processes for text in not_recorded(process))]
     out.section("Not recorded", dict.fromkeys(missing), "warn")
+    _costs(out, findings.processes, several)
 
 
 def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequence[_Place], several: bool) -> None:
@@ -137,6 +146,14 @@ def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None
         for call, process in found[:_MOST_LISTED]
     )
     out.section(f"Slow calls{left}", texts)
+
+
+def _costs(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:
+    """What watching cost the processes that it cost most."""
+    found = [(process.cost, process) for process in processes if process.cost is not None and process.calls]
+    found.sort(key=lambda item: -item[0].high)
+    texts = (process_prefix(process, several) + cost_text(cost) for cost, process in found[:_MOST_HEADLINES])
+    out.section("Cost of watching", texts)
 
 
 def _in_flight(out: TextWriter, findings: WatchFindings, several: bool) -> None:

@@ -32,6 +32,7 @@ from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.other_threads import calls_in_flight
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.call_sites import SiteSums
+from stallprobes.watch.cost import cost_of
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import (
     NO_FIGURES,
@@ -182,8 +183,9 @@ class ProcessAnalysis:
             lost=lost,
             calls=process.calls,
             missed_records=self._store.missed,
-            gaps=(*gaps(process, lost, self._store, self._has_run_delays, sums.sites), *self._outside.problems),
+            gaps=(*gaps(process, lost, self._store, self._has_run_delays, sums.sites, end_ns), *self._outside.problems),
             sites=sums.sites.sites_by_time(_unkept(threads)),
+            cost=cost_of(process, end_ns),
         )
 
     @property
@@ -228,6 +230,7 @@ class ProcessAnalysis:
             stacks=self._stacks,
             first_launches=self._store.first_launches,
             complete=bool(process.kinds) and not (self._store.missed + process.lost_records),
+            windows=process.windows,
             may_hold_streams=may_hold_streams(name for thread in process.threads for name in thread.figures),
         )
         found = attribute(slow, excess, recorded, self._known)

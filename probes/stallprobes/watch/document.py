@@ -30,6 +30,7 @@ from stallprobes.watch.attribution.findings import (
     WaitEvidence,
     WatchFindings,
 )
+from stallprobes.watch.cost import Share, WatchCost
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
 
@@ -48,7 +49,8 @@ Cause = Annotated[
         "own-work: its own work on the GPU. other-context, other-process: the time-slice of another context. "
         "pageable-copy to stream: a call of another thread. no-cpu: the thread was ready to run and had no CPU. "
         "held-stream: its stream waited for something that is no work of the GPU. itself: what the function does takes "
-        "long. unattributed: nothing that was recorded explains it."
+        "long. records-off: it was made while work of the GPU was not recorded. unattributed: nothing that was "
+        "recorded explains it."
     ),
 ]
 
@@ -273,6 +275,16 @@ class WatchSite(Document):
     sentence: Text
 
 
+class WatchCosts(Document):
+    """What watching costs a process, as shares of the time of the thread that makes most calls."""
+
+    low: Share
+    high: Annotated[Share, about("With low the 95 % interval; without comparisons the most that it can be.")]
+    compared: Annotated[Natural, about("Comparisons of windows with records and without; 0: not measured.")]
+    recorded: Annotated[Share, about("The share of time in which work of the GPU was recorded.")]
+    budget: Annotated[Share, about("What watching may cost (--cost); 1: no limit.")]
+
+
 class WatchProcess(Document):
     """A process of the program."""
 
@@ -300,6 +312,7 @@ class WatchProcess(Document):
     losses: Annotated[dict[str, Natural], about("Calls and records that were not recorded, by reason.")]
     missed_records: Annotated[Natural, about("Records that were overwritten before they were read.")]
     gaps: Annotated[list[Text], about("Evidence that is missing, and why.")]
+    cost: WatchCosts | None
     lost_us: Us
     unattributed_us: Us
     lost: list[WatchLoss]
@@ -387,6 +400,7 @@ def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
         cupti=WatchCupti(process.cupti_path, process.cupti_version),
         slow_us=us_of(process.slow_limit_ns),
         losses={_word(kind.name): count for kind, count in process.losses.items()},
+        cost=None if process.cost is None else _costs(process.cost),
         lost=[_loss(loss) for loss in process.lost],
         threads=[_thread(thread, first_ns, stacks) for thread in process.threads],
         slow_calls=[_slow(call, first_ns, stacks) for call in process.slow_calls],
@@ -394,6 +408,16 @@ def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
         sites=[_call_site(site, first_ns, stacks) for site in process.sites],
         # The last, as it has the stacks that the others name.
         stacks=list(stacks),
+    )
+
+
+def _costs(cost: WatchCost) -> WatchCosts:
+    return WatchCosts(
+        low=round(cost.low, 6),
+        high=round(cost.high, 6),
+        compared=cost.compared,
+        recorded=round(cost.recorded, 6),
+        budget=cost.budget,
     )
 
 

@@ -28,6 +28,7 @@ class WatchOptions:
     Calls of at least ``slow_ns`` are kept one by one. ``calls_only``: no records of the GPU's work.
     ``yield_to_profiler``: the library gives CUPTI up when the program's own profiler asks for it; without it, that
     profiler finds CUPTI taken. ``stacks``: slow calls carry their call stacks, for at most 1 % of the time.
+    ``cost`` is the share (0 to 1) of the program's time that watching may take; 1 records everything.
     ``known`` are the pairs of calls that stall on this machine; the library does not use them.
     """
 
@@ -35,6 +36,7 @@ class WatchOptions:
     calls_only: bool = False
     yield_to_profiler: bool = False
     stacks: bool = True
+    cost: float = layout.DEFAULT_COST_PPM / layout.EVERYTHING_PPM
     known: KnownStalls | None = None
 
 
@@ -66,6 +68,8 @@ def variables(
         )
     if options.slow_ns < 0:
         raise WatchError("a call is slow from 0 ns on or more.")
+    if not 0 < options.cost <= 1:
+        raise WatchError("watching may cost more than 0 % of the program's time, and at most 100 %.")
     found = {
         INJECTION_VARIABLE: str(library),
         layout.FOLDER_VARIABLE: str(folder),
@@ -73,6 +77,7 @@ def variables(
         layout.CALLS_ONLY_VARIABLE: str(int(options.calls_only)),
         layout.YIELD_VARIABLE: str(int(options.yield_to_profiler)),
         layout.NO_STACKS_VARIABLE: str(int(not options.stacks)),
+        layout.COST_VARIABLE: str(round(options.cost * layout.EVERYTHING_PPM)),
     }
     if not present.get(NVTX_VARIABLE):
         # Another tool's stays: then the program's ranges are not known.

@@ -22,6 +22,7 @@ from stallprobes.watch.attribution.findings import (
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.slow_calls import blame_of
 from stallprobes.watch.call_sites import SiteSums
+from stallprobes.watch.cost import WatchCost
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.process import RUNNING, WatchedProcess
@@ -71,6 +72,8 @@ def alongside_text(call: CallAlongside) -> str:
 
 def cause_text(call: ExplainedCall) -> str:
     """What ``call`` waited for, as a clause: ``because of GPU work in front of it: reduce_kernel (15.1 ms)``."""
+    if call.cause is WaitCause.RECORDS_OFF:
+        return "while work of the GPU was not recorded"
     if call.cause is WaitCause.UNATTRIBUTED or call.certainty is None:
         return "with no cause that was recorded"
     named = ", ".join(_evidence(call))
@@ -154,6 +157,16 @@ def site_text(site: CallSite) -> str:
     return f"{about}{count} {what}{' a second' if often else ''} from {stack_text(site.stack)}"
 
 
+def cost_text(cost: WatchCost) -> str:
+    """What watching costs, in a sentence: ``Watching cost the program 2.1 to 4.3 % of its time (95 % interval).``"""
+    if cost.compared:
+        return (
+            f"Watching cost the program {100 * cost.low:.1f} to {100 * cost.high:.1f} % of its time (95 % interval, "
+            f"measured {cost.compared} times)."
+        )
+    return f"Watching cost the program at most {100 * cost.high:.1f} % of its time, by its calls and records."
+
+
 def loss_text(loss: TimeLost) -> str:
     """A cause with its culprit: ``pageable copy in loader (thread 101)``."""
     return loss.cause.word + (f" in {thread_text(loss.thread, loss.thread_name)}" if loss.thread is not None else "")
@@ -196,9 +209,14 @@ def _evidence(call: ExplainedCall) -> Iterator[str]:
 
 
 def gaps(
-    process: WatchedProcess, lost: Iterable[TimeLost], store: RecordStore, run_delays: bool, sites: SiteSums
+    process: WatchedProcess,
+    lost: Iterable[TimeLost],
+    store: RecordStore,
+    run_delays: bool,
+    sites: SiteSums,
+    now_ns: int,
 ) -> Iterator[str]:
-    """What evidence about ``process`` is missing, and why.
+    """What evidence about ``process`` is missing at ``now_ns``, and why.
 
     ``run_delays``: the time for which threads had no CPU was read.
     """
@@ -216,6 +234,12 @@ def gaps(
         yield (
             f"{store.unplaced} of {store.switches} context switches could not be placed on the host's "
             "clock: too little work started after them to show the GPU's clock."
+        )
+    if len(process.windows):
+        share = 100 * process.windows.share_on(now_ns)
+        yield (
+            f"Work of the GPU was recorded in {share:.0f} % of the time, to cost the program at most "
+            f"{100 * process.budget:g} %: --cost 100 records all of it."
         )
     if unexplained and not run_delays:
         yield (

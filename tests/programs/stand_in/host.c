@@ -118,6 +118,28 @@ static void copies(void)
     free(registered);
 }
 
+static volatile sig_atomic_t stopped;
+
+static void stop(int signal)
+{
+    (void)signal;
+    stopped = 1;
+}
+
+/* Steps of launches and a wait until the program is told to end: at most 100 000 launches a second. */
+static void steps_until_stopped(void)
+{
+    struct timespec pause = {0, 1000000};
+    struct sigaction action = {.sa_handler = stop};
+    sigaction(SIGTERM, &action, NULL);
+    while (!stopped) {
+        for (int done = 0; done < 100; done++)
+            launch("_Z3addPf");
+        cuStreamSynchronize(NULL);
+        nanosleep(&pause, NULL);
+    }
+}
+
 static void records(long count)
 {
     static const char names[2][16] = {"_Z3addPf", "_Z3mulPf"};
@@ -299,6 +321,8 @@ int main(int count, char **arguments)
             train(&first);
     } else if (!strcmp(name, "copies")) {
         copies();
+    } else if (!strcmp(name, "steps-until-stopped")) {
+        steps_until_stopped();
     } else if (!strcmp(name, "records")) {
         records(first);
     } else if (!strcmp(name, "fork")) {

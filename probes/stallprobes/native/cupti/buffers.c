@@ -15,11 +15,6 @@ SS_EXPORTED struct ss_buffer_pool ss_pool __attribute__((aligned(64))) = {
 };
 void (*ss_on_completed)(void);
 
-void ss_use_buffers(uint64_t buffers)
-{
-    ss_pool.buffers = buffers;
-}
-
 uint8_t *ss_buffer_memory(int number)
 {
     return memory[number];

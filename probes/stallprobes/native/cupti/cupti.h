@@ -53,8 +53,6 @@ extern struct ss_buffer_pool ss_pool;
 /* Called in any thread after a buffer was completed, if it is set. */
 extern void (*ss_on_completed)(void);
 
-/* Has CUPTI use so many buffers, at most SS_MOST_BUFFERS. Called before the callbacks are registered. */
-void ss_use_buffers(uint64_t buffers);
 /* The callbacks for cuptiActivityRegisterCallbacks. */
 void ss_requested(uint8_t **buffer, size_t *size, size_t *most);
 void ss_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);

@@ -18,12 +18,12 @@
 #include "inject.h"
 
 enum {
-    BUFFERS = 64,
     NAMES = 8192,
     FLUSH_MS = 100,
     /* The longest that the program's exit waits for the last records. */
     EXIT_MS = 1000,
 };
+#define MS UINT64_C(1000000)
 /* What the helper threads have been asked for, and what they have done. */
 enum { RUN, FINISH, FLUSHED, FINISHED };
 
@@ -235,14 +235,21 @@ static void *flushing_thread(void *unused)
 {
     prctl(PR_SET_NAME, "stallscope-flush");
     uint32_t asked;
+    uint64_t flushed = 0;
     do {
-        wait_for_change(&stage, RUN, FLUSH_MS);
+        uint64_t due = ss_change_window();
+        wait_for_change(&stage, RUN, due < FLUSH_MS * MS ? (long)(due / MS) + 1 : FLUSH_MS);
         asked = ss_load_acquire(stage);
+        /* A window may end in between. */
+        if (asked == RUN && ss_clock() - flushed < FLUSH_MS * MS)
+            continue;
+        flushed = ss_clock();
         cupti.flush(0);
         size_t dropped = 0;
         if (!cupti.count_dropped(NULL, 0, &dropped) && dropped)
             ss_count_lost(SS_LOST_DROPPED_BY_CUPTI, dropped);
     } while (asked == RUN);
+    ss_end_windows();
     set_stage(FLUSHED);
     return unused;
 }
@@ -280,7 +287,6 @@ int ss_start_activity(const struct ss_cupti *functions)
     if (!cupti.set_timestamps || !cupti.set_buffers || !cupti.enable || !cupti.disable || !cupti.flush ||
         !cupti.next_record || !cupti.count_dropped)
         return refuse("cuptiActivityRegisterTimestampCallback", SS_CUPTI_NOT_INITIALIZED);
-    ss_use_buffers(BUFFERS);
     ss_on_completed = on_completed;
     if (cupti.set_thread_id_type)
         cupti.set_thread_id_type(SS_SYSTEM_THREAD_IDS);
@@ -302,6 +308,7 @@ int ss_start_activity(const struct ss_cupti *functions)
     if (!ss_header->kinds)
         return refuse("cuptiActivityEnable", ss_header->refused_code);
     ss_store(stage, RUN);
+    ss_begin_windows(&cupti);
     if (start_thread(decoding_thread) || start_thread(flushing_thread)) {
         ss_stop_activity(functions);
         ss_header->kinds = 0;
@@ -315,6 +322,7 @@ int ss_start_activity(const struct ss_cupti *functions)
  * CUPTI's own clock is CLOCK_REALTIME. */
 void ss_stop_activity(const struct ss_cupti *functions)
 {
+    ss_stop_windows();
     for (uint32_t kind = 0; kind < 64; kind++)
         if (ss_header->kinds >> kind & 1)
             functions->disable((int)kind);

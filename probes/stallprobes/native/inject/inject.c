@@ -30,6 +30,7 @@ static int read_settings(void)
     const char *calls_only = secure_getenv(SS_CALLS_ONLY_VARIABLE);
     const char *yield = secure_getenv(SS_YIELD_VARIABLE);
     const char *no_stacks = secure_getenv(SS_NO_STACKS_VARIABLE);
+    const char *cost = secure_getenv(SS_COST_VARIABLE);
     if (!folder || folder[0] != '/' || strlen(folder) >= sizeof ss_settings.folder)
         return -1;
     strcpy(ss_settings.folder, folder);
@@ -38,6 +39,9 @@ static int read_settings(void)
     const char *end = slow ? ss_parse_number(slow, &ss_settings.slow_ns) : NULL;
     if (!end || *end)
         ss_settings.slow_ns = SS_DEFAULT_SLOW_NS;
+    end = cost ? ss_parse_number(cost, &ss_settings.cost_ppm) : NULL;
+    if (!end || *end)
+        ss_settings.cost_ppm = SS_DEFAULT_COST_PPM;
     ss_settings.calls_only = calls_only && !strcmp(calls_only, "1");
     ss_settings.yield = yield && !strcmp(yield, "1");
     ss_settings.no_stacks = no_stacks && !strcmp(no_stacks, "1");

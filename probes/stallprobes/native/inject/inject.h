@@ -27,6 +27,7 @@ struct ss_settings {
     char folder[3072];
     char cupti[1024];
     uint64_t slow_ns;
+    uint64_t cost_ppm;
     int calls_only;
     int yield;
     int no_stacks;
@@ -50,6 +51,7 @@ void ss_count_lost(int kind, uint64_t count);
 void *ss_at(uint64_t offset);
 struct ss_slot *ss_claim_slot(uint32_t *number);
 void ss_release_slot(struct ss_slot *slot);
+uint64_t ss_finished_calls(void);
 struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api);
 
 /* call_log.c */
@@ -97,6 +99,16 @@ void ss_copy_range(char *text, size_t size, uint64_t since);
 void ss_add_host_memory(uint64_t address, uint64_t size, uint8_t kind);
 void ss_remove_host_memory(uint64_t address);
 uint8_t ss_host_memory_kind(uint64_t address, uint8_t otherwise);
+
+/* windows.c */
+/* Calls that begin from then on and wait for the GPU settle the window; UINT64_MAX if it is settled or has no records. */
+extern uint64_t ss_unsettled_since;
+void ss_settle_window(uint64_t now);
+void ss_begin_windows(const struct ss_cupti *cupti);
+uint64_t ss_change_window(void);
+void ss_end_windows(void);
+void ss_stop_windows(void);
+void ss_forget_windows(void);
 
 /* activity.c */
 int ss_start_activity(const struct ss_cupti *cupti);

@@ -211,6 +211,7 @@ static void describe_process(struct ss_file_header *header, uint32_t flags)
     header->parent_pid = (uint32_t)getppid();
     header->start_ticks = start_ticks();
     header->slow_ns = ss_settings.slow_ns;
+    header->cost_ppm = ss_settings.cost_ppm;
 }
 
 /* A new file for this process, mapped as ss_header; 0 if it is ready. Then SS_OPEN may be set.
@@ -244,6 +245,7 @@ int ss_open_file(uint32_t flags)
     describe_process(ss_header, flags);
     ss_begin_stacks();
     ss_begin_log();
+    ss_forget_windows();
     ss_header->losses[SS_LOST_BEFORE_FILE] = __atomic_exchange_n(&lost_before_file, 0, __ATOMIC_RELAXED);
     ss_header->started_ns = ss_clock();
     ss_header->started_realtime_ns = ss_real_clock();
@@ -354,4 +356,15 @@ void ss_release_slot(struct ss_slot *slot)
     ss_store(slot->ended_ns, ss_clock());
     ss_store_release(slot->use, SS_SLOT_ENDED);
     __atomic_fetch_add(&ss_header->ended_slots, 1, __ATOMIC_RELEASE);
+}
+
+/* The calls of all threads that have returned, without those that only ask. */
+uint64_t ss_finished_calls(void)
+{
+    uint32_t slots = ss_load(ss_header->slots);
+    uint64_t sum = 0;
+    for (uint32_t number = 0; number < slots && number < SS_SLOTS; number++)
+        if (ss_load_acquire(slot_ready[number]))
+            sum += ss_load(slot_at(number)->finished);
+    return sum;
 }

@@ -146,9 +146,9 @@ _PREFIXES: tuple[tuple[str, CallFamily | None], ...] = (
 _VARIANTS = ("_ptsz", "_ptds")
 
 
-def prefixes() -> tuple[tuple[str, bool], ...]:
-    """The beginnings of names in the order in which they are tried, each with whether such functions are watched."""
-    return tuple((prefix, family is not None) for prefix, family in _PREFIXES)
+def prefixes() -> tuple[tuple[str, CallFamily | None], ...]:
+    """The beginnings of names in the order in which they are tried, each with its family, None if not watched."""
+    return _PREFIXES
 
 
 def family_of(name: str) -> CallFamily | None:

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from stallprobes.native.layouts import board, cupti, driver_calls, histogram, program, schedule, timeline, watch_file
+from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.structure import Function, Pointer, c_name, offset_of, pointer_of
 
 # In the order of their declaration: a structure comes behind those that it contains.
@@ -21,7 +22,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     timeline.Collector, timeline.Detachment,
     watch_file.FileHeader, watch_file.Api, watch_file.Call, watch_file.SlowCall,
     watch_file.LoggedCall, watch_file.CallBlock, watch_file.Slot,
-    watch_file.CallHistogram, watch_file.WatchRecord, watch_file.Module, watch_file.Stack,
+    watch_file.CallHistogram, watch_file.WatchRecord, watch_file.Window, watch_file.Module, watch_file.Stack,
 )  # fmt: skip
 # The members of each are constants with this prefix.
 ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
@@ -56,7 +57,8 @@ def _lines() -> Iterator[str]:
         yield f"#define SS_{name} {_literal(value)}"
     for owner in STRUCTURES:
         yield from _structure(owner)
-    yield f"#define SS_COLLECTED_KINDS {{{', '.join(str(int(kind)) for kind in watch_file.COLLECTED)}}}"
+    for name, kinds in (("COLLECTED", watch_file.COLLECTED), ("SWITCHED", watch_file.SWITCHED)):
+        yield f"#define SS_{name}_KINDS {{{', '.join(str(int(kind)) for kind in kinds)}}}"
     yield from _calls()
     yield "#endif"
 
@@ -117,12 +119,13 @@ def _declaration(owner: type[ctypes.Structure], field: str, kind: Any) -> str:
 def _calls() -> Iterator[str]:
     yield "struct ss_prefix {"
     yield "    const char *text;"
-    yield "    int watched;"
+    yield "    uint8_t watched, waits, asks;"
     yield "};"
     # A header that several files use: one that does not use a table is no reason for a warning.
     yield "__attribute__((unused)) static const struct ss_prefix ss_prefixes[] = {"
-    for prefix, watched in driver_calls.prefixes():
-        yield f'    {{"{prefix}", {int(watched)}}},'
+    for prefix, family in driver_calls.prefixes():
+        waits, asks = family is CallFamily.WAIT, family is CallFamily.QUERY
+        yield f'    {{"{prefix}", {int(family is not None)}, {int(waits)}, {int(asks)}}},'
     yield "};"
     yield "struct ss_shape {"
     yield "    const char *name;"

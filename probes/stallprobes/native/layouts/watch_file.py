@@ -12,7 +12,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.structure import Int32, UInt8, UInt16, UInt32, UInt64, structure
 
-FILE_FORMAT = 4
+FILE_FORMAT = 5
 FILE_MAGIC = int.from_bytes(b"stallsw1", "little")
 
 # Environment variables of the library.
@@ -22,6 +22,7 @@ SLOW_VARIABLE = "STALLSCOPE_WATCH_SLOW_NS"
 CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
 YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
 NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
+COST_VARIABLE = "STALLSCOPE_WATCH_COST_PPM"
 # A call that takes as long is kept, unless the variable says otherwise.
 DEFAULT_SLOW_NS = 1_000_000
 
@@ -50,12 +51,21 @@ STACK_TEXT = 7664
 RANGE = 64
 # A thread spends one part of so many of its time on stacks.
 STACK_SHARE = 100
+# What watching may cost the program, in millionths of its time; EVERYTHING: what it takes to record all.
+DEFAULT_COST_PPM = 50_000
+EVERYTHING_PPM = 1_000_000
+# Windows in which records are on or off: half an hour at four switches a second.
+WINDOWS = 1 << 13
+# Of so many callbacks, one is timed: an odd number, so that both the begin and the end of calls are.
+TIMED_CALLBACKS = 255
 
 # The kinds of records that are collected; a lack of some is no failure.
 COLLECTED = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.SYNCHRONIZATION,
     RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH,
 )  # fmt: skip
+# Those of the GPU's work, which are off in some windows. The others are few, and to switch them takes milliseconds.
+SWITCHED = (RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET)
 
 
 class WatchState(IntEnum):
@@ -153,7 +163,8 @@ class FileHeader(ctypes.Structure):
     """The file's first words. The library writes ``magic`` last, so a file without it is not yet complete.
 
     ``python`` is the version of the Python interpreter in the process, empty without one. ``stacks`` is how many stacks
-    were taken, and ``stacks_ns`` how long that took.
+    were taken, and ``stacks_ns`` how long that took. ``cost_ppm`` is what watching may cost. ``windows`` have begun;
+    without any, records were never off. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all.
     """
 
     magic: UInt64
@@ -190,6 +201,10 @@ class FileHeader(ctypes.Structure):
     unused_too: UInt32
     stacks: UInt64
     stacks_ns: UInt64
+    windows: UInt64
+    timed: UInt64
+    timed_ns: UInt64
+    cost_ppm: UInt64
     function: Annotated[bytes, ctypes.c_char * 48]
     program: Annotated[bytes, ctypes.c_char * 16]
     python: Annotated[bytes, ctypes.c_char * 16]
@@ -267,7 +282,8 @@ class Slot(ctypes.Structure):
     """A thread of the program.
 
     Where there are no more slots, a new thread continues one whose owner has ended: it adds to the same figures.
-    ``owners`` counts the threads. ``sequence`` is odd while ``depth`` and ``calls`` change. ``logged`` calls are in
+    ``owners`` counts the threads. ``finished`` counts calls that have returned, without those that only ask.
+    ``sequence`` is odd while ``depth`` and ``calls`` change. ``logged`` calls are in
     blocks that the slot has filled. ``histograms`` has for each API the number of the slot's histogram, from 1.
     ``stack`` is the number of a stack of the owner, from 1, by which a thread of Python's is named; 0 for none.
     """
@@ -278,6 +294,7 @@ class Slot(ctypes.Structure):
     ended_ns: UInt64
     lost: UInt64
     logged: UInt64
+    finished: UInt64
     slow_calls: UInt64
     sequence: UInt64
     depth: UInt32
@@ -329,6 +346,26 @@ class WatchRecord(ctypes.Structure):
 
 
 @structure
+class Window(ctypes.Structure):
+    """A time in which records of the GPU's work are on, or off (``records``: 1 or 0).
+
+    ``sequence`` is 2n + 1 while entry number n is written and 2n + 2 after that. ``ended_ns`` is 0 in the last window.
+    ``calls`` are those of all slots that returned in it, as ``finished`` counts them, and ``took_ns`` the time in which
+    they did: a switch takes a while, which belongs to neither window. ``settled_ns`` is when a call that waits for the
+    GPU and began in the window had returned, 0 before: until then, work may run that was submitted without records.
+    """
+
+    sequence: UInt64
+    began_ns: UInt64
+    ended_ns: UInt64
+    calls: UInt64
+    took_ns: UInt64
+    settled_ns: UInt64
+    records: UInt32
+    unused: UInt32
+
+
+@structure
 class Module(ctypes.Structure):
     """A program or library with frames of stacks: its code is from ``start`` to ``end``, moved by ``base`` from the
     addresses for which it is linked."""
@@ -371,4 +408,5 @@ HISTOGRAM_PITCH = _pages(ctypes.sizeof(CallHistogram))
 STACKS_AT = HISTOGRAMS_AT + HISTOGRAMS * HISTOGRAM_PITCH
 STACK_PITCH = _pages(ctypes.sizeof(Stack))
 MODULES_AT = STACKS_AT + STACKS * STACK_PITCH
-FILE_BYTES = MODULES_AT + _pages(MODULES * ctypes.sizeof(Module))
+WINDOWS_AT = MODULES_AT + _pages(MODULES * ctypes.sizeof(Module))
+FILE_BYTES = WINDOWS_AT + _pages(WINDOWS * ctypes.sizeof(Window))

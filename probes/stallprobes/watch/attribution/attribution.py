@@ -29,6 +29,7 @@ from stallprobes.watch.attribution.slow_calls import CallTable, Waits
 from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import SlowDriverCall
+from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 
 OVERHEADS = {
     OverheadKind.MODULE_LOADING: WaitCause.MODULE_LOADING,
@@ -52,7 +53,8 @@ class Recorded:
     ``run_delays`` has for each thread's id int64[n][2], ascending: a time (ns), and for how long until then the thread
     was ready to run and had no CPU (ns). ``thread_names`` are by id, ``stacks`` by their number in the file.
     ``first_launches`` are those of each kernel. ``complete``: no record was lost, so that the GPU did nothing else.
-    ``may_hold_streams``: the program makes calls after which a stream waits for an event or a host function.
+    ``windows`` are those in which records were on or off. ``may_hold_streams``: the program makes calls after which a
+    stream waits for an event or a host function.
     """
 
     records: NDArray[Any]
@@ -63,6 +65,7 @@ class Recorded:
     stacks: Mapping[int, CallStack] = field(default_factory=dict)
     first_launches: FirstLaunches = field(default_factory=dict)
     complete: bool = False
+    windows: RecordWindows = NO_WINDOWS
     may_hold_streams: bool = False
 
 
@@ -113,6 +116,17 @@ def attribute(
     answers.open &= calls.excess > 0
     on_gpu = (waits.total >= DIRECT_SHARE * calls.excess) & (waits.total > 0)
     answers.give(on_gpu, lambda at: _by_gpu(waits, at, excess[at], reader))
+    delays = int64s([run_delay_within(recorded.run_delays.get(one.thread), one.begin_ns, one.end_ns) for one in slow])
+
+    def by_delay(at: int) -> _Answer:
+        ns = int(delays[at])
+        return _Answer(WaitCause.NO_CPU, Certainty.PROVEN, ns, WaitEvidence(ns, run_delay_ns=ns))
+
+    without_cpu = (delays > 0) & (delays >= OVERLAP_SHARE * calls.excess)
+    # What follows takes it as evidence that the GPU did nothing else.
+    off = ~recorded.windows.contain(calls.begins, calls.ends)
+    answers.give(off & without_cpu, by_delay)
+    answers.give(off, lambda at: _Answer(WaitCause.RECORDS_OFF, None, excess[at], NO_EVIDENCE))
     waiting = (calls.waits == Waits.EVENT) | (calls.waits == Waits.MAYBE)
     waiting |= (calls.waits == Waits.STREAM) | ((calls.waits == Waits.COPY) & waits.pageable)
     near = neighbours(calls, work, answers.open & waiting)
@@ -136,13 +150,7 @@ def attribute(
 
     answers.give(groups >= 0, by_thread)
     answers.give(near.count > 0, lambda at: by_neighbour(at, Certainty.BESIDE))
-    delays = int64s([run_delay_within(recorded.run_delays.get(one.thread), one.begin_ns, one.end_ns) for one in slow])
-
-    def by_delay(at: int) -> _Answer:
-        ns = int(delays[at])
-        return _Answer(WaitCause.NO_CPU, Certainty.PROVEN, ns, WaitEvidence(ns, run_delay_ns=ns))
-
-    answers.give((delays > 0) & (delays >= OVERLAP_SHARE * calls.excess), by_delay)
+    answers.give(without_cpu, by_delay)
     known_work = recorded.complete and len(work) > 0
     held = held_streams(calls, work, waits, answers.open & (known_work and recorded.may_hold_streams))
     answers.give(
@@ -150,7 +158,9 @@ def attribute(
         lambda at: _Answer(WaitCause.HELD_STREAM, Certainty.BESIDE, int(held[at]), WaitEvidence(int(held[at]))),
     )
     answers.give(
-        first_launches(calls, work, answers.open, recorded.first_launches),
+        first_launches(
+            calls, work, answers.open & (calls.ends < recorded.windows.first_off_ns), recorded.first_launches
+        ),
         lambda at: _Answer(WaitCause.LAZY_LOADING, Certainty.KNOWN, excess[at], reader.own(at)),
     )
     for at, cause in own_causes(calls, answers.open, known_work):

@@ -19,6 +19,7 @@ class WaitCause(StrEnum):
     time-slice of another context. ``PAGEABLE_COPY`` to ``STREAM``: a call of another thread.
     ``NO_CPU``: the thread was ready to run and had no CPU. ``HELD_STREAM``: its stream waited for something that is no
     work of the GPU. ``ITSELF``: what the function does takes long, such as creating a context.
+    ``RECORDS_OFF``: it was made while work of the GPU was not recorded.
     """
 
     MODULE_LOADING = "module-loading"
@@ -44,6 +45,7 @@ class WaitCause(StrEnum):
     NO_CPU = "no-cpu"
     HELD_STREAM = "held-stream"
     ITSELF = "itself"
+    RECORDS_OFF = "records-off"
     UNATTRIBUTED = "unattributed"
 
     @property
@@ -173,6 +175,11 @@ CAUSES = {
         "the call itself",
         "the call itself",
         "Create contexts, allocate and instantiate before the critical part, and keep the result.",
+    ),
+    WaitCause.RECORDS_OFF: _with_remedy(
+        "not recorded",
+        "work of the GPU, which was not recorded then",
+        "Watch with --cost 100, which records all of it.",
     ),
     WaitCause.UNATTRIBUTED: _with_remedy("unattributed", "no cause that was recorded", ""),
 }

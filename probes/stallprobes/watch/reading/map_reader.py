@@ -42,6 +42,7 @@ from stallprobes.watch.reading.process import (
     WatchedThread,
     memory_kind,
 )
+from stallprobes.watch.reading.record_windows import RecordWindows
 
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})\.watch")
 # Attempts to read what is being changed.
@@ -55,7 +56,7 @@ _BEGINNING = struct.Struct("<QI")
 _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)
 _HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecord)
 _MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
-_BLOCK, _LOGGED = dtype_of(layout.CallBlock), dtype_of(layout.LoggedCall)
+_WINDOW, _BLOCK, _LOGGED = dtype_of(layout.Window), dtype_of(layout.CallBlock), dtype_of(layout.LoggedCall)
 # A function whose name is not yet in the file, with its number.
 _UNNAMED = "function "
 
@@ -440,7 +441,28 @@ class MapFile(AbstractContextManager["MapFile"]):
             no_stacks=bool(flags & Flag.NO_STACKS),
             native_stacks=bool(flags & Flag.NATIVE_STACKS),
             python_stacks=bool(flags & Flag.PYTHON_STACKS),
+            windows=RecordWindows.of(self._windows(self._count(header["windows"]))),
+            budget=min(int(header["cost_ppm"]), layout.EVERYTHING_PPM) / layout.EVERYTHING_PPM,
+            callback_ns=self._count(header["timed_ns"]) / max(self._count(header["timed"]), 1),
+            stacks_ns=self._count(header["stacks_ns"]),
         )
+
+    def _windows(self, count: int) -> NDArray[Any]:
+        """The last windows of ``count``, in their order."""
+        if not count:
+            return np.zeros(0, _WINDOW)
+        first = max(count - layout.WINDOWS, 0)
+        numbers = np.arange(first, count)
+        # What was overwritten meanwhile, or may just be, comes first.
+        rows: NDArray[Any] = self._array(_WINDOW, layout.WINDOWS_AT, min(count, layout.WINDOWS))
+        rows = rows[numbers % layout.WINDOWS]
+        rows = rows[rows["sequence"] == 2 * numbers.astype(np.uint64) + 2]
+        for name in ("began_ns", "ended_ns", "settled_ns", "calls", "took_ns"):
+            self._count(rows[name].max(initial=0))
+        ends = np.where(rows["ended_ns"] > 0, rows["ended_ns"], MOST)
+        if (ends < rows["began_ns"]).any() or (rows["began_ns"][1:] < ends[:-1]).any():
+            raise self._damaged("has a window that ends before it begins")
+        return rows
 
     def _ring(self, first: int, end: int) -> NDArray[Any]:
         parts = []

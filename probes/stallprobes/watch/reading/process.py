@@ -15,6 +15,7 @@ from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind, WatchState
 from stallprobes.records.rows import Rows
 from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 
 # In place of a function of the kernel: the thread is on a CPU.
 RUNNING = "running"
@@ -190,7 +191,9 @@ class WatchedProcess(ProcessHead):
 
     ``start_ticks`` is when it began, as in /proc. ``ended_ns`` is None unless the program ended by exit. ``python`` is
     the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
-    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record.
+    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record. ``budget`` is the share
+    (0 to 1) of the program's time that watching may cost. A callback of the library took ``callback_ns`` on average,
+    all stacks took ``stacks_ns``.
     """
 
     start_ticks: int
@@ -203,6 +206,10 @@ class WatchedProcess(ProcessHead):
     no_stacks: bool = False
     native_stacks: bool = False
     python_stacks: bool = False
+    windows: RecordWindows = field(default=NO_WINDOWS, compare=False)
+    budget: float = 1.0
+    callback_ns: float = 0.0
+    stacks_ns: int = 0
 
     @property
     def calls(self) -> int:

@@ -1,0 +1,71 @@
+"""Windows of a watched process in which records of the GPU's work were on or off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.watch_file import Window
+
+Int64s = NDArray[np.int64]
+_NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, eq=False)
+class RecordWindows:
+    """The windows of a process in the order of time: int64[n] each, times in ns on CLOCK_MONOTONIC.
+
+    ``ends`` of the last is the largest number until it ends. ``on``: with records. ``settled`` is when no work could
+    run any more that was submitted without records, the largest number if that is not known. ``calls`` returned in the
+    window within ``took`` ns. Without windows, records were never off.
+    """
+
+    begins: Int64s
+    ends: Int64s
+    on: NDArray[np.bool_]
+    settled: Int64s
+    calls: Int64s
+    took: Int64s
+
+    @classmethod
+    def of(cls, rows: NDArray[Any]) -> RecordWindows:
+        """The windows of ``rows``, in the layout of the file and in the order of time."""
+        begins, ended, settled, calls, took = (
+            rows[name].astype(np.int64) for name in ("began_ns", "ended_ns", "settled_ns", "calls", "took_ns")
+        )
+        ends = np.where(ended > 0, ended, _NEVER)
+        # Of a window that ended meanwhile, or none.
+        unknown = (settled < begins) | (settled > ends)
+        return cls(begins, ends, rows["records"] != 0, np.where(unknown, _NEVER, settled), calls, took)
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    @property
+    def first_off_ns(self) -> int:
+        """When records were off for the first time; the largest number if never."""
+        off = self.begins[~self.on]
+        return int(off[0]) if len(off) else _NEVER
+
+    def contain(self, begins: Int64s, ends: Int64s) -> NDArray[np.bool_]:
+        """Which times, from ``begins`` to ``ends``, lie where all work of the GPU was recorded."""
+        if not len(self):
+            return np.ones(len(begins), dtype=np.bool_)
+        at = np.searchsorted(self.begins, begins, "right") - 1
+        inside = at >= 0
+        at = np.maximum(at, 0)
+        return np.asarray(inside & self.on[at] & (self.settled[at] <= begins) & (ends <= self.ends[at]), dtype=np.bool_)
+
+    def share_on(self, until_ns: int) -> float:
+        """The share (0 to 1) of the time until ``until_ns`` in which records were on."""
+        if not len(self):
+            return 1.0
+        times = np.maximum(np.minimum(self.ends, until_ns) - self.begins, 0)
+        return float(times[self.on].sum() / max(times.sum(), 1))
+
+
+NO_WINDOWS = RecordWindows.of(np.zeros(0, dtype_of(Window)))

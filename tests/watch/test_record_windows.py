@@ -1,0 +1,245 @@
+"""Windows in which records are on or off: what the library does in a host program, and what a reader makes of it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from factories.stand_in import StandIn
+from factories.waiting import wait_until
+from factories.watch_calls import LAUNCH, MAIN, SYNC, US, at_ns, kernel, pageable_copy, process, rows_of, slow, thread
+from factories.watch_files import SECOND, write_watch_file
+from factories.watched_folders import read_folder
+from stallprobes.errors import WatchError
+from stallprobes.latency.histogram import Histogram, index
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.histogram import BUCKETS
+from stallprobes.watch.attribution.attribution import Recorded, attribute
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.cost import cost_of
+from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files
+from stallprobes.watch.reading.process import CallFigures, ClockPair, WatchedProcess
+from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
+from stallprobes.watch.sentences import call_text, cost_text
+
+MS = 1_000_000
+# The first is the time before, and the first cycles are the shortest.
+ENOUGH = 6
+
+
+def windows(*rows: tuple[float, float, bool, float | None, int]) -> RecordWindows:
+    """Windows of (begin, end, on, settled, calls), in ms; an end of 0 is not yet known."""
+    found = np.zeros(len(rows), dtype_of(layout.Window))
+    for row, (begin, end, on, settled, calls) in zip(found, rows, strict=True):
+        row["began_ns"], row["ended_ns"], row["records"] = round(begin * MS), round(end * MS), on
+        row["settled_ns"] = 0 if settled is None else round(settled * MS)
+        row["calls"], row["took_ns"] = calls, round(max(end - begin, 0) * MS)
+    return RecordWindows.of(found)
+
+
+def in_ms(*times: float) -> Any:
+    return np.array([round(time * MS) for time in times], dtype=np.int64)
+
+
+def test_records_are_on_and_off_in_turn_and_none_is_lost_while_they_are_on(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    program = stand_in.start(folder, "steps-until-stopped")
+    _end_after(program, folder, ENOUGH)
+    assert (program.communicate(), program.returncode) == (("", ""), 0)
+    (path,) = watch_files(folder)
+    with MapFile(path) as file:
+        process = file.read()
+        calls, records = file.calls(CallPosition(), process), file.records()
+    found = process.windows
+    assert found.on.tolist() == [at == 0 or at % 2 == 1 for at in range(len(found))]
+    assert (found.begins[1:] == found.ends[:-1]).all()
+    assert found.begins[0] == process.started.monotonic_ns
+    # Each has settled, since the program waits again and again; the last may be too short.
+    whole = found.on[:-1]
+    assert (found.settled[:-1][whole] < found.ends[:-1][whole]).all()
+    launched = calls.rows["correlation"][_functions(calls) == "cuLaunchKernel"]
+    begins, ends = calls.rows["began_ns"].astype(np.int64), calls.rows["returned_ns"].astype(np.int64)
+    within = _within(found, begins, ends, on=True)
+    kernels = records.rows["correlation"][records.rows["kind"] == RecordKind.KERNEL]
+    held = np.isin(calls.rows["correlation"], launched) & (calls.rows["correlation"] >= kernels.min())
+    assert (~np.isin(calls.rows["correlation"][within & held], kernels)).sum() <= process.lost_records
+    off = _within(found, begins, ends, on=False)
+    assert off.any()
+    # A call that is under way when records go off still has one.
+    assert np.isin(calls.rows["correlation"][off], kernels).sum() <= 2 * len(found)
+
+
+def test_without_a_limit_records_are_never_off(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    program = stand_in.start(folder, "steps-until-stopped", options=WatchOptions(cost=1.0))
+    # Longer than it takes to find that the program makes many records.
+    wait_until(lambda: any(process.calls > 100_000 for process in _processes(folder)), "it makes calls")
+    began = _processes(folder)[0].clocks.monotonic_ns
+    wait_until(lambda: _processes(folder)[0].clocks.monotonic_ns > began + 2 * SECOND, "two seconds are over")
+    program.terminate()
+    assert (program.communicate(), program.returncode) == (("", ""), 0)
+    (process,) = _processes(folder)
+    assert (len(process.windows), process.budget) == (0, 1.0)
+
+
+def test_a_program_of_few_records_has_no_windows(stand_in: StandIn, tmp_path: Path) -> None:
+    outcome = stand_in.run(tmp_path / "out", "steps", "600")
+    (process,) = outcome.processes
+    assert (len(process.windows), process.windows.share_on(10**15)) == (0, 1.0)
+    assert process.callback_ns > 0
+
+
+def test_a_forked_process_has_no_windows_of_its_parent(stand_in: StandIn, tmp_path: Path) -> None:
+    outcome = stand_in.run(tmp_path / "out", "fork")
+    assert all(len(process.windows) == 0 for process in outcome.processes)
+
+
+def test_a_time_is_known_where_records_were_on_and_older_work_has_ended() -> None:
+    found = windows((0, 10, True, 0, 0), (10, 20, False, None, 0), (20, 30, True, 23, 0), (30, 0, True, None, 0))
+    times = [(1, 9), (9, 11), (11, 19), (22, 25), (23, 25), (24, 31), (31, 32), (-5, -1)]
+    begins, ends = (in_ms(*column) for column in zip(*times, strict=True))
+    assert found.contain(begins, ends).tolist() == [True, False, False, False, True, False, False, False]
+    assert (found.first_off_ns, found.share_on(40 * MS)) == (10 * MS, 0.75)
+
+
+def test_without_windows_every_time_is_known() -> None:
+    assert NO_WINDOWS.contain(in_ms(1), in_ms(2)).tolist() == [True]
+    assert NO_WINDOWS.share_on(5) == 1.0
+
+
+@pytest.mark.parametrize(("settled", "known"), [(None, False), (9, False), (31, False), (20, True), (30, True)])
+def test_a_window_that_settled_outside_itself_has_not_settled(settled: float | None, known: bool) -> None:
+    found = windows((20, 30, True, settled, 0))
+    assert bool(found.contain(in_ms(30), in_ms(30))[0]) is known
+
+
+def test_a_slow_call_while_records_were_off_is_blamed_on_nothing() -> None:
+    calls = [slow(SYNC, 0, 5000, correlation=9), pageable_copy(0, 5000, correlation=10)]
+    assert _causes(calls, NO_WINDOWS) != [WaitCause.RECORDS_OFF] * 2
+    off = windows((0, 0, False, None, 0))
+    assert _causes(calls, off) == [WaitCause.RECORDS_OFF] * 2
+    found, _ = attribute(calls, [5000 * US] * 2, Recorded(rows_of([]), windows=off))
+    assert call_text(found).endswith("took 5.00 ms while work of the GPU was not recorded.")
+    assert [(loss.cause, loss.ns) for loss in found.losses] == [(WaitCause.RECORDS_OFF, 5000 * US)]
+
+
+def test_work_that_was_recorded_is_a_cause_wherever_the_call_lies() -> None:
+    calls = [slow(SYNC, 0, 5000, correlation=9, stream=0)]
+    work = [kernel(0, 4990, correlation=1)]
+    known = _causes(calls, NO_WINDOWS, work)
+    assert known == [WaitCause.GPU_WORK]
+    assert _causes(calls, windows((0, 0, True, None, 0)), work) == known
+
+
+def test_a_launch_is_no_first_one_once_records_were_off() -> None:
+    call, record = slow(LAUNCH, 1000, 5000, correlation=9), kernel(9000, 9010, correlation=9)
+    first = {(int(record["context"]), int(record["name"])): 9}
+    for found, cause in (
+        (NO_WINDOWS, WaitCause.LAZY_LOADING),
+        (windows((0, at_ns(100) / MS, False, None, 0), (at_ns(100) / MS, 0, True, at_ns(200) / MS, 0)), None),
+    ):
+        (explained,) = attribute([call], [4000 * US], Recorded(rows_of([record]), first_launches=first, windows=found))
+        assert (explained.cause is WaitCause.LAZY_LOADING) is (cause is not None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"ended_ns": 1}, "ends before it begins"), ({"calls": 2**63}, "time or count")],
+)
+def test_a_damaged_window_gives_a_sentence(tmp_path: Path, changes: dict[str, int], words: str) -> None:
+    path = tmp_path / "4321-0.watch"
+    _write(path, [{"sequence": 2, "began_ns": SECOND, **changes}])
+    with MapFile(path) as file, pytest.raises(WatchError, match=words):
+        file.read()
+
+
+def test_a_window_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "4321-0.watch"
+    _write(path, [{"sequence": 2, "began_ns": SECOND, "ended_ns": 2 * SECOND}, {"sequence": 3, "began_ns": 9}])
+    with MapFile(path) as file:
+        assert len(file.read().windows) == 1
+
+
+def test_the_cost_is_that_of_the_windows_with_records_for_their_share_of_the_time() -> None:
+    # A tenth slower with records, which are on for half of the time.
+    spans = [(100.0 * at, 100.0 * (at + 1), at % 2 == 0, 100.0 * at, 900 if at % 2 == 0 else 1000) for at in range(41)]
+    cost = cost_of(_process(windows(*spans), calls=0), 41 * 100 * MS)
+    assert (cost.compared, cost.budget) == (19, 0.05)
+    assert cost.recorded == pytest.approx(21 / 41)
+    assert cost.low == pytest.approx(cost.high) == pytest.approx(0.1 * 21 / 41)
+    assert cost_text(cost) == "Watching cost the program 5.1 to 5.1 % of its time (95 % interval, measured 19 times)."
+
+
+def test_calls_cost_what_the_library_and_cupti_take_for_them() -> None:
+    process = _process(NO_WINDOWS, calls=1_000_000, callback_ns=100.0, stacks_ns=50 * MS)
+    cost = cost_of(process, process.started.monotonic_ns + 10 * SECOND)
+    # A hundred thousand calls a second, 250 to 450 ns each, and stacks.
+    assert [cost.low, cost.high] == pytest.approx([0.03, 0.05])
+    assert cost.compared == 0
+    assert cost_text(cost) == "Watching cost the program at most 5.0 % of its time, by its calls and records."
+
+
+def test_few_comparisons_measure_nothing() -> None:
+    spans = [(100.0 * at, 100.0 * (at + 1), at % 2 == 0, 100.0 * at, 1000) for at in range(12)]
+    assert cost_of(_process(windows(*spans), calls=0), 1200 * MS).compared == 0
+
+
+def _causes(calls: Sequence[Any], found: RecordWindows, records: Sequence[Any] = ()) -> list[WaitCause]:
+    recorded = Recorded(rows_of(records), windows=found, thread_names={MAIN: "MainThread"})
+    return [one.cause for one in attribute(calls, [one.duration_ns for one in calls], recorded)]
+
+
+def _process(found: RecordWindows, calls: int, **fields: Any) -> WatchedProcess:
+    """A process that began when the windows of a test do, with a thread that made ``calls``."""
+    made = {LAUNCH: CallFigures(Histogram.of_counts(_counts(calls), 4000), 4000 * calls, 0, 0)}
+    one = replace(thread(), started_ns=0, ended_ns=None, figures=made)
+    whole = replace(process(one), started=ClockPair(0, 0), records=0, **{"stacks_ns": 0, **fields})
+    return replace(whole, windows=found, budget=0.05)
+
+
+def _counts(calls: int) -> Any:
+    counts = np.zeros(BUCKETS, np.uint64)
+    counts[index(4000)] = calls
+    return counts
+
+
+def _write(path: Path, rows: Sequence[dict[str, int]]) -> None:
+    write_watch_file(path, windows=len(rows))
+    found = np.zeros(len(rows), dtype_of(layout.Window))
+    for row, values in zip(found, rows, strict=True):
+        for name, value in values.items():
+            row[name] = value
+    with path.open("r+b") as file:
+        file.seek(layout.WINDOWS_AT)
+        file.write(found.tobytes())
+
+
+def _functions(calls: Any) -> Any:
+    return np.array([calls.functions[number] for number in calls.rows["function"].tolist()])
+
+
+def _within(found: RecordWindows, begins: Any, ends: Any, on: bool) -> Any:
+    at = np.maximum(np.searchsorted(found.begins, begins, "right") - 1, 0)
+    return (found.on[at] == on) & (ends <= found.ends[at])
+
+
+def _processes(folder: Path) -> tuple[WatchedProcess, ...]:
+    return read_folder(folder).processes
+
+
+def _end_after(program: subprocess.Popen[str], folder: Path, count: int) -> None:
+    try:
+        wait_until(lambda: any(len(one.windows) >= count for one in _processes(folder)), f"{count} windows")
+    finally:
+        program.terminate()
