@@ -222,7 +222,7 @@ class ProcessAnalysis:
                 usual[thread.slot, function] = usual_ns(figures.total, process.slow_limit_ns)
         excess = [max(held.slow.duration_ns - usual.get((held.slot, held.slow.function), 0), 0) for held in self._held]
         recorded = Recorded(
-            records=self._store.rows,
+            records=self._store.beside(slow),
             names=self._store.names,
             tenures=self._store.tenures(),
             run_delays=self._run_delays,

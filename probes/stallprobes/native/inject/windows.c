@@ -26,8 +26,8 @@ enum {
     RECORD_NS = 4000,
     /* What CUPTI takes for the two callbacks of a call, beside what the library takes. */
     DISPATCH_NS = 100,
-    /* Calls in a window, below which it shows nothing. */
-    LEAST_CALLS = 50,
+    /* Launches below which windows show nothing. */
+    LEAST_LAUNCHES = 50,
     /* How long a profiler of the program waits for a switch to end. */
     STOP_MS = 1000,
 };
@@ -41,9 +41,10 @@ enum { FREE, SWITCHING, STOPPED };
 
 uint64_t ss_unsettled_since = UINT64_MAX;
 
-/* Calls that returned, records that came, and the time (ns) in which they did. */
+/* Calls that returned, those of the thread that made most, launches and their time, records that came, and the time (ns)
+ * in which they did. */
 struct amount {
-    double calls, records, ns;
+    double calls, busiest, launches, launch_ns, records, ns;
 };
 
 static uint32_t control;
@@ -54,7 +55,8 @@ static struct {
     const struct ss_cupti *cupti;
     /* When the records are switched next, or, without a window, when the program is looked at. */
     uint64_t due;
-    uint64_t from_ns, from_calls, from_records;
+    uint64_t from_ns, from_records;
+    struct ss_returned from;
     double share;
     uint64_t cycles;
     struct amount on[CYCLES], off[CYCLES];
@@ -78,11 +80,18 @@ void ss_begin_windows(const struct ss_cupti *cupti)
 /* What was counted since the last time that this was asked, until ``now``. */
 static struct amount take_amount(uint64_t now)
 {
-    uint64_t calls = ss_finished_calls(), records = ss_load(ss_header->records);
-    struct amount taken = {(double)(calls - self.from_calls), (double)(records - self.from_records),
-                           (double)(now - self.from_ns)};
+    uint64_t busiest, records = ss_load(ss_header->records);
+    struct ss_returned returned = ss_count_returned(&busiest);
+    struct amount taken = {
+        .calls = (double)(returned.calls - self.from.calls),
+        .busiest = (double)busiest,
+        .launches = (double)(returned.launches - self.from.launches),
+        .launch_ns = (double)(returned.launch_ns - self.from.launch_ns),
+        .records = (double)(records - self.from_records),
+        .ns = (double)(now - self.from_ns),
+    };
     self.from_ns = now;
-    self.from_calls = calls;
+    self.from = returned;
     self.from_records = records;
     return taken;
 }
@@ -96,6 +105,9 @@ static void open_window(uint64_t now, int records)
     ss_store(next->began_ns, now);
     ss_store(next->ended_ns, 0);
     ss_store(next->calls, 0);
+    ss_store(next->busiest, 0);
+    ss_store(next->launches, 0);
+    ss_store(next->launch_ns, 0);
     ss_store(next->took_ns, 0);
     ss_store(next->settled_ns, 0);
     ss_store(next->records, (uint32_t)records);
@@ -107,6 +119,9 @@ static void open_window(uint64_t now, int records)
 static void close_window(uint64_t now, struct amount taken)
 {
     ss_store(window->calls, (uint64_t)taken.calls);
+    ss_store(window->busiest, (uint64_t)taken.busiest);
+    ss_store(window->launches, (uint64_t)taken.launches);
+    ss_store(window->launch_ns, (uint64_t)taken.launch_ns);
     ss_store(window->took_ns, (uint64_t)taken.ns);
     ss_store_release(window->ended_ns, now);
 }
@@ -133,10 +148,16 @@ static void switch_kinds(int on)
         }
 }
 
-/* The most that the records cost, as a share of the time of the thread that submits the work. */
+/* The part of what happened that is the busiest thread's. */
+static double busiest_part(struct amount all)
+{
+    return all.calls > 0 ? all.busiest / all.calls : 1;
+}
+
+/* The most that the records cost, as a share of the time of the busiest thread. */
 static double possible_cost(struct amount on)
 {
-    double cost = on.ns > 0 ? on.records * RECORD_NS / on.ns : 0;
+    double cost = on.ns > 0 ? on.records * RECORD_NS / on.ns * busiest_part(on) : 0;
     return cost < MOST_COST ? cost : MOST_COST;
 }
 
@@ -144,24 +165,38 @@ static double calls_cost(struct amount on)
 {
     uint64_t timed = ss_load(ss_header->timed);
     double callback_ns = timed ? (double)ss_load(ss_header->timed_ns) / (double)timed : 0;
-    return on.ns > 0 ? on.calls * (2 * callback_ns + DISPATCH_NS) / on.ns : 0;
+    return on.ns > 0 ? on.busiest * (2 * callback_ns + DISPATCH_NS) / on.ns : 0;
+}
+
+/* What the records cost by the time that launches take with them and without. A program that waits for the GPU may lose
+ * less, as it then waits less. */
+static double cost_of_launches(struct amount on, struct amount off)
+{
+    return (on.launch_ns / on.launches - off.launch_ns / off.launches) * on.launches / on.ns * busiest_part(on);
+}
+
+static void add(struct amount *sum, struct amount one)
+{
+    sum->calls += one.calls;
+    sum->busiest += one.busiest;
+    sum->launches += one.launches;
+    sum->launch_ns += one.launch_ns;
+    sum->records += one.records;
+    sum->ns += one.ns;
 }
 
 /* The share of time for which records may be on. */
 static double allowed_share(void)
 {
-    struct amount on = {0, 0, 0}, off = {0, 0, 0};
+    struct amount on = {0}, off = {0};
     uint64_t known = self.cycles < CYCLES ? self.cycles : CYCLES;
     for (uint64_t at = 0; at < known; at++) {
-        on.calls += self.on[at].calls;
-        on.records += self.on[at].records;
-        on.ns += self.on[at].ns;
-        off.calls += self.off[at].calls;
-        off.ns += self.off[at].ns;
+        add(&on, self.on[at]);
+        add(&off, self.off[at]);
     }
     double cost = possible_cost(on);
-    if (self.cycles >= FIRST_CYCLES && on.calls >= LEAST_CALLS && off.calls >= LEAST_CALLS) {
-        double measured = 1 - on.calls / on.ns * (off.ns / off.calls);
+    if (self.cycles >= FIRST_CYCLES && on.launches >= LEAST_LAUNCHES && off.launches >= LEAST_LAUNCHES) {
+        double measured = cost_of_launches(on, off);
         if (measured < cost)
             cost = measured;
     }
@@ -195,7 +230,7 @@ static void begin_cycles(uint64_t now)
         self.cupti = NULL;
         return;
     }
-    struct amount none = {0, 0, 0};
+    struct amount none = {0};
     for (int at = 0; at < 2; at++) {
         uint64_t began = at ? now : ss_load(ss_header->started_ns);
         open_window(began, 1);

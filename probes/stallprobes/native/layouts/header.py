@@ -119,13 +119,13 @@ def _declaration(owner: type[ctypes.Structure], field: str, kind: Any) -> str:
 def _calls() -> Iterator[str]:
     yield "struct ss_prefix {"
     yield "    const char *text;"
-    yield "    uint8_t watched, waits, asks;"
+    yield "    uint8_t watched, launches, waits, asks;"
     yield "};"
     # A header that several files use: one that does not use a table is no reason for a warning.
     yield "__attribute__((unused)) static const struct ss_prefix ss_prefixes[] = {"
     for prefix, family in driver_calls.prefixes():
-        waits, asks = family is CallFamily.WAIT, family is CallFamily.QUERY
-        yield f'    {{"{prefix}", {int(family is not None)}, {int(waits)}, {int(asks)}}},'
+        traits = (family is each for each in (CallFamily.LAUNCH, CallFamily.WAIT, CallFamily.QUERY))
+        yield f'    {{"{prefix}", {int(family is not None)}, {", ".join(str(int(each)) for each in traits)}}},'
     yield "};"
     yield "struct ss_shape {"
     yield "    const char *name;"

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
+# Beyond it a sum could leave int64.
+_MOST = 2**62
 NONE: Int64s = np.zeros(0, dtype=np.int64)
 
 
@@ -20,7 +22,13 @@ def running_maximum(groups: Int64s, values: Int64s) -> Int64s:
     """The largest of ``values`` so far in each group; the numbers of the groups ascend."""
     if not len(values):
         return values
-    # With the rank of each value as the lower digits of a number, one running maximum does it for all groups.
+    # With each value as the lower digits of a number, one running maximum does it for all groups.
+    least = int(values.min())
+    digits = int(values.max()) - least + 1
+    if int(groups[-1] + 1) * digits <= _MOST:
+        offsets = groups * digits - least
+        return np.maximum.accumulate(offsets + values) - offsets
+    # Too large for a number: their ranks are not.
     known, ranks = np.unique(values, return_inverse=True)
     offsets = groups * len(known)
     return known[np.maximum.accumulate(offsets + ranks.reshape(-1)) - offsets]
@@ -30,7 +38,14 @@ class GroupedTimes:
     """Times by the number of their group, in the order (group, time). Groups and times are not negative."""
 
     def __init__(self, groups: Int64s, times: Int64s) -> None:
-        self._groups, self._known = groups, np.unique(times)
+        self._groups = groups
+        self._least, most = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+        self._digits = most - self._least + 2
+        # Ranks where the times are too large to be the lower digits of a number.
+        self._known = None
+        if len(groups) and int(groups.max() + 1) * self._digits > _MOST:
+            self._known = np.unique(times)
+            self._digits = len(self._known) + 1
         self._keys = self._key(groups, times)
 
     def last(self, groups: Int64s, times: Int64s) -> Int64s:
@@ -39,7 +54,9 @@ class GroupedTimes:
         return np.where((places >= 0) & (self._groups[places] == groups), places, -1) if len(self._keys) else places
 
     def _key(self, groups: Int64s, times: Int64s) -> Int64s:
-        return groups * (len(self._known) + 1) + np.searchsorted(self._known, times, "right")
+        if self._known is not None:
+            return groups * self._digits + np.searchsorted(self._known, times, "right")
+        return groups * self._digits + np.clip(times - self._least + 1, 0, self._digits - 1)
 
 
 class GroupMembers:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,17 @@ from numpy.typing import NDArray
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.native.layouts.watch_file import WatchRecord
-from stallprobes.watch.attribution.intervals import int64s
+from stallprobes.watch.attribution.intervals import NONE, Int64s, int64s
 from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of, waiting_starts
-from stallprobes.watch.reading.process import RecordBatch
+from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
 # Records that are held at most, and work and switches that are held however old, to find the offset of the clocks.
 MOST_RECORDS = 1 << 20
 LEAST_WORK = 4096
 LEAST_SWITCHES = 512
+# Records this long before and after a call may say something of it; so many are kept in any case.
+BESIDE_NS = 20_000_000
+LEAST_BESIDE = 256
 # No time of a real program is as large.
 _MOST_NS = 2**62
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
@@ -33,32 +37,50 @@ class RecordStore:
     """
 
     def __init__(self) -> None:
-        self.rows: NDArray[Any] = np.zeros(0, dtype_of(WatchRecord))
+        # As they came: to join them takes as long as everything else, and is rarely needed.
+        self._batches: deque[NDArray[Any]] = deque()
         self._switches: NDArray[Any] = np.zeros(0, dtype_of(WatchRecord))
         self.names: dict[int, str] = {}
         self.missed = self.unplaced = self.switches = 0
         self.first_launches: dict[tuple[int, int], int] = {}
+        self._launched: Int64s = NONE
         self._devices: dict[int, int] = {}
         self._clocks: dict[int, ClockOffset] = {}
+        self._tenures: dict[int, Tenures] = {}
+        self._placed = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._batches))
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """All records but switches, in the layout of the file."""
+        return np.concatenate([np.zeros(0, dtype_of(WatchRecord)), *self._batches])
 
     def add(self, batch: RecordBatch) -> None:
         """Add the records of ``batch``."""
         self.missed += batch.missed
         self.names.update(batch.names)
-        rows = batch.rows[(batch.rows["end"] <= _MOST_NS) & (batch.rows["start"] <= _MOST_NS)]
+        rows = batch.rows
+        if not (rows["end"].max(initial=0) <= _MOST_NS and rows["start"].max(initial=0) <= _MOST_NS):
+            rows = rows[(rows["end"] <= _MOST_NS) & (rows["start"] <= _MOST_NS)]
         switch = rows["kind"] == _SWITCH
-        self.switches += int(np.count_nonzero(switch))
-        self._switches = np.concatenate((self._switches, rows[switch]))[-MOST_RECORDS:]
-        self.rows = np.concatenate((self.rows, rows[~switch]))
-        self._note_first_launches(rows)
-        self.missed += max(len(self.rows) - MOST_RECORDS, 0)
-        self.rows = self.rows[-MOST_RECORDS:]
+        if switch.any():
+            self.switches += int(np.count_nonzero(switch))
+            self._switches = np.concatenate((self._switches, rows[switch]))[-MOST_RECORDS:]
+            rows = rows[~switch]
+        if len(rows):
+            self._batches.append(rows)
+            self._note_first_launches(rows)
+        while len(self) > MOST_RECORDS:
+            self.missed += len(self._batches.popleft())
 
     def drop_before(self, time_ns: int) -> None:
-        """Drop the records of work that ended before ``time_ns`` (CLOCK_MONOTONIC)."""
-        kept = int64s(self.rows["end"]) >= time_ns
-        kept[-LEAST_WORK:] = True
-        self.rows = self.rows[kept]
+        """Drop batches whose work ended before ``time_ns`` (CLOCK_MONOTONIC)."""
+        while self._batches and len(self) - len(self._batches[0]) >= LEAST_WORK:
+            if int(self._batches[0]["end"].max()) >= time_ns:
+                break
+            self._batches.popleft()
         kept = np.ones(len(self._switches), dtype=np.bool_)
         if self._clocks:
             offset = max(clock.offset_ns for clock in self._clocks.values())
@@ -66,9 +88,35 @@ class RecordStore:
             kept[-LEAST_SWITCHES:] = True
         self._switches = self._switches[kept]
 
+    def beside(self, calls: Sequence[SlowDriverCall]) -> NDArray[Any]:
+        """The records that may say something of ``calls``, in the layout of the file.
+
+        Those of their times, their own, and some more: that there was work at all is evidence too.
+        """
+        begins = int64s([call.begin_ns for call in calls]) - BESIDE_NS
+        ends = int64s([call.end_ns for call in calls]) + BESIDE_NS
+        order = np.argsort(begins, kind="stable")
+        begins, ends = begins[order], np.maximum.accumulate(ends[order])
+        own = np.unique(int64s([call.correlation for call in calls]))
+        found = [np.zeros(0, dtype_of(WatchRecord))]
+        for rows in self._batches:
+            # Of the spans that begin before a record ends, one reaches into it if the latest does.
+            at = np.searchsorted(begins, int64s(rows["end"]), "right") - 1
+            kept = (at >= 0) & (ends[at] >= int64s(rows["start"]))
+            correlations = int64s(rows["correlation"])
+            place = np.minimum(np.searchsorted(own, correlations), len(own) - 1)
+            kept |= own[place] == correlations
+            if rows is self._batches[-1]:
+                kept[-LEAST_BESIDE:] = True
+            found.append(rows[kept])
+        return np.concatenate(found)
+
     def tenures(self) -> Mapping[int, Tenures]:
         """The tenures of each GPU, as far as the switches show its clock."""
-        work = self.rows[needs_engine(self.rows)]
+        if self.switches == self._placed:
+            return self._tenures
+        rows = self.rows
+        work = rows[needs_engine(rows)]
         work = work[np.argsort(work["start"], kind="stable")]
         self._devices.update(zip(work["context"].tolist(), work["device"].tolist(), strict=True))
         devices = set(self._devices.values())
@@ -90,15 +138,21 @@ class RecordStore:
             found[device] = tenures
             if clock is not None:
                 self._clocks[device] = clock
+        # What could not be placed may be by later work.
+        self._tenures, self._placed = found, 0 if self.unplaced else self.switches
         return found
 
     def _note_first_launches(self, rows: NDArray[Any]) -> None:
         kernels = rows[rows["kind"] == int(RecordKind.KERNEL)]
-        kernels = kernels[np.argsort(kernels["start"], kind="stable")]
         keys = (int64s(kernels["context"]) << 32) | int64s(kernels["name"])
-        for at in np.unique(keys, return_index=True)[1].tolist():
-            key = int(kernels["context"][at]), int(kernels["name"][at])
-            self.first_launches.setdefault(key, int(kernels["correlation"][at]))
+        if len(self._launched):
+            known = self._launched[np.minimum(np.searchsorted(self._launched, keys), len(self._launched) - 1)] == keys
+            kernels, keys = kernels[~known], keys[~known]
+        order = np.argsort(kernels["start"], kind="stable")
+        found, places = np.unique(keys[order], return_index=True)
+        for row in kernels[order[places]]:
+            self.first_launches[int(row["context"]), int(row["name"])] = int(row["correlation"])
+        self._launched = np.union1d(self._launched, found)
 
 
 def needs_engine(rows: NDArray[Any]) -> NDArray[np.bool_]:

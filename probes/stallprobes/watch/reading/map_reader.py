@@ -457,7 +457,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         rows: NDArray[Any] = self._array(_WINDOW, layout.WINDOWS_AT, min(count, layout.WINDOWS))
         rows = rows[numbers % layout.WINDOWS]
         rows = rows[rows["sequence"] == 2 * numbers.astype(np.uint64) + 2]
-        for name in ("began_ns", "ended_ns", "settled_ns", "calls", "took_ns"):
+        for name in rows.dtype.names or ():
             self._count(rows[name].max(initial=0))
         ends = np.where(rows["ended_ns"] > 0, rows["ended_ns"], MOST)
         if (ends < rows["began_ns"]).any() or (rows["began_ns"][1:] < ends[:-1]).any():
