@@ -10,13 +10,13 @@ from msgspec import Meta
 
 from stallprobes.files.codec import Unsigned
 from stallprobes.watch.reading.process import WatchedProcess
-from stallprobes.watch.reading.record_windows import Int64s, RecordWindows
+from stallprobes.watch.reading.record_windows import RecordWindows
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 # Comparisons of windows below which nothing is measured: then the 95 % interval of the median is all of them.
 LEAST_COMPARED = 6
-# Launches of a window below which it shows nothing.
-LEAST_LAUNCHES = 50
+# Calls of a window below which it shows no rate.
+LEAST_CALLS = 50
 # What CUPTI itself takes for both callbacks of a call (ns), and the most that it takes for a record: 13.0 and 13.5 on
 # H100 and H200.
 DISPATCH_NS = (50, 250)
@@ -28,9 +28,8 @@ class WatchCost:
     """What watching costs a process, as shares (0 to 1) of the time of the thread that makes most calls.
 
     It lies between ``low`` and ``high``, with 95 % confidence where windows with records were ``compared`` with those
-    without beside them, so many times: by the rate of calls, and by the time of launches, which is the most that the
-    records can cost. Without comparisons, ``high`` is the most that so many calls and records cost. ``recorded`` is the
-    share of time with records, ``budget`` what it may cost, 1 for everything.
+    without beside them, so many times. Without comparisons, ``high`` is the most that so many calls and records cost.
+    ``recorded`` is the share of time with records, ``budget`` what it may cost, 1 for everything.
     """
 
     low: Share
@@ -54,19 +53,20 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
         _most_calls_per_ns(process, now_ns) * (2 * process.callback_ns + ns) + process.stacks_ns / time_ns
         for ns in DISPATCH_NS
     )
-    compared = _comparable(windows)
-    if len(compared) >= LEAST_COMPARED:
-        least, most = _median_interval(_slowdowns(windows, compared))
-        most = min(most, _median_interval(_launch_costs(windows, compared))[1])
-        low, high = low + share_on * max(min(least, most), 0.0), high + share_on * max(most, 0.0)
+    # Records that are off cost nothing, so that these are those of the whole time.
+    possible = process.records * RECORD_NS / time_ns * _busiest_part(process)
+    slowdowns = _slowdowns(windows)
+    if len(slowdowns) >= LEAST_COMPARED:
+        least, most = (share_on * end for end in _median_interval(slowdowns))
+        low, high = low + min(max(least, 0.0), possible), high + min(max(most, 0.0), possible)
     else:
-        high += process.records * RECORD_NS / time_ns
+        high += possible
     return WatchCost(
         low=min(low, 1.0),
         high=min(high, 1.0),
         recorded=share_on,
         budget=process.budget,
-        compared=len(compared) if len(compared) >= LEAST_COMPARED else 0,
+        compared=len(slowdowns) if len(slowdowns) >= LEAST_COMPARED else 0,
     )
 
 
@@ -80,30 +80,18 @@ def _most_calls_per_ns(process: WatchedProcess, now_ns: int) -> float:
     return max(rates, default=0.0)
 
 
-def _comparable(windows: RecordWindows) -> Int64s:
-    """The places of windows with records between two without, all with enough calls."""
-    known = (windows.launches >= LEAST_LAUNCHES) & (windows.took > 0)
-    middle = known[:-2] & known[1:-1] & known[2:] & windows.on[1:-1] & ~windows.on[:-2]
-    return np.flatnonzero(middle) + 1
+def _busiest_part(process: WatchedProcess) -> float:
+    """The part (0 to 1) of all calls that the thread made that made most."""
+    calls = [thread.calls for thread in process.threads]
+    return max(calls) / sum(calls) if sum(calls) else 1.0
 
 
-def _slowdowns(windows: RecordWindows, at: Int64s) -> list[float]:
-    """The share of time that records took, by the rates of calls with them and on both sides of it."""
+def _slowdowns(windows: RecordWindows) -> list[float]:
+    """The share of time that records took in each window with them, by the rates of calls in it and on both sides."""
+    known = (windows.calls >= LEAST_CALLS) & (windows.took > 0)
     rates = windows.calls / np.maximum(windows.took, 1)
+    at = np.flatnonzero(known[:-2] & known[1:-1] & known[2:] & windows.on[1:-1] & ~windows.on[:-2]) + 1
     found: list[float] = (1 - rates[at] * 2 / (rates[at - 1] + rates[at + 1])).tolist()
-    return found
-
-
-def _launch_costs(windows: RecordWindows, at: Int64s) -> list[float]:
-    """The share of the busiest thread's time by which launches took longer with records than on both sides of it.
-
-    All that records cost the thread is in the calls that submit work. One that waits for the GPU then waits less, so
-    that it may lose less.
-    """
-    each = windows.launch_ns / np.maximum(windows.launches, 1)
-    longer = each[at] - (each[at - 1] + each[at + 1]) / 2
-    rates = windows.launches[at] / windows.took[at] * windows.busiest[at] / np.maximum(windows.calls[at], 1)
-    found: list[float] = (longer * rates).tolist()
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
+from stallprobes.native.layouts.watch_file import BLOCK_CALLS, CALL_BLOCKS, RECORDS
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.attribution.intervals import Int64s
@@ -24,6 +26,9 @@ from stallprobes.watch.reading.stack_reader import StackReader
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
+IN_LOG = CALL_BLOCKS * BLOCK_CALLS
+# The part of a ring that may be filled between two readings.
+_ROOM = 0.25
 
 
 ReadingListener = Callable[[WatchedProcess, RecordBatch, CallBatch, int], None]
@@ -38,6 +43,7 @@ class _ReadFile:
     position: int = 0
     calls: CallPosition = field(default_factory=CallPosition)
     last_ns: int = 0
+    room_s: float = math.inf
     ended: bool = False
     delays: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
     stacks: StackReader = field(default_factory=StackReader)
@@ -70,6 +76,11 @@ class FolderAnalysis:
     def running(self) -> tuple[WatchedProcess, ...]:
         """The processes that had not ended at the last reading."""
         return tuple(one.process for one in self._readings.values() if one.process is not None and not one.ended)
+
+    @property
+    def room_s(self) -> float:
+        """The time (s) until a part of a ring of a running process is filled, as quickly as before the last reading."""
+        return min((one.room_s for one in self._readings.values() if not one.ended), default=math.inf)
 
     def poll(self) -> None:
         """Read what is new. Raises WatchError if the folder is not private or has too many files."""
@@ -117,6 +128,8 @@ class FolderAnalysis:
             reading.stacks.read(file, process)
         now_ns = time.monotonic_ns()
         if not ended:
+            filled = max((len(records) + records.missed) / RECORDS, (len(calls) + calls.missed) / IN_LOG)
+            reading.room_s = (now_ns - reading.last_ns) / 1e9 * _ROOM / filled if filled else math.inf
             reading.last_ns = now_ns
             _sample_run_delays(process, reading.delays, now_ns)
             reading.inspector.look(process, now_ns)

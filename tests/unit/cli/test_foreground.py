@@ -70,6 +70,7 @@ def poll():
     polls += 1
     if polls == 3:
         os.kill(program.pid, signal.SIGTERM)
+    return 0
 
 with held_signals():
     program = ForegroundProgram([sys.executable, "-c", PROGRAM], dict(os.environ), {signal.SIGUSR2, signal.SIGTERM})

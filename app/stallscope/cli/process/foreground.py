@@ -48,8 +48,6 @@ _HELD = _FORWARDED | _STOPS | {REPORT_SIGNAL, signal.SIGCHLD, signal.SIGCONT}
 # Python ignores these from its start; a program expects the default.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _SHELL = "/bin/sh"
-# Time between two polls, as a multiple of what one takes.
-_REST = 20
 
 
 def shell_exit_code(code: int) -> int:
@@ -90,10 +88,10 @@ class ForegroundProgram:
         except (OSError, ValueError) as error:
             raise not_started(self.name, error) from error
 
-    def wait(self, every_s: float, poll: Callable[[], None], report: Callable[[], None]) -> int:
+    def wait(self, every_s: float, poll: Callable[[], float], report: Callable[[], None]) -> int:
         """Wait for the end of the program and return its exit code, -n if signal n ended it.
 
-        Calls ``poll`` every ``every_s`` seconds, less often where that takes long; ``report`` at each REPORT_SIGNAL.
+        Calls ``poll`` every ``every_s`` seconds, or after so many as it returns; ``report`` at each REPORT_SIGNAL.
         """
         due = time.monotonic() + every_s
         while True:
@@ -111,10 +109,9 @@ class ForegroundProgram:
             if REPORT_SIGNAL in received:
                 report()
             # Also while signals keep coming.
-            if (begun := time.monotonic()) >= due:
-                poll()
-                # The program may need the CPU.
-                due = time.monotonic() + max(every_s, _REST * (time.monotonic() - begun))
+            if time.monotonic() >= due:
+                rest_s = poll()
+                due = time.monotonic() + max(every_s, rest_s)
 
     def _stopped(self, number: int) -> None:
         """Continue the program, which signal ``number`` stopped, in the foreground if it can, else stop the job too."""

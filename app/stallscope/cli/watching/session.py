@@ -43,8 +43,7 @@ from stallscope.report.watch_text import command_title, show_watch
 
 # Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
 POLL_S = 0.1
-# Time between two readings of a folder, as a multiple of what one takes; and that in which a signal is answered.
-_REST = 9
+# The time in which a signal is answered between two readings of a folder.
 _ANSWER_S = 0.05
 # Usual ways to end a program: no message names these signals.
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
@@ -133,7 +132,7 @@ def _record_running(live: LiveProgram, recorder: WatchRecorder) -> None:
                 begun_s = time.thread_time()
                 if live.update() and live.moment is not None:
                     recorder.put(live.moment)
-                due_s = time.monotonic() + max(POLL_S, _REST * (time.thread_time() - begun_s))
+                due_s = time.monotonic() + max(POLL_S, live.rest_s(time.thread_time() - begun_s))
                 while time.monotonic() < due_s and not interrupt.stop_requested():
                     time.sleep(_ANSWER_S)
         except Exception:
@@ -258,8 +257,9 @@ class ProgramWatch:
             f"watching {self._words[0]} (pid {pid}){where}; {change}; for a report now: kill -USR1 {os.getpid()}"
         )
 
-    def poll(self) -> None:
-        """Read what is new."""
+    def poll(self) -> float:
+        """Read what is new; how long (s) to rest then."""
+        begun_s = time.thread_time()
         if not self._failures:
             with self._failures_kept():
                 if self.recorder is None:
@@ -268,6 +268,7 @@ class ProgramWatch:
                     self.recorder.put(self.live.moment)
                 for process in self.live.processes:
                     self._announce_problem(process)
+        return self.live.rest_s(time.thread_time() - begun_s)
 
     def report(self) -> None:
         """Write the report so far to stderr."""

@@ -26,8 +26,6 @@ NOT_YET = "the program uses no GPU yet"
 _MOST_TRACES = 64
 # Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
 READ_S = 0.1
-# Time between two readings, as a multiple of what one takes: the program may need the CPU.
-_REST = 9
 # An ended program writes nothing more, but processes that it left may.
 _ENDED_READ_S = 1.0
 
@@ -232,7 +230,7 @@ class WatchSource:
                 self.failure = f"The reading failed ({type(error).__name__}: {error}); this is a defect of stallscope."
                 return
             least_s = READ_S if code is None else _ENDED_READ_S
-            rest_s = max(least_s, _REST * (time.thread_time() - begun_s))
+            rest_s = max(least_s, self.live.rest_s(time.thread_time() - begun_s))
 
     def _record(self) -> None:
         """Put the moment into the recording; what follows the end of all processes is of no use."""

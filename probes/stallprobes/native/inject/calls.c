@@ -347,10 +347,6 @@ static void leave(uint32_t api, const struct ss_callback_data *data, uint64_t no
     const struct ss_prefix *prefix = known[api].prefix;
     if (!prefix->asks)
         ss_increase(slot->finished, 1);
-    if (prefix->launches && !slow) {
-        ss_increase(slot->launches, 1);
-        ss_increase(slot->launch_ns, ns);
-    }
     if (prefix->waits && ss_unlikely(start >= ss_load(ss_unsettled_since)) && !result)
         ss_settle_window(now);
     ss_log_call(&self.log, slot, self.number, &slot->calls[depth], now > start ? now : start);

@@ -51,12 +51,7 @@ void ss_count_lost(int kind, uint64_t count);
 void *ss_at(uint64_t offset);
 struct ss_slot *ss_claim_slot(uint32_t *number);
 void ss_release_slot(struct ss_slot *slot);
-/* What has returned in all slots: calls without those that only ask, launches that were not slow, and their time. */
-struct ss_returned {
-    uint64_t calls, launches, launch_ns;
-};
-/* ``busiest`` becomes the most calls that one slot has had since the time before. Called by one thread. */
-struct ss_returned ss_count_returned(uint64_t *busiest);
+uint64_t ss_count_finished(uint64_t *busiest);
 struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api);
 
 /* call_log.c */

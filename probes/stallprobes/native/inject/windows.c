@@ -13,38 +13,37 @@
 enum {
     /* At most five switches a second. */
     LEAST_MS = 200,
-    CYCLE_MS = 2000,
-    /* The first cycles, by which the cost is first known. */
-    FIRST_CYCLES = 4,
-    FIRST_MS = 800,
-    /* Of so many the cost is known: of the last minute or so. */
-    CYCLES = 16,
     /* How often a program without windows is looked at. */
     LOOK_MS = 1000,
+    /* The slowdowns that are known: of the last minute or two. Below LEAST_KNOWN they show nothing. */
+    KNOWN = 64,
+    LEAST_KNOWN = 6,
     /* The most that a record costs the thread that submits its work: 3 to 4 us for the nodes of a graph, 0.5 to 3 for a
      * launch (H100, CUPTI 13.5). */
     RECORD_NS = 4000,
     /* What CUPTI takes for the two callbacks of a call, beside what the library takes. */
     DISPATCH_NS = 100,
-    /* Launches below which windows show nothing. */
-    LEAST_LAUNCHES = 50,
+    /* Calls in a window, below which it shows nothing. */
+    LEAST_CALLS = 50,
     /* How long a profiler of the program waits for a switch to end. */
     STOP_MS = 1000,
 };
 /* Below this, records are always on: the program would not notice. */
 #define LEAST_COST 0.01
+/* For less of the time they would show nothing, for more their cost would not be measured. */
 #define LEAST_SHARE 0.05
-#define MOST_SHARE 0.95
+#define MOST_SHARE 0.9
 #define MOST_COST 0.9
+/* Of sums over windows, what is kept when one is added. */
+#define KEPT 0.8
 /* Who may switch: the thread that does, when it is free. */
 enum { FREE, SWITCHING, STOPPED };
 
 uint64_t ss_unsettled_since = UINT64_MAX;
 
-/* Calls that returned, those of the thread that made most, launches and their time, records that came, and the time (ns)
- * in which they did. */
+/* Calls that returned, those of the thread that made most, records that came, and the time (ns) in which they did. */
 struct amount {
-    double calls, busiest, launches, launch_ns, records, ns;
+    double calls, busiest, records, ns;
 };
 
 static uint32_t control;
@@ -55,11 +54,12 @@ static struct {
     const struct ss_cupti *cupti;
     /* When the records are switched next, or, without a window, when the program is looked at. */
     uint64_t due;
-    uint64_t from_ns, from_records;
-    struct ss_returned from;
+    uint64_t from_ns, from_calls, from_records;
     double share;
-    uint64_t cycles;
-    struct amount on[CYCLES], off[CYCLES];
+    /* The last windows without records and with them, and the sum of those with them. */
+    struct amount off, on, on_sum;
+    uint64_t slowdowns;
+    double slowdown[KNOWN];
     uint32_t random;
 } self;
 
@@ -80,18 +80,15 @@ void ss_begin_windows(const struct ss_cupti *cupti)
 /* What was counted since the last time that this was asked, until ``now``. */
 static struct amount take_amount(uint64_t now)
 {
-    uint64_t busiest, records = ss_load(ss_header->records);
-    struct ss_returned returned = ss_count_returned(&busiest);
+    uint64_t busiest, calls = ss_count_finished(&busiest), records = ss_load(ss_header->records);
     struct amount taken = {
-        .calls = (double)(returned.calls - self.from.calls),
+        .calls = (double)(calls - self.from_calls),
         .busiest = (double)busiest,
-        .launches = (double)(returned.launches - self.from.launches),
-        .launch_ns = (double)(returned.launch_ns - self.from.launch_ns),
         .records = (double)(records - self.from_records),
         .ns = (double)(now - self.from_ns),
     };
     self.from_ns = now;
-    self.from = returned;
+    self.from_calls = calls;
     self.from_records = records;
     return taken;
 }
@@ -106,8 +103,6 @@ static void open_window(uint64_t now, int records)
     ss_store(next->ended_ns, 0);
     ss_store(next->calls, 0);
     ss_store(next->busiest, 0);
-    ss_store(next->launches, 0);
-    ss_store(next->launch_ns, 0);
     ss_store(next->took_ns, 0);
     ss_store(next->settled_ns, 0);
     ss_store(next->records, (uint32_t)records);
@@ -120,8 +115,6 @@ static void close_window(uint64_t now, struct amount taken)
 {
     ss_store(window->calls, (uint64_t)taken.calls);
     ss_store(window->busiest, (uint64_t)taken.busiest);
-    ss_store(window->launches, (uint64_t)taken.launches);
-    ss_store(window->launch_ns, (uint64_t)taken.launch_ns);
     ss_store(window->took_ns, (uint64_t)taken.ns);
     ss_store_release(window->ended_ns, now);
 }
@@ -168,63 +161,73 @@ static double calls_cost(struct amount on)
     return on.ns > 0 ? on.busiest * (2 * callback_ns + DISPATCH_NS) / on.ns : 0;
 }
 
-/* What the records cost by the time that launches take with them and without. A program that waits for the GPU may lose
- * less, as it then waits less. */
-static double cost_of_launches(struct amount on, struct amount off)
+static void note_window_with_records(struct amount on)
 {
-    return (on.launch_ns / on.launches - off.launch_ns / off.launches) * on.launches / on.ns * busiest_part(on);
+    self.on = on;
+    self.on_sum.calls = KEPT * self.on_sum.calls + on.calls;
+    self.on_sum.busiest = KEPT * self.on_sum.busiest + on.busiest;
+    self.on_sum.records = KEPT * self.on_sum.records + on.records;
+    self.on_sum.ns = KEPT * self.on_sum.ns + on.ns;
 }
 
-static void add(struct amount *sum, struct amount one)
+/* The share of time that records take: the rate of calls with them, by the rates on both sides of it. */
+static void note_window_without(struct amount off)
 {
-    sum->calls += one.calls;
-    sum->busiest += one.busiest;
-    sum->launches += one.launches;
-    sum->launch_ns += one.launch_ns;
-    sum->records += one.records;
-    sum->ns += one.ns;
+    struct amount before = self.off, on = self.on;
+    if (before.calls >= LEAST_CALLS && on.calls >= LEAST_CALLS && off.calls >= LEAST_CALLS) {
+        double beside = (before.calls / before.ns + off.calls / off.ns) / 2;
+        self.slowdown[self.slowdowns++ % KNOWN] = 1 - on.calls / on.ns / beside;
+    }
+    self.off = off;
 }
 
-/* The share of time for which records may be on. */
+/* The upper end of the 95 % interval of the median slowdown, by order statistics; MOST_COST if too few are known. */
+static double largest_slowdown(void)
+{
+    double sorted[KNOWN];
+    uint32_t known = self.slowdowns < KNOWN ? (uint32_t)self.slowdowns : KNOWN;
+    if (known < LEAST_KNOWN)
+        return MOST_COST;
+    for (uint32_t at = 0; at < known; at++) {
+        uint32_t place = at;
+        for (; place && sorted[place - 1] > self.slowdown[at]; place--)
+            sorted[place] = sorted[place - 1];
+        sorted[place] = self.slowdown[at];
+    }
+    uint32_t root = 0;
+    while ((root + 1) * (root + 1) <= known)
+        root++;
+    uint32_t place = known / 2 + root;
+    return sorted[place < known ? place : known - 1];
+}
+
+/* The share of time for which records may be on: by the most that so many can cost, until their cost is known well. */
 static double allowed_share(void)
 {
-    struct amount on = {0}, off = {0};
-    uint64_t known = self.cycles < CYCLES ? self.cycles : CYCLES;
-    for (uint64_t at = 0; at < known; at++) {
-        add(&on, self.on[at]);
-        add(&off, self.off[at]);
-    }
-    double cost = possible_cost(on);
-    if (self.cycles >= FIRST_CYCLES && on.launches >= LEAST_LAUNCHES && off.launches >= LEAST_LAUNCHES) {
-        double measured = cost_of_launches(on, off);
-        if (measured < cost)
-            cost = measured;
-    }
+    double possible = possible_cost(self.on_sum), measured = largest_slowdown();
+    double cost = measured < possible ? measured : possible;
     double budget = (double)ss_settings.cost_ppm / 1e6;
     /* What callbacks cost is spent already; they stay on. */
-    double rest = budget - calls_cost(on);
+    double rest = budget - calls_cost(self.on_sum);
     if (rest < budget / 5)
         rest = budget / 5;
     double share = cost > 0 ? rest / cost : MOST_SHARE;
     return share < LEAST_SHARE ? LEAST_SHARE : share > MOST_SHARE ? MOST_SHARE : share;
 }
 
-/* How long the next window lasts, by the share of time that is on. Cycles differ by a quarter, so that none keeps step
+/* How long the next window lasts, by the share of time that is on. They differ by a quarter, so that none keeps step
  * with the program. */
 static uint64_t window_ns(int on)
 {
     self.random = self.random * 1664525 + 1013904223;
-    double length = (self.cycles < FIRST_CYCLES ? FIRST_MS : CYCLE_MS) * (0.875 + 0.25 * (self.random >> 8) / 0x1p24);
-    double share = self.cycles < FIRST_CYCLES ? 0.5 : self.share;
-    double shorter = share < 0.5 ? share : 1 - share;
-    if (length * shorter < LEAST_MS)
-        length = LEAST_MS / shorter;
-    return (uint64_t)(length * (on ? share : 1 - share) * (double)MS);
+    double shorter = self.share < 0.5 ? self.share : 1 - self.share;
+    double cycle_ms = LEAST_MS / shorter * (1 + 0.25 * (self.random >> 8) / 0x1p24);
+    return (uint64_t)(cycle_ms * (on ? self.share : 1 - self.share) * (double)MS);
 }
 
-/* The first windows of a program that makes many records: one for the time before, which shows no rate, and the first of
- * the cycles, both with records. */
-static void begin_cycles(uint64_t now)
+/* The first windows of a program that makes many records, both with them: one for the time before, which shows no rate,
+ * and one from now on. */
+static void begin_windows(uint64_t now)
 {
     if (ss_give_space(SS_WINDOWS_AT, SS_WINDOWS * sizeof(struct ss_window))) {
         self.cupti = NULL;
@@ -238,15 +241,17 @@ static void begin_cycles(uint64_t now)
         if (!at)
             close_window(now, none);
     }
+    self.share = allowed_share();
     self.due = now + window_ns(1);
 }
 
 static void look(uint64_t now)
 {
-    double cost = possible_cost(take_amount(now));
+    note_window_with_records(take_amount(now));
+    double cost = possible_cost(self.on);
     double budget = (double)ss_settings.cost_ppm / 1e6;
     if (cost > (budget < LEAST_COST ? budget : LEAST_COST))
-        begin_cycles(now);
+        begin_windows(now);
     else
         self.due = now + LOOK_MS * MS;
 }
@@ -258,10 +263,10 @@ static void switch_records(uint64_t now)
     int on = !ss_load(window->records);
     struct amount taken = take_amount(now);
     if (on) {
-        self.off[self.cycles++ % CYCLES] = taken;
+        note_window_without(taken);
         self.share = allowed_share();
     } else {
-        self.on[self.cycles % CYCLES] = taken;
+        note_window_with_records(taken);
         ss_store(ss_unsettled_since, UINT64_MAX);
     }
     switch_kinds(on);

@@ -186,6 +186,15 @@ class OverheadRecord(ctypes.Structure):
     correlation: UInt32
 
 
+class SynchronizationType(IntEnum):
+    """What a synchronization waits for: of CUpti_ActivitySynchronizationType, the one that has no times.
+
+    The call returns at once: the stream waits.
+    """
+
+    STREAM_WAIT_EVENT = 2
+
+
 @structure
 class SynchronizationRecord(ctypes.Structure):
     """CUpti_ActivitySynchronization; ``subkind`` is what was waited for."""

@@ -28,7 +28,8 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
 ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "PROBE": board.ProbeState, "OP": program.OpFlag, "NEXT": schedule.NextStep, "KIND": cupti.RecordKind,
     "SWITCH": cupti.SwitchOperation,
-    "COPY": cupti.CopyKind, "MEMORY": cupti.MemoryKind, "CUPTI": cupti.CuptiCode, "BUFFER": cupti.BufferState,
+    "COPY": cupti.CopyKind, "SYNCHRONIZATION": cupti.SynchronizationType, "MEMORY": cupti.MemoryKind,
+    "CUPTI": cupti.CuptiCode, "BUFFER": cupti.BufferState,
     "STATE": watch_file.WatchState, "SLOT": watch_file.SlotUse, "LOST": watch_file.LossKind,
     "FLAG": watch_file.Flag, "CALL": watch_file.CallFlag, "BLOCK": watch_file.BlockState,
     "STACK": watch_file.StackFlag,
@@ -119,12 +120,12 @@ def _declaration(owner: type[ctypes.Structure], field: str, kind: Any) -> str:
 def _calls() -> Iterator[str]:
     yield "struct ss_prefix {"
     yield "    const char *text;"
-    yield "    uint8_t watched, launches, waits, asks;"
+    yield "    uint8_t watched, waits, asks;"
     yield "};"
     # A header that several files use: one that does not use a table is no reason for a warning.
     yield "__attribute__((unused)) static const struct ss_prefix ss_prefixes[] = {"
     for prefix, family in driver_calls.prefixes():
-        traits = (family is each for each in (CallFamily.LAUNCH, CallFamily.WAIT, CallFamily.QUERY))
+        traits = (family is each for each in (CallFamily.WAIT, CallFamily.QUERY))
         yield f'    {{"{prefix}", {int(family is not None)}, {", ".join(str(int(each)) for each in traits)}}},'
     yield "};"
     yield "struct ss_shape {"

@@ -282,8 +282,7 @@ class Slot(ctypes.Structure):
     """A thread of the program.
 
     Where there are no more slots, a new thread continues one whose owner has ended: it adds to the same figures.
-    ``owners`` counts the threads. ``finished`` counts calls that have returned, without those that only ask;
-    ``launches`` of them that were no slow calls took ``launch_ns``.
+    ``owners`` counts the threads. ``finished`` counts calls that have returned, without those that only ask.
     ``sequence`` is odd while ``depth`` and ``calls`` change. ``logged`` calls are in
     blocks that the slot has filled. ``histograms`` has for each API the number of the slot's histogram, from 1.
     ``stack`` is the number of a stack of the owner, from 1, by which a thread of Python's is named; 0 for none.
@@ -296,8 +295,6 @@ class Slot(ctypes.Structure):
     lost: UInt64
     logged: UInt64
     finished: UInt64
-    launches: UInt64
-    launch_ns: UInt64
     slow_calls: UInt64
     sequence: UInt64
     depth: UInt32
@@ -355,9 +352,8 @@ class Window(ctypes.Structure):
     ``sequence`` is 2n + 1 while entry number n is written and 2n + 2 after that. ``ended_ns`` is 0 in the last window.
     ``calls`` are those of all slots that returned in it, as ``finished`` counts them, and ``took_ns`` the time in which
     they did: a switch takes a while, which belongs to neither window. ``busiest`` of them are those of one slot, the
-    most. ``launches`` and ``launch_ns`` are those of all slots in that time. ``settled_ns`` is when a call that waits
-    for the GPU and began in the window had returned, 0 before: until then, work may run that was submitted without
-    records.
+    most. ``settled_ns`` is when a call that waits for the GPU and began in the window had returned, 0 before: until
+    then, work may run that was submitted without records.
     """
 
     sequence: UInt64
@@ -365,8 +361,6 @@ class Window(ctypes.Structure):
     ended_ns: UInt64
     calls: UInt64
     busiest: UInt64
-    launches: UInt64
-    launch_ns: UInt64
     took_ns: UInt64
     settled_ns: UInt64
     records: UInt32

@@ -18,6 +18,8 @@ from stallprobes.watch.reading.process import WatchedProcess
 ANALYZE_NS = 1_000_000_000
 # The analysis takes at most this share of the time.
 _ANALYSIS_SHARE = 0.1
+# Time between two readings, as a multiple of what one takes.
+_REST = 9
 # A trace shows at least so much before and after a slow call, or as much as the call takes, within limits.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
 _AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
@@ -57,6 +59,13 @@ class LiveProgram:
     def running(self) -> tuple[WatchedProcess, ...]:
         """The processes that had not ended at the last reading."""
         return self._analysis.running
+
+    def rest_s(self, took_s: float) -> float:
+        """How long (s) to rest after a reading that took ``took_s`` of CPU time.
+
+        The program may need the CPU; but nothing may be overwritten before it is read.
+        """
+        return min(_REST * took_s, self._analysis.room_s)
 
     def finish_looking(self) -> None:
         """Wait, at most 5 s, for what is being read of the processes from outside."""
