@@ -431,7 +431,8 @@ class Program:
         """The ops of setup, iteration and teardown."""
         return (*self.setup, *self.ops, *self.teardown)
 
-    def resources(self) -> Iterator[Resource]:
+    @cached_property
+    def resources(self) -> tuple[Resource, ...]:
         """All resources of the program in order of first use, each context before the resources in it."""
         seen: dict[Resource, None] = {}
         if self.context is not None:
@@ -447,7 +448,7 @@ class Program:
         for arg in extra:
             for resource in _resources_of(arg):
                 seen.setdefault(resource)
-        return iter(seen)
+        return tuple(seen)
 
     def source(self, phase: Phase) -> Source:
         """What measures ``phase`` of the calls: the host's clock, the program's pairs of events, or the timeline."""

@@ -80,7 +80,7 @@ def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeS
 def size_of(probe: Probe) -> int | None:
     """The number of bytes that a probe copies, None for a probe without a size."""
     usual = entries()[probe.entry].size
-    sizes = [resource.nbytes for resource in probe.program.resources() if isinstance(resource, Buffer)]
+    sizes = [resource.nbytes for resource in probe.program.resources if isinstance(resource, Buffer)]
     return max(sizes, default=usual) if usual else None
 
 
@@ -89,7 +89,7 @@ def resized(probe: Probe, size: int) -> Probe | None:
     context, process = probe.program.context, probe.program.process
     if context is None:
         return None
-    stream = next((r for r in probe.program.resources() if isinstance(r, Stream)), None)
+    stream = next((r for r in probe.program.resources if isinstance(r, Stream)), None)
     entry = entries()[probe.entry]
     for place in (Placement(context, process=process), Placement(context, stream, process)):
         # A variant may have changed the program: then the catalog cannot make it with another size.
@@ -136,7 +136,7 @@ def scaled_period_ns(period_ns: int, factor: float) -> int:
 
 def gpus_needed(probe_set: ProbeSet) -> int:
     """The number of GPUs that the probes or the variant need. Recorded probes have no resources."""
-    devices = [getattr(r, "device", 0) for probe in probe_set.probes for r in probe.program.resources()]
+    devices = [getattr(r, "device", 0) for probe in probe_set.probes for r in probe.program.resources]
     named = max((device for device in devices if isinstance(device, int)), default=0) + 1
     known = patterns().get(probe_set.pattern)
     variant = next((v for v in known.variants if v.name == probe_set.variant), None) if known is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 import re
 import threading
 import time
@@ -35,7 +36,8 @@ class InputDecoder:
         self._clock = clock
         self._parser = XTermParser()
         self._text = codecs.getincrementaldecoder("utf-8")("ignore")
-        self._sent_s = 0.0
+        # When something was sent with which a paste may have begun; infinite once its end is certain.
+        self._sent_s = math.inf
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages of ``data``, which continues what was fed before."""
@@ -52,7 +54,8 @@ class InputDecoder:
         """The messages of sequences whose rest has not arrived in time; to be called several times a second."""
         found = self._parse(None)
         if self._clock() - self._sent_s >= PASTE_S:
-            # Without effect where no paste has begun.
+            # Without effect where no paste has begun. Once: it takes more time than all else while nothing is sent.
+            self._sent_s = math.inf
             found += self._parse(_PASTE_END)
         return found
 

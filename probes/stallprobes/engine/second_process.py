@@ -129,7 +129,7 @@ def limited(options: Options, probes: tuple[Probe, ...], process: Process) -> Op
     for probe in probes:
         if probe.program.process is process:
             continue
-        for resource in probe.program.resources():
+        for resource in probe.program.resources:
             if isinstance(resource, Buffer) and resource.space is Space.DEVICE:
                 owner = "" if resource.shared else probe.name
                 taken[probe.program.process, owner, resource] = resource.nbytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight, Samples, Window, difference
@@ -90,10 +90,6 @@ class ProbeSnapshot:
             polled_ns=self.polled_ns - earlier.polled_ns,
             pauses=self.pauses - earlier.pauses,
         )
-
-    def at(self, at_ns: int) -> ProbeSnapshot:
-        """The same figures as those of the time ``at_ns``."""
-        return replace(self, at_ns=at_ns, allowed_ns=self.allowed_ns if self.in_slots else at_ns)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,13 +6,14 @@ observation does not change the call rate in a plot.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.latency.histogram import LOWER, index
+from stallprobes.latency.histogram import LOWER, Histogram, HistogramBlock, index
 from stallprobes.native.layouts.histogram import BUCKETS
 
 LOW_NS = 100
@@ -30,21 +31,30 @@ _NO_AGE = -1
 
 
 @lru_cache(maxsize=32)
-def edges(columns: int) -> NDArray[np.intp]:
-    """The first bucket of each of ``columns`` equal steps of the axis; the first step includes everything below."""
-    steps = LOW_NS * 10.0 ** (np.arange(columns) * DECADES / columns)
-    first = np.searchsorted(LOWER, steps, side="left").astype(np.intp)
+def _steps(columns: int) -> NDArray[np.intp]:
+    """The step of each bucket among ``columns`` equal ones of the axis; the first step includes everything below."""
+    begins = LOW_NS * 10.0 ** (np.arange(columns) * DECADES / columns)
+    first = np.minimum(LOWER.searchsorted(begins), BUCKETS - 1)
     first[0] = 0
-    return np.minimum(first, BUCKETS - 1)
-
-
-def binned(counts: NDArray[np.uint64], columns: int) -> NDArray[np.uint64]:
-    """``counts`` of histogram buckets summed into ``columns`` steps of the axis."""
-    first = edges(columns)
-    out = np.add.reduceat(counts, first)
     # Where two steps begin in one bucket the earlier one is empty, so that no call counts twice.
-    out[:-1][first[:-1] == first[1:]] = 0
-    return out
+    return first.searchsorted(np.arange(BUCKETS), side="right") - 1
+
+
+def binned(histogram: Histogram, columns: int) -> NDArray[np.float64]:
+    """The counts of ``histogram`` in ``columns`` steps of the axis."""
+    buckets, counts = histogram.used
+    return np.asarray(np.bincount(_steps(columns)[buckets], counts, columns), dtype=np.float64)
+
+
+def binned_sums(histograms: Sequence[Histogram], signs: Sequence[int], sum_of: Sequence[int], rows: int) -> Bins:
+    """``rows`` sums of counts in steps of the axis, [rows][BINS]: histogram i, with its sign, is part of sum_of[i]."""
+    block = HistogramBlock.of(histograms)
+    borders = np.array(block.borders)
+    sizes = borders[1:] - borders[:-1]
+    buckets, counts = block.used
+    places = _steps(BINS)[buckets] + (np.array(sum_of, dtype=np.int64) * BINS).repeat(sizes)
+    sums = np.bincount(places, counts * np.array(signs, dtype=np.int64).repeat(sizes), rows * BINS)
+    return sums.astype(np.uint32).reshape(rows, BINS)
 
 
 def position(ns: float, columns: int) -> int:
@@ -95,12 +105,11 @@ class History:
             self._observed_ns[self._current_slots()] += max(at_ns - since_ns, 0) // self._span
         return self.last
 
-    def add(self, probe: int, counts: NDArray[np.uint64], age_ns: int | None, closed_ns: int = 0) -> None:
-        """Add bucket ``counts`` of ``probe`` and the age of a call in flight (ns) to the slots of this observation.
+    def add(self, probe: int, new: Bins, age_ns: int | None, closed_ns: int = 0) -> None:
+        """Add ``new`` counts [BINS] of ``probe`` and the age of a call in flight (ns) to the slots of this observation.
 
         ``closed_ns`` is the part of the time in which the probe was not allowed to run.
         """
-        new = binned(counts, BINS).astype(np.uint32)
         if self._span == 1:
             slot = self.last % self.slots
             self._counts[probe, slot] += new

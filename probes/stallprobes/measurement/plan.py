@@ -120,7 +120,7 @@ def _probes_variant(names: Iterable[str]) -> Variant:
         probes |= {probe.name: probe for probe in parse_probes(name)}
     if not any(probe.role is Role.HOST for probe in probes.values()):
         probes["host"] = entries()["host"].probe()
-    two = any(getattr(r, "device", 0) == 1 for probe in probes.values() for r in probe.program.resources())
+    two = any(getattr(r, "device", 0) == 1 for probe in probes.values() for r in probe.program.resources)
     return Variant(
         name=PROBES,
         kind=Kind.CONTROL,

@@ -12,10 +12,9 @@ import pytest
 from factories.recordings import WALL_S
 from factories.simulated_machine import MS, SECOND, machine
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.history import SLOT_NS, History
+from stallprobes.live.history import BINS, SLOT_NS, History
 from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.model import Phase, Role
-from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
@@ -152,7 +151,7 @@ def test_a_recording_from_before_slots_reads_as_before_and_its_groups_follow_fro
 def test_the_heat_map_counts_the_calls_per_second_of_the_slots() -> None:
     history = History(2, 100)
     history.move_to(SECOND)
-    empty = np.zeros(BUCKETS, dtype=np.uint64)
+    empty = np.zeros(BINS, dtype=np.uint32)
     for number in range(1, 10):
         history.move_to(SECOND + number * SLOT_NS, SECOND + (number - 1) * SLOT_NS)
         history.add(0, empty, None, closed_ns=SLOT_NS if number % 2 else 0)

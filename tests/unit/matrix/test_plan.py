@@ -162,7 +162,7 @@ def test_what_a_usual_check_copies_fits_the_memory_a_session_may_take() -> None:
         total = sum(
             resource.nbytes
             for probe in probes
-            for resource in probe.program.resources()
+            for resource in probe.program.resources
             if isinstance(resource, Buffer) and resource.space is Space.DEVICE
         )
         assert total < 1024 * MIB

@@ -112,7 +112,7 @@ def test_one_line_puts_several_threads_into_the_default_check(storm_in_check: Ch
 
 def test_every_thread_has_a_stream_of_its_own_unless_it_is_shared() -> None:
     def streams(probes: tuple[Probe, ...]) -> set[bool]:
-        return {getattr(resource, "shared", False) for one in probes for resource in one.program.resources()}
+        return {getattr(resource, "shared", False) for one in probes for resource in one.program.resources}
 
     assert parse_probes("launch-burst-x2")[0].role is Role.AGGRESSOR
     assert streams(parse_probes("launch-burst-x2")) == {False}

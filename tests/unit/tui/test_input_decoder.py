@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import Mock
 
 import pytest
 from textual import events
+from textual._xterm_parser import XTermParser
 from textual.constants import ESCAPE_DELAY
 from textual.message import Message
 
@@ -78,6 +80,17 @@ def test_a_paste_is_one_message_wherever_it_is_cut(decoded: DecodedInput, cut: i
     decoded.feed(sent[:cut], sent[cut:])
     assert decoded.pastes == ["a\r\nq"]
     assert decoded.keys == ["k"]
+
+
+def test_nothing_is_parsed_while_nothing_is_sent(decoded: DecodedInput, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded.feed(b"\x1b[200~hello")
+    decoded.wait(PASTE_S)
+    assert decoded.pastes == ["hello"]
+    parse = Mock(return_value=())
+    monkeypatch.setattr(XTermParser, "feed", parse)
+    for _ in range(5):
+        decoded.wait(PASTE_S)
+    parse.assert_not_called()
 
 
 def test_a_paste_without_its_end_ends_when_only_single_keys_arrive(decoded: DecodedInput) -> None:

@@ -251,8 +251,8 @@ def _channel(
 
 def _heights(histogram: Histogram, columns: int, rows: int) -> NDArray[np.int64]:
     """Heights in eighths of a line: square roots of counts, at least 1, so that a single slow call is visible."""
-    counts = binned(histogram.counts, columns)
-    most = int(counts.max()) if len(counts) else 0
+    counts = binned(histogram, columns)
+    most = counts.max(initial=0)
     if most == 0:
         return np.zeros(len(counts), dtype=np.int64)
     heights = np.ceil(np.sqrt(counts / most) * (rows * 8)).astype(np.int64)

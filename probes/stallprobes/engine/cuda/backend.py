@@ -165,4 +165,4 @@ def _uses(probe: Probe, resolver: CudaResolver) -> list[StreamUse]:
 
 
 def _contexts(probe: Probe) -> list[Context]:
-    return [resource for resource in probe.program.resources() if isinstance(resource, Context)]
+    return [resource for resource in probe.program.resources if isinstance(resource, Context)]

@@ -68,7 +68,7 @@ class Plan:
     def gpus(self) -> int:
         """Number of GPUs that the plan needs."""
         probes = [*(one.probe for one in self.victims), *(p for one in self.aggressor_sets for p in one.probes)]
-        return 1 + any(getattr(r, "device", 0) == 1 for probe in probes for r in probe.program.resources())
+        return 1 + any(getattr(r, "device", 0) == 1 for probe in probes for r in probe.program.resources)
 
 
 def plan(
@@ -139,7 +139,7 @@ def contexts_of(probes: Iterable[Probe]) -> list[Placement]:
         dict.fromkeys(
             Placement(resource, process=probe.program.process)
             for probe in probes
-            for resource in probe.program.resources()
+            for resource in probe.program.resources
             if isinstance(resource, Context)
         )
     )
