@@ -35,7 +35,13 @@ WAITING = {name: number for number, name in enumerate(("screen", "watch", "engin
 _COMPILING = "STALLSCOPE_TESTS_COMPILING"
 
 # Hypothesis fails examples that take longer than 200 ms or are made slowly, as any are on a busy machine.
-settings.register_profile("stallscope", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# STALLSCOPE_EXAMPLES: more of them for a long run.
+settings.register_profile(
+    "stallscope",
+    deadline=None,
+    max_examples=int(os.environ.get("STALLSCOPE_EXAMPLES", "50")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("stallscope")
 
 
@@ -118,11 +124,18 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def _compile(root: Path) -> None:
-    """Compile the test modules, in a process of its own."""
+    """Compile the test modules, in two processes of their own; the first one also fills Hypothesis' tables."""
     hidden = (_COMPILING, "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS")
-    environment = {name: value for name, value in os.environ.items() if name not in hidden} | {_COMPILING: "1"}
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    modules = sorted(str(path) for path in TESTS.rglob("test_*.py"))
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only"]
-    subprocess.run(command, env=environment, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    processes = [
+        subprocess.Popen([*command, *half], env=environment | more, cwd=root, **silent)  # type: ignore[call-overload]
+        for half, more in ((modules[::2], {_COMPILING: "1"}), (modules[1::2], {}))
+    ]
+    for process in processes:
+        process.wait()
 
 
 @settings(max_examples=1, database=None)

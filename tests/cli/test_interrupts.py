@@ -29,19 +29,15 @@ def interrupted(moment: str, count: int, arguments: tuple[str, ...]) -> subproce
 @pytest.mark.parametrize(
     ("moment", "arguments", "count"),
     [
-        *(
-            (moment, LIST, count)
-            for moment in (
-                # The first module after the entry module.
-                "import:stallscope.cli.process.signals",
-                "import:click",
-                "import:stallprobes.catalog",
-                # The table is written.
-                "import:stallscope.report.catalog_text",
-                interrupted_command.EXIT,
-            )
-            for count in (1, 3)
-        ),
+        # The first module after the entry module.
+        ("import:stallscope.cli.process.signals", LIST, 1),
+        ("import:stallscope.cli.process.signals", LIST, 3),
+        ("import:click", LIST, 1),
+        ("import:stallprobes.catalog", LIST, 3),
+        # The table is written.
+        ("import:stallscope.report.catalog_text", LIST, 3),
+        (interrupted_command.EXIT, LIST, 1),
+        (interrupted_command.EXIT, LIST, 3),
         # A module of C, and the code of dataclasses, which exec runs.
         ("import:numpy", RUN, 1),
         ("exec:<string>", RUN, 1),

@@ -16,14 +16,14 @@ from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.process import DriverCall, SlowDriverCall, WatchedProcess, WatchedThread
 
-# Every call with its times.
-EVERY_CALL = WatchOptions(slow_ns=0, stacks=False)
+# Every call with its times, and every record: on a busy machine the limit of the cost would leave some out.
+EVERY_CALL = WatchOptions(slow_ns=0, stacks=False, cost=1.0)
 
 
 def replayed(replaying: StandIn, stream: CallStream, folder: Path, slow_ns: int = DEFAULT_SLOW_NS) -> Watched:
     """What the library writes to ``folder`` of the replayed ``stream``."""
     process = stream.process
-    options = WatchOptions(slow_ns=slow_ns, calls_only=process.calls_only, stacks=False)
+    options = WatchOptions(slow_ns=slow_ns, calls_only=process.calls_only, stacks=False, cost=1.0)
     outcome = replaying.run(folder, str(stream.save(folder.with_suffix(".stream"))), program="replay", options=options)
     ended = 0 if process.ended_ns is not None else -signal.SIGKILL
     assert (outcome.returncode, outcome.output, outcome.errors) == (ended, "", "")

@@ -9,6 +9,8 @@ SANITIZERS = {
     "thread": ("-fsanitize=thread",),
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 }
+# With -O2 the address sanitizer compiles three times as long, and checks no access that the optimizer removes.
+UNOPTIMIZED = ("-O0", "-g", "-fno-omit-frame-pointer")
 OPTIONS = {
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=99:atexit_sleep_ms=0:die_after_fork=0",
     "ASAN_OPTIONS": "exitcode=99:verify_asan_link_order=0",

@@ -12,7 +12,7 @@ from textual.widgets import OptionList
 
 from factories import command_line
 from factories.recordings import STALL
-from factories.screen import is_open, live_monitor, until
+from factories.screen import drawn_strips, is_open, live_monitor, until
 from factories.terminal import OpenTerminal
 from factories.watch_moments import moments, record
 from stallprobes.recording.recording import Recording
@@ -28,8 +28,9 @@ from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.terminal_input import PASTE_S, InputDecoder
 from stallscope.tui.watch.screen import WatchScreen
 
-SEEDS = range(4)
-_CHUNKS, _CHUNK = 30, 24
+pytestmark = pytest.mark.usefixtures("without_terminal_updates")
+SEEDS = range(2)
+_CHUNKS, _CHUNK = 20, 24
 # What selects something, beside bytes of any value.
 _LIKELY = b"abcdefghijklmnopqrstuvwxyzBT0123456789?+-[] \r\t\x1b\x10\x1a"
 _ARROWS = (b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D")
@@ -69,6 +70,7 @@ async def _send(pilot: Pilot[None], chunks: list[bytes], monkeypatch: pytest.Mon
         for message in (*decoder.feed(chunk), *decoder.tick()):
             driver.process_message(message)
         await pilot.pause()
+        drawn_strips(pilot.app)
     assert pilot.app._exception is None
     # The first screen is never removed.
     assert isinstance(pilot.app.screen_stack[1], ActionScreen)

@@ -30,6 +30,7 @@ from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.replay import ReplaySource
 
+pytestmark = pytest.mark.usefixtures("without_terminal_updates")
 SIZE = (120, 36)
 STALLED_S = 5.0
 KINDS = {"all": HOSTILE, "wide": WIDE * 3}

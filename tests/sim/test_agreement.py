@@ -5,6 +5,8 @@ The six patterns that users of frameworks reported were recorded twice, on two m
 
 Where several probes of one pace run, as on the real machine, chance decides how their turns stand to each other, and
 with some seeds two victims meet each time. The recorded run had no such luck, nor have the seeds used here.
+
+One simulated run serves all tests. A second seed has the patterns whose simulation is short.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ NEAR, FAR, STALL = 1.5, 2.0, 3.0
 FEWEST = 3
 # What the host of a recorded machine does to a victim, with or without an aggressor: the simulated host is quiet.
 OF_THE_HOST = frozenset({"drift", "unsteady"})
+# The threads of these take nine tenths of the time of a simulated run.
+LONG = frozenset({"event-poll-storm", "host-callback", "launch-storm", "profiler-on", "vmm-churn"})
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,13 @@ def noise(of: Mapping[str, Any]) -> float:
     return float(sum(probe["baseline"]["call"]["p50_us"] for probe in of["probes"] if probe["role"] == "victim"))
 
 
-def results(name: str) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+@cache
+def results(name: str) -> tuple[tuple[tuple[str, str], dict[str, Any]], ...]:
     """The measured variants of a recorded run."""
     content = (RECORDED / name).read_bytes()
     document = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)
     assert document["backend"] == "cuda"
-    for one in document["results"]:
-        if one["status"] == "ok":
-            yield (one["pattern"], one["variant"]), one
+    return tuple(((one["pattern"], one["variant"]), one) for one in document["results"] if one["status"] == "ok")
 
 
 @cache
@@ -123,8 +126,9 @@ def quiet_calls(probe: str) -> tuple[float, ...]:
 
 @cache
 def simulated(seed: int) -> dict[tuple[str, str], dict[str, Any]]:
-    """The same run on the simulated GPU, as the same kind of document."""
-    chosen = selection(list(dict.fromkeys(pattern for pattern, _ in recorded())))
+    """The same run on the simulated GPU, as the same kind of document; without the LONG patterns but for seed 1."""
+    names = dict.fromkeys(pattern for pattern, _ in recorded() if seed == 1 or pattern not in LONG)
+    chosen = selection(list(names))
     result = measure.run(plan(chosen, seconds=SECONDS), backend="sim", options=Options(seed=seed))
     return {(one["pattern"], one["variant"]): one for one in run_document.document(result)["results"]}
 
@@ -132,7 +136,8 @@ def simulated(seed: int) -> dict[tuple[str, str], dict[str, Any]]:
 def variants(seed: int) -> Iterator[tuple[str, tuple[dict[str, Any], ...], dict[str, Any]]]:
     """The variants that were measured: their recordings, and the simulated one."""
     for key, ones in recorded().items():
-        yield " ".join(key), ones, simulated(seed)[key]
+        if (one := simulated(seed).get(key)) is not None:
+            yield " ".join(key), ones, one
 
 
 def steady(phase: Mapping[str, Any] | None) -> bool:
@@ -236,7 +241,7 @@ def test_every_victim_is_in_the_same_state_and_every_verdict_of_the_same_kind(se
                     # The variation of the recorded machine can hide what is slower on the simulated one.
                     kinds = kinds - {"slower"} or {"quiet"}
                 assert kinds in [_kinds(one, name) for one in there], (where, name)
-    assert compared > 40
+    assert compared > (40 if seed == 1 else 20)
 
 
 def _state(probe: Mapping[str, Any]) -> str:

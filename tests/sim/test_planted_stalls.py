@@ -10,7 +10,7 @@ from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import Matrix
 
 SMALL = plan(["launch", "d2d", "d2h-pinned", "h2d-pinned"], ["spin", "alloc-async", "module-load", "d2h-pinned-large"])
-SEEDS = range(1, 4)
+SEEDS = (1, 2)
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
@@ -22,8 +22,7 @@ def old(in_this_process: None) -> Matrix:
 
 def test_a_tail_of_one_and_a_half_times_is_found_and_the_rest_left_alone(old: Matrix) -> None:
     found = {seed: planted(SMALL, old, seed) for seed in SEEDS}
-    missed = {seed: place for seed, (place, said) in found.items() if not said.found}
-    assert len(missed) <= 1, missed
+    assert {seed: place for seed, (place, said) in found.items() if not said.found} == {}
     assert [said.others for _, said in found.values() if said.others] == []
 
 

@@ -149,10 +149,10 @@ def test_a_run_with_the_timeline_measures_the_variants_without_a_profiler() -> N
         assert "uses CUPTI in the engine's process" in found.reason
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_launches_stall_beside_short_profiles_alone(seed: int) -> None:
+def test_launches_stall_beside_short_profiles_alone() -> None:
+    """With another seed than test_agreement.py has."""
     with virtual_sessions():
-        done = measure.run(plan(selection(["profiler-on"]), seconds=2), backend="sim", options=Options(seed=seed))
+        done = measure.run(plan(selection(["profiler-on"]), seconds=1), backend="sim", options=Options(seed=2))
     for found in done.variants:
         assert found.status == "ok"
         states = {one.probe.name: one.state for one in found.probes if one.probe.role is not Role.AGGRESSOR}

@@ -165,7 +165,7 @@ def run(chosen: list[Probe], seed: int) -> tuple[dict[SimStream, list[Job]], lis
     return jobs, graphics.segments, board
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(chosen=probes(), seed=st.integers(0, 1_000))
 def test_what_holds_for_every_program(chosen: list[Probe], seed: int) -> None:
     jobs, segments, board = run(chosen, seed)

@@ -31,7 +31,7 @@ from stallscope.tui.settings import SettingsError
 
 SEED = 11
 # More of them for a long run.
-MUTANTS = int(os.environ.get("STALLSCOPE_MUTANTS", "2000"))
+MUTANTS = int(os.environ.get("STALLSCOPE_MUTANTS", "1000"))
 # Every one of so many mutants that were read is also used in full, which takes longer than reading.
 USED_EVERY = 8
 

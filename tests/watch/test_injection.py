@@ -3,6 +3,7 @@ alone."""
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -247,9 +248,10 @@ def test_the_libcupti_that_the_program_has_loaded_is_used(stand_in: StandIn, tmp
 
 @pytest.mark.parametrize(("version", "used"), [(130_500, 130_500), (130_000, 130_000), (None, 130_000)])
 def test_one_that_records_context_switches_is_loaded_beside_the_programs_older_one(
-    tmp_path: Path, version: int | None, used: int
+    stand_in: StandIn, tmp_path: Path, version: int | None, used: int
 ) -> None:
-    stand_in, other = StandIn.build(tmp_path / "stand_in"), tmp_path / "libcupti.so.13"
+    stand_in = StandIn(shutil.copytree(stand_in.folder, tmp_path / "stand_in"))
+    other = tmp_path / "libcupti.so.13"
     own = stand_in.folder / "libcupti.so.13"
     build_cupti(own, 130_000)
     if version is not None:

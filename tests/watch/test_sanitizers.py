@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.sanitizers import OPTIONS, SANITIZERS, works
+from factories.sanitizers import OPTIONS, SANITIZERS, UNOPTIMIZED, works
 from factories.stand_in import COMPILER, SOURCES, StandIn
 from factories.watched_folders import read_folder
 from stallprobes.native.layouts.watch_file import SLOTS
@@ -39,7 +39,7 @@ def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp(request.param)
     if COMPILER is None or not works(COMPILER, flags, folder):
         pytest.skip(f"no compiler with the {request.param} sanitizer")
-    return StandIn.build(folder / "built", (*flags, "-g", "-fno-omit-frame-pointer"))
+    return StandIn.build(folder / "built", (*flags, *UNOPTIMIZED))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])

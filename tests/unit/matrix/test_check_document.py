@@ -463,7 +463,7 @@ def test_a_compressed_file_cut_off_anywhere_is_refused_as_cut_off(tmp_path: Path
         assert "is cut off: it ends within its compressed data" in refused(tmp_path / "a.json.gz", PACKED[:end]), end
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_happens_to_compressed_bytes_is_a_check_or_a_refusal(data: st.DataObject, tmp_path: Path) -> None:
     packed = bytearray(PACKED)
@@ -513,7 +513,7 @@ def outcome(path: Path, content: bytes) -> Matrix | str:
     return matrix
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_changed_in_a_document_is_a_check_or_a_refusal(data: st.DataObject, tmp_path: Path) -> None:
     found = document()
@@ -538,7 +538,7 @@ def test_whatever_is_changed_in_a_document_is_a_check_or_a_refusal(data: st.Data
     outcome(tmp_path / "a.json", json.dumps(found).encode())
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_happens_to_the_bytes_is_a_check_or_a_refusal(data: st.DataObject, tmp_path: Path) -> None:
     text = bytearray(json.dumps(DOCUMENT).encode())
@@ -551,13 +551,13 @@ def test_whatever_happens_to_the_bytes_is_a_check_or_a_refusal(data: st.DataObje
     outcome(tmp_path / "a.json", bytes(text))
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=60))
 def test_bytes_of_any_kind_are_refused(tmp_path: Path, content: bytes) -> None:
     assert isinstance(outcome(tmp_path / "a.json", content), str)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.integers(0, 2**50), max_size=30), label=st.text(max_size=8), count=st.integers(1, 2**40))
 def test_any_histogram_under_any_label_comes_back(tmp_path: Path, values: list[int], label: str, count: int) -> None:
     matrix = small()

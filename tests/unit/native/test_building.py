@@ -42,6 +42,11 @@ def usable() -> Compiler:
     return of_system()[0]
 
 
+def quick(folder: Path) -> Compiler:
+    """A compiler that works and does not optimize, for tests of who compiles and not of what."""
+    return script(folder, "quick", f'exec {" ".join(usable().command)} "$@" -O0')
+
+
 @pytest.mark.parametrize("compiler", DIFFERENT, ids=lambda compiler: compiler.name)
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.file)
 def test_they_compile_without_a_warning(tmp_path: Path, compiler: Compiler, library: libraries.Library) -> None:
@@ -106,12 +111,11 @@ def test_the_newest_version_counts_and_one_without_a_number_is_newer_than_any(
 
 
 def test_compilers_are_tried_in_order_and_each_library_has_the_first_that_can(tmp_path: Path) -> None:
-    good = usable()
+    good = quick(tmp_path)
     calls = tmp_path / "calls"
     # It builds the core, and an injected library that it says it cannot.
-    half = script(
-        tmp_path, "half", f'echo call >> "{calls}"; case "$*" in *{INJECTED}*) exit 1;; esac; exec {good.name} "$@"'
-    )
+    compiling = f'case "$*" in *{INJECTED}*) exit 1;; esac; exec {good.name} "$@"'
+    half = script(tmp_path, "half", f'echo call >> "{calls}"; {compiling}')
     missing = Compiler((str(tmp_path / "missing"),))
     folder = tmp_path / "lib"
     build(folder, compilers=[missing, half, good])
@@ -176,7 +180,7 @@ class NoSetuptools:
 
 
 def test_pip_installs_ziglang_only_where_no_compiler_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usable()
+    monkeypatch.setenv("CC", " ".join(quick(tmp_path).command))
     monkeypatch.setattr(backend, "_setuptools", NoSetuptools)
     assert ZIG not in backend.get_requires_for_build_wheel()
     assert ZIG not in backend.get_requires_for_build_editable()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from factories.core_program import build_core_program
-from factories.sanitizers import OPTIONS, SANITIZERS, works
+from factories.sanitizers import OPTIONS, SANITIZERS, UNOPTIMIZED, works
 
 CALLS, PROBES = 1500, 3
 # What it counts at the ends of the range: eight values, and a start each microsecond of an hour but the last.
@@ -41,7 +41,7 @@ def test_no_sanitizer_finds_anything(tmp_path: Path, name: str) -> None:
     compiler = shutil.which("gcc")
     if compiler is None or not works(compiler, SANITIZERS[name], tmp_path):
         pytest.skip(f"no compiler with the {name} sanitizer")
-    check(build_core_program(tmp_path, compiler, (*SANITIZERS[name], "-g", "-fno-omit-frame-pointer")), **OPTIONS)
+    check(build_core_program(tmp_path, compiler, (*SANITIZERS[name], *UNOPTIMIZED)), **OPTIONS)
 
 
 def test_it_works_on_aarch64(tmp_path: Path) -> None:
