@@ -20,7 +20,8 @@ from stallprobes.watch.reading.process import WatchedProcess
 
 SOURCES = Path(__file__).parents[1] / "programs" / "stand_in"
 VERSION = 130100
-OPTIONS = WatchOptions()
+# Everything, so that no record is missing where the machine is slow.
+OPTIONS = WatchOptions(cost=1.0)
 NOTHING: Mapping[str, str] = MappingProxyType({})
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
 _KINDS = (

@@ -58,7 +58,7 @@ def overlapped_ns(slow: SlowDriverCall, kernels: list[ActivityRecord]) -> int:
 def test_a_slow_call_is_recorded_with_the_kernel_that_it_waits_for(
     tmp_path: Path, memory: str, function: str, kind: int
 ) -> None:
-    watched = watch_read_back(tmp_path, memory, WatchOptions())
+    watched = watch_read_back(tmp_path, memory, WatchOptions(cost=1.0))
     process = watched.process
     assert (process.state, process.lost_calls, process.lost_records) == (
         WatchState.RECORDING, 0, 0,
@@ -110,7 +110,7 @@ def test_the_slow_time_of_a_program_has_its_right_causes(
     if program[0] == "training.py":
         pytest.importorskip("torch", reason="the training loop needs PyTorch")
     watched = watch_python(
-        tmp_path / "out", *program, library=library(), options=WatchOptions(),
+        tmp_path / "out", *program, library=library(), options=WatchOptions(cost=1.0),
         cupti=find_cupti(ask().cuda_version or 0),
     )  # fmt: skip
     found = findings_of(watched)
@@ -157,7 +157,7 @@ def test_the_slow_time_of_a_report_with_the_runtime_api_has_its_right_causes(
         require_two_gpus()
     watched = watch(
         tmp_path / "out", str(reports), str(number), str(rounds), library=library(),
-        options=WatchOptions(), cupti=find_cupti(ask().cuda_version or 0),
+        options=WatchOptions(cost=1.0), cupti=find_cupti(ask().cuda_version or 0),
     )  # fmt: skip
     require_right_causes(f"report {number}", findings_of(watched), truth)
 

@@ -53,7 +53,7 @@ def in_ms(*times: float) -> Any:
 def test_records_are_on_and_off_in_turn_and_none_is_lost_while_they_are_on(stand_in: StandIn, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)
-    program = stand_in.start(folder, "steps-until-stopped")
+    program = stand_in.start(folder, "steps-until-stopped", options=WatchOptions())
     _end_after(program, folder, ENOUGH)
     assert (program.communicate(), program.returncode) == (("", ""), 0)
     (path,) = watch_files(folder)
@@ -94,14 +94,14 @@ def test_without_a_limit_records_are_never_off(stand_in: StandIn, tmp_path: Path
 
 
 def test_a_program_of_few_records_has_no_windows(stand_in: StandIn, tmp_path: Path) -> None:
-    outcome = stand_in.run(tmp_path / "out", "steps", "600")
+    outcome = stand_in.run(tmp_path / "out", "steps", "600", options=WatchOptions())
     (process,) = outcome.processes
     assert (len(process.windows), process.windows.share_on(10**15)) == (0, 1.0)
     assert process.callback_ns > 0
 
 
 def test_a_forked_process_has_no_windows_of_its_parent(stand_in: StandIn, tmp_path: Path) -> None:
-    outcome = stand_in.run(tmp_path / "out", "fork")
+    outcome = stand_in.run(tmp_path / "out", "fork", options=WatchOptions())
     assert all(len(process.windows) == 0 for process in outcome.processes)
 
 
