@@ -53,7 +53,7 @@ def in_ms(*times: float) -> Any:
 def test_records_are_on_and_off_in_turn_and_none_is_lost_while_they_are_on(stand_in: StandIn, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)
-    program = stand_in.start(folder, "steps-until-stopped", options=WatchOptions())
+    program = stand_in.start(folder, "steps-until-stopped", "100", options=WatchOptions())
     _end_after(program, folder, ENOUGH)
     assert (program.communicate(), program.returncode) == (("", ""), 0)
     (path,) = watch_files(folder)
@@ -82,7 +82,7 @@ def test_records_are_on_and_off_in_turn_and_none_is_lost_while_they_are_on(stand
 def test_without_a_limit_records_are_never_off(stand_in: StandIn, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)
-    program = stand_in.start(folder, "steps-until-stopped", options=WatchOptions(cost=1.0))
+    program = stand_in.start(folder, "steps-until-stopped", "100", options=WatchOptions(cost=1.0))
     # Longer than it takes to find that the program makes many records.
     wait_until(lambda: any(process.calls > 100_000 for process in _processes(folder)), "it makes calls")
     began = _processes(folder)[0].clocks.monotonic_ns

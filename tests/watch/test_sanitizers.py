@@ -11,6 +11,7 @@ import pytest
 
 from factories.sanitizers import OPTIONS, SANITIZERS, UNOPTIMIZED, works
 from factories.stand_in import COMPILER, SOURCES, StandIn
+from factories.waiting import wait_until
 from factories.watched_folders import read_folder
 from stallprobes.native.layouts.watch_file import SLOTS
 from stallprobes.watch.environment import WatchOptions
@@ -92,3 +93,16 @@ def test_no_sanitizer_finds_anything_when_cupti_is_given_up(sanitized: StandIn, 
     assert outcome.returncode == 0, outcome.errors
     assert outcome.output.startswith("0\n1 record")
     assert "Sanitizer" not in outcome.errors
+
+
+def test_no_sanitizer_finds_anything_while_records_go_on_and_off(sanitized: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    program = sanitized.start(folder, "steps-until-stopped", "100", options=WatchOptions(), settings=OPTIONS)
+    try:
+        wait_until(lambda: any(len(one.windows) >= 4 for one in read_folder(folder).processes), "four windows")
+    finally:
+        program.terminate()
+        _, errors = program.communicate()
+    assert program.returncode == 0, errors
+    assert "Sanitizer" not in errors

@@ -26,11 +26,14 @@ from factories.watch_calls import (
 )
 from factories.watch_moments import SECOND_US, history, step, training
 from stallprobes.model import Phase
+from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import OverheadKind, SwitchOperation
+from stallprobes.native.layouts.watch_file import Window
 from stallprobes.traces import chrome, codec
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.live import trace_history
 from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHistory
+from stallprobes.watch.reading.record_windows import RecordWindows
 
 
 def called(made: Trace, name: str) -> list[int]:
@@ -148,6 +151,21 @@ def test_it_is_stored_and_written_for_perfetto_with_the_names_of_kernels() -> No
     text = b"".join(chrome.chunks([chrome.TitledTrace(made)], {})).decode()
     names = [event["name"] for event in json.loads(text)["traceEvents"] if event.get("cat") == "gpu"]
     assert sorted(set(names)) == ["MainThread: D2H copy", "add"]
+
+
+def test_times_without_records_are_marked_stored_and_written() -> None:
+    kept, (watched, records) = WatchTraceHistory(), training(1)
+    begin_ns, end_ns = at_ns(300_000), at_ns(600_000)
+    rows = np.zeros(2, dtype_of(Window))
+    rows["began_ns"], rows["ended_ns"], rows["records"] = (at_ns(0), begin_ns), (begin_ns, end_ns), (1, 0)
+    watched = replace(watched, windows=RecordWindows.of(rows))
+    kept.feed(watched, records, slow_batch(watched), at_ns(SECOND_US))
+    made = kept.trace()
+    assert made.unrecorded == ((begin_ns, end_ns),)
+    assert kept.trace(at_ns(400_000), at_ns(500_000)).unrecorded == ((at_ns(400_000), at_ns(500_000)),)
+    assert codec.StoredTrace.of(made).trace().unrecorded == made.unrecorded
+    text = b"".join(chrome.chunks([chrome.TitledTrace(made)], {})).decode()
+    assert [event["dur"] for event in json.loads(text)["traceEvents"] if event.get("cat") == "unrecorded"] == [300_000]
 
 
 def test_hostile_records_make_no_impossible_rows() -> None:

@@ -170,6 +170,7 @@ class _TraceEvents:
         gaps = foreign_gaps(self._trace)
         if len(gaps):
             other = self._thread(self._process("another process"), "graphics engine")
+        unrecorded = self._thread(host, "GPU work not recorded") if self._trace.unrecorded else None
         overheads = []
         if len(self._trace.overheads):
             parts = _separated(self._trace.overheads)
@@ -189,6 +190,9 @@ class _TraceEvents:
             for begin, end in gaps.tolist():
                 args = {"candidates": ", ".join(self._trace.others)} if self._trace.others else {}
                 yield self._complete(other, begin, end, '"another process"', "engine", json_text(args))
+        if unrecorded is not None:
+            for begin, end in self._trace.unrecorded:
+                yield self._complete(unrecorded, begin, end, '"not recorded"', "unrecorded", "{}")
         for track, rows in overheads:
             for _, reason, start, end in self._trace.overheads[rows].tolist():
                 yield self._complete(track, start, end, json_text(labels.overhead_label(reason)), "overhead", "{}")

@@ -141,6 +141,7 @@ class StoredTrace(Struct, frozen=True, omit_defaults=True):
     trigger: TraceTrigger | None = None
     simulated: bool = False
     kernels: dict[str, list[Int64]] = {}
+    unrecorded: tuple[tuple[Nanoseconds, Nanoseconds], ...] = ()
 
     @classmethod
     def of(cls, trace: Trace) -> StoredTrace:
@@ -160,6 +161,8 @@ class StoredTrace(Struct, frozen=True, omit_defaults=True):
         """The trace. Raises ValueError where it is not consistent."""
         if not self.begin_ns <= self.end_ns <= min(self.begin_ns + _LONGEST_NS, _LATEST_NS):
             raise ValueError("the trace ends before it begins, or is too long")
+        if any(not begin <= end <= _LATEST_NS for begin, end in self.unrecorded):
+            raise ValueError("a time that was not recorded ends before it begins")
         own: dict[str, Any] = {name: self._table(name) for name in TABLES}
         own["kernels"] = {number: name for name, numbers in self.kernels.items() for number in numbers}
         contexts, streams = self.names

@@ -113,7 +113,8 @@ class Trace:
     while the context still has the engine) and ``overheads`` (OVERHEAD[n]). Without ``context_switches`` nobody
     recorded who had the graphics engine; with them it is known from ``engine_since_ns`` on. ``others`` are the
     processes that NVML reported on the GPU, ``NAME (pid N)`` each. ``simulated``: the GPU was simulated. ``kernels``
-    are the known names of kernels by the work's ``sequence``.
+    are the known names of kernels by the work's ``sequence``. ``unrecorded`` are times (begin, end) in which work of
+    the GPU was not recorded.
     """
 
     begin_ns: int
@@ -135,6 +136,7 @@ class Trace:
     engine_since_ns: int = 0
     open_work: tuple[OpenWork, ...] = ()
     kernels: Mapping[int, str] = field(default_factory=dict)
+    unrecorded: tuple[tuple[int, int], ...] = ()
 
     @property
     def engine_known_ns(self) -> int:

@@ -126,14 +126,14 @@ static void stop(int signal)
     stopped = 1;
 }
 
-/* Steps of launches and a wait until the program is told to end: at most 100 000 launches a second. */
-static void steps_until_stopped(void)
+/* Steps of launches and a wait until the program is told to end, at most a thousand a second. */
+static void steps_until_stopped(long launches)
 {
     struct timespec pause = {0, 1000000};
     struct sigaction action = {.sa_handler = stop};
     sigaction(SIGTERM, &action, NULL);
     while (!stopped) {
-        for (int done = 0; done < 100; done++)
+        for (long done = 0; done < launches; done++)
             launch("_Z3addPf");
         cuStreamSynchronize(NULL);
         nanosleep(&pause, NULL);
@@ -322,7 +322,7 @@ int main(int count, char **arguments)
     } else if (!strcmp(name, "copies")) {
         copies();
     } else if (!strcmp(name, "steps-until-stopped")) {
-        steps_until_stopped();
+        steps_until_stopped(first);
     } else if (!strcmp(name, "records")) {
         records(first);
     } else if (!strcmp(name, "fork")) {

@@ -60,6 +60,18 @@ def row(trace: Trace, name: str, limits: TriggerLimits | None = None, glyphs: Gl
     return found[NAMES:]
 
 
+def test_work_of_the_gpu_is_unknown_where_it_was_not_recorded() -> None:
+    trace = trace_of([(1, 0, 100, 150)], [(1, 0, 100, 150, 150, 300)])
+    off = replace(trace, unrecorded=((200 * US, 500 * US),))
+    known, marked = drawn(view_of(trace)), drawn(view_of(off))
+    (changed,) = (number for number, line in enumerate(known) if line != marked[number])
+    assert known[changed][1:].startswith("primary")
+    before, after = known[changed][NAMES:], marked[changed][NAMES:]
+    # Work that was recorded stays.
+    assert before[2] != " "
+    assert after == before[:3] + 2 * BLOCK_GLYPHS.unknown + before[5:]
+
+
 def test_spans_are_steps_of_1_2_5_from_50_us_to_10_s() -> None:
     assert (SPANS_NS[0], SPANS_NS[-1], len(SPANS_NS)) == (50_000, 10_000_000_000, 17)
     assert [span_text(span) for span in SPANS_NS[:4]] == ["50 µs", "100 µs", "200 µs", "500 µs"]

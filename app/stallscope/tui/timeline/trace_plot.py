@@ -119,6 +119,7 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     unknown = min(max(view.viewport.column(trace.engine_known_ns, at.columns), 0), at.columns)
     text[engine, :unknown], style[engine, :unknown] = glyphs.unknown, CellStyle.UNKNOWN
     first, last = _mark_unrecorded(view, trace, text, style, glyphs)
+    _mark_records_off(view, shown, text, style, glyphs)
     _note_empty(view, shown, cells, text[:, first:last], style[:, first:last])
     if selection is not None and selection.row in shown and index is not None:
         part = found[selection.row]
@@ -158,6 +159,18 @@ def _mark_unrecorded(view: TraceView, trace: Trace, text: Strings, style: Styles
     outside[:, first:last] = False
     text[outside], style[outside] = glyphs.unknown, CellStyle.UNKNOWN
     return first, last
+
+
+def _mark_records_off(view: TraceView, shown: Sequence[RowKey], text: Strings, style: Styles, glyphs: Glyphs) -> None:
+    """Mark the empty cells of rows of GPU work at times in which it was not recorded."""
+    assert view.trace is not None
+    work = np.array([key.kind is RowKind.WORK for key in shown], dtype=np.bool_)
+    columns = text.shape[1]
+    for begin_ns, end_ns in view.trace.unrecorded:
+        first, last = (min(max(view.viewport.column(at_ns, columns), 0), columns) for at_ns in (begin_ns, end_ns))
+        unknown = np.zeros(text.shape, dtype=np.bool_)
+        unknown[work, first:last] = text[work, first:last] == " "
+        text[unknown], style[unknown] = glyphs.unknown, CellStyle.UNKNOWN
 
 
 def _note_empty(view: TraceView, shown: Sequence[RowKey], cells: Raster, text: Strings, style: Styles) -> None:

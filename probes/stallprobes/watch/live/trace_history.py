@@ -168,6 +168,7 @@ class WatchTraceHistory:
             open_calls=tuple(call for call in open_calls if call.since_ns <= last_ns),
             engine_since_ns=int(tenures["start_ns"][0]) if len(tenures) else last_ns,
             kernels=kernels,
+            unrecorded=tuple(span for part in parts for span in part.process.windows.off_between(first_ns, last_ns)),
         )
         return whole if trigger is None else whole.triggered(_trigger(whole, book, trigger))
 

@@ -52,6 +52,12 @@ class RecordWindows:
         off = self.begins[~self.on]
         return int(off[0]) if len(off) else _NEVER
 
+    def off_between(self, begin_ns: int, end_ns: int) -> tuple[tuple[int, int], ...]:
+        """The times (begin, end) between two times in which records were off."""
+        chosen = ~self.on & (self.begins < end_ns) & (self.ends > begin_ns)
+        begins, ends = np.maximum(self.begins[chosen], begin_ns), np.minimum(self.ends[chosen], end_ns)
+        return tuple(zip(begins.tolist(), ends.tolist(), strict=True))
+
     def contain(self, begins: Int64s, ends: Int64s) -> NDArray[np.bool_]:
         """Which times, from ``begins`` to ``ends``, lie where all work of the GPU was recorded."""
         if not len(self):
