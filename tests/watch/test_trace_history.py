@@ -163,6 +163,7 @@ def test_times_without_records_are_marked_stored_and_written() -> None:
     made = kept.trace()
     assert made.unrecorded == ((begin_ns, end_ns),)
     assert kept.trace(at_ns(400_000), at_ns(500_000)).unrecorded == ((at_ns(400_000), at_ns(500_000)),)
+    assert made.recorded_share(at_ns(500_000), at_ns(900_000)) == pytest.approx(0.75)
     assert codec.StoredTrace.of(made).trace().unrecorded == made.unrecorded
     text = b"".join(chrome.chunks([chrome.TitledTrace(made)], {})).decode()
     assert [event["dur"] for event in json.loads(text)["traceEvents"] if event.get("cat") == "unrecorded"] == [300_000]

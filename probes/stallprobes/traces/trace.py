@@ -148,6 +148,11 @@ class Trace:
         """The length of the span."""
         return self.end_ns - self.begin_ns
 
+    def recorded_share(self, begin_ns: int, end_ns: int) -> float:
+        """The share (0 to 1) of the time between two times in which work of the GPU was recorded."""
+        off_ns = sum(max(min(end, end_ns) - max(begin, begin_ns), 0) for begin, end in self.unrecorded)
+        return max(1 - off_ns / max(end_ns - begin_ns, 1), 0.0)
+
     def wall_s(self, at_ns: int) -> float:
         """The time of ``at_ns`` in seconds since 1970."""
         return self.wall_offset_s + at_ns / 1e9

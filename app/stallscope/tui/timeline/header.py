@@ -114,6 +114,9 @@ def head_view(
     parts = [(f"span {span_text(cursor.viewport.span_ns)}", "strong"), *live_parts]
     if trace is not None and not live_parts and not trace.context_switches:
         parts.append(("context switches not recorded", "warn"))
+    if trace is not None and trace.unrecorded:
+        begin_ns, end_ns = cursor.viewport.begin_ns, cursor.viewport.begin_ns + cursor.viewport.span_ns
+        parts.append((f"GPU work recorded in {trace.recorded_share(begin_ns, end_ns):.0%} of it", "warn"))
     if trace is not None and trace.losses.lost:
         parts.append((f"{plural(trace.losses.lost, 'record')} lost", "warn"))
     if trace is not None and cursor.intervals is not None:
