@@ -73,7 +73,8 @@ def test_a_stuck_call_blocks_no_other_group_and_the_board_says_so(session: Sessi
     after = session.snapshot().probes
     for name in NAMES:
         window = after[name].minus(before[name])
-        assert 0 < window.not_alone_ns <= window.duration_ns
+        # A busy machine may take the CPU between the readings of the two.
+        assert 0 < window.not_alone_ns <= window.duration_ns + SLOT_NS
     flight = after["hung"].in_flight
     assert flight is not None
     assert flight.allowed_ns < flight.age_ns
