@@ -179,6 +179,8 @@ static void note_window_without(struct amount off)
         self.slowdown[self.slowdowns++ % KNOWN] = 1 - on.calls / on.ns / beside;
     }
     self.off = off;
+    /* CUPTI hands them over up to a flush later than their work. */
+    self.on_sum.records += off.records;
 }
 
 /* The upper end of the 95 % interval of the median slowdown, by order statistics; MOST_COST if too few are known. */
