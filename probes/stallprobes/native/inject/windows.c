@@ -18,9 +18,6 @@ enum {
     /* The slowdowns that are known: of the last minute or two. Below LEAST_KNOWN they show nothing. */
     KNOWN = 64,
     LEAST_KNOWN = 6,
-    /* The most that a record costs the thread that submits its work: 3 to 4 us for the nodes of a graph, 0.5 to 3 for a
-     * launch (H100, CUPTI 13.5). */
-    RECORD_NS = 4000,
     /* What CUPTI takes for the two callbacks of a call, beside what the library takes. */
     DISPATCH_NS = 100,
     /* Calls in a window, below which it shows nothing. */
@@ -150,7 +147,7 @@ static double busiest_part(struct amount all)
 /* The most that the records cost, as a share of the time of the busiest thread. */
 static double possible_cost(struct amount on)
 {
-    double cost = on.ns > 0 ? on.records * RECORD_NS / on.ns * busiest_part(on) : 0;
+    double cost = on.ns > 0 ? on.records * SS_RECORD_NS / on.ns * busiest_part(on) : 0;
     return cost < MOST_COST ? cost : MOST_COST;
 }
 
