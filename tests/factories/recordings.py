@@ -141,7 +141,7 @@ def _part(probe: Probe, number: int, at_ns: int) -> ProbeSnapshot:
         allowed_ns=at_ns // 2 if probe.role is Role.VICTIM else at_ns,
         in_slots=probe.role is Role.VICTIM,
         polled_ns=1000 * number,
-        pauses=number,
+        paused_ns=100 * number,
     )
 
 

@@ -442,7 +442,7 @@ def _read_probe(
         in_slots=in_slots,
         not_alone_ns=not_alone_ns,
         polled_ns=words.polled_ns,
-        pauses=words.pauses,
+        paused_ns=words.paused_ns,
     )
 
 

@@ -29,8 +29,8 @@ class ProbeSnapshot:
 
     ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which it was switched on and its
     slot open; otherwise the board's time. ``not_alone_ns`` is the part of it in which a call of another group had not
-    returned. ``polled_ns`` is the time for which the loop polled the clock, and ``pauses`` the number of times that it
-    lost its CPU for 20 µs or longer meanwhile; both are 0 on the simulated GPU.
+    returned. ``polled_ns`` is the time for which the loop polled the clock, and ``paused_ns`` the part
+    of it in which it had no CPU for 20 µs or longer at once; both are 0 on the simulated GPU.
     """
 
     name: str
@@ -53,7 +53,7 @@ class ProbeSnapshot:
     in_slots: bool = False
     not_alone_ns: int = 0
     polled_ns: int = 0
-    pauses: int = 0
+    paused_ns: int = 0
 
     def minus(self, earlier: ProbeSnapshot) -> Window:
         """The window between ``earlier`` and this.
@@ -88,7 +88,7 @@ class ProbeSnapshot:
             in_slots=self.in_slots,
             not_alone_ns=max(self.not_alone_ns - earlier.not_alone_ns, 0),
             polled_ns=self.polled_ns - earlier.polled_ns,
-            pauses=self.pauses - earlier.pauses,
+            paused_ns=self.paused_ns - earlier.paused_ns,
         )
 
 

@@ -50,8 +50,8 @@ class Window:
     first iteration, which no histogram holds. ``samples`` are the most recent calls,
     oldest first. ``in_slots``: the probe shared its GPU with victims of other groups, in
     slots. ``not_alone_ns`` is the part of ``duration_ns`` in which a call of another group had not returned.
-    ``polled_ns`` is the time for which the loop polled the clock, and ``pauses`` the number of times that it had no CPU
-    for 20 µs or longer meanwhile.
+    ``polled_ns`` is the time for which the loop polled the clock, and ``paused_ns`` the part of it in which it had
+    no CPU for 20 µs or longer at once.
     """
 
     channels: ChannelMap
@@ -66,7 +66,7 @@ class Window:
     in_slots: bool = False
     not_alone_ns: int = 0
     polled_ns: int = 0
-    pauses: int = 0
+    paused_ns: int = 0
 
     @property
     def seconds(self) -> float:

@@ -168,7 +168,7 @@ class StoredPart(Struct, frozen=True, array_like=True):
     allowed_ns: Int64
     not_alone_ns: Int64
     polled_ns: Nanoseconds
-    pauses: Natural
+    paused_ns: Nanoseconds
     in_flight: InFlight | None
     error: ProbeErrorCode | None
     channels: tuple[tuple[Channel, Histogram, Nanoseconds | None], ...]

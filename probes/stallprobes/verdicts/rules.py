@@ -31,7 +31,7 @@ TAIL_CALLS = 3
 # The share of a victim's excess that the host control must show at the same time for the host to be its cause.
 HOST_SHARE = 0.5
 # A thread that loses its CPU while it polls the clock loses it in its calls too. Up to so many times as many slow calls
-# as its pauses predict, and a few more, show the machine and not the driver.
+# as its pauses can make so slow, and a few more, show the machine and not the driver.
 PAUSE_FACTOR = 3
 HIDDEN_NS = 100_000
 HIDDEN_SHARE = 0.7
@@ -302,16 +302,17 @@ def _host_explains(by_role: EvidenceByRole, one: Evidence, figure: BaselineRatio
 
 
 def _pauses_explain(one: Evidence, figure: BaselineRatio) -> bool:
-    """Whether the thread lost its CPU so often while it polled the clock that this explains a stalled tail.
+    """Whether the thread lost its CPU for so long while it polled the clock that this explains a stalled tail.
 
-    Pauses come at one rate, in the calls as between them. Medians are not explained: half of the calls would have to
-    meet a pause.
+    It loses the same share of the time in the calls as between them. That many short pauses do not explain a few calls
+    that are much longer. Medians are not explained: half of the calls would have to meet a pause.
     """
     window, tail_ns, calls = one.window, one.tail_ns(figure.channel), one.now(figure.channel)
     if figure.quantile is not Quantile.P99 or not window.polled_ns or tail_ns is None or calls is None:
         return False
     usual_ns = one.baseline_ns(figure.channel, Quantile.P50) or 0.0
-    expected = window.pauses / window.polled_ns * usual_ns * calls.count
+    lost_ns = window.paused_ns / window.polled_ns * usual_ns * calls.count
+    expected = lost_ns / max(figure.now_ns - figure.baseline_ns, 1.0)
     return expected > 0 and calls.share_above(int(tail_ns)) * calls.count <= PAUSE_FACTOR * expected + TAIL_CALLS
 
 

@@ -150,7 +150,7 @@ def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
     last = found[5].snapshot
     assert last is not None
     part = last.probes["launch"]
-    assert (part.iterations, part.polled_ns, part.pauses, part.in_slots) == (205, 5000, 5, True)
+    assert (part.iterations, part.polled_ns, part.paused_ns, part.in_slots) == (205, 5000, 500, True)
     assert [histogram.count for histogram in part.channels.values()] == [205] * 6
     assert [one.timeline for one in found] == [False] * 4 + [True] * 2
     assert last.probes["spin"].error is not None

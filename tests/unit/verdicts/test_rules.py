@@ -297,16 +297,19 @@ def test_a_busy_machine_interrupts_threads_at_moments_of_their_own() -> None:
 
 
 def test_a_thread_that_often_lost_its_cpu_while_polling_explains_a_tail_and_no_median() -> None:
-    """12 of 1000 calls of 7 µs were late; in 150 ms of polling, pauses are as likely as in the calls."""
+    """12 of 1000 calls of 7 µs were late; of 150 ms of polling, as large a share was lost as of the calls."""
     late = Histogram.of([7_000] * 988 + [300_000] * 12)
 
-    def kind(now: Histogram, pauses: int) -> str:
-        window = Window({CALL: now}, 1000, SECOND, period_ns=1_000_000, polled_ns=150_000_000, pauses=pauses)
+    def kind(now: Histogram, pauses: int, length_ns: int = 300_000) -> str:
+        paused_ns = pauses * length_ns
+        window = Window({CALL: now}, 1000, SECOND, period_ns=1_000_000, polled_ns=150_000_000, paused_ns=paused_ns)
         usual = {CALL: Histogram.of([7_000] * 995 + [9_000] * 5)}
         return str(verdict_on("launch", Evidence(probe("launch"), window, (usual,)), running(probe("alloc-free"))).kind)
 
     assert kind(late, 100) == "host"
     assert kind(late, 2) == "stalled"
+    # Each of them too short to make a call so late.
+    assert kind(late, 100, 25_000) == "stalled"
     assert kind(late, 0) == "stalled"
     assert kind(Histogram.of([300_000] * 1000), 100) == "stalled"
 

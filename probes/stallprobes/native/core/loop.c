@@ -97,7 +97,7 @@ static void count_poll(struct ss_probe_words *words, int64_t *polled, int64_t no
     if (*polled) {
         ss_increase(words->polled_ns, now - *polled);
         if (now - *polled >= SS_PAUSE_NS)
-            ss_increase(words->pauses, 1);
+            ss_increase(words->paused_ns, now - *polled);
     }
     *polled = now;
 }

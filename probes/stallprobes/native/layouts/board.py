@@ -104,7 +104,7 @@ class ProbeWords(ctypes.Structure):
     missed: Int64
     due_allowed_ns: Int64
     polled_ns: Int64
-    pauses: Int64
+    paused_ns: Int64
     host_calls: Int64
     held: Int64
     error_code: LineInt64
