@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from factories.watched_folders import ActivityRecord, activity_records, read_folder
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.environment import WatchOptions, variables
 from stallprobes.watch.reading.call_stack import CallStack
-from stallprobes.watch.reading.map_reader import MapFile, watch_files
+from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files
 from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
 
@@ -75,3 +78,26 @@ def findings_of(watched: Watched) -> ProcessFindings:
     analysis, process = ProcessAnalysis(), watched.process
     analysis.feed(process, watched.batch, process.ended_ns or process.clocks.monotonic_ns, stacks=watched.stacks)
     return analysis.findings()
+
+
+def launches_by_record(folder: Path) -> tuple[int, int]:
+    """How many launches of one process in ``folder`` lie within a window with records: those that have theirs, and
+    those that have none."""
+    (path,) = watch_files(folder)
+    with MapFile(path) as file:
+        process = file.read()
+        calls, records = file.calls(CallPosition(), process), file.records()
+    windows, rows = process.windows, calls.rows
+    launches = [number for number, name in calls.functions.items() if name.startswith("cuLaunchKernel")]
+    began = rows["began_ns"].astype(np.int64)
+    at = np.maximum(np.searchsorted(windows.begins, began, "right") - 1, 0)
+    kernels = records.rows["correlation"][records.rows["kind"] == RecordKind.KERNEL]
+    chosen = (
+        np.isin(rows["function"], launches)
+        & windows.on[at]
+        & (rows["returned_ns"].astype(np.int64) <= windows.ends[at])
+        # Those of older ones were overwritten.
+        & (rows["correlation"] >= kernels.min())
+    )
+    found = np.isin(rows["correlation"][chosen], kernels)
+    return int(found.sum()), int((~found).sum())

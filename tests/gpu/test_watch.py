@@ -12,7 +12,7 @@ import pytest
 from factories import program_truths as truths
 from factories.program_truths import Truth, require_right_causes
 from factories.watched_folders import ActivityRecord
-from factories.watched_programs import PROGRAMS, Watched, findings_of, watch, watch_python
+from factories.watched_programs import PROGRAMS, Watched, findings_of, launches_by_record, watch, watch_python
 from stallprobes.machine.libcuda_survey import ask
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.native.layouts.watch_file import WatchState
@@ -117,6 +117,20 @@ def test_the_slow_time_of_a_program_has_its_right_causes(
     require_right_causes(" ".join(program), found, truth)
     if program[-1] == "item":
         require_line("loss.item()", [call for call in found.slow_calls if call.function == "cuStreamSynchronize"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_launch_in_a_window_with_records_has_its_record(tmp_path: Path, threads: int) -> None:
+    """CUPTI loses all later records of a thread that is in a launch while kinds are switched."""
+    watched = watch_python(
+        tmp_path / "out", "many_launches.py", str(threads), "8", library=library(), options=WatchOptions(),
+        cupti=find_cupti(ask().cuda_version or 0),
+    )  # fmt: skip
+    process = watched.process
+    assert len(process.windows) >= 6
+    assert (process.not_held, process.lost_records, process.lost_calls) == (0, 0, 0)
+    found, missing = launches_by_record(tmp_path / "out")
+    assert (found > 1000, missing) == (True, 0)
 
 
 def require_line(text: str, calls: Sequence[ExplainedCall]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -266,6 +267,9 @@ def test_what_is_missing_is_said() -> None:
     gaps = analyzed(process(losses=lost), batch([], missed=2)).gaps
     assert "6 records of GPU work were lost: some waits have no cause." in gaps
     assert "3 calls were not recorded." in gaps
+    assert any(
+        "2 calls of the program could not be held" in gap for gap in analyzed(replace(process(), not_held=2)).gaps
+    )
 
 
 def test_findings_need_a_reading() -> None:

@@ -28,8 +28,9 @@ class WatchCost:
     """What watching costs a process, as shares (0 to 1) of the time of the thread that makes most calls.
 
     It lies between ``low`` and ``high``, with 95 % confidence where windows with records were ``compared`` with those
-    without beside them, so many times. Without comparisons, ``high`` is the most that so many calls and records cost.
-    ``recorded`` is the share of time with records, ``budget`` what it may cost, 1 for everything.
+    without beside them, so many times: then it is the cost since records were off first, after the start of the
+    program. Without comparisons, ``high`` is the most that so many calls and records cost. ``recorded`` is the share of
+    all time with records, ``budget`` what it may cost, 1 for everything.
     """
 
     low: Share
@@ -42,30 +43,35 @@ class WatchCost:
 def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     """The cost until ``now_ns`` (CLOCK_MONOTONIC)."""
     windows = process.windows
-    share_on = windows.share_on(now_ns) if process.kinds else 0.0
+    since_ns = max(process.started.monotonic_ns, 0 if windows.first_off_ns >= now_ns else windows.first_off_ns)
     time_ns = max(now_ns - process.started.monotonic_ns, 1)
     low, high = (
-        _most_calls_per_ns(process, now_ns) * (2 * process.callback_ns + ns) + process.stacks_ns / time_ns
+        _most_calls_per_ns(process, since_ns, now_ns) * (2 * process.callback_ns + ns) + process.stacks_ns / time_ns
         for ns in DISPATCH_NS
     )
-    # Records that are off cost nothing, so that these are those of the whole time.
-    possible = process.records * RECORD_NS / time_ns * _busiest_part(process)
+    # Records that are off cost nothing, so that these are those of the whole time. Threads often work one after the
+    # other, as those of a training step, so that the records of all of them count.
+    possible = process.records * RECORD_NS / max(now_ns - since_ns, 1)
     slowdowns = _slowdowns(windows)
     if len(slowdowns) >= LEAST_COMPARED:
-        least, most = (share_on * end for end in _median_interval(slowdowns))
+        least, most = (windows.share_on(now_ns, since_ns) * end for end in _median_interval(slowdowns))
         low, high = low + min(max(least, 0.0), possible), high + min(max(most, 0.0), possible)
     else:
         high += possible
     return WatchCost(
         low=min(low, 1.0),
         high=min(high, 1.0),
-        recorded=share_on,
+        recorded=windows.share_on(now_ns) if process.kinds else 0.0,
         budget=process.budget,
         compared=len(slowdowns) if len(slowdowns) >= LEAST_COMPARED else 0,
     )
 
 
-def _most_calls_per_ns(process: WatchedProcess, now_ns: int) -> float:
+def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> float:
+    """The rate of calls of the thread that makes most: since ``since_ns``, where windows tell."""
+    counted = (process.windows.begins >= since_ns) & (process.windows.took > 0)
+    if counted.any():
+        return float(process.windows.busiest[counted].sum() / process.windows.took[counted].sum())
     rates = (
         thread.calls / max((thread.ended_ns or now_ns) - thread.started_ns, 1)
         for thread in process.threads
@@ -73,12 +79,6 @@ def _most_calls_per_ns(process: WatchedProcess, now_ns: int) -> float:
         if thread.owners < 2
     )
     return max(rates, default=0.0)
-
-
-def _busiest_part(process: WatchedProcess) -> float:
-    """The part (0 to 1) of all calls that the thread made that made most."""
-    calls = [thread.calls for thread in process.threads]
-    return max(calls) / sum(calls) if sum(calls) else 1.0
 
 
 def _slowdowns(windows: RecordWindows) -> list[float]:

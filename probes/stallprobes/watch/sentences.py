@@ -241,6 +241,11 @@ def gaps(
             f"Work of the GPU was recorded in {share:.0f} % of the time, to cost the program at most "
             f"{100 * process.budget:g} %: --cost 100 records all of it."
         )
+    if process.not_held:
+        yield (
+            f"{process.not_held} calls of the program could not be held while records were switched: some records may "
+            "be missing from then on. Use --cost 100, which switches none."
+        )
     if unexplained and not run_delays:
         yield (
             "Whether threads lacked a CPU is not known: that is read ten times a second, while stallscope runs beside "

@@ -323,6 +323,9 @@ int main(int count, char **arguments)
         copies();
     } else if (!strcmp(name, "steps-until-stopped")) {
         steps_until_stopped(first);
+    } else if (!strcmp(name, "steps-beside-hung")) {
+        start_hung_call();
+        steps_until_stopped(first);
     } else if (!strcmp(name, "records")) {
         records(first);
     } else if (!strcmp(name, "fork")) {

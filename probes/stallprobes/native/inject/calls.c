@@ -31,6 +31,9 @@ static __thread struct {
     struct ss_slot *slot;
     uint32_t retry;
     uint32_t depth;
+    /* Whether its call counts at the gate, and as a call of which slot, -1 for none. */
+    uint32_t counts;
+    int64_t counted_in;
     uint32_t callbacks;
     struct ss_credit credit;
     struct ss_naming naming;
@@ -103,9 +106,12 @@ static void end_thread(void *slot)
         ss_end_block(&self.log, slot);
         ss_release_slot(slot);
     }
+    if (self.counts)
+        ss_leave_gate(self.counted_in);
     self.slot = NULL;
     self.log.block = NULL;
     self.depth = 0;
+    self.counts = 0;
 }
 
 /* In a forked process, which must not write to its parent's file. The page is wiped too, as not every fork runs this. */
@@ -150,6 +156,7 @@ static struct ss_slot *own_slot(void)
         self.slot = NULL;
         self.log.block = NULL;
         self.depth = 0;
+        self.counts = 0;
         self.retry = 0;
     }
     /* A search that found none is repeated once a thread has ended, or now and then. */
@@ -259,9 +266,19 @@ static void change_depth(struct ss_slot *slot, uint32_t depth, const struct ss_c
     ss_store_release(slot->sequence, sequence + 2);
 }
 
+/* A call that is not nested in another one, and does not only wait or ask. */
+static void pass_gate(const struct ss_slot *slot, uint32_t api)
+{
+    if (self.depth || self.counts || known[api].prefix->waits || known[api].prefix->asks)
+        return;
+    self.counted_in = slot ? (int64_t)self.number : -1;
+    self.counts = (uint32_t)ss_enter_gate(self.counted_in);
+}
+
 static void enter(uint32_t api, const struct ss_callback_data *data)
 {
     struct ss_slot *slot = own_slot();
+    pass_gate(slot, api);
     const struct ss_shape *shape = known[api].shape;
     struct ss_call call = {.api = api, .context = data->context_number, .correlation = data->correlation};
     call.flags = self.depth ? SS_CALL_NESTED : 0;
@@ -324,6 +341,10 @@ static void leave(uint32_t api, const struct ss_callback_data *data, uint64_t no
     }
     depth--;
     self.depth = depth;
+    if (!depth && self.counts) {
+        self.counts = 0;
+        ss_leave_gate(self.counted_in);
+    }
     if (!slot) {
         ss_count_lost(SS_LOST_NO_SLOT, 1);
         return;

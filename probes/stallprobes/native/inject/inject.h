@@ -52,6 +52,7 @@ void *ss_at(uint64_t offset);
 struct ss_slot *ss_claim_slot(uint32_t *number);
 void ss_release_slot(struct ss_slot *slot);
 uint64_t ss_count_finished(uint64_t *busiest);
+uint64_t ss_call_began(uint32_t number);
 struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api);
 
 /* call_log.c */
@@ -99,6 +100,14 @@ void ss_copy_range(char *text, size_t size, uint64_t since);
 void ss_add_host_memory(uint64_t address, uint64_t size, uint8_t kind);
 void ss_remove_host_memory(uint64_t address);
 uint8_t ss_host_memory_kind(uint64_t address, uint8_t otherwise);
+
+/* gate.c */
+void ss_use_gate(int on);
+void ss_forget_flight(uint32_t number);
+int ss_enter_gate(int64_t number);
+void ss_leave_gate(int64_t number);
+int ss_close_gate(void);
+void ss_open_gate(void);
 
 /* windows.c */
 /* Calls that begin from then on and wait for the GPU settle the window; UINT64_MAX if it is settled or has no records. */

@@ -344,6 +344,7 @@ struct ss_slot *ss_claim_slot(uint32_t *number)
     ss_store(slot->started_ns, ss_clock());
     ss_store(slot->ended_ns, 0);
     ss_store(slot->depth, 0);
+    ss_forget_flight((uint32_t)found);
     ss_store(slot->owners, ss_load(slot->owners) + 1);
     ss_store_release(slot->use, SS_SLOT_LIVE);
     *number = (uint32_t)found;
@@ -356,6 +357,12 @@ void ss_release_slot(struct ss_slot *slot)
     ss_store(slot->ended_ns, ss_clock());
     ss_store_release(slot->use, SS_SLOT_ENDED);
     __atomic_fetch_add(&ss_header->ended_slots, 1, __ATOMIC_RELEASE);
+}
+
+/* When the call of the slot began that is not nested in another one: of the last one, if none is in flight. */
+uint64_t ss_call_began(uint32_t number)
+{
+    return ss_load_acquire(slot_ready[number]) ? ss_load(slot_at(number)->calls[0].start_ns) : 0;
 }
 
 /* The calls of all slots that have returned, without those that only ask. ``busiest`` becomes the most that one slot has

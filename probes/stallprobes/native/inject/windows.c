@@ -2,8 +2,8 @@
  * the budget.
  *
  * A program that makes few records has no windows: its records are always on. Else they are on for a share of the time.
- * Only the thread that asks CUPTI for its buffers switches them, never one of the program, and never after the process
- * began to exit: switching then ended programs with a segmentation fault. The callbacks stay as they are from the start:
+ * Only the thread that asks CUPTI for its buffers switches them, never one of the program, behind a gate (gate.c), and
+ * never after the process began to exit: switching then ended programs with a segmentation fault. The callbacks stay as they are from the start:
  * once those of a function were off, CUPTI no longer numbers the calls (CUPTI 13.5), and no record finds its call.
  */
 #include "inject.h"
@@ -24,6 +24,8 @@ enum {
     LEAST_CALLS = 50,
     /* How long a profiler of the program waits for a switch to end. */
     STOP_MS = 1000,
+    /* When a switch is tried again that a call prevented. */
+    AGAIN_MS = 20,
 };
 /* Below this, records are always on: the program would not notice. */
 #define LEAST_COST 0.01
@@ -69,6 +71,7 @@ void ss_begin_windows(const struct ss_cupti *cupti)
     if (!(ss_header->kinds & kinds) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
         return;
     self.cupti = cupti;
+    ss_use_gate(1);
     self.from_ns = ss_clock();
     self.due = self.from_ns + LOOK_MS * MS;
     self.random = (uint32_t)self.from_ns | 1;
@@ -138,16 +141,11 @@ static void switch_kinds(int on)
         }
 }
 
-/* The part of what happened that is the busiest thread's. */
-static double busiest_part(struct amount all)
-{
-    return all.calls > 0 ? all.busiest / all.calls : 1;
-}
-
-/* The most that the records cost, as a share of the time of the busiest thread. */
+/* The most that the records cost, as a share of the program's time: as if its threads worked one after the other, as
+ * those of a training step do. */
 static double possible_cost(struct amount on)
 {
-    double cost = on.ns > 0 ? on.records * SS_RECORD_NS / on.ns * busiest_part(on) : 0;
+    double cost = on.ns > 0 ? on.records * SS_RECORD_NS / on.ns : 0;
     return cost < MOST_COST ? cost : MOST_COST;
 }
 
@@ -255,11 +253,21 @@ static void look(uint64_t now)
         self.due = now + LOOK_MS * MS;
 }
 
-/* A switch takes a while: calls of that time belong to no window. Where it has begun, records may be missing, and where
+/* A switch takes a while, and holds calls up: those of that time belong to no window. Where it has begun, records may be missing, and where
  * it has not ended, too. */
 static void switch_records(uint64_t now)
 {
     int on = !ss_load(window->records);
+    if (on && ss_load(ss_header->not_held)) {
+        /* Those of a thread may be missing from then on. */
+        self.cupti = NULL;
+        return;
+    }
+    if (!ss_close_gate()) {
+        self.due = now + AGAIN_MS * MS;
+        return;
+    }
+    now = ss_clock();
     struct amount taken = take_amount(now);
     if (on) {
         note_window_without(taken);
@@ -269,6 +277,7 @@ static void switch_records(uint64_t now)
         ss_store(ss_unsettled_since, UINT64_MAX);
     }
     switch_kinds(on);
+    ss_open_gate();
     uint64_t after = ss_clock();
     uint64_t border = on ? after : now;
     close_window(border, taken);
@@ -322,6 +331,7 @@ void ss_stop_windows(void)
 void ss_forget_windows(void)
 {
     self.cupti = NULL;
+    ss_use_gate(0);
     ss_store(window, NULL);
     ss_store(ss_unsettled_since, UINT64_MAX);
 }

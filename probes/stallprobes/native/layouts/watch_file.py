@@ -167,7 +167,8 @@ class FileHeader(ctypes.Structure):
 
     ``python`` is the version of the Python interpreter in the process, empty without one. ``stacks`` is how many stacks
     were taken, and ``stacks_ns`` how long that took. ``cost_ppm`` is what watching may cost. ``windows`` have begun;
-    without any, records were never off. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all.
+    without any, records were never off. ``not_held`` calls began while kinds were switched; CUPTI may give no more
+    records of their threads. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all.
     """
 
     magic: UInt64
@@ -181,7 +182,7 @@ class FileHeader(ctypes.Structure):
     cupti_version: UInt32
     refused_kind: UInt32
     refused_code: Int32
-    unused: UInt32
+    not_held: UInt32
     kinds: UInt64
     slow_ns: UInt64
     started_ns: UInt64

@@ -445,6 +445,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             budget=min(int(header["cost_ppm"]), layout.EVERYTHING_PPM) / layout.EVERYTHING_PPM,
             callback_ns=self._count(header["timed_ns"]) / max(self._count(header["timed"]), 1),
             stacks_ns=self._count(header["stacks_ns"]),
+            not_held=int(header["not_held"]),
         )
 
     def _windows(self, count: int) -> NDArray[Any]:

@@ -193,7 +193,8 @@ class WatchedProcess(ProcessHead):
     the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
     ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record. ``budget`` is the share
     (0 to 1) of the program's time that watching may cost. A callback of the library took ``callback_ns`` on average,
-    all stacks took ``stacks_ns``.
+    all stacks took ``stacks_ns``. ``not_held`` calls began while records were switched, so that CUPTI may give no more
+    records of their threads; records are switched on no more then.
     """
 
     start_ticks: int
@@ -210,6 +211,7 @@ class WatchedProcess(ProcessHead):
     budget: float = 1.0
     callback_ns: float = 0.0
     stacks_ns: int = 0
+    not_held: int = 0
 
     @property
     def calls(self) -> int:

@@ -67,11 +67,11 @@ class RecordWindows:
         at = np.maximum(at, 0)
         return np.asarray(inside & self.on[at] & (self.settled[at] <= begins) & (ends <= self.ends[at]), dtype=np.bool_)
 
-    def share_on(self, until_ns: int) -> float:
-        """The share (0 to 1) of the time until ``until_ns`` in which records were on."""
+    def share_on(self, until_ns: int, since_ns: int = 0) -> float:
+        """The share (0 to 1) of the time from ``since_ns`` until ``until_ns`` in which records were on."""
         if not len(self):
             return 1.0
-        times = np.maximum(np.minimum(self.ends, until_ns) - self.begins, 0)
+        times = np.maximum(np.minimum(self.ends, until_ns) - np.maximum(self.begins, since_ns), 0)
         return float(times[self.on].sum() / max(times.sum(), 1))
 
 

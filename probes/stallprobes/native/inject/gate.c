@@ -1,0 +1,143 @@
+/* The gate: no call that submits work is in flight while kinds of records are switched.
+ *
+ * CUPTI loses all later records of a thread if a kind is switched during such a call of it (CUPTI 13.0 and 13.5; 13.0
+ * also crashed). So calls that begin while the gate is closed are held in their first callback, and kinds are switched
+ * once those before them have returned. Calls that only wait or ask pass.
+ *
+ * Nobody waits for long: a gate behind which a call does not return soon is opened again without a switch, and a held
+ * call passes after HOLD_MS, since CUPTI may have a lock that the switch needs.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "inject.h"
+
+enum {
+    HOLD_MS = 5,
+    /* How long calls are waited for, and how old a call may be that is worth it (us). */
+    DRAIN_US = 200,
+    LONG_US = 100,
+    /* Readings of the gate before a held thread sleeps: a switch takes 20 to 35 us. */
+    SPINS = 200,
+};
+#define US UINT64_C(1000)
+#define MS UINT64_C(1000000)
+enum { OPEN, CLOSED };
+
+/* Whether there is a gate at all. It is decided before the first callback, so that every call is counted. */
+static uint32_t used;
+static uint32_t gate;
+/* Held threads that sleep. */
+static uint32_t asleep;
+/* Calls in flight of threads without a slot. */
+static uint32_t without_slot;
+/* Whether the owner of each slot is in a call that submits; in lines of their own, since each is written in every call. */
+static struct {
+    uint32_t in_call;
+} __attribute__((aligned(64))) flights[SS_SLOTS];
+
+void ss_use_gate(int on)
+{
+    for (uint32_t number = 0; number < SS_SLOTS; number++)
+        if (ss_load(flights[number].in_call))
+            ss_store(flights[number].in_call, 0);
+    ss_store(without_slot, 0);
+    ss_store(gate, OPEN);
+    ss_store(used, (uint32_t)on);
+}
+
+/* A slot has a new owner, who is in no call. */
+void ss_forget_flight(uint32_t number)
+{
+    ss_store_release(flights[number].in_call, 0);
+}
+
+static void futex(int operation, uint32_t value, const struct timespec *limit)
+{
+    int error = errno;
+    syscall(SYS_futex, &gate, operation, value, limit, NULL, 0);
+    errno = error;
+}
+
+/* Waits until the gate is open; 0 if that takes too long. */
+static SS_APART int is_opened(void)
+{
+    for (int spin = 0; spin < SPINS; spin++)
+        if (ss_load_acquire(gate) == OPEN)
+            return 1;
+    const struct timespec step = {.tv_nsec = MS};
+    uint64_t limit = ss_clock() + HOLD_MS * MS;
+    ss_add(asleep, 1);
+    while (ss_load_acquire(gate) == CLOSED && ss_clock() < limit)
+        futex(FUTEX_WAIT_PRIVATE, CLOSED, &step);
+    __atomic_fetch_sub(&asleep, 1, __ATOMIC_RELAXED);
+    return ss_load_acquire(gate) == OPEN;
+}
+
+/* A call begins that submits work, in the slot with this number or in a thread without one. Returns whether it counts:
+ * then ss_leave_gate follows. */
+int ss_enter_gate(int64_t number)
+{
+    if (!ss_load(used))
+        return 0;
+    for (;;) {
+        if (number >= 0)
+            __atomic_exchange_n(&flights[number].in_call, 1, __ATOMIC_SEQ_CST);
+        else
+            __atomic_fetch_add(&without_slot, 1, __ATOMIC_SEQ_CST);
+        if (ss_likely(__atomic_load_n(&gate, __ATOMIC_SEQ_CST) == OPEN))
+            return 1;
+        ss_leave_gate(number);
+        if (!is_opened()) {
+            ss_add(ss_header->not_held, 1);
+            return 0;
+        }
+    }
+}
+
+void ss_leave_gate(int64_t number)
+{
+    if (number >= 0)
+        ss_store_release(flights[number].in_call, 0);
+    else
+        __atomic_fetch_sub(&without_slot, 1, __ATOMIC_RELEASE);
+}
+
+/* Whether a call is in flight that began before ``since``. */
+static int is_in_flight(uint64_t since)
+{
+    uint32_t slots = ss_load(ss_header->slots);
+    if (__atomic_load_n(&without_slot, __ATOMIC_SEQ_CST))
+        return 1;
+    for (uint32_t number = 0; number < slots && number < SS_SLOTS; number++)
+        if (__atomic_load_n(&flights[number].in_call, __ATOMIC_SEQ_CST) &&
+            (since == UINT64_MAX || ss_call_began(number) < since))
+            return 1;
+    return 0;
+}
+
+/* Closes the gate once no call is in flight, for a switch that takes a moment; 0 if there always is one. */
+int ss_close_gate(void)
+{
+    uint64_t now = ss_clock();
+    if (is_in_flight(now - LONG_US * US))
+        return 0;
+    __atomic_store_n(&gate, CLOSED, __ATOMIC_SEQ_CST);
+    while (is_in_flight(UINT64_MAX))
+        if (ss_clock() > now + DRAIN_US * US) {
+            ss_open_gate();
+            return 0;
+        }
+    return 1;
+}
+
+void ss_open_gate(void)
+{
+    __atomic_store_n(&gate, OPEN, __ATOMIC_SEQ_CST);
+    if (ss_load(asleep))
+        futex(FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
+}
