@@ -69,6 +69,7 @@ class LazyWindows(Mapping[str, Window]):
 
     def _start(self, part: ProbeSnapshot) -> ProbeSnapshot:
         """The latest snapshot of the probe that makes its window long enough, else the oldest."""
+        # The earlier it begins, the longer it is.
         first_short = bisect_left(self._recent, True, key=lambda start: not long_enough(part, start.probes[part.name]))
         return self._recent[max(first_short - 1, 0)].probes[part.name]
 
