@@ -14,8 +14,9 @@ import mmap
 import os
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -387,13 +388,11 @@ def _read(
 ) -> list[ProbeSnapshot]:
     """The statistics of probes with the histograms of channels of each, all as those of one time."""
     histograms = _Histograms()
-    probes = [_read_probe(part, channels, histograms, now, with_samples) for part, channels in parts]
+    snapshots = [_read_probe(part, channels, histograms, now, with_samples) for part, channels in parts]
     # Read after the probes, so that no call in flight began after it.
     at_ns = now()
-    return [
-        replace(probe, at_ns=at_ns, allowed_ns=probe.allowed_ns if probe.in_slots else at_ns, channels=channels)
-        for probe, channels in zip(probes, histograms.made() if probes else (), strict=True)
-    ]
+    made = histograms.made() if snapshots else []
+    return [snapshot_at(at_ns, channels) for snapshot_at, channels in zip(snapshots, made, strict=True)]
 
 
 def _read_probe(
@@ -402,8 +401,9 @@ def _read_probe(
     histograms: _Histograms,
     now: Callable[[], int],
     with_samples: bool,
-) -> ProbeSnapshot:
-    """The statistics of a probe without the histograms of ``channels``, which ``histograms`` get."""
+) -> Callable[[int, Mapping[Channel, Histogram]], ProbeSnapshot]:
+    """The statistics of a probe, for the time of the snapshot and the histograms of ``channels``, which ``histograms``
+    get."""
     words = part.words
     now_ns = now()
     allowed_ns = counter_ns(words.slot, now_ns)
@@ -421,9 +421,9 @@ def _read_probe(
     seen_ns = now()
     flight = _in_flight(words, allowed_ns)
     not_alone_ns = counter_ns(words.not_alone, now_ns)
-    return ProbeSnapshot(
+    snapshot = partial(
+        ProbeSnapshot,
         name=part.name,
-        at_ns=now_ns,
         state=_STATES[words.state],
         on=words.run != 0,
         iterations=iterations,
@@ -434,16 +434,15 @@ def _read_probe(
         missed=words.missed,
         proof=words.proof,
         period_ns=words.period_ns,
-        channels={},
         first_ns=first_ns,
         samples=samples,
         sample_count=head,
-        allowed_ns=allowed_ns,
         in_slots=in_slots,
         not_alone_ns=not_alone_ns,
         polled_ns=words.polled_ns,
         paused_ns=words.paused_ns,
     )
+    return lambda at_ns, read: snapshot(at_ns=at_ns, allowed_ns=allowed_ns if in_slots else at_ns, channels=read)
 
 
 def _flight_at(flight: InFlight, at_ns: int, in_slots: bool) -> InFlight:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.window import InFlight, Samples, Window, difference
+from stallprobes.latency.window import ChannelMap, InFlight, Samples, Window, differences
 from stallprobes.model import Channel, Phase, Probe
 from stallprobes.native.layouts.board import EngineState, ProbeState
 
@@ -56,16 +56,16 @@ class ProbeSnapshot:
     paused_ns: int = 0
 
     def minus(self, earlier: ProbeSnapshot) -> Window:
-        """The window between ``earlier`` and this.
+        """The window between ``earlier`` and this. Raises ValueError for an earlier state that is not of this probe."""
+        (window,) = windows([self], [earlier])
+        return window
+
+    def _since(self, earlier: ProbeSnapshot, channels: ChannelMap) -> Window:
+        """The window between ``earlier`` and this with the values that ``channels`` have got meanwhile.
 
         A call that is in flight for longer than the period counts in the channel of the due time for the time it
-        waited within the window, once for each start that was due. Raises ValueError for an earlier state that is
-        not of this probe.
+        waited within the window, once for each start that was due.
         """
-        try:
-            channels = difference(self.channels, earlier.channels)
-        except ValueError as error:
-            raise ValueError(f"the earlier state is not of the probe {self.name}: {error}") from None
         flight = self.in_flight
         allowed_ns = max(self.allowed_ns - earlier.allowed_ns, 0)
         # A call of ordinary length that the snapshot happened to catch would count twice, first with a part of it.
@@ -103,7 +103,21 @@ class Snapshot:
 
     def minus(self, earlier: Snapshot) -> dict[str, Window]:
         """The window of each probe, by name, between ``earlier`` and this."""
-        return {name: now.minus(earlier.probes[name]) for name, now in self.probes.items()}
+        parts = windows(list(self.probes.values()), [earlier.probes[name] for name in self.probes])
+        return dict(zip(self.probes, parts, strict=True))
+
+
+def windows(ends: Sequence[ProbeSnapshot], starts: Sequence[ProbeSnapshot]) -> list[Window]:
+    """The window of each probe between its states in ``starts`` and ``ends``: all take little longer than one.
+
+    Raises ValueError for an earlier state that is not of its probe.
+    """
+    try:
+        channels = differences([end.channels for end in ends], [start.channels for start in starts])
+    except ValueError as error:
+        names = " or ".join(end.name for end in ends)
+        raise ValueError(f"the earlier state is not of the probe {names}: {error}") from None
+    return [end._since(start, added) for end, start, added in zip(ends, starts, channels, strict=True)]
 
 
 def has_run(probe: Probe, progress: ProbeSnapshot | Window) -> bool:

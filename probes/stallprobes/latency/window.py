@@ -6,7 +6,7 @@ the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -109,11 +109,21 @@ def difference(later: ChannelMap, earlier: ChannelMap) -> dict[Channel, Histogra
 
     Raises ValueError if ``earlier`` has another channel, or more values in any bucket.
     """
-    if not earlier.keys() <= later.keys():
-        raise ValueError("the earlier histograms have another channel")
-    before = [earlier.get(channel, Histogram.empty()) for channel in later]
-    block = HistogramBlock.of(list(later.values())).minus(HistogramBlock.of(before))
-    return dict(zip(later, block.histograms(), strict=True))
+    (added,) = differences([later], [earlier])
+    return added
+
+
+def differences(later: Sequence[ChannelMap], earlier: Sequence[ChannelMap]) -> list[dict[Channel, Histogram]]:
+    """The ``difference`` of each of ``later`` and its counterpart in ``earlier``."""
+    after: list[Histogram] = []
+    before: list[Histogram] = []
+    for now, then in zip(later, earlier, strict=True):
+        if not then.keys() <= now.keys():
+            raise ValueError("the earlier histograms have another channel")
+        after += now.values()
+        before += [then.get(channel, Histogram.empty()) for channel in now]
+    rows = iter(HistogramBlock.of(after).minus(HistogramBlock.of(before)).histograms())
+    return [{channel: next(rows) for channel in now} for now in later]
 
 
 def judged_histogram(channels: ChannelMap, channel: Channel) -> Histogram | None:

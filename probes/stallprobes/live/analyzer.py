@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import Baseline
@@ -260,7 +259,7 @@ class Analyzer:
         minute, the histograms of the probe called ``focus`` and of as many others as make ``plots``."""
         at_ns, probes, judged = self._heat_map.at_ns, self.probe_set.probes, self._judged_window()
         rows = tuple(
-            replace(judged.row(probe), strip=self._heat_map.strip(number, strip) if strip else ())
+            judged.row(probe, self._heat_map.strip(number, strip) if strip else ())
             for number, probe in enumerate(probes)
         )
         names = [probe.name for probe in probes]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 
 from stallprobes.engine.snapshot import Snapshot, has_run
 from stallprobes.latency.baseline import Baseline
@@ -49,56 +50,62 @@ class JudgedWindow:
     progress: Mapping[str, CallProgress] = field(default_factory=dict)
     judged_calls: Mapping[str, int] = field(default_factory=dict)
 
-    def row(self, probe: Probe) -> ProbeRow:
-        """The row of a probe: its state and its figures."""
-        row = ProbeRow(
+    def row(self, probe: Probe, strip: tuple[int, ...] = ()) -> ProbeRow:
+        """The row of a probe: its state, its figures and its ``strip``."""
+        # Without an engine the last window remains visible.
+        snapshot = self.windows.end if self.windows is not None else self.last
+        part, held = None if snapshot is None else snapshot.probes[probe.name], probe.name in self.waiting
+        row = partial(
+            ProbeRow,
             probe.name,
             probe.title,
             probe.role,
-            False,
-            "off",
-            "dim",
-            period_ns=probe.period_ns,
+            part is not None and (part.on or held),
+            period_ns=probe.period_ns if part is None else part.period_ns,
+            strip=strip,
             short_title=probe.short_title,
         )
-        # Without an engine the last window remains visible.
-        snapshot = self.windows.end if self.windows is not None else self.last
-        if snapshot is None:
-            return row
-        part, held = snapshot.probes[probe.name], probe.name in self.waiting
-        row = replace(row, on=part.on or held, period_ns=part.period_ns)
+        if part is None:
+            return row("off", "dim")
         if probe.name in self.errors:
-            return replace(row, state="failed", mark="bad")
+            return row("failed", "bad")
         if held:
-            return replace(row, state="waiting", mark="dim")
+            return row("waiting", "dim")
         if not part.on:
-            return row
+            return row("off", "dim")
         if self.windows is None:
-            return replace(row, state="starting", mark="dim")
+            return row("starting", "dim")
         window = self.windows[probe.name]
         own = next((found for found in self.verdicts if found.probe == probe.name), None)
-        phase = own.phase if own is not None and own.phase is not None else Phase.CALL
-        live = window.channels.get(Channel(phase), Histogram.empty())
+        channel = Channel(own.phase if own is not None and own.phase is not None else Phase.CALL)
+        live = window.channels.get(channel, Histogram.empty())
         flight = window.in_flight
-        row = replace(
+        in_flight_ns = flight.age_ns if flight is not None and flight.age_ns >= IN_FLIGHT_NS else None
+        row = partial(
             row,
             calls_per_s=window.iterations / window.seconds if window.duration_ns else None,
-            phase=phase,
+            phase=channel.phase,
             p50_ns=live.percentile(50),
             p99_ns=live.percentile(99),
-            in_flight_ns=flight.age_ns if flight is not None and flight.age_ns >= IN_FLIGHT_NS else None,
+            in_flight_ns=in_flight_ns,
         )
         if probe.role is Role.AGGRESSOR:
-            ran = has_run(probe, window)
-            return replace(row, state="running" if ran else "no proof", mark="" if ran else "warn")
+            return row("running") if has_run(probe, window) else row("no proof", "warn")
         baseline = self.baselines.get(probe.name)
         if baseline is None:
             learned = self.progress.get(probe.name)
-            return replace(row, state="baseline" if learned is None else learned.state, mark="dim", progress=learned)
+            return row("baseline" if learned is None else learned.state, "dim", progress=learned)
         few = self._too_few(probe, window, own)
         if few is not None:
-            return replace(row, state=few.state, mark="dim", progress=few)
-        return self._judged_row(row, own, live, baseline)
+            return row(few.state, "dim", progress=few)
+        before = baseline.channels.get(channel, Histogram.empty())
+        ratio, quantile = _ratio(own, channel, live, in_flight_ns, before)
+        row = partial(row, ratio=ratio, quantile=quantile)
+        if own is None:
+            return row("n/a", "dim")
+        if own.kind is VerdictKind.UNSTEADY and own.range_ns is not None:
+            return row(range_ns(*own.range_ns), own.kind.look.style, range_ns=own.range_ns)
+        return row(own.kind.look.word, own.kind.look.style) if own.kind in _ROW_STATES else row("n/a", "dim")
 
     def _too_few(self, probe: Probe, window: Window, own: Verdict | None) -> CallProgress | None:
         """The progress of a probe with a long period that has too few calls for a verdict; None for any other."""
@@ -109,30 +116,6 @@ class JudgedWindow:
             return None
         calls = min(window.iterations, TAIL_CALLS)
         return CallProgress(calls, TAIL_CALLS, calls_left_ns(TAIL_CALLS, calls, period_ns, window.duration_ns) / 1e9)
-
-    def _judged_row(self, row: ProbeRow, own: Verdict | None, live: Histogram, baseline: Baseline) -> ProbeRow:
-        """The row of a victim with its ratio and the state that its worst verdict ``own`` gives."""
-        assert row.phase is not None
-        severe = own is not None and own.kind is not VerdictKind.QUIET
-        quantile = own.quantile if own is not None and severe else Quantile.P50
-        quantile = Quantile.P50 if quantile is Quantile.IN_FLIGHT else quantile
-        channel = Channel(row.phase)
-        before = baseline.channels.get(channel, Histogram.empty()).percentile(quantile.percent)
-        now_ns = live.percentile(quantile.percent)
-        if row.in_flight_ns is not None:
-            now_ns = max(now_ns or 0.0, row.in_flight_ns)
-        ratio = None
-        if now_ns is not None and before is not None:
-            ratio = BaselineRatio(channel, quantile, before, now_ns).ratio
-        if own is not None and severe and own.ratio is not None:
-            # The ratio of the verdict, so that row and sentence agree.
-            ratio = own.ratio
-        row = replace(row, ratio=ratio, quantile=quantile)
-        if own is not None and own.kind is VerdictKind.UNSTEADY and own.range_ns is not None:
-            return replace(row, state=range_ns(*own.range_ns), mark=own.kind.look.style, range_ns=own.range_ns)
-        if own is None or own.kind not in _ROW_STATES:
-            return replace(row, state="n/a", mark="dim")
-        return replace(row, state=own.kind.look.word, mark=own.kind.look.style)
 
     def channel_views(self, probe: Probe) -> tuple[ChannelView, ...]:
         """The histograms of a probe's window, with those of its baseline."""
@@ -155,3 +138,24 @@ class JudgedWindow:
         on = {p.slot_group for p in probes if parts[p.name].on and parts[p.name].in_slots}
         gpus = [group[0] for group in on if group is not None]
         return max((gpus.count(gpu) for gpu in gpus), default=1)
+
+
+def _ratio(
+    own: Verdict | None, channel: Channel, live: Histogram, in_flight_ns: int | None, before: Histogram
+) -> tuple[float | None, Quantile]:
+    """The ratio of a victim's row and its percentile, those of its worst verdict ``own`` unless that is quiet.
+
+    ``live`` and ``before`` are the histograms of ``channel`` now and in the baseline.
+    """
+    severe = own is not None and own.kind is not VerdictKind.QUIET
+    quantile = own.quantile if own is not None and severe else Quantile.P50
+    quantile = Quantile.P50 if quantile is Quantile.IN_FLIGHT else quantile
+    if own is not None and severe and own.ratio is not None:
+        # The ratio of the verdict, so that row and sentence agree.
+        return own.ratio, quantile
+    now_ns, before_ns = live.percentile(quantile.percent), before.percentile(quantile.percent)
+    if in_flight_ns is not None:
+        now_ns = max(now_ns or 0.0, in_flight_ns)
+    if now_ns is None or before_ns is None:
+        return None, quantile
+    return BaselineRatio(channel, quantile, before_ns, now_ns).ratio, quantile

@@ -1,11 +1,13 @@
-"""Windows of all probes at one moment, each computed when it is first asked for."""
+"""Windows of all probes at one moment, computed when the first one is asked for."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
-from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
+from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot, windows
 from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import MS
 from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
@@ -38,13 +40,17 @@ class LazyWindows(Mapping[str, Window]):
     def __init__(self, recent: Sequence[Snapshot]) -> None:
         self.end = recent[-1]
         self._recent = tuple(recent)
-        self._known: dict[str, Window] = {}
+
+    @cached_property
+    def _starts(self) -> list[ProbeSnapshot]:
+        return [self._start(part) for part in self.end.probes.values()]
+
+    @cached_property
+    def _windows(self) -> dict[str, Window]:
+        return dict(zip(self.end.probes, windows(list(self.end.probes.values()), self._starts), strict=True))
 
     def __getitem__(self, name: str) -> Window:
-        if name not in self._known:
-            part = self.end.probes[name]
-            self._known[name] = part.minus(self._start(part))
-        return self._known[name]
+        return self._windows[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.end.probes)
@@ -55,7 +61,7 @@ class LazyWindows(Mapping[str, Window]):
     @property
     def longest_ns(self) -> int:
         """The longest window in ns of the board's time."""
-        return max((self.end.at_ns - self._start(part).at_ns for part in self.end.probes.values()), default=0)
+        return max((self.end.at_ns - start.at_ns for start in self._starts), default=0)
 
     def channels_until(self, part: ProbeSnapshot) -> ChannelMap:
         """The histograms of the window that ends with ``part``, a later state of one probe."""
@@ -63,8 +69,9 @@ class LazyWindows(Mapping[str, Window]):
 
     def _start(self, part: ProbeSnapshot) -> ProbeSnapshot:
         """The latest snapshot of the probe that makes its window long enough, else the oldest."""
-        starts = (start.probes[part.name] for start in reversed(self._recent))
-        return next((start for start in starts if long_enough(part, start)), self._recent[0].probes[part.name])
+        # The earlier it begins, the longer it is.
+        first_short = bisect_left(self._recent, True, key=lambda start: not long_enough(part, start.probes[part.name]))
+        return self._recent[max(first_short - 1, 0)].probes[part.name]
 
 
 def extended_ns(period_ns: int) -> int:

@@ -42,19 +42,20 @@ class UnrecordedCalls:
             number = self._numbers[name]
             called = calls["op"] & CALL_OP_MASK
             for op in self._ops[number]:
-                found = calls[called == op]
-                if len(found):
-                    times = np.stack((found["began_ns"], found["returned_ns"]), axis=1)
+                own = (called == op).nonzero()[0]
+                if len(own):
+                    times = np.stack((calls["began_ns"][own], calls["returned_ns"][own]), axis=1)
                     self._calls[number, op] = np.concatenate((self._calls.get((number, op), _NONE), times))
+        probe, operation, began_ns = work["probe"], work["op"], work["began_ns"]
         for number, ops in enumerate(self._ops):
             for op in ops:
-                own = work[(work["probe"] == number) & (work["op"] == op)]
-                last = self._last.get((number, op))
-                if last is not None:
-                    # The first record of a call is on the call's stream; a later one can be on another.
-                    own = own[own["began_ns"] > last["began_ns"]]
-                if len(own):
-                    self._last[number, op] = own[int(np.argmax(own["began_ns"]))]
+                own = ((probe == number) & (operation == op)).nonzero()[0]
+                if not len(own):
+                    continue
+                newest, last = own[began_ns[own].argmax()], self._last.get((number, op))
+                # The first record of a call is on the call's stream; a later one can be on another.
+                if last is None or began_ns[newest] > last["began_ns"]:
+                    self._last[number, op] = work[newest]
         self._drop(rows, work)
 
     def _drop(self, rows: TimelineRows, work: Rows) -> None:

@@ -260,14 +260,17 @@ def runs_of_rows(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Seq
     visible = np.where((letters == " ") & ~backed, 0, np.arange(columns))
     before = np.arange(rows)[:, None], np.maximum.accumulate(visible, axis=1)
     styles = np.where(backed[before], styles, styles[before])
-    changes = np.diff(styles, axis=1) != 0
+    begins = np.ones((rows, columns), dtype=bool)
+    begins[:, 1:] = styles[:, 1:] != styles[:, :-1]
+    places = begins.reshape(-1).nonzero()[0]
     texts = np.ascontiguousarray(letters).view(f"<U{columns}")[:, 0].tolist()
-    found = []
-    for number, text in enumerate(texts):
-        text = text.ljust(columns)
-        bounds = [0, *(np.flatnonzero(changes[number]) + 1).tolist(), columns]
-        found.append([(text[a:b], names[styles[number, a]]) for a, b in pairwise(bounds)])
-    return found
+    # The rows one after the other: each begins with a run of its own.
+    text = "".join(one.ljust(columns) for one in texts)
+    out: list[Line] = [[] for _ in range(rows)]
+    bounds = [*places.tolist(), len(text)]
+    for (begin, end), style in zip(pairwise(bounds), styles.reshape(-1)[places].tolist(), strict=True):
+        out[begin // columns].append((text[begin:end], names[style]))
+    return out
 
 
 class LineWidget(Widget, can_focus=False):
