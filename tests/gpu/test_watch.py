@@ -123,11 +123,12 @@ def test_the_slow_time_of_a_program_has_its_right_causes(
 def test_every_launch_in_a_window_with_records_has_its_record(tmp_path: Path, threads: int) -> None:
     """CUPTI loses all later records of a thread that is in a launch while kinds are switched."""
     watched = watch_python(
-        tmp_path / "out", "many_launches.py", str(threads), "8", library=library(), options=WatchOptions(),
+        tmp_path / "out", "many_launches.py", str(threads), "12", library=library(), options=WatchOptions(),
         cupti=find_cupti(ask().cuda_version or 0),
     )  # fmt: skip
     process = watched.process
-    assert len(process.windows) >= 6
+    # So many launches may be recorded in a twentieth of the time.
+    assert len(process.windows) >= 5
     assert (process.not_held, process.lost_records, process.lost_calls) == (0, 0, 0)
     found, missing = launches_by_record(tmp_path / "out")
     assert (found > 1000, missing) == (True, 0)
