@@ -25,7 +25,7 @@ static struct {
 } known[SS_APIS];
 static pthread_key_t thread_end;
 
-static __thread struct {
+struct own {
     uint32_t file;
     uint32_t number;
     struct ss_slot *slot;
@@ -43,7 +43,17 @@ static __thread struct {
         uint32_t api;
         uint32_t correlation;
     } calls[SS_DEPTH];
-} self;
+};
+static __thread struct own own_words;
+
+/* What a thread has of its own. Its address is a call of the dynamic linker, which the compiler would repeat for each
+ * use: so it is asked for once in a callback. */
+SS_INLINE struct own *of_thread(void)
+{
+    struct own *self = &own_words;
+    __asm__("" : "+r"(self));
+    return self;
+}
 
 /* What is known of the functions whose names begin so; NULL if they are not watched. */
 static const struct ss_prefix *prefix_of(const char *name)
@@ -102,16 +112,17 @@ void ss_write_apis(void)
 
 static void end_thread(void *slot)
 {
-    if (self.slot == slot && self.file == ss_file && ss_load_acquire(ss_private->recording) == SS_OPEN) {
-        ss_end_block(&self.log, slot);
+    struct own *self = of_thread();
+    if (self->slot == slot && self->file == ss_file && ss_load_acquire(ss_private->recording) == SS_OPEN) {
+        ss_end_block(&self->log, slot);
         ss_release_slot(slot);
     }
-    if (self.counts)
-        ss_leave_gate(self.counted_in);
-    self.slot = NULL;
-    self.log.block = NULL;
-    self.depth = 0;
-    self.counts = 0;
+    if (self->counts)
+        ss_leave_gate(self->counted_in);
+    self->slot = NULL;
+    self->log.block = NULL;
+    self->depth = 0;
+    self->counts = 0;
 }
 
 /* In a forked process, which must not write to its parent's file. The page is wiped too, as not every fork runs this. */
@@ -147,28 +158,28 @@ static int open_in_fork(void)
 }
 
 /* The slot of the calling thread in the present file, or NULL. */
-static struct ss_slot *own_slot(void)
+static struct ss_slot *own_slot(struct own *self)
 {
-    if (__builtin_expect(self.file == ss_file && self.slot, 1))
-        return self.slot;
-    if (self.file != ss_file) {
-        self.file = ss_file;
-        self.slot = NULL;
-        self.log.block = NULL;
-        self.depth = 0;
-        self.counts = 0;
-        self.retry = 0;
+    if (__builtin_expect(self->file == ss_file && self->slot, 1))
+        return self->slot;
+    if (self->file != ss_file) {
+        self->file = ss_file;
+        self->slot = NULL;
+        self->log.block = NULL;
+        self->depth = 0;
+        self->counts = 0;
+        self->retry = 0;
     }
     /* A search that found none is repeated once a thread has ended, or now and then. */
-    if (self.retry && self.retry++ % RETRY && !ss_load(ss_header->ended_slots))
+    if (self->retry && self->retry++ % RETRY && !ss_load(ss_header->ended_slots))
         return NULL;
-    self.retry = 1;
-    struct ss_slot *slot = ss_claim_slot(&self.number);
+    self->retry = 1;
+    struct ss_slot *slot = ss_claim_slot(&self->number);
     if (!slot)
         return NULL;
     pthread_setspecific(thread_end, slot);
-    self.naming = ss_begin_naming(ss_load(slot->thread));
-    self.slot = slot;
+    self->naming = ss_begin_naming(ss_load(slot->thread));
+    self->slot = slot;
     return slot;
 }
 
@@ -267,49 +278,49 @@ static void change_depth(struct ss_slot *slot, uint32_t depth, const struct ss_c
 }
 
 /* A call that is not nested in another one, and does not only wait or ask. */
-static void pass_gate(const struct ss_slot *slot, uint32_t api)
+static void pass_gate(struct own *self, const struct ss_slot *slot, uint32_t api)
 {
-    if (self.depth || self.counts || known[api].prefix->waits || known[api].prefix->asks)
+    if (self->depth || self->counts || known[api].prefix->waits || known[api].prefix->asks)
         return;
-    self.counted_in = slot ? (int64_t)self.number : -1;
-    self.counts = (uint32_t)ss_enter_gate(self.counted_in);
+    self->counted_in = slot ? (int64_t)self->number : -1;
+    self->counts = (uint32_t)ss_enter_gate(self->counted_in);
 }
 
-static void enter(uint32_t api, const struct ss_callback_data *data)
+static void enter(struct own *self, uint32_t api, const struct ss_callback_data *data)
 {
-    struct ss_slot *slot = own_slot();
-    pass_gate(slot, api);
+    struct ss_slot *slot = own_slot(self);
+    pass_gate(self, slot, api);
     const struct ss_shape *shape = known[api].shape;
     struct ss_call call = {.api = api, .context = data->context_number, .correlation = data->correlation};
-    call.flags = self.depth ? SS_CALL_NESTED : 0;
+    call.flags = self->depth ? SS_CALL_NESTED : 0;
     if (shape && data->parameters) {
         describe(&call, shape, data->parameters);
         before_use(shape, data->parameters);
     }
-    if (self.depth >= SS_DEPTH)
+    if (self->depth >= SS_DEPTH)
         return;
     call.start_ns = ss_clock();
-    self.calls[self.depth].start_ns = call.start_ns;
-    self.calls[self.depth].api = api;
-    self.calls[self.depth].correlation = data->correlation;
-    self.depth++;
+    self->calls[self->depth].start_ns = call.start_ns;
+    self->calls[self->depth].api = api;
+    self->calls[self->depth].correlation = data->correlation;
+    self->depth++;
     if (slot)
-        change_depth(slot, self.depth, &call);
+        change_depth(slot, self->depth, &call);
 }
 
 /* Keeps the stack by which the reader names this thread. */
-static void keep_stack(struct ss_slot *slot, uint32_t stack)
+static void keep_stack(struct own *self, struct ss_slot *slot, uint32_t stack)
 {
     if (!stack || ss_load(slot->stack))
         return;
     ss_store(slot->stack, stack);
-    self.naming.due = UINT64_MAX;
+    self->naming.due = UINT64_MAX;
 }
 
-static void keep_slow_call(struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
+static void keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
 {
-    uint32_t stack = ss_stack_of_call(&self.credit, self.calls[depth].api, self.calls[depth].start_ns, end_ns);
-    keep_stack(slot, stack);
+    uint32_t stack = ss_stack_of_call(&self->credit, self->calls[depth].api, self->calls[depth].start_ns, end_ns);
+    keep_stack(self, slot, stack);
     uint64_t number = ss_load(slot->slow_calls);
     struct ss_slow_call *slow = &slot->slow[number % SS_SLOW_CALLS];
     ss_store(slow->sequence, 2 * number + 1);
@@ -319,40 +330,40 @@ static void keep_slow_call(struct ss_slot *slot, uint32_t depth, uint64_t end_ns
     slow->result = result;
     slow->thread = ss_load(slot->thread);
     slow->stack = stack;
-    ss_copy_range(slow->range, sizeof slow->range, self.calls[depth].start_ns);
+    ss_copy_range(slow->range, sizeof slow->range, self->calls[depth].start_ns);
     ss_store_release(slow->sequence, 2 * number + 2);
     ss_store_release(slot->slow_calls, number + 1);
 }
 
-static void leave(uint32_t api, const struct ss_callback_data *data, uint64_t now)
+static void leave(struct own *self, uint32_t api, const struct ss_callback_data *data, uint64_t now)
 {
-    struct ss_slot *slot = self.file == ss_file ? self.slot : NULL;
-    uint32_t depth = self.file == ss_file ? self.depth : 0;
+    struct ss_slot *slot = self->file == ss_file ? self->slot : NULL;
+    uint32_t depth = self->file == ss_file ? self->depth : 0;
     const struct ss_shape *shape = known[api].shape;
     int32_t result = data->result ? *(const int32_t *)data->result : 0;
     if (shape && data->parameters && !result)
         after_use(shape, data->parameters);
     /* Calls above it never returned. */
-    while (depth && (self.calls[depth - 1].correlation != data->correlation || self.calls[depth - 1].api != api))
+    while (depth && (self->calls[depth - 1].correlation != data->correlation || self->calls[depth - 1].api != api))
         depth--;
     if (!depth) {
         ss_count_lost(SS_LOST_UNMATCHED, 1);
         return;
     }
     depth--;
-    self.depth = depth;
-    if (!depth && self.counts) {
-        self.counts = 0;
-        ss_leave_gate(self.counted_in);
+    self->depth = depth;
+    if (!depth && self->counts) {
+        self->counts = 0;
+        ss_leave_gate(self->counted_in);
     }
     if (!slot) {
         ss_count_lost(SS_LOST_NO_SLOT, 1);
         return;
     }
-    uint64_t start = self.calls[depth].start_ns;
+    uint64_t start = self->calls[depth].start_ns;
     uint64_t ns = now > start ? now - start : 0;
     int slow = ns >= ss_settings.slow_ns;
-    struct ss_call_histogram *histogram = ss_histogram_of(slot, self.number, api);
+    struct ss_call_histogram *histogram = ss_histogram_of(slot, self->number, api);
     if (histogram) {
         ss_increase(histogram->counts[ss_bucket((int64_t)ns)], 1);
         ss_increase(histogram->total_ns, ns);
@@ -370,23 +381,24 @@ static void leave(uint32_t api, const struct ss_callback_data *data, uint64_t no
         ss_increase(slot->finished, 1);
     if (prefix->waits && ss_unlikely(start >= ss_load(ss_unsettled_since)) && !result)
         ss_settle_window(now);
-    ss_log_call(&self.log, slot, self.number, &slot->calls[depth], now > start ? now : start);
+    ss_log_call(&self->log, slot, self->number, &slot->calls[depth], now > start ? now : start);
     if (slow)
-        keep_slow_call(slot, depth, now, result);
-    else if (__builtin_expect(now >= self.naming.due, 0))
-        keep_stack(slot, ss_stack_for_name(&self.naming, &self.credit, api, start, now));
+        keep_slow_call(self, slot, depth, now, result);
+    else if (__builtin_expect(now >= self->naming.due, 0))
+        keep_stack(self, slot, ss_stack_for_name(&self->naming, &self->credit, api, start, now));
     change_depth(slot, depth, NULL);
 }
 
 /* What the library's part of one callback in some hundred takes, for the cost that the report states. */
 static void take_callback(uint32_t api, const struct ss_callback_data *data, uint64_t now)
 {
-    int timed = ss_unlikely(self.callbacks++ % SS_TIMED_CALLBACKS == 0);
+    struct own *self = of_thread();
+    int timed = ss_unlikely(self->callbacks++ % SS_TIMED_CALLBACKS == 0);
     uint64_t before = timed ? (now ? now : ss_clock()) : 0;
     if (data->site == SS_CALL_ENTER)
-        enter(api, data);
+        enter(self, api, data);
     else
-        leave(api, data, now);
+        leave(self, api, data, now);
     if (timed) {
         ss_add(ss_header->timed_ns, ss_clock() - before);
         ss_add(ss_header->timed, 1);
