@@ -27,12 +27,12 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
 from stallprobes.watch.attribution.host_causes import may_hold_streams
-from stallprobes.watch.attribution.intervals import Int64s
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.other_threads import calls_in_flight
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.cost import cost_of
+from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import (
     NO_FIGURES,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.native.layouts.watch_file import WatchRecord
-from stallprobes.watch.attribution.intervals import NONE, Int64s, int64s
 from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of, waiting_starts
+from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
 # Records that are held at most, and work and switches that are held however old, to find the offset of the clocks.

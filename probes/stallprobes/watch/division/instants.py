@@ -1,0 +1,301 @@
+"""The part of each instant of one sequence on one GPU, for many calls and operations at once.
+
+Between two neighbouring times at which anything begins or ends, nothing changes: each such span has one part. The rules
+are those of ``Part``; ``tests/factories/divided_instants.py`` states them once more, instant by instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
+from stallprobes.watch.intervals import NONE, Int64s, int64s
+
+Flags = NDArray[np.bool_]
+# What an operation does on the GPU.
+KERNEL, COMMUNICATION, COPY = range(3)
+# Of no operation, and of no call.
+_NEVER = 2**62
+_PARTS = len(ORDER)
+# Columns of the sums: the parts, then the time in which the sequence waited for the GPU, that inside calls that submit,
+# and that in which they found the queue full.
+WAITING, SUBMITS, QUEUE_FULL = range(_PARTS, _PARTS + 3)
+COLUMNS = _PARTS + 3
+
+# Of several, the first one counts.
+_PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
+_PART_OF_KIND = int64s(
+    [
+        NUMBERS[
+            {
+                CallKind.SUBMITS: Part.SUBMITTING,
+                CallKind.WORKS: Part.SUBMITTING,
+                CallKind.QUEUES: Part.BLOCKED,
+                CallKind.WAITS: Part.BLOCKED,
+                CallKind.COPIES: Part.COPY,
+                CallKind.ALLOCATES: Part.ALLOCATION,
+                CallKind.FREES: Part.FREE,
+                CallKind.HOST_MEMORY: Part.HOST_MEMORY,
+                CallKind.CONTEXT: Part.CONTEXT,
+                CallKind.LOADS: Part.LOADING,
+            }[kind]
+        ]
+        for kind in CallKind
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Times (ns) by which the parts are told apart.
+
+    A call that submits has blocked if it took ``blocked_ns``. A wait has woken up ``wake_up_ns`` after its work ended.
+    """
+
+    blocked_ns: int = 100_000
+    wake_up_ns: int = 500_000
+
+
+LIMITS = Limits()
+
+
+class Spans(NamedTuple):
+    """Spans of time in order, without overlap: int64[n] each, ns."""
+
+    begins: Int64s
+    ends: Int64s
+
+    @classmethod
+    def united(cls, begins: Int64s, ends: Int64s) -> Spans:
+        """The union of intervals, which may be in any order."""
+        kept = ends > begins
+        begins, ends = begins[kept], ends[kept]
+        if not len(begins):
+            return NO_SPANS
+        order = np.argsort(begins, kind="stable")
+        begins, ends = begins[order], np.maximum.accumulate(ends[order])
+        first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
+        return cls(begins[first], ends[np.append(first[1:], len(begins)) - 1])
+
+    def place(self, times: Int64s) -> Int64s:
+        """The span that contains each time, -1 without one."""
+        if not len(self.begins):
+            return np.full(len(times), -1, dtype=np.int64)
+        places = np.searchsorted(self.begins, times, "right") - 1
+        return np.where((places >= 0) & (self.ends[places] > times), places, -1)
+
+    def contain(self, times: Int64s) -> Flags:
+        """Which times lie in a span."""
+        return np.asarray(self.place(times) >= 0, dtype=np.bool_)
+
+
+NO_SPANS = Spans(NONE, NONE)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ThreadCalls:
+    """The calls of one thread in order, without overlap: int64[n] each; ``kinds`` are CallKinds."""
+
+    spans: Spans
+    kinds: Int64s
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Operations:
+    """Operations of the GPU in the order of their starts: int64[n] each, times in ns.
+
+    ``kinds`` are KERNEL, COMMUNICATION or COPY; ``engine``: they need the graphics engine. ``returned`` is when the
+    call returned that submitted each, and ``threads`` its thread; -1 where the call is not known.
+    """
+
+    starts: Int64s
+    ends: Int64s
+    kinds: Int64s
+    engine: Flags
+    returned: Int64s
+    threads: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def union(self, chosen: Flags) -> Spans:
+        """The times in which the chosen operations run."""
+        return Spans.united(self.starts[chosen], self.ends[chosen])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SequenceTimes:
+    """What is known of one sequence on one GPU, in any span of time.
+
+    ``threads`` are the calls by thread id. ``work`` is the sequence's own, ``other_work`` the times in which the GPU
+    works for other threads of the process, ``holding`` those in which other threads are inside calls that may hold a
+    lock. ``away``: none of the sequence's contexts has the graphics engine. ``recorded``: all work is recorded.
+    ``lost``: records or calls are missing. ``last_end_ns`` is the latest end of work before the first operation.
+    ``ended``: no operation follows the last one, else that is not known.
+    """
+
+    threads: Mapping[int, ThreadCalls]
+    work: Operations
+    recorded: Spans
+    other_work: Spans = NO_SPANS
+    holding: Spans = NO_SPANS
+    away: Spans = NO_SPANS
+    lost: Spans = NO_SPANS
+    last_end_ns: int = 0
+    ended: bool = False
+    limits: Limits = field(default=LIMITS)
+
+
+class Instants(NamedTuple):
+    """Spans of time with what they are: ``parts`` are numbers of parts, the flags those of the last columns."""
+
+    begins: Int64s
+    ends: Int64s
+    parts: Int64s
+    waiting: Flags
+    submits: Flags
+    queue_full: Flags
+
+
+class _ActiveCalls(NamedTuple):
+    """By thread of the sequence (rows) and span: the kind of the call, -1 without one, its begin, and its duration."""
+
+    threads: Int64s
+    kinds: Int64s
+    begins: Int64s
+    durations: Int64s
+
+
+def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64s = NONE) -> Instants:
+    """The spans from ``begin_ns`` to ``end_ns`` that were recorded, in order; none contains one of ``borders``."""
+    work, limits = times.work, times.limits
+    unions = [(part, work.union(work.kinds == kind)) for kind, part in _PART_OF_WORK]
+    copied = work.union(~work.engine) if len(times.away.begins) else NO_SPANS
+    begins, ends = _elementary(
+        times, begin_ns, end_ns, (borders, *(of for _, union in unions for of in union), *copied)
+    )
+    covering = times.recorded.place(begins)
+    kept = covering >= 0
+    begins, ends, covering = begins[kept], ends[kept], covering[kept]
+    parts = np.full(len(begins), -1, dtype=np.int64)
+    # The GPU works.
+    for part, union in unions:
+        if len(union.begins):
+            parts[(parts < 0) & union.contain(begins)] = NUMBERS[part]
+    works = parts >= 0
+    away = times.away.contain(begins) if len(times.away.begins) else np.zeros(len(begins), dtype=np.bool_)
+    if away.any():
+        parts[works & away & ~copied.contain(begins)] = NUMBERS[Part.SHARED]
+    calls = _active(times, begins)
+    long = (calls.kinds == int(CallKind.SUBMITS)) & (calls.durations >= limits.blocked_ns)
+    long |= calls.kinds == int(CallKind.QUEUES)
+    held = times.holding.contain(begins) if long.any() and len(times.holding.begins) else np.zeros_like(works)
+    gap = ~works
+    if gap.any():
+        inside = _ActiveCalls(calls.threads, *(of[:, gap] for of in calls[1:]))
+        parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], held[gap], inside)
+    waits = (calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES))
+    waits |= (calls.kinds == int(CallKind.FREES)) & works
+    full = long & works & ~held
+    others = ((calls.kinds >= 0) & ~waits & ~full).any(axis=0)
+    waiting = (waits | full).any(axis=0) & ~others
+    submits = ((calls.kinds == int(CallKind.SUBMITS)) | (calls.kinds == int(CallKind.QUEUES))).any(axis=0) & ~waiting
+    return Instants(begins, ends, parts, waiting, submits, full.any(axis=0) & ~others)
+
+
+def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int64s]:
+    """The time (ns) of each column in bins of ``width_ns`` since ``origin_ns``: the first bin, int64[bins][COLUMNS].
+
+    No span may reach over the border of a bin.
+    """
+    if not len(instants.begins):
+        return 0, np.zeros((0, COLUMNS), dtype=np.int64)
+    bins = (instants.begins - origin_ns) // width_ns
+    first, count = int(bins[0]), int(bins[-1] - bins[0]) + 1
+    lengths, places = instants.ends - instants.begins, (bins - bins[0]) * COLUMNS
+    flags = ((WAITING, instants.waiting), (SUBMITS, instants.submits), (QUEUE_FULL, instants.queue_full))
+    # Sums in float64 are exact: the times of a bin are far below 2**53 ns.
+    sums = np.bincount(places + instants.parts, lengths, count * COLUMNS)
+    for column, flag in flags:
+        sums += np.bincount(places[flag] + column, lengths[flag], count * COLUMNS)
+    return first, sums.astype(np.int64).reshape(count, COLUMNS)
+
+
+def _elementary(times: SequenceTimes, begin_ns: int, end_ns: int, others: Sequence[Int64s]) -> Spans:
+    """The spans between any two neighbouring times at which something begins or ends, or of ``others``."""
+    work, limits = times.work, times.limits
+    # Of the operations, only those that end a gap show in it when they were submitted.
+    whole, instant = work.union(work.ends > work.starts), work.starts == work.ends
+    ending = np.searchsorted(work.starts, whole.begins)
+    found = [whole.begins, whole.ends, whole.ends + limits.wake_up_ns, work.returned[ending], *others]
+    found += [int64s([begin_ns, end_ns, times.last_end_ns + limits.wake_up_ns])]
+    if instant.any():
+        found += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
+    spans = (times.recorded, times.other_work, times.holding, times.away, times.lost)
+    for span in (*spans, *(of.spans for of in times.threads.values())):
+        found += [span.begins, span.ends]
+    every = np.concatenate(found)
+    every = np.unique(every[(every >= begin_ns) & (every <= end_ns)])
+    return Spans(every[:-1], every[1:])
+
+
+def _active(times: SequenceTimes, at: Int64s) -> _ActiveCalls:
+    shape = (len(times.threads), len(at))
+    found = _ActiveCalls(int64s(list(times.threads)), np.full(shape, -1), np.zeros(shape, int), np.zeros(shape, int))
+    for row, calls in enumerate(times.threads.values()):
+        places = calls.spans.place(at)
+        active = places >= 0
+        places = places[active]
+        found.kinds[row, active] = calls.kinds[places]
+        found.begins[row, active] = calls.spans.begins[places]
+        found.durations[row, active] = calls.spans.ends[places] - calls.spans.begins[places]
+    return found
+
+
+def _gaps(times: SequenceTimes, at: Int64s, covering: Int64s, away: Flags, held: Flags, calls: _ActiveCalls) -> Int64s:
+    """The parts of instants in which the GPU does not work for the sequence."""
+    work, limits, none = times.work, times.limits, len(times.work)
+    # The operation with which the gap ends, and the end of the work with which it began.
+    following = np.searchsorted(work.starts, at, "right")
+    starts = np.append(work.starts, _NEVER)[following]
+    ends = np.maximum.accumulate(np.concatenate(([times.last_end_ns], work.ends)))[following]
+    # An operation after a time without records need not be the next one.
+    ended = (following == none) & (times.recorded.ends[covering] >= _NEVER) & times.ended
+    open_ = (starts > times.recorded.ends[covering]) | (following == none)
+    returned = np.append(work.returned, -1)[following]
+    queued = ~open_ & (returned >= 0) & (at >= returned)
+    # What the thread that submits it does; if that is in no call, what another thread of the sequence does.
+    owner = np.where(open_, -1, np.append(work.threads, -1)[following])
+    rank = np.where(calls.kinds >= 0, 1 + (calls.threads[:, None] == owner), 0)
+    rows, columns = np.argmax(rank, axis=0), np.arange(len(at))
+    kinds, begins, durations = (of[rows, columns] for of in calls[1:])
+    inside = kinds >= 0
+    parts = np.where(inside, _PART_OF_KIND[np.maximum(kinds, 0)], NUMBERS[Part.HOST])
+    long = (kinds == int(CallKind.SUBMITS)) & (durations >= limits.blocked_ns)
+    long |= kinds == int(CallKind.QUEUES)
+    parts[long] = NUMBERS[Part.BLOCKED]
+    parts[long & held] = NUMBERS[Part.LOCK]
+    waits = kinds == int(CallKind.WAITS)
+    # A wait with nothing to wait for is a call like others.
+    parts[waits & (begins > ends) & (durations < limits.blocked_ns)] = NUMBERS[Part.SUBMITTING]
+    blocked = waits & (parts == NUMBERS[Part.BLOCKED])
+    if blocked.any() and len(times.other_work.begins):
+        parts[blocked & times.other_work.contain(at)] = NUMBERS[Part.OTHER_WORK]
+    # The call of the next operation waits for that, not for what has ended.
+    own = (owner == calls.threads[rows]) & (begins + durations == returned)
+    woken = (waits | ((kinds == int(CallKind.COPIES)) & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
+    parts[woken] = NUMBERS[Part.WAKE_UP]
+    parts[open_ & ~woken & (waits | (kinds == int(CallKind.COPIES)))] = NUMBERS[Part.UNKNOWN]
+    parts[queued] = NUMBERS[Part.QUEUED]
+    parts[queued & away & np.append(work.engine, False)[following]] = NUMBERS[Part.SHARED]
+    parts[~open_ & (returned < 0)] = NUMBERS[Part.UNKNOWN]
+    parts[ended] = NUMBERS[Part.END]
+    if len(times.lost.begins):
+        parts[times.lost.contain(at)] = NUMBERS[Part.UNKNOWN]
+    return parts
