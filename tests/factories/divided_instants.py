@@ -77,8 +77,9 @@ def instant(times: SequenceTimes, at: int) -> Instant | None:
     waits = [one for one in calls if one.kind in (CallKind.WAITS, CallKind.COPIES)]
     waits += [one for one in calls if one.kind is CallKind.FREES and running]
     every = waits + full
-    waiting = bool(every) and all(one in every for one in calls)
-    submits = any(one.kind in (CallKind.SUBMITS, CallKind.QUEUES) for one in calls) and not waiting
+    counts = part is not Part.END
+    waiting = counts and bool(every) and all(one in every for one in calls)
+    submits = any(one.kind in (CallKind.SUBMITS, CallKind.QUEUES) for one in calls) and counts and not waiting
     return Instant(part, waiting, submits, waiting and bool(full))
 
 

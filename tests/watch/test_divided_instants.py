@@ -102,7 +102,7 @@ def counted(times: SequenceTimes, begin: int, end: int, width: int = 1000) -> Co
 @settings(max_examples=400, deadline=None)
 @given(sequences())
 def test_each_instant_has_the_part_of_the_reference(times: SequenceTimes) -> None:
-    found = {}
+    found: dict[int, tuple[Part, bool, bool, bool]] = {}
     instants = instants_of(times, 0, LENGTH)
     for begin, end, part, waiting, submits, full in zip(*(of.tolist() for of in instants), strict=True):
         found |= dict.fromkeys(range(begin, end), (ORDER[part], waiting, submits, full))

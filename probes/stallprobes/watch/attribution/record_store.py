@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.dtypes import dtype_of
-from stallprobes.native.layouts.cupti import CopyKind, RecordKind
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import WatchRecord
 from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of, waiting_starts
+from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
@@ -153,10 +154,3 @@ class RecordStore:
         for row in kernels[order[places]]:
             self.first_launches[int(row["context"]), int(row["name"])] = int(row["correlation"])
         self._launched = np.union1d(self._launched, found)
-
-
-def needs_engine(rows: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which records are of work that needs the graphics engine; the others are of copy engines, or of no work."""
-    device_copy = (rows["kind"] == int(RecordKind.COPY)) & (rows["subkind"] == int(CopyKind.DEVICE_TO_DEVICE))
-    computing = np.isin(rows["kind"], (int(RecordKind.KERNEL), int(RecordKind.MEMSET)))
-    return computing | np.asarray(device_copy, dtype=np.bool_)

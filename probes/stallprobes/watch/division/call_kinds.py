@@ -69,11 +69,6 @@ class CallKind(IntEnum):
     CONTEXT = 8
     LOADS = 9
 
-    @property
-    def holds_others(self) -> bool:
-        """Whether other threads' calls may wait for a call of this kind."""
-        return self >= CallKind.COPIES
-
 
 _BY_FAMILY = {
     CallFamily.WAIT: CallKind.WAITS,

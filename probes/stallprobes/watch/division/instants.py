@@ -30,7 +30,8 @@ COLUMNS = _PARTS + 3
 
 # Of several, the first one counts.
 _PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
-_PART_OF_KIND = int64s(
+# By the number of the kind; the last one is that of no call.
+_PART_OF_KIND = np.array(
     [
         NUMBERS[
             {
@@ -48,6 +49,8 @@ _PART_OF_KIND = int64s(
         ]
         for kind in CallKind
     ]
+    + [NUMBERS[Part.HOST]],
+    dtype=np.int8,
 )
 
 
@@ -78,7 +81,9 @@ class Spans(NamedTuple):
         begins, ends = begins[kept], ends[kept]
         if not len(begins):
             return NO_SPANS
-        order = np.argsort(begins, kind="stable")
+        order = np.argsort(
+            begins,
+        )
         begins, ends = begins[order], np.maximum.accumulate(ends[order])
         first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
         return cls(begins[first], ends[np.append(first[1:], len(begins)) - 1])
@@ -157,24 +162,47 @@ class Instants(NamedTuple):
 
     begins: Int64s
     ends: Int64s
-    parts: Int64s
+    parts: NDArray[np.int8]
     waiting: Flags
     submits: Flags
     queue_full: Flags
 
 
-class _ActiveCalls(NamedTuple):
-    """By thread of the sequence (rows) and span: the kind of the call, -1 without one, its begin, and its duration."""
+class _CallTable(NamedTuple):
+    """The calls of all threads of a sequence, and a last row for no call: ``kinds`` is -1 there.
 
-    threads: Int64s
-    kinds: Int64s
+    ``long``: the call submits, and blocked.
+    """
+
     begins: Int64s
-    durations: Int64s
+    ends: Int64s
+    kinds: NDArray[np.int8]
+    long: Flags
+    threads: Int64s
+
+    @classmethod
+    def of(cls, times: SequenceTimes) -> _CallTable:
+        threads = times.threads.values()
+        begins = np.concatenate([*(of.spans.begins for of in threads), [0]])
+        ends = np.concatenate([*(of.spans.ends for of in threads), [0]])
+        kinds = np.concatenate([*(of.kinds for of in threads), [-1]]).astype(np.int8)
+        long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
+        owners = np.repeat(int64s([*times.threads, -1]), [*(len(of.kinds) for of in threads), 1])
+        return cls(begins, ends, kinds, long | (kinds == int(CallKind.QUEUES)), owners)
+
+    def active(self, times: SequenceTimes, at: Int64s) -> Int64s:
+        """The row of the call that each thread is in at each time: int64[threads][n]."""
+        found, first = np.empty((len(times.threads), len(at)), dtype=np.int64), 0
+        for row, calls in enumerate(times.threads.values()):
+            places = calls.spans.place(at)
+            found[row] = np.where(places >= 0, places + first, len(self.kinds) - 1)
+            first += len(calls.kinds)
+        return found
 
 
 def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64s = NONE) -> Instants:
     """The spans from ``begin_ns`` to ``end_ns`` that were recorded, in order; none contains one of ``borders``."""
-    work, limits = times.work, times.limits
+    work = times.work
     unions = [(part, work.union(work.kinds == kind)) for kind, part in _PART_OF_WORK]
     copied = work.union(~work.engine) if len(times.away.begins) else NO_SPANS
     begins, ends = _elementary(
@@ -183,7 +211,7 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     covering = times.recorded.place(begins)
     kept = covering >= 0
     begins, ends, covering = begins[kept], ends[kept], covering[kept]
-    parts = np.full(len(begins), -1, dtype=np.int64)
+    parts = np.full(len(begins), -1, dtype=np.int8)
     # The GPU works.
     for part, union in unions:
         if len(union.begins):
@@ -192,21 +220,24 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     away = times.away.contain(begins) if len(times.away.begins) else np.zeros(len(begins), dtype=np.bool_)
     if away.any():
         parts[works & away & ~copied.contain(begins)] = NUMBERS[Part.SHARED]
-    calls = _active(times, begins)
-    long = (calls.kinds == int(CallKind.SUBMITS)) & (calls.durations >= limits.blocked_ns)
-    long |= calls.kinds == int(CallKind.QUEUES)
-    held = times.holding.contain(begins) if long.any() and len(times.holding.begins) else np.zeros_like(works)
-    gap = ~works
-    if gap.any():
-        inside = _ActiveCalls(calls.threads, *(of[:, gap] for of in calls[1:]))
-        parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], held[gap], inside)
-    waits = (calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES))
-    waits |= (calls.kinds == int(CallKind.FREES)) & works
-    full = long & works & ~held
-    others = ((calls.kinds >= 0) & ~waits & ~full).any(axis=0)
-    waiting = (waits | full).any(axis=0) & ~others
-    submits = ((calls.kinds == int(CallKind.SUBMITS)) | (calls.kinds == int(CallKind.QUEUES))).any(axis=0) & ~waiting
-    return Instants(begins, ends, parts, waiting, submits, full.any(axis=0) & ~others)
+    calls = _CallTable.of(times)
+    active = calls.active(times, begins)
+    kinds, long = calls.kinds[active], calls.long[active]
+    held = np.zeros_like(works)
+    if calls.long.any() and len(times.holding.begins):
+        held = times.holding.contain(begins)
+    gap = np.flatnonzero(~works)
+    if len(gap):
+        parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], held[gap], calls, active.take(gap, axis=1))
+    waits = (kinds == int(CallKind.WAITS)) | (kinds == int(CallKind.COPIES))
+    waits |= (kinds == int(CallKind.FREES)) & works
+    full = long & (works & ~held)
+    waits |= full
+    # The end is apart.
+    counts = parts != NUMBERS[Part.END]
+    waiting = counts & waits.any(axis=0) & ~((kinds >= 0) & ~waits).any(axis=0)
+    submits = (kinds == int(CallKind.SUBMITS)) | (kinds == int(CallKind.QUEUES))
+    return Instants(begins, ends, parts, waiting, submits.any(axis=0) & ~waiting & counts, full.any(axis=0) & waiting)
 
 
 def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int64s]:
@@ -241,59 +272,54 @@ def _elementary(times: SequenceTimes, begin_ns: int, end_ns: int, others: Sequen
     for span in (*spans, *(of.spans for of in times.threads.values())):
         found += [span.begins, span.ends]
     every = np.concatenate(found)
-    every = np.unique(every[(every >= begin_ns) & (every <= end_ns)])
-    return Spans(every[:-1], every[1:])
+    every = every[(every >= begin_ns) & (every <= end_ns)]
+    # Each part of it is in order, which a stable sort makes use of, and NumPy's function for unique values does not.
+    every.sort(kind="stable")
+    kept = every[1:] > every[:-1]
+    return Spans(every[:-1][kept], every[1:][kept])
 
 
-def _active(times: SequenceTimes, at: Int64s) -> _ActiveCalls:
-    shape = (len(times.threads), len(at))
-    found = _ActiveCalls(int64s(list(times.threads)), np.full(shape, -1), np.zeros(shape, int), np.zeros(shape, int))
-    for row, calls in enumerate(times.threads.values()):
-        places = calls.spans.place(at)
-        active = places >= 0
-        places = places[active]
-        found.kinds[row, active] = calls.kinds[places]
-        found.begins[row, active] = calls.spans.begins[places]
-        found.durations[row, active] = calls.spans.ends[places] - calls.spans.begins[places]
-    return found
-
-
-def _gaps(times: SequenceTimes, at: Int64s, covering: Int64s, away: Flags, held: Flags, calls: _ActiveCalls) -> Int64s:
-    """The parts of instants in which the GPU does not work for the sequence."""
+def _gaps(
+    times: SequenceTimes, at: Int64s, covering: Int64s, away: Flags, held: Flags, calls: _CallTable, active: Int64s
+) -> NDArray[np.int8]:
+    """The parts of instants in which the GPU does not work for the sequence; ``active`` are rows of ``calls``."""
     work, limits, none = times.work, times.limits, len(times.work)
     # The operation with which the gap ends, and the end of the work with which it began.
     following = np.searchsorted(work.starts, at, "right")
     starts = np.append(work.starts, _NEVER)[following]
     ends = np.maximum.accumulate(np.concatenate(([times.last_end_ns], work.ends)))[following]
     # An operation after a time without records need not be the next one.
-    ended = (following == none) & (times.recorded.ends[covering] >= _NEVER) & times.ended
-    open_ = (starts > times.recorded.ends[covering]) | (following == none)
+    until = times.recorded.ends[covering]
+    ended = (following == none) & (until >= _NEVER) & times.ended
+    open_ = (starts > until) | (following == none)
     returned = np.append(work.returned, -1)[following]
-    queued = ~open_ & (returned >= 0) & (at >= returned)
     # What the thread that submits it does; if that is in no call, what another thread of the sequence does.
+    call = active[0]
     owner = np.where(open_, -1, np.append(work.threads, -1)[following])
-    rank = np.where(calls.kinds >= 0, 1 + (calls.threads[:, None] == owner), 0)
-    rows, columns = np.argmax(rank, axis=0), np.arange(len(at))
-    kinds, begins, durations = (of[rows, columns] for of in calls[1:])
-    inside = kinds >= 0
-    parts = np.where(inside, _PART_OF_KIND[np.maximum(kinds, 0)], NUMBERS[Part.HOST])
-    long = (kinds == int(CallKind.SUBMITS)) & (durations >= limits.blocked_ns)
-    long |= kinds == int(CallKind.QUEUES)
+    if len(active) > 1:
+        rank = np.where(calls.kinds[active] >= 0, 1 + (calls.threads[active] == owner), 0)
+        call = active[np.argmax(rank, axis=0), np.arange(len(at))]
+    kinds, begins, long = calls.kinds[call], calls.begins[call], calls.long[call]
+    parts: NDArray[np.int8] = _PART_OF_KIND[kinds]
     parts[long] = NUMBERS[Part.BLOCKED]
     parts[long & held] = NUMBERS[Part.LOCK]
-    waits = kinds == int(CallKind.WAITS)
-    # A wait with nothing to wait for is a call like others.
-    parts[waits & (begins > ends) & (durations < limits.blocked_ns)] = NUMBERS[Part.SUBMITTING]
-    blocked = waits & (parts == NUMBERS[Part.BLOCKED])
-    if blocked.any() and len(times.other_work.begins):
-        parts[blocked & times.other_work.contain(at)] = NUMBERS[Part.OTHER_WORK]
-    # The call of the next operation waits for that, not for what has ended.
-    own = (owner == calls.threads[rows]) & (begins + durations == returned)
-    woken = (waits | ((kinds == int(CallKind.COPIES)) & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
-    parts[woken] = NUMBERS[Part.WAKE_UP]
-    parts[open_ & ~woken & (waits | (kinds == int(CallKind.COPIES)))] = NUMBERS[Part.UNKNOWN]
+    waits, copies = kinds == int(CallKind.WAITS), kinds == int(CallKind.COPIES)
+    if waits.any() or copies.any():
+        # A wait with nothing to wait for is a call like others.
+        short = calls.ends[call] - begins < limits.blocked_ns
+        parts[waits & (begins > ends) & short] = NUMBERS[Part.SUBMITTING]
+        blocked = waits & (parts == NUMBERS[Part.BLOCKED])
+        if blocked.any() and len(times.other_work.begins):
+            parts[blocked & times.other_work.contain(at)] = NUMBERS[Part.OTHER_WORK]
+        # The call of the next operation waits for that, not for what has ended.
+        own = (owner == calls.threads[call]) & (calls.ends[call] == returned)
+        woken = (waits | (copies & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
+        parts[woken] = NUMBERS[Part.WAKE_UP]
+        parts[open_ & ~woken & (waits | copies)] = NUMBERS[Part.UNKNOWN]
+    queued = ~open_ & (returned >= 0) & (at >= returned)
     parts[queued] = NUMBERS[Part.QUEUED]
-    parts[queued & away & np.append(work.engine, False)[following]] = NUMBERS[Part.SHARED]
+    if away.any():
+        parts[queued & away & np.append(work.engine, False)[following]] = NUMBERS[Part.SHARED]
     parts[~open_ & (returned < 0)] = NUMBERS[Part.UNKNOWN]
     parts[ended] = NUMBERS[Part.END]
     if len(times.lost.begins):

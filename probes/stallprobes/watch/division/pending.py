@@ -1,0 +1,188 @@
+"""Calls and operations of a process that are not divided yet, and the last calls, which submitted operations."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, MemoryKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.watch_file import CallFlag
+from stallprobes.records.rows import Rows
+from stallprobes.watch.division.call_kinds import CallKind, kind_of, kinds_of
+from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, Spans, ThreadCalls
+from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.reading.process import CallBatch, WatchedProcess
+
+# Calls whose work may not have run yet.
+MOST_SUBMITTED = 1 << 19
+# NCCL's and NVSHMEM's kernels by their names.
+_COMMUNICATION = ("nccl", "nvshmem")
+_WORK = sorted(int(kind) for kind in GPU_WORK)
+LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
+CALL = np.dtype([(name, np.int64) for name in ("begin", "end", "thread", "correlation", "kind")])
+# ``seen``: it was there when a slice of its time was divided. ``returned`` and ``thread`` are -1 until they are known.
+OPERATION = np.dtype(
+    [
+        (name, np.int64)
+        for name in ("start", "end", "device", "context", "correlation", "kind", "engine", "returned", "thread", "seen")
+    ]
+)
+
+
+class DividedRows(NamedTuple):
+    """Calls that no other call of their thread contains (CALL), and all calls with their numbers (CALL)."""
+
+    outermost: Rows
+    every: Rows
+
+
+def calls_of(batch: CallBatch) -> DividedRows:
+    """The calls of a batch."""
+    rows = np.zeros(len(batch), CALL)
+    rows["begin"], rows["end"] = batch.rows["began_ns"], batch.rows["returned_ns"]
+    rows["thread"], rows["correlation"] = batch.rows["thread"], batch.rows["correlation"]
+    rows["kind"] = kinds_of(batch.rows, batch.functions)
+    return DividedRows(rows[(batch.rows["flags"] & int(CallFlag.NESTED)) == 0], rows)
+
+
+def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
+    """The calls in flight as if they returned at ``end_ns``, CALL[n]."""
+    found = [
+        (call.begin_ns, end_ns, call.thread, call.correlation, kind_of(call.function, _is_pageable(call)))
+        for thread in process.threads
+        for call in thread.in_flight[:1]
+        if call.begin_ns < end_ns
+    ]
+    return np.array(found, CALL) if found else np.zeros(0, CALL)
+
+
+def _is_pageable(call: Any) -> bool:
+    return MemoryKind.PAGEABLE in (call.source, call.target)
+
+
+def needs_engine(rows: NDArray[Any]) -> Flags:
+    """Which records are of work that needs the graphics engine; the others are of copy engines, or of no work."""
+    device_copy = (rows["kind"] == int(RecordKind.COPY)) & (rows["subkind"] == int(CopyKind.DEVICE_TO_DEVICE))
+    computing = np.isin(rows["kind"], (int(RecordKind.KERNEL), int(RecordKind.MEMSET)))
+    return computing | np.asarray(device_copy, dtype=np.bool_)
+
+
+def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
+    """The operations among ``records``; ``communication`` are the places of names of kernels that communicate."""
+    rows = records[np.isin(records["kind"], _WORK) & (records["end"] >= records["start"])]
+    found = np.zeros(len(rows), OPERATION)
+    for name in ("start", "end", "device", "context", "correlation"):
+        found[name] = rows[name]
+    kernel = rows["kind"] == int(RecordKind.KERNEL)
+    communicates = kernel & np.isin(rows["name"], list(communication))
+    found["kind"] = np.where(communicates, COMMUNICATION, np.where(kernel, KERNEL, COPY))
+    found["engine"] = needs_engine(rows)
+    found["returned"] = found["thread"] = -1
+    return found
+
+
+def communicate(names: Mapping[int, str]) -> set[int]:
+    """The places of the names of kernels that communicate."""
+    return {place for place, name in names.items() if any(word in name.lower() for word in _COMMUNICATION)}
+
+
+class SubmittedCalls:
+    """The last calls by their correlation numbers, in the chunks in which they came."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[Rows] = deque()
+        self._count = 0
+
+    def add(self, calls: Rows) -> None:
+        """Add calls."""
+        calls = calls[calls["correlation"] != 0]
+        if not len(calls):
+            return
+        self._chunks.appendleft(calls[np.argsort(calls["correlation"], kind="stable")])
+        self._count += len(calls)
+        while self._count > MOST_SUBMITTED and len(self._chunks) > 1:
+            self._count -= len(self._chunks.pop())
+
+    def note_callers(self, operations: Rows) -> None:
+        """Note who submitted the ``operations`` that have no caller yet, where that is known."""
+        missing = np.flatnonzero(operations["returned"] < 0)
+        for calls in self._chunks:
+            if not len(missing):
+                return
+            numbers = operations["correlation"][missing]
+            places = np.minimum(np.searchsorted(calls["correlation"], numbers), len(calls) - 1)
+            # A number starts again after 2**32 calls: the call of another one began later than this work did.
+            same = (calls["correlation"][places] == numbers) & (calls["begin"][places] <= operations["start"][missing])
+            operations["returned"][missing[same]] = calls["end"][places[same]]
+            operations["thread"][missing[same]] = calls["thread"][places[same]]
+            missing = missing[~same]
+
+
+def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
+    """Change the kinds of ``calls`` that load device code or find the queue full for most of their time.
+
+    ``overheads`` are records; before CUDA 12.3 they have a thread in place of a call.
+    """
+    if not len(calls) or not len(overheads):
+        return
+    order = np.argsort(calls["correlation"], kind="stable")
+    numbers = calls["correlation"][order]
+    correlations = int64s(overheads["correlation"])
+    places = np.minimum(np.searchsorted(numbers, correlations), len(calls) - 1)
+    owners = np.where((correlations != 0) & (numbers[places] == correlations), order[places], -1)
+    for at in np.flatnonzero(owners < 0).tolist():
+        if not correlations[at]:
+            row = overheads[at]
+            mine = (calls["thread"] == row["thread"]) & (calls["begin"] <= row["start"]) & (calls["end"] > row["start"])
+            owners[at] = next(iter(np.flatnonzero(mine).tolist()), -1)
+    lengths = int64s(overheads["end"]) - int64s(overheads["start"])
+    for kinds, kind in ((LOADING, CallKind.LOADS), ((OverheadKind.COMMAND_BUFFER_FULL,), CallKind.QUEUES)):
+        chosen = (owners >= 0) & np.isin(overheads["subkind"], [int(one) for one in kinds])
+        times = np.bincount(owners[chosen], lengths[chosen], len(calls))
+        calls["kind"][times * 2 >= np.maximum(calls["end"] - calls["begin"], 1)] = int(kind)
+
+
+def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> None:
+    """Change the kind of copies that did not block: they returned before their work ended, or at once.
+
+    ``operations`` are those that are known.
+    """
+    copies = np.flatnonzero((calls["kind"] == int(CallKind.COPIES)) & (calls["end"] - calls["begin"] < blocked_ns))
+    if not len(copies):
+        return
+    # The last operation of a call is the one that ends last.
+    order = np.lexsort((operations["end"], operations["correlation"]))
+    numbers, ends = operations["correlation"][order], operations["end"][order]
+    places = np.searchsorted(numbers, calls["correlation"][copies], "right") - 1
+    at = np.maximum(places, 0)
+    known = (places >= 0) & (numbers[at] == calls["correlation"][copies]) if len(numbers) else places >= 0
+    waited = np.zeros(len(copies), dtype=np.bool_)
+    waited[known] = ends[at[known]] <= calls["end"][copies[known]]
+    calls["kind"][copies[~waited]] = int(CallKind.SUBMITS)
+
+
+def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
+    """The calls of each thread in order, without overlap."""
+    rows = calls[np.lexsort((column(calls, "begin"), column(calls, "thread")))]
+    firsts = np.flatnonzero(np.append(True, rows["thread"][1:] != rows["thread"][:-1]))[: len(rows)]
+    threads = rows["thread"][firsts]
+    found: dict[int, ThreadCalls] = {}
+    if not len(rows):
+        return found
+    for thread, mine in zip(threads.tolist(), np.split(rows, firsts[1:]), strict=True):
+        begins, ends = np.ascontiguousarray(mine["begin"]), np.ascontiguousarray(mine["end"])
+        # A call of which nobody noted that it was made in another one begins where that ends.
+        begins[1:] = np.maximum(begins[1:], np.maximum.accumulate(ends)[:-1])
+        kept = ends > begins
+        spans = Spans(begins[kept], ends[kept])
+        found[thread] = ThreadCalls(spans=spans, kinds=int64s(np.ascontiguousarray(mine["kind"])[kept]))
+    return found
+
+
+def column(rows: Rows, name: str) -> Int64s:
+    """A column of ``rows`` as an array of its own, which is read faster."""
+    return np.ascontiguousarray(rows[name], dtype=np.int64)
