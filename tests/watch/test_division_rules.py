@@ -176,6 +176,7 @@ def test_bins_become_wider_and_keep_their_sums() -> None:
     sums = BinnedSums(1000, 10, most=8)
     for second in range(100):
         begins = int64s([1000 + 10 * second])
+        assert begins[0] in sums.borders(int(begins[0]), int(begins[0]) + 10) or sums.width_ns > 10
         flags = np.array([second % 2 == 0])
         parts = np.array([NUMBERS[Part.HOST]], dtype=np.int8)
         sums.add(Instants(begins, begins + 10, parts, flags, flags, flags))

@@ -57,7 +57,7 @@ def test_the_offset_is_followed_from_reading_to_reading() -> None:
         found = store.tenures()[0]
         last_ns = int(found.ends[-1])
         assert min(abs(last_ns - end) for _, _, end in truth) < 3_000
-        store.drop_before(last_ns - 100_000_000)
+        store.drop_before(last_ns - 100_000_000, last_ns - 100_000_000)
     assert store.unplaced == 0
 
 

@@ -140,7 +140,14 @@ class FolderAnalysis:
             thread: np.array(samples, dtype=np.int64).reshape(-1, 2) for thread, samples in reading.delays.items()
         }
         reading.analysis.feed(
-            process, records, last_ns, delays, reading.stacks.stacks, reading.inspector.reading(process)
+            process,
+            records,
+            last_ns,
+            delays,
+            reading.stacks.stacks,
+            reading.inspector.reading(process),
+            calls,
+            ended,
         )
         if self._listener is not None:
             self._listener(process, records, calls, now_ns)

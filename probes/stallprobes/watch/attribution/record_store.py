@@ -76,8 +76,8 @@ class RecordStore:
         while len(self) > MOST_RECORDS:
             self.missed += len(self._batches.popleft())
 
-    def drop_before(self, time_ns: int) -> None:
-        """Drop batches whose work ended before ``time_ns`` (CLOCK_MONOTONIC)."""
+    def drop_before(self, time_ns: int, switches_ns: int) -> None:
+        """Drop batches whose work ended before ``time_ns``, and switches before ``switches_ns`` (CLOCK_MONOTONIC)."""
         while self._batches and len(self) - len(self._batches[0]) >= LEAST_WORK:
             if int(self._batches[0]["end"].max()) >= time_ns:
                 break
@@ -85,7 +85,7 @@ class RecordStore:
         kept = np.ones(len(self._switches), dtype=np.bool_)
         if self._clocks:
             offset = max(clock.offset_ns for clock in self._clocks.values())
-            kept = int64s(self._switches["start"]) >= time_ns + offset
+            kept = int64s(self._switches["start"]) >= switches_ns + offset
             kept[-LEAST_SWITCHES:] = True
         self._switches = self._switches[kept]
 

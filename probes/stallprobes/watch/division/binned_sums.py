@@ -37,25 +37,31 @@ class BinnedSums:
         self._sums = np.zeros((0, COLUMNS), dtype=np.int64)
 
     def borders(self, begin_ns: int, end_ns: int) -> Int64s:
-        """The borders of bins between two times, the first at or before ``begin_ns``."""
+        """The borders of bins between two times, the first at or before ``begin_ns``.
+
+        Bins become wider where there would be too many until ``end_ns``, also by times of a damaged file.
+        """
+        while (end_ns - self.origin_ns) // self.width_ns >= self._most:
+            self._widen()
         first = begin_ns - (begin_ns - self.origin_ns) % self.width_ns
         return np.arange(first, end_ns, self.width_ns, dtype=np.int64)
 
     def add(self, instants: Instants) -> None:
-        """Add spans of time, of which none contains a border."""
+        """Add spans of time between ``borders``."""
         first, sums = sums_of(instants, self.origin_ns, self.width_ns)
         missing = first + len(sums) - len(self._sums)
         if missing > 0:
             self._sums = np.concatenate((self._sums, np.zeros((missing, COLUMNS), dtype=np.int64)))
         self._sums[first : first + len(sums)] += sums
-        while len(self._sums) > self._most:
-            odd = np.zeros((len(self._sums) % 2, COLUMNS), dtype=np.int64)
-            self._sums = np.concatenate((self._sums, odd)).reshape(-1, 2, COLUMNS).sum(axis=1)
-            self.width_ns *= 2
 
     def since(self, begin_ns: int) -> Int64s:
         """The bins that begin at or after a time."""
         return self._sums[max(-((self.origin_ns - begin_ns) // self.width_ns), 0) :]
+
+    def _widen(self) -> None:
+        odd = np.zeros((len(self._sums) % 2, COLUMNS), dtype=np.int64)
+        self._sums = np.concatenate((self._sums, odd)).reshape(-1, 2, COLUMNS).sum(axis=1)
+        self.width_ns *= 2
 
 
 def figure(part: Int64s, whole: Int64s, recorded: float) -> Figure:

@@ -60,6 +60,8 @@ MOST_OPEN_NS = 10_000_000_000
 _CREATES_NS = 1_000_000
 # With fewer context switches in all, no other process had much of the GPU.
 _FEW_SWITCHES = 64
+# No program has as many; a damaged file may.
+_MOST_SEQUENCES = 256
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
 
 
@@ -137,7 +139,7 @@ class ProcessDivider:
         overheads = records.rows[records.rows["kind"] == int(RecordKind.OVERHEAD)]
         self._overheads.append(overheads)
         self._note_start_up(self._start_up, records.rows, overheads, calls, divided.outermost)
-        until = now_ns if ended else now_ns - LAG_NS
+        until = (process.ended_ns or now_ns) if ended else now_ns - LAG_NS
         if ended or until - self._done_ns >= LEAST_SLICE_NS:
             self._divide(process, until, now_ns, engine_use())
         self._fed_ns = now_ns
@@ -293,7 +295,7 @@ class ProcessDivider:
         for key in list(self._sequences):
             if self._book.leader(key[0]) != key[0]:
                 del self._sequences[key]
-        return list(keys | dict.fromkeys(self._sequences))
+        return list(dict.fromkeys(self._sequences) | keys)[:_MOST_SEQUENCES]
 
     def _sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> _Sequence:
         assert self._start_up is not None
@@ -320,7 +322,8 @@ class ProcessDivider:
         # Calls that reach over the border of two slices count twice, which changes no order.
         sequence.calls += sum(len(_within(of.spans, begin, until).begins) for of in own.values())
         late = (rows["seen"] == 0) & (rows["start"] < begin)
-        sequence.late_ns += int((np.minimum(rows["end"][late], begin) - rows["start"][late]).sum())
+        late_ns = (np.minimum(rows["end"][late], begin) - rows["start"][late]).sum(dtype=np.float64)
+        sequence.late_ns = min(sequence.late_ns + int(late_ns), FOREVER)
         work = Operations(
             starts=column(rows, "start"),
             ends=column(rows, "end"),
@@ -346,7 +349,7 @@ class ProcessDivider:
             limits=self._limits,
         )
         sequence.sums.add(instants_of(times, begin, until, sequence.sums.borders(begin, until)))
-        over = work.ends[work.starts < until]
+        over = work.ends[work.starts <= until]
         sequence.last_end_ns = max(sequence.last_end_ns, int(np.minimum(over, until).max(initial=0)))
         sequence.done_ns = until
 
@@ -365,7 +368,8 @@ class ProcessDivider:
         if self._ended:
             oldest = FOREVER
         self._calls = [calls[calls["end"] > oldest]]
-        self._operations = [operations[operations["end"] > oldest]]
+        # Whether a copy that reaches over the border has blocked shows in when its work ended.
+        self._operations = [operations[operations["end"] > oldest - self._limits.blocked_ns]]
         self._overheads = [overheads[int64s(overheads["end"]) > oldest]]
         kept = self._lost.ends > oldest
         self._lost = Spans(self._lost.begins[kept], self._lost.ends[kept])

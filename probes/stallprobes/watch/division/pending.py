@@ -19,6 +19,9 @@ from stallprobes.watch.reading.process import CallBatch, WatchedProcess
 
 # Calls whose work may not have run yet.
 MOST_SUBMITTED = 1 << 19
+_THREADS = 0x7FFFFFFF
+# Overheads of a thread, not of a call: some are looked up one by one.
+_MOST_OF_THREADS = 1000
 # NCCL's and NVSHMEM's kernels by their names.
 _COMMUNICATION = ("nccl", "nvshmem")
 _WORK = sorted(int(kind) for kind in GPU_WORK)
@@ -44,7 +47,8 @@ def calls_of(batch: CallBatch) -> DividedRows:
     """The calls of a batch."""
     rows = np.zeros(len(batch), CALL)
     rows["begin"], rows["end"] = batch.rows["began_ns"], batch.rows["returned_ns"]
-    rows["thread"], rows["correlation"] = batch.rows["thread"], batch.rows["correlation"]
+    # Thread ids of Linux are smaller.
+    rows["thread"], rows["correlation"] = batch.rows["thread"] & _THREADS, batch.rows["correlation"]
     rows["kind"] = kinds_of(batch.rows, batch.functions)
     return DividedRows(rows[(batch.rows["flags"] & int(CallFlag.NESTED)) == 0], rows)
 
@@ -52,7 +56,7 @@ def calls_of(batch: CallBatch) -> DividedRows:
 def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
     """The calls in flight as if they returned at ``end_ns``, CALL[n]."""
     found = [
-        (call.begin_ns, end_ns, call.thread, call.correlation, kind_of(call.function, _is_pageable(call)))
+        (call.begin_ns, end_ns, call.thread & _THREADS, call.correlation, kind_of(call.function, _is_pageable(call)))
         for thread in process.threads
         for call in thread.in_flight[:1]
         if call.begin_ns < end_ns
@@ -134,7 +138,7 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
     correlations = int64s(overheads["correlation"])
     places = np.minimum(np.searchsorted(numbers, correlations), len(calls) - 1)
     owners = np.where((correlations != 0) & (numbers[places] == correlations), order[places], -1)
-    for at in np.flatnonzero(owners < 0).tolist():
+    for at in np.flatnonzero(owners < 0)[:_MOST_OF_THREADS].tolist():
         if not correlations[at]:
             row = overheads[at]
             mine = (calls["thread"] == row["thread"]) & (calls["begin"] <= row["start"]) & (calls["end"] > row["start"])

@@ -13,6 +13,7 @@ SECOND_NS = 1_000_000_000
 QUIET_SECONDS = 3
 # The steady state begins within so many, or within half of a run that has ended.
 MOST_SECONDS = 60
+_LONGEST_NS = (MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
 
 
 class StartUp:
@@ -35,7 +36,7 @@ class StartUp:
         """Note calls, for the time inside calls of each kind."""
         seconds = (ends - self.began_ns) // SECOND_NS
         kept: Flags = (seconds >= 0) & (seconds < len(self._calls))
-        np.add.at(self._calls, (seconds[kept], kinds[kept]), (ends - begins)[kept])
+        np.add.at(self._calls, (seconds[kept], kinds[kept]), np.minimum(ends - begins, _LONGEST_NS)[kept])
 
     def steady_ns(self, known_ns: int, ended: bool) -> int | None:
         """When the steady state began, by all events until ``known_ns``, the end of the run if it has ``ended``.
