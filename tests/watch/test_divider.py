@@ -115,7 +115,7 @@ def programs(draw: st.DrawFn, most_threads: int = 3) -> list[Call]:
             function = draw(st.sampled_from(FUNCTIONS[:6]))
             work = []
             if function in (LAUNCH, D2H, "cuGraphLaunch"):
-                for _ in range(draw(st.integers(0, 3))):
+                for _ in range(draw(st.integers(0, 1 if function == D2H else 3))):
                     start = draw(st.integers(begin, min(end + 6, LENGTH)))
                     kind = COPY if function == D2H else KERNEL
                     work.append((start, draw(st.integers(start, min(start + 6, LENGTH))), kind))

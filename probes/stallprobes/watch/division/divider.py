@@ -53,7 +53,7 @@ from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedPro
 # Records of work are in the file within this time after its end: CUPTI's buffers are emptied ten times a second.
 LAG_NS = 1_000_000_000
 # A slice of time is at least as long, except the last.
-LEAST_SLICE_NS = 500_000_000
+LEAST_SLICE_NS = 900_000_000
 # A gap that is open for so long is divided before it is known which operation ends it.
 MOST_OPEN_NS = 10_000_000_000
 # A call that may create a context has done so if it took as long.
@@ -211,48 +211,42 @@ class ProcessDivider:
 
     def _divide(self, process: WatchedProcess, until: int, now_ns: int, engine_use: EngineUse) -> None:
         calls, operations = np.concatenate([np.zeros(0, CALL), *self._calls]), self._joined_operations()
-        flying = calls_in_flight(process, now_ns)
-        if len(flying):
-            known = set(zip(calls["thread"].tolist(), calls["begin"].tolist(), strict=True)) if len(flying) else set()
-            new = [key not in known for key in zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)]
-            flying = flying[new]
-        every = np.concatenate((calls, flying))
         overheads = np.concatenate(self._overheads)
+        # What begins later belongs to the next slice.
+        begun = operations[: np.searchsorted(operations["start"], until, "right")]
+        flying = _not_among(calls_in_flight(process, now_ns), calls)
+        every = np.concatenate((calls[calls["begin"] < until], flying))
         with_overheads(every, overheads)
-        without_returned_copies(every, operations, self._limits.blocked_ns)
+        without_returned_copies(every, begun, self._limits.blocked_ns)
         threads = by_thread(every)
         self._threads |= threads.keys()
         begin = self._done_ns
         self._book.note({thread: _within(of.spans, begin, until) for thread, of in threads.items()})
-        self._submitted.note_callers(operations)
-        unknown = operations["returned"] < 0
-        self._note_flying(operations, flying)
-        leaders = self._leaders_of(operations)
+        self._submitted.note_callers(begun)
+        unknown = begun["returned"] < 0
+        self._note_flying(begun, flying)
         self._switches = engine_use.switches
         self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
-        spans = recorded(process)
-        devices = column(operations, "device")
+        spans, leaders, devices = recorded(process), self._leaders_of(begun), column(begun, "device")
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
+            others = begun[on_device & ~mine]
             own = {thread: of for thread, of in threads.items() if self._book.leader(thread) == leader}
-            sequence = self._sequence(leader, device, own, begin)
             self._add(
-                sequence,
+                self._sequence(leader, device, own, begin),
                 own,
-                operations[mine],
+                begun if mine.all() else begun[mine],
                 until,
                 spans,
                 engine_use.tenures.get(device),
                 _Beside(
-                    other_work=Spans.united(
-                        operations["start"][on_device & ~mine], operations["end"][on_device & ~mine]
-                    ),
+                    other_work=Spans.united(column(others, "start"), column(others, "end")),
                     holding=_holding(of for thread, of in threads.items() if thread not in own),
                 ),
             )
-        operations["seen"][operations["start"] < until] = 1
+        begun["seen"] = True
         # Of a call in flight, it is not known when it returns.
-        operations["returned"][unknown] = operations["thread"][unknown] = -1
+        begun["returned"][unknown] = begun["thread"][unknown] = -1
         self._done_ns = until
         self._keep(calls, operations, overheads)
 
@@ -321,14 +315,14 @@ class ProcessDivider:
         sequence.contexts.update(_distinct(column(rows, "context")).tolist())
         # Calls that reach over the border of two slices count twice, which changes no order.
         sequence.calls += sum(len(_within(of.spans, begin, until).begins) for of in own.values())
-        late = (rows["seen"] == 0) & (rows["start"] < begin)
+        late = ~rows["seen"] & (rows["start"] < begin)
         late_ns = (np.minimum(rows["end"][late], begin) - rows["start"][late]).sum(dtype=np.float64)
         sequence.late_ns = min(sequence.late_ns + int(late_ns), FOREVER)
         work = Operations(
             starts=column(rows, "start"),
             ends=column(rows, "end"),
             kinds=column(rows, "kind"),
-            engine=rows["engine"] != 0,
+            engine=np.ascontiguousarray(rows["engine"]),
             returned=column(rows, "returned"),
             threads=column(rows, "thread"),
         )
@@ -417,6 +411,16 @@ class ProcessDivider:
         assert self._process is not None
         switches = RecordKind.CONTEXT_SWITCH in self._process.kinds
         return switches and (device in self._placed or self._switches < _FEW_SWITCHES)
+
+
+def _not_among(flying: Rows, calls: Rows) -> Rows:
+    """The calls in flight of a reading that have not returned meanwhile."""
+    if not len(flying):
+        return flying
+    last = calls[calls["begin"] >= flying["begin"].min()]
+    returned = set(zip(last["thread"].tolist(), last["begin"].tolist(), strict=True))
+    keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
+    return flying[[key not in returned for key in keys]]
 
 
 def _distinct(values: Int64s) -> Int64s:

@@ -56,7 +56,7 @@ _PART_OF_KIND = np.array(
 
 @dataclass(frozen=True)
 class Limits:
-    """Times (ns) by which the parts are told apart.
+    """Times (ns) by which parts are distinguished.
 
     A call that submits has blocked if it took ``blocked_ns``. A wait has woken up ``wake_up_ns`` after its work ended.
     """

@@ -26,14 +26,14 @@ _MOST_OF_THREADS = 1000
 _COMMUNICATION = ("nccl", "nvshmem")
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
-CALL = np.dtype([(name, np.int64) for name in ("begin", "end", "thread", "correlation", "kind")])
+CALL = np.dtype([("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("kind", "i4")])
 # ``seen``: it was there when a slice of its time was divided. ``returned`` and ``thread`` are -1 until they are known.
 OPERATION = np.dtype(
     [
-        (name, np.int64)
-        for name in ("start", "end", "device", "context", "correlation", "kind", "engine", "returned", "thread", "seen")
+        ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),
+        ("context", "u4"), ("kind", "i1"), ("engine", "?"), ("seen", "?"),
     ]
-)
+)  # fmt: skip
 
 
 class DividedRows(NamedTuple):
@@ -94,36 +94,49 @@ def communicate(names: Mapping[int, str]) -> set[int]:
     return {place for place, name in names.items() if any(word in name.lower() for word in _COMMUNICATION)}
 
 
+class _Chunk(NamedTuple):
+    """Calls in the order of their correlation numbers."""
+
+    correlations: Int64s
+    begins: Int64s
+    ends: Int64s
+    threads: Int64s
+
+
 class SubmittedCalls:
     """The last calls by their correlation numbers, in the chunks in which they came."""
 
     def __init__(self) -> None:
-        self._chunks: deque[Rows] = deque()
+        self._chunks: deque[_Chunk] = deque()
         self._count = 0
 
     def add(self, calls: Rows) -> None:
         """Add calls."""
-        calls = calls[calls["correlation"] != 0]
-        if not len(calls):
+        correlations = column(calls, "correlation")
+        order = np.argsort(correlations, kind="stable")
+        # 0 is no number.
+        order = order[np.searchsorted(correlations[order], 1) :]
+        if not len(order):
             return
-        self._chunks.appendleft(calls[np.argsort(calls["correlation"], kind="stable")])
-        self._count += len(calls)
+        columns = (column(calls, name)[order] for name in ("begin", "end", "thread"))
+        self._chunks.appendleft(_Chunk(correlations[order], *columns))
+        self._count += len(order)
         while self._count > MOST_SUBMITTED and len(self._chunks) > 1:
-            self._count -= len(self._chunks.pop())
+            self._count -= len(self._chunks.pop().begins)
 
     def note_callers(self, operations: Rows) -> None:
         """Note who submitted the ``operations`` that have no caller yet, where that is known."""
         missing = np.flatnonzero(operations["returned"] < 0)
+        numbers, starts = column(operations, "correlation")[missing], column(operations, "start")[missing]
         for calls in self._chunks:
             if not len(missing):
                 return
-            numbers = operations["correlation"][missing]
-            places = np.minimum(np.searchsorted(calls["correlation"], numbers), len(calls) - 1)
+            places = np.minimum(np.searchsorted(calls.correlations, numbers), len(calls.begins) - 1)
             # A number starts again after 2**32 calls: the call of another one began later than this work did.
-            same = (calls["correlation"][places] == numbers) & (calls["begin"][places] <= operations["start"][missing])
-            operations["returned"][missing[same]] = calls["end"][places[same]]
-            operations["thread"][missing[same]] = calls["thread"][places[same]]
-            missing = missing[~same]
+            same = (calls.correlations[places] == numbers) & (calls.begins[places] <= starts)
+            operations["returned"][missing[same]] = calls.ends[places[same]]
+            operations["thread"][missing[same]] = calls.threads[places[same]]
+            missing, numbers, starts = missing[~same], numbers[~same], starts[~same]
 
 
 def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
@@ -171,19 +184,17 @@ def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> N
 
 def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
     """The calls of each thread in order, without overlap."""
-    rows = calls[np.lexsort((column(calls, "begin"), column(calls, "thread")))]
-    firsts = np.flatnonzero(np.append(True, rows["thread"][1:] != rows["thread"][:-1]))[: len(rows)]
-    threads = rows["thread"][firsts]
+    threads, begins, ends, kinds = (column(calls, name) for name in ("thread", "begin", "end", "kind"))
+    order = np.lexsort((begins, threads))
+    threads, begins, ends, kinds = (one[order] for one in (threads, begins, ends, kinds))
     found: dict[int, ThreadCalls] = {}
-    if not len(rows):
-        return found
-    for thread, mine in zip(threads.tolist(), np.split(rows, firsts[1:]), strict=True):
-        begins, ends = np.ascontiguousarray(mine["begin"]), np.ascontiguousarray(mine["end"])
+    borders = np.flatnonzero(threads[1:] != threads[:-1]) + 1
+    for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(calls)], strict=True) if len(calls) else ():
+        begin, end = begins[first:last], ends[first:last]
         # A call of which nobody noted that it was made in another one begins where that ends.
-        begins[1:] = np.maximum(begins[1:], np.maximum.accumulate(ends)[:-1])
-        kept = ends > begins
-        spans = Spans(begins[kept], ends[kept])
-        found[thread] = ThreadCalls(spans=spans, kinds=int64s(np.ascontiguousarray(mine["kind"])[kept]))
+        begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
+        kept = end > begin
+        found[int(threads[first])] = ThreadCalls(spans=Spans(begin[kept], end[kept]), kinds=kinds[first:last][kept])
     return found
 
 

@@ -1,4 +1,4 @@
-"""Sequences: threads that take turns in calling the driver, so that their calls hardly overlap."""
+"""Sequences: threads that call the driver one after the other, so that their calls hardly overlap."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class SequenceBook:
         return self._leaders.get(thread, thread)
 
     def _group(self) -> None:
-        """Add each thread to the first sequence with whose threads it takes turns."""
+        """Add each thread to the first sequence whose calls its own hardly overlap."""
         groups: dict[int, list[int]] = {}
         for thread in self._busy:
             for leader, members in groups.items():
-                if all(self._take_turns(thread, member) for member in members):
+                if all(self._alternate(thread, member) for member in members):
                     members.append(thread)
                     self._leaders[thread] = leader
                     break
@@ -67,7 +67,7 @@ class SequenceBook:
                 groups[thread] = [thread]
                 self._leaders[thread] = thread
 
-    def _take_turns(self, one: int, other: int) -> bool:
+    def _alternate(self, one: int, other: int) -> bool:
         overlap = self._overlap.get((min(one, other), max(one, other)), 0)
         least = min(self._busy[one], self._busy[other])
         same = self._leaders.get(one, one) == self._leaders.get(other, other)
