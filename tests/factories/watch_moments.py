@@ -76,7 +76,7 @@ def training(seconds: int, *, ended: bool = False) -> tuple[WatchedProcess, Reco
 def calls(seconds: int, watched: WatchedProcess) -> CallBatch:
     """The calls of ``training`` that its division needs: the slow ones, and a launch in each step."""
     launches = [
-        slow(LAUNCH, 100_000 * number + 100, 100_000 * number + 400, correlation=2 * number + 1)
+        slow(LAUNCH, 100_000 * number + 100, 100_000 * number + 150, correlation=2 * number + 1)
         for number in range(10 * seconds)
     ]
     return call_batch([*(one for each in watched.threads for one in each.slow_calls), *launches])

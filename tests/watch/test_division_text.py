@@ -98,10 +98,11 @@ def test_figures_have_intervals_where_not_all_of_the_time_was_recorded() -> None
 def test_start_up_and_end_are_a_paragraph_of_their_own() -> None:
     found = process_of(sequence()).division
     assert found is not None
-    assert start_up_text(found) == "Start-up took 4.00 s, of it inside calls: loading 1.00 s."
-    assert start_up_text(replace(found, start_up={})) == "Start-up took 4.00 s."
-    assert start_up_text(replace(found, start_up_ns=0)) == ""
-    assert start_up_text(replace(found, steady=False)).startswith("There was no steady state: ")
+    assert start_up_text(found, True) == "Start-up took 4.00 s, of it inside calls: loading 1.00 s."
+    assert start_up_text(replace(found, start_up={}), True) == "Start-up took 4.00 s."
+    assert start_up_text(replace(found, start_up_ns=0), True) == ""
+    assert start_up_text(replace(found, steady=False), True).startswith("There was no steady state: ")
+    assert start_up_text(replace(found, steady=False), False).startswith("The start-up is not over")
     assert end_text(sequence()) == ""
     ended = sequence(parts={**PARTS, Part.END: SECOND})
     assert end_text(ended) == "After its last operation on the GPU 1.00 s passed."

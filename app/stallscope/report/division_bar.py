@@ -28,12 +28,11 @@ def bar(sequence: SequenceDivision, width: int) -> list[Run]:
 
 
 def legend(sequence: SequenceDivision, width: int) -> list[list[Run]]:
-    """The parts of a bar with their marks and shares, in lines of at most ``width`` columns."""
+    """The parts of a bar with their marks and shares, the largest first, in lines of at most ``width`` columns."""
     lines: list[list[Run]] = [[]]
     taken = 0
-    for part, text in parts_text(sequence):
-        if sequence.share(part) < _LEAST_NAMED:
-            continue
+    named = [(part, text) for part, text in parts_text(sequence) if sequence.share(part) >= _LEAST_NAMED]
+    for part, text in sorted(named, key=lambda item: -sequence.parts[item[0]]):
         size = display_width(text) + 2
         if taken and taken + len(_GAP) + size > width:
             lines.append([])

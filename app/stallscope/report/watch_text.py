@@ -117,7 +117,7 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
             _sequence(out, sequence, process, process_prefix(process, several))
         others += sum(len(one.threads) for one in sequences[_MOST_HEADLINES:])
         last = (
-            start_up_text(process.division),
+            start_up_text(process.division, process.ended),
             end_text(sequences[0]) if sequences else "",
             other_threads_text(others),
         )

@@ -40,13 +40,22 @@ def sequence_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
 
 def verdict_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
     """The verdict about a sequence: ``MainThread is host-bound: the GPU waits for the host.``"""
+    return verdict_texts(sequence, process)[0]
+
+
+def verdict_texts(sequence: SequenceDivision, process: ProcessFindings) -> tuple[str, ...]:
+    """The verdict about a sequence in sentences of which each later one is shorter and says less."""
     who = sequence_text(sequence, process)
     if sequence.verdict is Bound.UNKNOWN:
         share = sequence.share(Part.UNKNOWN)
         why = f"{percent(share)} of its time" if share > MOST_UNKNOWN else "too much"
-        return f"What bounds {who} is not known: {why} was not recorded."
-    also = "" if sequence.second is None else f" It is {sequence.second.word} too, or nearly."
-    return f"{who} is {sequence.verdict.word}: {sequence.verdict.traits.clause}.{also}"
+        short = f"What bounds {who} is not known"
+        return f"{short}: {why} was not recorded.", f"{short}."
+    short = f"{who} is {sequence.verdict.word}"
+    reason = f"{short}: {sequence.verdict.traits.clause}."
+    if sequence.second is None:
+        return reason, f"{short}."
+    return f"{reason} It is {sequence.second.word} too, or nearly.", reason, f"{short}."
 
 
 def figures_text(sequence: SequenceDivision) -> str:
@@ -58,8 +67,10 @@ def figures_text(sequence: SequenceDivision) -> str:
     )
 
 
-def start_up_text(division: ProcessDivision) -> str:
-    """The start-up: ``Start-up took 4.00 s, of it inside calls: loading 1.20 s.``"""
+def start_up_text(division: ProcessDivision, ended: bool) -> str:
+    """The start-up: ``Start-up took 4.00 s, of it inside calls: loading 1.20 s.`` ``ended``: the run has."""
+    if not division.steady and not ended:
+        return "The start-up is not over, or there is none: the whole run so far is divided."
     if not division.steady:
         return (
             "There was no steady state: no three seconds in a row without code that was loaded, a new context or a new "
