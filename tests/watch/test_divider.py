@@ -257,6 +257,42 @@ def test_windows_without_records_widen_the_intervals_and_are_not_covered() -> No
     assert one.gpu.low < one.gpu.share < one.gpu.high
 
 
+def test_time_without_records_is_no_open_gap() -> None:
+    # Records are on in the first and in the third second; calls are made in all.
+    windows = np.zeros(4, dtype_of(Window))
+    windows["began_ns"], windows["ended_ns"] = (BASE_NS, at(10), at(20), at(30)), (at(10), at(20), at(30), 0)
+    windows["records"] = 1, 0, 1, 0
+    windows["settled_ns"] = windows["began_ns"]
+    calls = [
+        Call(LAUNCH, each, each + 1, 1, ((each + 1, each + 2, KERNEL),) if each // 10 in (0, 2) else ())
+        for each in range(0, 80, 2)
+    ]
+    divider = ProcessDivider()
+    for reading in readings(calls, [40.0, 60.0, 70.0], windows=RecordWindows.of(windows)):
+        divider.feed(*reading)
+        assert divider.done_ns == reading[3] - LAG_NS
+    assert sum(map(len, divider._calls)) <= 6
+    found = divider.division()
+    assert found is not None
+    assert found.sequences[0].covered_ns == 10 * UNIT
+    # The steady state began with the second second.
+    assert found.sequences[0].recorded == pytest.approx(1 / 5)
+
+
+def test_a_thread_with_two_gpus_has_a_division_of_each() -> None:
+    calls = [Call(LAUNCH, 1, 2, 1, ((2, 22, KERNEL),)), Call(LAUNCH, 3, 4, 1, ((4, 14, KERNEL),))]
+    ((read, records, batch, now),) = readings(calls, [22])
+    records.rows["device"] = records.rows["correlation"] == 2
+    divider = ProcessDivider(COARSE)
+    divider.feed(read, records, batch, now, ended=True)
+    found = divider.division()
+    assert found is not None
+    assert {one.device: one.parts[Part.KERNELS] // UNIT for one in found.sequences} == {0: 20, 1: 10}
+    assert all(one.alone for one in found.sequences)
+    (second,) = [one for one in found.sequences if one.device == 1]
+    assert second.parts[Part.END] == 8 * UNIT
+
+
 def test_lost_records_are_no_gap_and_leave_no_verdict() -> None:
     calls = loop(200)
     divider = ProcessDivider()

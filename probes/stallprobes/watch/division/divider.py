@@ -327,7 +327,7 @@ class ProcessDivider:
             threads=column(rows, "thread"),
         )
         if not self._ended:
-            until = self._closed_until(sequence, work, until)
+            until = self._closed_until(sequence, work, spans, until)
         if until <= begin:
             return
         times = SequenceTimes(
@@ -347,13 +347,17 @@ class ProcessDivider:
         sequence.last_end_ns = max(sequence.last_end_ns, int(np.minimum(over, until).max(initial=0)))
         sequence.done_ns = until
 
-    def _closed_until(self, sequence: _Sequence, work: Operations, until: int) -> int:
+    def _closed_until(self, sequence: _Sequence, work: Operations, spans: Spans, until: int) -> int:
         """The begin of the gap that reaches over ``until``, if one does and is not very long.
 
-        An operation that still runs has no record yet, and may have ended it.
+        An operation that still runs has no record yet, and may have ended it. What ends a gap at the end of a time with
+        records is not known in any case.
         """
+        place = int(spans.place(int64s([until]))[0])
+        if place < 0:
+            return until
         before = work.ends[work.starts < until]
-        last = max(int(before.max(initial=0)), sequence.last_end_ns, sequence.began_ns)
+        last = max(int(before.max(initial=0)), sequence.last_end_ns, sequence.began_ns, int(spans.begins[place]))
         return until if last >= until or until - last > MOST_OPEN_NS else max(last, sequence.done_ns)
 
     def _keep(self, calls: Rows, operations: Rows, overheads: NDArray[Any]) -> None:

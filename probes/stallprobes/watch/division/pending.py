@@ -22,6 +22,8 @@ MOST_SUBMITTED = 1 << 19
 _THREADS = 0x7FFFFFFF
 # Overheads of a thread, not of a call: some are looked up one by one.
 _MOST_OF_THREADS = 1000
+# CUPTI converts the times of work from the GPU's clock, and may be off by microseconds.
+_CLOCK_ERROR_NS = 1_000_000
 # NCCL's and NVSHMEM's kernels by their names.
 _COMMUNICATION = ("nccl", "nvshmem")
 _WORK = sorted(int(kind) for kind in GPU_WORK)
@@ -133,7 +135,7 @@ class SubmittedCalls:
                 return
             places = np.minimum(np.searchsorted(calls.correlations, numbers), len(calls.begins) - 1)
             # A number starts again after 2**32 calls: the call of another one began later than this work did.
-            same = (calls.correlations[places] == numbers) & (calls.begins[places] <= starts)
+            same = (calls.correlations[places] == numbers) & (calls.begins[places] <= starts + _CLOCK_ERROR_NS)
             operations["returned"][missing[same]] = calls.ends[places[same]]
             operations["thread"][missing[same]] = calls.threads[places[same]]
             missing, numbers, starts = missing[~same], numbers[~same], starts[~same]
