@@ -52,6 +52,8 @@ from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedPro
 
 # Records of work are in the file within this time after its end: CUPTI's buffers are emptied ten times a second.
 LAG_NS = 1_000_000_000
+# New kernels are known a flush and a reading after they have run.
+_EVENT_LAG_NS = 300_000_000
 # A slice of time is at least as long, except the last.
 LEAST_SLICE_NS = 900_000_000
 # A gap that is open for so long is divided before it is known which operation ends it.
@@ -149,7 +151,9 @@ class ProcessDivider:
         process, start_up = self._process, self._start_up
         if process is None or start_up is None or not self._sequences:
             return None
-        steady_ns = start_up.steady_ns(self._done_ns, self._ended)
+        # An event that comes later moves the begin of the steady state, whose sums are of whole seconds.
+        known_ns = max(self._done_ns, self._fed_ns - _EVENT_LAG_NS)
+        steady_ns = start_up.steady_ns(self._done_ns if self._ended else known_ns, self._ended)
         begin_ns = start_up.began_ns if steady_ns is None else steady_ns
         found = [(one, self._result(process, one, key, begin_ns)) for key, one in self._sequences.items()]
         found.sort(key=lambda item: -item[0].calls)
