@@ -384,6 +384,20 @@ def test_a_run_of_hours_needs_a_limited_memory() -> None:
     assert found.sequences[0].gpu.share == pytest.approx(0.5, abs=0.01)
 
 
+def test_a_sequence_with_a_long_gap_needs_its_own_calls_alone() -> None:
+    seldom = [Call(LAUNCH, 1, 2, 1, ((2, 3, KERNEL),)), Call(SYNC, 4, 6), Call(LAUNCH, 90, 91, 1, ((92, 95, KERNEL),))]
+    often = [Call(LAUNCH, each, each + 1, 2, ((each + 1, each + 2, KERNEL),)) for each in range(0, 98, 2)]
+    whole = divided([*seldom, *often], [99.0])
+    divider = ProcessDivider(COARSE)
+    for number, reading in enumerate(readings([*seldom, *often], [20.0, 40.0, 60.0, 80.0, 99.0]), 1):
+        divider.feed(*reading, ended=number == 5)
+        # Two seconds of the busy thread have twenty calls, ten of which are of the last second.
+        assert sum(map(len, divider._calls)) <= 13
+    assert divider.division() == whole
+    assert whole is not None
+    assert {one.threads for one in whole.sequences} == {(1,), (2,)}
+
+
 def test_a_gap_is_open_until_an_operation_ends_it_or_for_long() -> None:
     calls = [Call(LAUNCH, 1, 2, 1, ((2, 3, KERNEL),))]
     divider = ProcessDivider()

@@ -1,4 +1,4 @@
-"""Text report of a watched program: what bounds it, time lost and its causes, the slowest calls, and all functions."""
+"""Text report of a watched program: what bounds it, what is not known, time lost by cause, slow calls and functions."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def show_watch(out: TextWriter, findings: WatchFindings, title: str, notes: Sequ
     places = [(thread, process) for process in findings.processes for thread in process.threads]
     several = len(findings.processes) > 1
     _headline(out, findings, title, places, several)
+    missing = [*notes, *findings.problems, *(text for process in findings.processes for text in not_recorded(process))]
+    out.section("Not recorded", dict.fromkeys(missing), "warn")
+    _costs(out, findings.processes, several)
     _causes(out, findings.processes)
     _sites(out, findings.processes, several)
     _slow_calls(out, findings, several)
     _in_flight(out, findings, several)
     _tables(out, places, several)
-    missing = [*notes, *findings.problems, *(text for process in findings.processes for text in not_recorded(process))]
-    out.section("Not recorded", dict.fromkeys(missing), "warn")
-    _costs(out, findings.processes, several)
 
 
 def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequence[_Place], several: bool) -> None:

@@ -58,6 +58,8 @@ _EVENT_LAG_NS = 300_000_000
 LEAST_SLICE_NS = 900_000_000
 # A gap that is open for so long is divided before it is known which operation ends it.
 MOST_OPEN_NS = 10_000_000_000
+# So long other threads' calls and work are kept for a sequence whose gap is open.
+KEPT_NS = 1_000_000_000
 # A call that may create a context has done so if it took as long.
 _CREATES_NS = 1_000_000
 # With fewer context switches in all, no other process had much of the GPU.
@@ -366,15 +368,23 @@ class ProcessDivider:
 
     def _keep(self, calls: Rows, operations: Rows, overheads: NDArray[Any]) -> None:
         """Keep what a later slice needs."""
-        oldest = max(self.done_ns, self._done_ns - MOST_OPEN_NS - LAG_NS)
-        if self._ended:
-            oldest = FOREVER
-        self._calls = [calls[calls["end"] > oldest]]
+        oldest = FOREVER if self._ended else max(self.done_ns, self._done_ns - KEPT_NS)
         # Whether a copy that reaches over the border has blocked shows in when its work ended.
-        self._operations = [operations[operations["end"] > oldest - self._limits.blocked_ns]]
+        before = self._limits.blocked_ns
+        kept, kept_operations = calls["end"] > oldest, operations["end"] > oldest - before
+        # A sequence whose gap has been open for longer needs its own calls alone.
+        for sequence in self._sequences.values() if not self._ended else ():
+            if sequence.done_ns < oldest:
+                own = np.isin(calls["thread"], sequence.threads) & (calls["end"] > sequence.done_ns)
+                mine = np.isin(operations["thread"], sequence.threads)
+                kept, kept_operations = (
+                    kept | own,
+                    kept_operations | (mine & (operations["end"] > sequence.done_ns - before)),
+                )
+        self._calls, self._operations = [calls[kept]], [operations[kept_operations]]
         self._overheads = [overheads[int64s(overheads["end"]) > oldest]]
-        kept = self._lost.ends > oldest
-        self._lost = Spans(self._lost.begins[kept], self._lost.ends[kept])
+        lost = self._lost.ends > min(oldest, self.done_ns)
+        self._lost = Spans(self._lost.begins[lost], self._lost.ends[lost])
 
     # The result.
 
