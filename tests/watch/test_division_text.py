@@ -78,6 +78,9 @@ def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:
     assert verdict_text(both, process_of(both)).endswith("It is GPU-bound too, or nearly.")
     second = sequence(device=1, threads=(7,))
     assert verdict_text(second, process_of(one, second)).startswith("thread 7 on GPU 1 is host-bound")
+    found = process_of(sequence(), sequence(threads=(101,)))
+    found = replace(found, threads=tuple(replace(thread, name="server") for thread in found.threads))
+    assert verdict_text(sequence(threads=(101,)), found).startswith("server (thread 101) is host-bound: ")
     unknown = sequence(parts={Part.HOST: 9, Part.UNKNOWN: 1}, verdict=Bound.UNKNOWN)
     assert verdict_text(unknown, process_of(unknown)) == (
         "What bounds MainThread is not known: 10 % of its time was not recorded."

@@ -9,6 +9,7 @@ from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import MOST_UNKNOWN, ProcessDivision, SequenceDivision
+from stallprobes.watch.sentences import thread_text
 
 # Sequences with less of the operations' time than this share of the first one's are counted together.
 _LEAST_GPU_SHARE = 0.005
@@ -29,10 +30,16 @@ def figure_text(figure: Figure) -> str:
 
 
 def sequence_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
-    """The threads of a sequence, with its GPU where the process uses several: ``MainThread (with 1 more thread)``."""
+    """The threads of a sequence, with its GPU where the process uses several: ``MainThread (with 1 more thread)``.
+
+    The first thread has its id too where another sequence begins with one of its name.
+    """
     names = {thread.id: thread.name for thread in process.threads}
+    sequences = () if process.division is None else process.division.sequences
     first = sequence.threads[0] if sequence.threads else 0
-    text = names.get(first) or f"thread {first}"
+    name = names.get(first, "")
+    same = {one.threads[:1] for one in sequences if names.get(one.threads[0] if one.threads else 0, "") == name}
+    text = thread_text(first, name) if len(same) > 1 or not name else name
     if len(sequence.threads) > 1:
         text += f" (with {plural(len(sequence.threads) - 1, 'more thread')})"
     return text + (f" on GPU {sequence.device}" if _several_gpus(process) else "")
