@@ -18,7 +18,7 @@ from factories.watch_calls import process as process_of
 from factories.watch_calls import thread as thread_of
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
-from stallprobes.native.layouts.watch_file import LossKind, Window
+from stallprobes.native.layouts.watch_file import LossKind, WatchState, Window
 from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch.division.call_kinds import kind_of
 from stallprobes.watch.division.divider import LAG_NS, MOST_OPEN_NS, ProcessDivider
@@ -291,6 +291,18 @@ def test_a_thread_with_two_gpus_has_a_division_of_each() -> None:
     assert all(one.alone for one in found.sequences)
     (second,) = [one for one in found.sequences if one.device == 1]
     assert second.parts[Part.END] == 8 * UNIT
+
+
+def test_nothing_is_divided_after_the_programs_own_profiler_began() -> None:
+    calls = loop(20)
+    last = calls[-1].end
+    divider = ProcessDivider()
+    for number, reading in enumerate(readings(calls, [last, last + 5_000_000, last + 9_000_000], 1000)):
+        divider.feed(replace(reading[0], state=WatchState.YIELDED if number else WatchState.RECORDING), *reading[1:])
+    found = divider.division()
+    assert found is not None
+    (one,) = found.sequences
+    assert one.covered_ns == (last - calls[0].begin) * 1000
 
 
 def test_lost_records_are_no_gap_and_leave_no_verdict() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import RecordKind
-from stallprobes.native.layouts.watch_file import LossKind
+from stallprobes.native.layouts.watch_file import LossKind, WatchState
 from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, figure
 from stallprobes.watch.division.call_kinds import CallKind, creates_context, loads
@@ -144,6 +144,10 @@ class ProcessDivider:
         self._overheads.append(overheads)
         self._note_start_up(self._start_up, records.rows, overheads, calls, divided.outermost)
         until = (process.ended_ns or now_ns) if ended else now_ns - LAG_NS
+        if process.state is WatchState.YIELDED:
+            # Nothing is recorded from then on.
+            ended = self._ended = True
+            until = max(self._done_ns, *(int(rows["end"].max(initial=0)) for rows in (*self._calls, *self._operations)))
         if ended or until - self._done_ns >= LEAST_SLICE_NS:
             self._divide(process, until, now_ns, engine_use())
         self._fed_ns = now_ns
