@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from factories.watch_calls import process as process_of
 from factories.watch_calls import thread as thread_of
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
-from stallprobes.native.layouts.watch_file import LossKind, WatchState, Window
+from stallprobes.native.layouts.watch_file import COLLECTED, LossKind, WatchRecord, WatchState, Window
 from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch.division.call_kinds import kind_of
 from stallprobes.watch.division.divider import LAG_NS, MOST_OPEN_NS, ProcessDivider
@@ -419,3 +419,41 @@ def test_a_gap_is_open_until_an_operation_ends_it_or_for_long() -> None:
         done.append(divider.done_ns)
     assert done[1:3] == [at(3)] * 2
     assert done[3] == at(125) - LAG_NS > at(3) + MOST_OPEN_NS
+
+
+def using(tenures: EngineTenures) -> Callable[[], EngineUse]:
+    return lambda: EngineUse({0: tenures}, 2)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_values_that_no_program_writes_do_no_harm(seed: int) -> None:
+    """Calls and records as a damaged file may have them: within the limits of its reader, and without sense."""
+    random, divider = np.random.default_rng(seed), ProcessDivider()
+    read = process_of(now=0)
+    read = replace(read, started=replace(read.started, monotonic_ns=int(random.choice([0, BASE_NS, 2**62 - 1]))))
+    now = BASE_NS
+    for number in range(3):
+        rows, records = np.zeros(50, DRIVER_CALL), np.zeros(50, dtype_of(WatchRecord))
+        times = np.sort(random.choice([0, 1, BASE_NS, BASE_NS + 10**9, 2**62 - 1], (100, 2)).astype(np.int64), axis=1)
+        rows["began_ns"], rows["returned_ns"] = times[:50].T
+        records["start"], records["end"] = times[50:].T
+        for row, names in (
+            (rows, ("thread", "correlation", "context")),
+            (records, ("correlation", "device", "context")),
+        ):
+            for name in names:
+                row[name] = random.choice([0, 1, 2, 2**31, 2**32 - 1], 50)
+        rows["function"] = random.integers(0, len(FUNCTIONS), 50)
+        records["kind"] = random.choice([int(kind) for kind in COLLECTED], 50)
+        records["subkind"] = random.choice([0, 1, *(int(kind) for kind in OverheadKind)], 50)
+        tenures = EngineTenures(int64s([1, 0]), times[:2, 0], times[:2, 1], np.array([False, True]))
+        now += int(random.integers(1, 5)) * 10**9
+        batch = CallBatch(rows, dict(enumerate(FUNCTIONS)), 0)
+        made = RecordBatch(records, {}, 0, int(random.integers(2)))
+        divider.feed(read, made, batch, now, using(tenures), ended=number == 2)
+        found = divider.division()
+        for one in () if found is None else found.sequences:
+            assert sum(one.parts.values()) == one.covered_ns
+            assert min(one.parts.values()) > 0
+            assert 0 <= one.host.low <= one.host.high <= 1
+            assert one.late_ns >= 0
