@@ -25,7 +25,7 @@ from stallprobes.watch.division.divider import LAG_NS, MOST_OPEN_NS, ProcessDivi
 from stallprobes.watch.division.instants import COPY, KERNEL, Limits, Operations, SequenceTimes, Spans, ThreadCalls
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
-from stallprobes.watch.division.result import ProcessDivision
+from stallprobes.watch.division.result import ProcessDivision, WaitShare
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, DriverCall, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
@@ -242,7 +242,30 @@ def test_a_loop_that_waits_for_each_kernel() -> None:
     # Without the waits it takes max(h, g) of the time.
     assert one.price.share == pytest.approx(1 - 66 / 92, abs=0.001)
     assert (one.verdict, one.alone, one.threads) == (Bound.WAIT, True, (1,))
+    # A wait of 27 µs lies before a gap of 72 µs.
+    assert one.waits == (WaitShare(function=SYNC, calls=200, ns=200 * 26_000, share=1.0),)
     assert one.gpu.low == one.gpu.high == one.gpu.share
+
+
+def test_the_price_is_spread_over_waits_by_the_gaps_behind_them() -> None:
+    calls = [
+        Call(LAUNCH, 1, 2, 1, ((3, 20, KERNEL),)),
+        # It returns in a gap of 10 (20 to 30), and took 18.
+        Call(SYNC, 3, 21),
+        Call(LAUNCH, 28, 29, 1, ((30, 35, KERNEL),)),
+        # In a gap of 25 (35 to 60), and took 6.
+        Call(D2H, 30, 36, 1, ((31, 33, COPY),)),
+        Call(LAUNCH, 50, 51, 1, ((60, 70, KERNEL),)),
+        # While the GPU works, and after the last operation.
+        Call(SYNC, 61, 65), Call(SYNC, 66, 72),
+    ]  # fmt: skip
+    for times in ([80.0], [40.0, 55.0, 80.0]):
+        found = divided(calls, times, started=replace(process_of().started, monotonic_ns=at(-10)))
+        assert found is not None
+        assert found.sequences[0].waits == (
+            WaitShare(function=SYNC, calls=3, ns=28 * UNIT, share=10 / 16),
+            WaitShare(function=D2H, calls=1, ns=6 * UNIT, share=6 / 16),
+        )
 
 
 def test_windows_without_records_widen_the_intervals_and_are_not_covered() -> None:

@@ -10,7 +10,7 @@ import pytest
 from stallprobes.native.layouts.driver_calls import family_of, prefixes
 from stallprobes.watch.division.binned_sums import BinnedSums, figure
 from stallprobes.watch.division.call_kinds import CallKind, creates_context, kind_of, loads
-from stallprobes.watch.division.instants import COLUMNS, Instants, Spans
+from stallprobes.watch.division.instants import COLUMNS, Instants, Spans, sums_of
 from stallprobes.watch.division.parts import BOUNDS, NUMBERS, PARTS, Bound, Part
 from stallprobes.watch.division.pending import communicate
 from stallprobes.watch.division.result import bounds_of, price_of
@@ -179,7 +179,8 @@ def test_bins_become_wider_and_keep_their_sums() -> None:
         assert begins[0] in sums.borders(int(begins[0]), int(begins[0]) + 10) or sums.width_ns > 10
         flags = np.array([second % 2 == 0])
         parts = np.array([NUMBERS[Part.HOST]], dtype=np.int8)
-        sums.add(Instants(begins, begins + 10, parts, flags, flags, flags))
+        instants = Instants(begins, begins + 10, parts, flags, flags, flags)
+        sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
     found = sums.since(0)
     assert len(found) <= 8
     assert sums.width_ns == 160

@@ -14,7 +14,7 @@ from stallprobes.files.schemas import schema
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
+from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
 from stallprobes.watch.division_text import (
     end_text,
     figure_text,
@@ -93,6 +93,14 @@ def test_figures_have_intervals_where_not_all_of_the_time_was_recorded() -> None
         "The GPU works for it 30 % of the time; 92 % of the time the host does not wait for the GPU. Its waits cost at "
         "most 8 % of the time."
     )
+    waits = (
+        WaitShare(function="cuStreamSynchronize", calls=100, ns=5, share=0.8),
+        WaitShare(function="cuMemcpyDtoHAsync_v2", calls=9, ns=5, share=0.15),
+        WaitShare(function="cuEventSynchronize", calls=9, ns=5, share=0.05),
+    )
+    assert figures_text(sequence(waits=waits)).endswith(
+        "at most 8 % of the time, 80 % of that in cuStreamSynchronize and 15 % of that in cuMemcpyDtoHAsync_v2."
+    )
     shared = sequence(engine_known=False, price=Figure(0.0, 0.0, 0.001))
     assert figures_text(shared).startswith("The GPU works for it or for others 30 %")
     assert figures_text(shared).endswith("Its waits cost less than 1 % of the time.")
@@ -159,7 +167,8 @@ def test_the_bar_is_drawn_in_ascii_too() -> None:
 
 
 def test_the_document_has_the_division() -> None:
-    ended = sequence(parts={**PARTS, Part.END: SECOND}, second=Bound.WAIT)
+    wait = WaitShare(function="cuStreamSynchronize", calls=3, ns=5000, share=1.0)
+    ended = sequence(parts={**PARTS, Part.END: SECOND}, second=Bound.WAIT, waits=(wait,))
     made = json.loads(json.dumps(document(divided(ended), ["python", "train.py"], 0)))
     jsonschema.validate(made, schema("stallscope.watch/2"), cls=jsonschema.Draft202012Validator)
     division = made["processes"][0]["division"]
@@ -170,6 +179,7 @@ def test_the_document_has_the_division() -> None:
     assert sum(part["us"] for part in one["parts"]) == one["covered_us"] == 11e6
     assert sum(part["share"] for part in one["parts"]) == pytest.approx(1)
     assert (one["verdict"], one["second"], one["gpu_works"]["share"]) == ("host", "wait", 0.3)
+    assert one["waits"] == [{"function": "cuStreamSynchronize", "calls": 3, "us": 5.0, "share": 1.0}]
     assert one["sentence"].startswith("MainThread is host-bound")
     nothing = document(replace(divided(), processes=(replace(divided().processes[0], division=None),)))
     assert nothing["processes"][0]["division"] is None

@@ -13,6 +13,8 @@ from stallprobes.watch.sentences import thread_text
 
 # Sequences with less of the operations' time than this share of the first one's are counted together.
 _LEAST_GPU_SHARE = 0.005
+# Functions whose waits cost most, of which a sentence names some.
+_LEAST_WAIT, _MOST_WAITS = 0.1, 2
 # An interval that is narrower than a figure's digits is not printed.
 _LEAST_INTERVAL = 0.005
 
@@ -70,7 +72,7 @@ def figures_text(sequence: SequenceDivision) -> str:
     works = "The GPU works for it" if sequence.engine_known else "The GPU works for it or for others"
     return (
         f"{works} {figure_text(sequence.gpu)} of the time; {figure_text(sequence.host)} of the time the host does not "
-        f"wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time."
+        f"wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time{_waits(sequence)}."
     )
 
 
@@ -121,6 +123,15 @@ def parts_text(sequence: SequenceDivision) -> Iterator[tuple[Part, str]]:
 
 def _at_most(figure: Figure) -> str:
     return "less than 1 %" if figure.high < _LEAST_INTERVAL else f"at most {figure_text(figure)}"
+
+
+def _waits(sequence: SequenceDivision) -> str:
+    """The functions whose waits cost most: ``, 80 % of that in cuStreamSynchronize``; "" where they cost little."""
+    if sequence.price.high < _LEAST_INTERVAL:
+        return ""
+    named = [one for one in sequence.waits if one.share >= _LEAST_WAIT][:_MOST_WAITS]
+    parts = [f"{percent(one.share)} of that in {one.function}" for one in named]
+    return f", {' and '.join(parts)}" if parts else ""
 
 
 def _several_gpus(process: ProcessFindings) -> bool:

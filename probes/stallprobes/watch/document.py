@@ -319,6 +319,21 @@ class WatchTimePart(Document):
     share: Annotated[Share, about("In the covered time without its end; 0 for the end.")]
 
 
+class WatchWait(Document):
+    """The waits of one function."""
+
+    function: Text
+    calls: Natural
+    us: Annotated[Us, about("The time that they took.")]
+    share: Annotated[
+        Share,
+        about(
+            "Their share of the price of waiting: that is spread in proportion to the gap of the GPU's work in which "
+            "each wait returned, or to its duration where that is shorter."
+        ),
+    ]
+
+
 class WatchSequence(Document):
     """Threads that hardly ever call the driver at the same time, and their wall time on one GPU."""
 
@@ -341,6 +356,7 @@ class WatchSequence(Document):
     host: Annotated[WatchFigure, about("Share of the time in which the sequence did not wait for the GPU (h).")]
     gpu_works: Annotated[WatchFigure, about("Share of the time in which the GPU worked for the sequence (g).")]
     price: Annotated[WatchFigure, about("What its waits cost at most: 1 - max(h, g).")]
+    waits: Annotated[list[WatchWait], about("By function, the one that costs most first.")]
     submitting: Annotated[Share, about("Share of the time inside calls that submit, without waiting.")]
     queue_full: Annotated[Share, about("Share of the time in which such calls waited for a place in the queue.")]
     recorded: Annotated[Share, about("Share of the time that is covered.")]
@@ -535,6 +551,7 @@ def _sequence(sequence: SequenceDivision, process: ProcessFindings) -> WatchSequ
         host=_figure(sequence.host),
         gpu_works=_figure(sequence.gpu),
         price=_figure(sequence.price),
+        waits=[WatchWait(one.function, one.calls, us_of(one.ns), round(one.share, 6)) for one in sequence.waits],
         submitting=round(sequence.submitting, 6),
         queue_full=round(sequence.queue_full, 6),
         recorded=round(sequence.recorded, 6),

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from stallprobes.watch.division.instants import COLUMNS, Instants, sums_of
+from stallprobes.watch.division.instants import COLUMNS
 from stallprobes.watch.intervals import Int64s
 
 BIN_NS = 1_000_000_000
@@ -29,12 +29,12 @@ class Figure:
 
 
 class BinnedSums:
-    """The time (ns) of each column in bins since ``origin_ns``, int64[bins][COLUMNS]; bins have ``width_ns``."""
+    """Sums in bins of ``width_ns`` since ``origin_ns``: int64[bins][columns]."""
 
-    def __init__(self, origin_ns: int, width_ns: int = BIN_NS, most: int = MOST_BINS) -> None:
+    def __init__(self, origin_ns: int, width_ns: int = BIN_NS, most: int = MOST_BINS, columns: int = COLUMNS) -> None:
         self.origin_ns, self.width_ns = origin_ns, width_ns
         self._most = most
-        self._sums = np.zeros((0, COLUMNS), dtype=np.int64)
+        self._sums = np.zeros((0, columns), dtype=np.int64)
 
     def borders(self, begin_ns: int, end_ns: int) -> Int64s:
         """The borders of bins between two times, the first at or before ``begin_ns``.
@@ -46,12 +46,11 @@ class BinnedSums:
         first = begin_ns - (begin_ns - self.origin_ns) % self.width_ns
         return np.arange(first, end_ns, self.width_ns, dtype=np.int64)
 
-    def add(self, instants: Instants) -> None:
-        """Add spans of time between ``borders``."""
-        first, sums = sums_of(instants, self.origin_ns, self.width_ns)
+    def add(self, first: int, sums: Int64s) -> None:
+        """Add the sums of bins from number ``first`` on, made after ``borders``."""
         missing = first + len(sums) - len(self._sums)
         if missing > 0:
-            self._sums = np.concatenate((self._sums, np.zeros((missing, COLUMNS), dtype=np.int64)))
+            self._sums = np.concatenate((self._sums, np.zeros((missing, self._sums.shape[1]), dtype=np.int64)))
         self._sums[first : first + len(sums)] += sums
 
     def since(self, begin_ns: int) -> Int64s:
@@ -59,8 +58,9 @@ class BinnedSums:
         return self._sums[max(-((self.origin_ns - begin_ns) // self.width_ns), 0) :]
 
     def _widen(self) -> None:
-        odd = np.zeros((len(self._sums) % 2, COLUMNS), dtype=np.int64)
-        self._sums = np.concatenate((self._sums, odd)).reshape(-1, 2, COLUMNS).sum(axis=1)
+        columns = self._sums.shape[1]
+        odd = np.zeros((len(self._sums) % 2, columns), dtype=np.int64)
+        self._sums = np.concatenate((self._sums, odd)).reshape(-1, 2, columns).sum(axis=1)
         self.width_ns *= 2
 
 

@@ -27,6 +27,7 @@ from stallprobes.watch.division.instants import (
     Spans,
     ThreadCalls,
     instants_of,
+    sums_of,
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.division.pending import (
@@ -47,6 +48,8 @@ from stallprobes.watch.division.recorded_times import FOREVER, NO_ENGINE_USE, En
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, bounds_of, price_of
 from stallprobes.watch.division.sequences import SequenceBook
 from stallprobes.watch.division.start_up import StartUp
+from stallprobes.watch.division.wait_sums import WaitSums
+from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 
@@ -82,6 +85,7 @@ class _Sequence:
 
     done_ns: int
     sums: BinnedSums
+    waits: WaitSums
     last_end_ns: int = 0
     calls: int = 0
     late_ns: int = 0
@@ -105,6 +109,7 @@ class ProcessDivider:
         self._sequences: dict[tuple[int, int], _Sequence] = {}
         self._threads: set[int] = set()
         self._communication: set[int] = set()
+        self._functions: dict[int, str] = {}
         self._kernels: Int64s = NONE
         self._losses: tuple[int, ...] = ()
         self._lost = NO_SPANS
@@ -139,6 +144,7 @@ class ProcessDivider:
         self._calls.append(divided.outermost)
         self._submitted.add(divided.every)
         self._communication |= communicate(records.names)
+        self._functions.update(calls.functions)
         self._operations.append(operations_of(records.rows, self._communication))
         overheads = records.rows[records.rows["kind"] == int(RecordKind.OVERHEAD)]
         self._overheads.append(overheads)
@@ -227,7 +233,7 @@ class ProcessDivider:
         flying = _not_among(calls_in_flight(process, now_ns), calls)
         every = np.concatenate((calls[calls["begin"] < until], flying))
         with_overheads(every, overheads)
-        without_returned_copies(every, begun, self._limits.blocked_ns)
+        without_returned_copies(every, operations, self._limits.blocked_ns)
         threads = by_thread(every)
         self._threads |= threads.keys()
         begin = self._done_ns
@@ -306,8 +312,8 @@ class ProcessDivider:
         if (leader, device) not in self._sequences:
             first = min((int(of.spans.begins[0]) for of in own.values() if len(of.spans.begins)), default=begin)
             first = max(first, begin)
-            sums = BinnedSums(self._start_up.began_ns)
-            self._sequences[leader, device] = _Sequence(first, sums, began_ns=first)
+            origin = self._start_up.began_ns
+            self._sequences[leader, device] = _Sequence(first, BinnedSums(origin), WaitSums(origin), began_ns=first)
         return self._sequences[leader, device]
 
     def _add(
@@ -352,7 +358,10 @@ class ProcessDivider:
             ended=self._ended,
             limits=self._limits,
         )
-        sequence.sums.add(instants_of(times, begin, until, sequence.sums.borders(begin, until)))
+        sums = sequence.sums
+        instants = instants_of(times, begin, until, sums.borders(begin, until))
+        sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
+        sequence.waits.add(wait_weights(times, begin, until), begin, until)
         over = work.ends[work.starts <= until]
         sequence.last_end_ns = max(sequence.last_end_ns, int(np.minimum(over, until).max(initial=0)))
         sequence.done_ns = until
@@ -375,11 +384,11 @@ class ProcessDivider:
         oldest = FOREVER if self._ended else max(self.done_ns, self._done_ns - KEPT_NS)
         # Whether a copy that reaches over the border has blocked shows in when its work ended.
         before = self._limits.blocked_ns
-        kept, kept_operations = calls["end"] > oldest, operations["end"] > oldest - before
+        kept, kept_operations = calls["end"] >= oldest, operations["end"] > oldest - before
         # A sequence whose gap has been open for longer needs its own calls alone.
         for sequence in self._sequences.values() if not self._ended else ():
             if sequence.done_ns < oldest:
-                own = np.isin(calls["thread"], sequence.threads) & (calls["end"] > sequence.done_ns)
+                own = np.isin(calls["thread"], sequence.threads) & (calls["end"] >= sequence.done_ns)
                 mine = np.isin(operations["thread"], sequence.threads)
                 kept, kept_operations = (
                     kept | own,
@@ -426,6 +435,7 @@ class ProcessDivider:
             late_ns=sequence.late_ns,
             verdict=verdict,
             second=second,
+            waits=sequence.waits.shares(begin_ns, self._functions),
         )
 
     def _knows_engine(self, device: int) -> bool:

@@ -105,10 +105,14 @@ NO_SPANS = Spans(NONE, NONE)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ThreadCalls:
-    """The calls of one thread in order, without overlap: int64[n] each; ``kinds`` are CallKinds."""
+    """The calls of one thread in order, without overlap: int64[n] each; ``kinds`` are CallKinds.
+
+    ``functions`` are numbers of functions, without a value where nobody asks for them.
+    """
 
     spans: Spans
     kinds: Int64s
+    functions: Int64s = field(default_factory=lambda: NONE)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -28,7 +28,9 @@ _CLOCK_ERROR_NS = 1_000_000
 _COMMUNICATION = ("nccl", "nvshmem")
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
-CALL = np.dtype([("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("kind", "i4")])
+CALL = np.dtype(
+    [("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("kind", "i2"), ("function", "i2")]
+)
 # ``seen``: it was there when a slice of its time was divided. ``returned`` and ``thread`` are -1 until they are known.
 OPERATION = np.dtype(
     [
@@ -51,14 +53,21 @@ def calls_of(batch: CallBatch) -> DividedRows:
     rows["begin"], rows["end"] = batch.rows["began_ns"], batch.rows["returned_ns"]
     # Thread ids of Linux are smaller.
     rows["thread"], rows["correlation"] = batch.rows["thread"] & _THREADS, batch.rows["correlation"]
-    rows["kind"] = kinds_of(batch.rows, batch.functions)
+    rows["kind"], rows["function"] = kinds_of(batch.rows, batch.functions), batch.rows["function"]
     return DividedRows(rows[(batch.rows["flags"] & int(CallFlag.NESTED)) == 0], rows)
 
 
 def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
-    """The calls in flight as if they returned at ``end_ns``, CALL[n]."""
+    """The calls in flight as if they returned at ``end_ns``, CALL[n] without the numbers of their functions."""
     found = [
-        (call.begin_ns, end_ns, call.thread & _THREADS, call.correlation, kind_of(call.function, _is_pageable(call)))
+        (
+            call.begin_ns,
+            end_ns,
+            call.thread & _THREADS,
+            call.correlation,
+            kind_of(call.function, _is_pageable(call)),
+            -1,
+        )
         for thread in process.threads
         for call in thread.in_flight[:1]
         if call.begin_ns < end_ns
@@ -173,6 +182,7 @@ def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> N
     copies = np.flatnonzero((calls["kind"] == int(CallKind.COPIES)) & (calls["end"] - calls["begin"] < blocked_ns))
     if not len(copies):
         return
+    operations = operations[np.isin(operations["correlation"], calls["correlation"][copies])]
     # The last operation of a call is the one that ends last.
     order = np.lexsort((operations["end"], operations["correlation"]))
     numbers, ends = operations["correlation"][order], operations["end"][order]
@@ -186,9 +196,11 @@ def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> N
 
 def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
     """The calls of each thread in order, without overlap."""
-    threads, begins, ends, kinds = (column(calls, name) for name in ("thread", "begin", "end", "kind"))
+    threads, begins, ends, kinds, functions = (
+        column(calls, name) for name in ("thread", "begin", "end", "kind", "function")
+    )
     order = np.lexsort((begins, threads))
-    threads, begins, ends, kinds = (one[order] for one in (threads, begins, ends, kinds))
+    threads, begins, ends, kinds, functions = (one[order] for one in (threads, begins, ends, kinds, functions))
     found: dict[int, ThreadCalls] = {}
     borders = np.flatnonzero(threads[1:] != threads[:-1]) + 1
     for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(calls)], strict=True) if len(calls) else ():
@@ -196,7 +208,9 @@ def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
         # A call of which nobody noted that it was made in another one begins where that ends.
         begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
         kept = end > begin
-        found[int(threads[first])] = ThreadCalls(spans=Spans(begin[kept], end[kept]), kinds=kinds[first:last][kept])
+        found[int(threads[first])] = ThreadCalls(
+            spans=Spans(begin[kept], end[kept]), kinds=kinds[first:last][kept], functions=functions[first:last][kept]
+        )
     return found
 
 

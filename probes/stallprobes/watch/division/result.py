@@ -19,6 +19,20 @@ _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 
 
 @dataclass(frozen=True, kw_only=True)
+class WaitShare:
+    """The waits of one function: their number, the time (ns) that they took, and their share (0 to 1) of the price.
+
+    The price of all waits is spread over them in proportion to the gap of the GPU's work in which each returned, or its
+    duration where that is shorter.
+    """
+
+    function: str
+    calls: Unsigned
+    ns: Unsigned
+    share: Share
+
+
+@dataclass(frozen=True, kw_only=True)
 class SequenceDivision:
     """The wall time of one sequence on one GPU in the steady state, or of the whole run without one.
 
@@ -30,7 +44,8 @@ class SequenceDivision:
     ``alone``: no other sequence of the process submits to the GPU. ``recorded`` is the share of the time that is
     covered. ``engine_known``: times in which others had the GPU are known; else they are among those in which it works.
     ``late_ns`` of work became known too late to be counted.
-    ``second`` is another verdict that holds or is close to its limit, None without one.
+    ``second`` is another verdict that holds or is close to its limit, None without one. ``waits`` are by function, the
+    one that costs most first.
     """
 
     threads: tuple[Unsigned, ...]
@@ -48,6 +63,7 @@ class SequenceDivision:
     late_ns: Unsigned
     verdict: Bound
     second: Bound | None = None
+    waits: tuple[WaitShare, ...] = ()
 
     @property
     def steady_ns(self) -> int:
