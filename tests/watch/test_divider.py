@@ -21,7 +21,7 @@ from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind,
 from stallprobes.native.layouts.watch_file import COLLECTED, LossKind, WatchRecord, WatchState, Window
 from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch.division.call_kinds import kind_of
-from stallprobes.watch.division.divider import LAG_NS, MOST_OPEN_NS, ProcessDivider
+from stallprobes.watch.division.divider import LAG_NS, MOST_OPEN_NS, MOST_SEQUENCES, ProcessDivider
 from stallprobes.watch.division.instants import COPY, KERNEL, Limits, Operations, SequenceTimes, Spans, ThreadCalls
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
@@ -431,6 +431,19 @@ def test_a_sequence_with_a_long_gap_needs_its_own_calls_alone() -> None:
     assert divider.division() == whole
     assert whole is not None
     assert {one.threads for one in whole.sequences} == {(1,), (2,)}
+
+
+def test_a_program_of_many_threads_needs_a_limited_memory() -> None:
+    # Each pair of threads works at the same time as the next, so that no two are one sequence.
+    calls = [
+        Call(LAUNCH, each // 2, each // 2 + 2, 1 + each, ((each // 2 + 1, each // 2 + 2, KERNEL),))
+        for each in range(400)
+    ]
+    divider = ProcessDivider()
+    for number, reading in enumerate(readings(calls, [50.0, 100.0, 150.0, 210.0]), 1):
+        divider.feed(*reading, ended=number == 4)
+        assert len(divider._sequences) <= 2 * MOST_SEQUENCES
+    assert divider.division() is not None
 
 
 def test_a_gap_is_open_until_an_operation_ends_it_or_for_long() -> None:

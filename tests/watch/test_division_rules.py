@@ -14,7 +14,7 @@ from stallprobes.watch.division.instants import COLUMNS, Instants, Spans, sums_o
 from stallprobes.watch.division.parts import BOUNDS, NUMBERS, PARTS, Bound, Part
 from stallprobes.watch.division.pending import communicate
 from stallprobes.watch.division.result import bounds_of, price_of
-from stallprobes.watch.division.sequences import SequenceBook
+from stallprobes.watch.division.sequences import MOST_THREADS, SequenceBook
 from stallprobes.watch.intervals import int64s
 
 MS = 1_000_000
@@ -127,6 +127,15 @@ def test_threads_of_a_server_are_sequences_of_their_own() -> None:
             threads[thread] = Spans(int64s(begins), int64s(begins + random.integers(1, 10, 100)))
         book.note(threads)
     assert [book.leader(thread) for thread in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_threads_that_follow_each_other_stay_one_sequence() -> None:
+    book = SequenceBook()
+    for number in range(3 * MOST_THREADS):
+        book.note({1000 + number: spans((100 * number, 100 * number + 50))})
+        assert book.leader(1000 + number) == 1000
+    # The first ones are forgotten.
+    assert len(book._busy) == len(book._seen) == MOST_THREADS
 
 
 def test_a_sequence_does_not_change_with_every_slice() -> None:

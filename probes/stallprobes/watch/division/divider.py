@@ -67,8 +67,8 @@ KEPT_NS = 1_000_000_000
 _CREATES_NS = 1_000_000
 # With fewer context switches in all, no other process had much of the GPU.
 _FEW_SWITCHES = 64
-# No program has as many; a damaged file may.
-_MOST_SEQUENCES = 256
+# Sequences that are kept, those with most calls.
+MOST_SEQUENCES = 64
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
 
 
@@ -90,7 +90,7 @@ class _Sequence:
     calls: int = 0
     late_ns: int = 0
     began_ns: int = 0
-    threads: list[int] = field(default_factory=list)
+    threads: dict[int, None] = field(default_factory=dict)
     contexts: set[int] = field(default_factory=set)
 
 
@@ -302,10 +302,12 @@ class ProcessDivider:
         pairs = _distinct(leaders[leaders >= 0] << 32 | devices[leaders >= 0])
         keys = dict.fromkeys((pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist())
         # A thread that has joined another sequence leads none.
-        for key in list(self._sequences):
-            if self._book.leader(key[0]) != key[0]:
-                del self._sequences[key]
-        return list(dict.fromkeys(self._sequences) | keys)[:_MOST_SEQUENCES]
+        for key in [key for key in self._sequences if self._book.leader(key[0]) != key[0]]:
+            del self._sequences[key]
+        new = list(keys)[:MOST_SEQUENCES]
+        busiest = sorted(self._sequences, key=lambda key: self._sequences[key].calls, reverse=True)
+        self._sequences = {key: self._sequences[key] for key in busiest[:MOST_SEQUENCES]}
+        return list(dict.fromkeys([*self._sequences, *new]))
 
     def _sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> _Sequence:
         assert self._start_up is not None
@@ -327,7 +329,7 @@ class ProcessDivider:
         beside: _Beside,
     ) -> None:
         begin = sequence.done_ns
-        sequence.threads += [thread for thread in own if thread not in sequence.threads]
+        sequence.threads.update(dict.fromkeys(own))
         sequence.contexts.update(_distinct(column(rows, "context")).tolist())
         # Calls that reach over the border of two slices count twice, which changes no order.
         sequence.calls += sum(len(_within(of.spans, begin, until).begins) for of in own.values())
@@ -388,8 +390,8 @@ class ProcessDivider:
         # A sequence whose gap has been open for longer needs its own calls alone.
         for sequence in self._sequences.values() if not self._ended else ():
             if sequence.done_ns < oldest:
-                own = np.isin(calls["thread"], sequence.threads) & (calls["end"] >= sequence.done_ns)
-                mine = np.isin(operations["thread"], sequence.threads)
+                own = np.isin(calls["thread"], list(sequence.threads)) & (calls["end"] >= sequence.done_ns)
+                mine = np.isin(operations["thread"], list(sequence.threads))
                 kept, kept_operations = (
                     kept | own,
                     kept_operations | (mine & (operations["end"] > sequence.done_ns - before)),

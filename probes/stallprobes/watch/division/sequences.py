@@ -12,7 +12,7 @@ from stallprobes.watch.intervals import Int64s
 # Threads are one sequence if their calls overlap for less of the time that the less busy one is inside calls, and are
 # two again above twice as much.
 MOST_OVERLAP = 0.05
-# Threads that are compared, and slices in which all are; later every so many.
+# Threads that are compared, the last ones that made calls, and slices in which all are; later every so many.
 MOST_THREADS = 64
 _FIRST_SLICES, _EVERY = 8, 8
 
@@ -26,6 +26,7 @@ class SequenceBook:
     def __init__(self) -> None:
         self._slices = 0
         self._busy: dict[int, int] = {}
+        self._seen: dict[int, int] = {}
         self._overlap: dict[tuple[int, int], int] = {}
         self._leaders: dict[int, int] = {}
 
@@ -36,8 +37,10 @@ class SequenceBook:
         if self._slices > _FIRST_SLICES and self._slices % _EVERY and all(thread in self._busy for thread in threads):
             return
         for thread in threads:
-            if thread not in self._busy and len(self._busy) < MOST_THREADS:
+            if thread not in self._busy:
+                self._forget(MOST_THREADS - 1)
                 self._busy[thread] = 0
+            self._seen[thread] = self._slices
         known = {thread: spans for thread, spans in threads.items() if thread in self._busy and len(spans.begins)}
         before: list[tuple[int, Spans, Int64s]] = []
         for thread, spans in known.items():
@@ -51,7 +54,7 @@ class SequenceBook:
         self._group()
 
     def leader(self, thread: int) -> int:
-        """The first thread of the sequence that a thread belongs to."""
+        """The first thread of the sequence that a thread belongs to, which may have ended."""
         return self._leaders.get(thread, thread)
 
     def _group(self) -> None:
@@ -64,8 +67,19 @@ class SequenceBook:
                     self._leaders[thread] = leader
                     break
             else:
-                groups[thread] = [thread]
-                self._leaders[thread] = thread
+                # A sequence keeps its name when its first thread is forgotten.
+                leader = self._leaders.get(thread, thread)
+                leader = thread if leader in groups or leader in self._busy else leader
+                groups[leader] = [thread]
+                self._leaders[thread] = leader
+
+    def _forget(self, most: int) -> None:
+        """Forget the threads that have made no call for longest, until there are at most so many."""
+        while len(self._busy) > most:
+            oldest = min(self._busy, key=lambda thread: self._seen[thread])
+            del self._busy[oldest], self._seen[oldest]
+            self._leaders.pop(oldest, None)
+            self._overlap = {pair: ns for pair, ns in self._overlap.items() if oldest not in pair}
 
     def _alternate(self, one: int, other: int) -> bool:
         overlap = self._overlap.get((min(one, other), max(one, other)), 0)
