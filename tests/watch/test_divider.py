@@ -412,7 +412,7 @@ def test_a_run_of_hours_needs_a_limited_memory() -> None:
     for reading in readings(calls, times, second):
         divider.feed(*reading)
     (sequence,) = divider._sequences.values()
-    assert len(sequence.sums.since(0)) <= 4096
+    assert len(sequence._sums.since(0)) <= 4096
     assert sum(map(len, divider._calls)) < 1000
     found = divider.division()
     assert found is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,24 +11,17 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import LossKind, WatchState
 from stallprobes.records.rows import Rows
-from stallprobes.watch.division.binned_sums import BinnedSums, figure
 from stallprobes.watch.division.call_kinds import CallKind, creates_context, loads
 from stallprobes.watch.division.instants import (
-    COLUMNS,
     LIMITS,
     NO_SPANS,
-    QUEUE_FULL,
-    SUBMITS,
-    WAITING,
     Limits,
     Operations,
     SequenceTimes,
     Spans,
     ThreadCalls,
-    instants_of,
-    sums_of,
 )
-from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
+from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division.pending import (
     CALL,
     LOADING,
@@ -45,11 +37,10 @@ from stallprobes.watch.division.pending import (
     without_returned_copies,
 )
 from stallprobes.watch.division.recorded_times import FOREVER, NO_ENGINE_USE, EngineTenures, EngineUse, away, recorded
-from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, bounds_of, price_of
+from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
+from stallprobes.watch.division.sequence_sums import SequenceSums
 from stallprobes.watch.division.sequences import SequenceBook
 from stallprobes.watch.division.start_up import StartUp
-from stallprobes.watch.division.wait_sums import WaitSums
-from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 
@@ -79,21 +70,6 @@ class _Beside(NamedTuple):
     holding: Spans
 
 
-@dataclass
-class _Sequence:
-    """The sums of a sequence on a GPU until ``done_ns``."""
-
-    done_ns: int
-    sums: BinnedSums
-    waits: WaitSums
-    last_end_ns: int = 0
-    calls: int = 0
-    late_ns: int = 0
-    began_ns: int = 0
-    threads: dict[int, None] = field(default_factory=dict)
-    contexts: set[int] = field(default_factory=set)
-
-
 class ProcessDivider:
     """Divides the wall time of one process. Feed it each reading with the records and calls since the one before."""
 
@@ -106,7 +82,7 @@ class ProcessDivider:
         self._submitted = SubmittedCalls()
         self._book = SequenceBook()
         self._start_up: StartUp | None = None
-        self._sequences: dict[tuple[int, int], _Sequence] = {}
+        self._sequences: dict[tuple[int, int], SequenceSums] = {}
         self._threads: set[int] = set()
         self._communication: set[int] = set()
         self._functions: dict[int, str] = {}
@@ -167,7 +143,7 @@ class ProcessDivider:
         known_ns = max(self._done_ns, self._fed_ns - _EVENT_LAG_NS)
         steady_ns = start_up.steady_ns(self._done_ns if self._ended else known_ns, self._ended)
         begin_ns = start_up.began_ns if steady_ns is None else steady_ns
-        found = [(one, self._result(process, one, key, begin_ns)) for key, one in self._sequences.items()]
+        found = [(one, self._result(one, key[1], begin_ns)) for key, one in self._sequences.items()]
         found.sort(key=lambda item: -item[0].calls)
         submitting = {thread for one in self._sequences.values() for thread in one.threads}
         kinds = {
@@ -309,18 +285,18 @@ class ProcessDivider:
         self._sequences = {key: self._sequences[key] for key in busiest[:MOST_SEQUENCES]}
         return list(dict.fromkeys([*self._sequences, *new]))
 
-    def _sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> _Sequence:
+    def _sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> SequenceSums:
         assert self._start_up is not None
         if (leader, device) not in self._sequences:
             first = min((int(of.spans.begins[0]) for of in own.values() if len(of.spans.begins)), default=begin)
             first = max(first, begin)
             origin = self._start_up.began_ns
-            self._sequences[leader, device] = _Sequence(first, BinnedSums(origin), WaitSums(origin), began_ns=first)
+            self._sequences[leader, device] = SequenceSums(origin, first)
         return self._sequences[leader, device]
 
     def _add(
         self,
-        sequence: _Sequence,
+        sequence: SequenceSums,
         own: Mapping[int, ThreadCalls],
         rows: Rows,
         until: int,
@@ -360,15 +336,9 @@ class ProcessDivider:
             ended=self._ended,
             limits=self._limits,
         )
-        sums = sequence.sums
-        instants = instants_of(times, begin, until, sums.borders(begin, until))
-        sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
-        sequence.waits.add(wait_weights(times, begin, until), begin, until)
-        over = work.ends[work.starts <= until]
-        sequence.last_end_ns = max(sequence.last_end_ns, int(np.minimum(over, until).max(initial=0)))
-        sequence.done_ns = until
+        sequence.add(times, until)
 
-    def _closed_until(self, sequence: _Sequence, work: Operations, spans: Spans, until: int) -> int:
+    def _closed_until(self, sequence: SequenceSums, work: Operations, spans: Spans, until: int) -> int:
         """The begin of the gap that reaches over ``until``, if one does and is not very long.
 
         An operation that still runs has no record yet, and may have ended it. What ends a gap at the end of a time with
@@ -401,43 +371,15 @@ class ProcessDivider:
         lost = self._lost.ends > min(oldest, self.done_ns)
         self._lost = Spans(self._lost.begins[lost], self._lost.ends[lost])
 
-    # The result.
-
-    def _result(
-        self, process: WatchedProcess, sequence: _Sequence, key: tuple[int, int], begin_ns: int
-    ) -> SequenceDivision:
-        sums = sequence.sums.since(begin_ns)
-        totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
-        parts = {part: int(totals[NUMBERS[part]]) for part in ORDER if totals[NUMBERS[part]]}
-        covered = sum(parts.values())
-        whole = sums[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
-        span_ns = sequence.done_ns - max(begin_ns, sequence.began_ns)
-        share = min(covered / span_ns, 1.0) if span_ns > 0 else 0.0
-        # Bins of which the first begins before the steady state are left out.
-        share = 1.0 if len(process.windows) == 0 else share
-        works = sums[:, [NUMBERS[part] for part in GPU_PARTS]].sum(axis=1)
-        host, gpu = figure(whole - sums[:, WAITING], whole, share), figure(works, whole, share)
-        submits, full = (figure(sums[:, name], whole, share).share for name in (SUBMITS, QUEUE_FULL))
-        verdict, second = bounds_of(
-            parts, host.share, gpu.share, full, submits, sequence.late_ns / covered if covered else 0.0
-        )
-        return SequenceDivision(
-            threads=tuple(sequence.threads),
-            device=key[1],
-            covered_ns=covered,
-            parts=parts,
-            host=host,
-            gpu=gpu,
-            price=price_of(host, gpu),
-            submitting=submits,
-            queue_full=full,
-            alone=sum(device == key[1] for _, device in self._sequences) == 1,
-            engine_known=self._knows_engine(key[1]),
-            recorded=share,
-            late_ns=sequence.late_ns,
-            verdict=verdict,
-            second=second,
-            waits=sequence.waits.shares(begin_ns, self._functions),
+    def _result(self, sequence: SequenceSums, device: int, begin_ns: int) -> SequenceDivision:
+        assert self._process is not None
+        return sequence.division(
+            device,
+            begin_ns,
+            self._functions,
+            sampled=len(self._process.windows) > 0,
+            alone=sum(other == device for _, other in self._sequences) == 1,
+            engine_known=self._knows_engine(device),
         )
 
     def _knows_engine(self, device: int) -> bool:

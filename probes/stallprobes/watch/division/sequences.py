@@ -70,7 +70,7 @@ class SequenceBook:
                 # A sequence keeps its name when its first thread is forgotten.
                 leader = self._leaders.get(thread, thread)
                 leader = thread if leader in groups or leader in self._busy else leader
-                groups[leader] = [thread]
+                groups.setdefault(leader, []).append(thread)
                 self._leaders[thread] = leader
 
     def _forget(self, most: int) -> None:
