@@ -16,6 +16,7 @@ from factories.watch_calls import (
     at_ns,
     batch,
     call,
+    call_batch,
     copy,
     kernel,
     pageable_copy,
@@ -30,7 +31,7 @@ from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.live.live_view import LiveRows, WatchedProgram, WatchMoment
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHistory
-from stallprobes.watch.reading.process import ClockPair, RecordBatch, SlowDriverCall, WatchedProcess
+from stallprobes.watch.reading.process import CallBatch, ClockPair, RecordBatch, SlowDriverCall, WatchedProcess
 
 SECOND_US = 1_000_000
 # Seconds since 1970 at the program's first call: 2023-11-14 22:13:20 UTC.
@@ -72,11 +73,20 @@ def training(seconds: int, *, ended: bool = False) -> tuple[WatchedProcess, Reco
     return replace(made, started=ClockPair(BASE_NS, round(BEGUN_S * 1e9))), batch(records)
 
 
+def calls(seconds: int, watched: WatchedProcess) -> CallBatch:
+    """The calls of ``training`` that its division needs: the slow ones, and a launch in each step."""
+    launches = [
+        slow(LAUNCH, 100_000 * number + 100, 100_000 * number + 150, correlation=2 * number + 1)
+        for number in range(10 * seconds)
+    ]
+    return call_batch([*(one for each in watched.threads for one in each.slow_calls), *launches])
+
+
 def findings(seconds: int, *, ended: bool = False) -> WatchFindings:
     """The findings about ``training``."""
     analysis = ProcessAnalysis()
     watched, records = training(seconds, ended=ended)
-    analysis.feed(watched, records, at_ns(seconds * SECOND_US))
+    analysis.feed(watched, records, at_ns(seconds * SECOND_US), calls=calls(seconds, watched), ended=ended)
     return watch_findings([analysis.findings()], round(BEGUN_S * 1e9))
 
 

@@ -282,7 +282,7 @@ def test_the_document_follows_its_schema() -> None:
     read, records = loop()
     found = analyzed(process(*read.threads, hung), records)
     made = json.loads(json.dumps(document(watch_findings([found], 1_700_000_000 * 10**9, ["a problem"]))))
-    jsonschema.validate(made, schema("stallscope.watch/1"), cls=jsonschema.Draft202012Validator)
+    jsonschema.validate(made, schema("stallscope.watch/2"), cls=jsonschema.Draft202012Validator)
     (one,) = made["processes"]
     assert made["began_at"] == "2023-11-14T22:13:20.000+00:00"
     assert {thread["id"] for thread in one["threads"]} == {MAIN, OTHER, 102}
@@ -291,7 +291,7 @@ def test_the_document_follows_its_schema() -> None:
     assert launch["evidence"]["calls"][0]["target"] == "pageable"
     assert sum(loss["us"] for loss in one["lost"]) == pytest.approx(one["lost_us"])
     empty = document(watch_findings([], 0))
-    jsonschema.validate(empty, schema("stallscope.watch/1"))
+    jsonschema.validate(empty, schema("stallscope.watch/2"))
 
 
 def test_processes_are_in_the_order_of_their_starts() -> None:

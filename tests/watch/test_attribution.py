@@ -35,9 +35,9 @@ from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind,
 from stallprobes.watch.attribution.attribution import Recorded, attribute
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.findings import ExplainedCall
-from stallprobes.watch.attribution.intervals import Int64s
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.switch_clock import Tenures
+from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text, cause_text
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from factories.replayed_streams import EVERY_CALL
 from factories.stand_in import COMPILER, StandIn
 from factories.watch_files import write_watch_file
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.watch_file import FILE_BYTES
 from stallprobes.records.libcupti import LibraryFile
 from stallprobes.watch import environment, folder_analysis
+from stallprobes.watch.division.parts import Part
 from stallprobes.watch.environment import cupti_of_this_machine
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.reading.folder import ProcessLife, create_folder
@@ -122,3 +125,27 @@ def test_the_libcupti_of_the_drivers_version_is_chosen(
     versions = {"/lib/libcupti.so.13": 130_000, "/new/libcupti.so.13": 130_500}
     monkeypatch.setattr(environment, "ask_version", versions.get)
     assert cupti_of_this_machine(str(library)) == Path("/new/libcupti.so.13")
+
+
+def test_the_time_of_a_program_is_divided_while_it_runs_and_at_its_end(stand_in: StandIn, folder: Path) -> None:
+    program = stand_in.start(folder, "steps-until-stopped", "5", options=EVERY_CALL)
+    analysis = FolderAnalysis(folder)
+    try:
+        while not any(one.division is not None for one in analysis.findings().processes):
+            analysis.poll()
+            time.sleep(0.05)
+    finally:
+        program.terminate()
+        program.communicate()
+    analysis.poll()
+    (found,) = analysis.findings().processes
+    assert found.division is not None
+    (one,) = found.division.sequences
+    assert found.ended
+    assert one.threads == (found.threads[0].id,)
+    assert sum(one.parts.values()) == one.covered_ns > 0
+    # Every call and every record is known, so that no instant is unknown, unless the reader came too late.
+    assert one.parts.get(Part.UNKNOWN, 0) == 0 or found.missed_records
+    assert {Part.KERNELS, Part.SUBMITTING, Part.HOST, Part.END} <= one.parts.keys()
+    # It has less than three seconds without an event of the start-up.
+    assert not found.division.steady or found.duration_ns > 3 * 10**9

@@ -6,9 +6,9 @@ import numpy as np
 
 from factories.watch_calls import BASE_NS, batch, kernel, switch
 from stallprobes.native.layouts.cupti import SwitchOperation
-from stallprobes.watch.attribution.intervals import Int64s, IntervalGroups, int64s
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.switch_clock import SWITCH_TO_WORK_NS, find_offset, waiting_starts
+from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 from stallprobes.watch.reading.process import RecordBatch
 
 OFFSET_NS = 123_456_789_012
@@ -57,7 +57,7 @@ def test_the_offset_is_followed_from_reading_to_reading() -> None:
         found = store.tenures()[0]
         last_ns = int(found.ends[-1])
         assert min(abs(last_ns - end) for _, _, end in truth) < 3_000
-        store.drop_before(last_ns - 100_000_000)
+        store.drop_before(last_ns - 100_000_000, last_ns - 100_000_000)
     assert store.unplaced == 0
 
 

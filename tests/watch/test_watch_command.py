@@ -79,7 +79,7 @@ def watch(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pyte
 def read(path: Path) -> dict[str, Any]:
     """The document in ``path``, which follows its schema."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    jsonschema.validate(document, schema("stallscope.watch/1"))
+    jsonschema.validate(document, schema("stallscope.watch/2"))
     return document
 
 

@@ -42,7 +42,7 @@ def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_on
     """Show the recording FILE on the screen, with pause and seek. Needs no GPU.
 
     Of a recording that "stallscope watch --record" made, --json writes the report of the program (schema
-    stallscope.watch/1).
+    stallscope.watch/2).
 
     \b
     Examples:

@@ -60,7 +60,7 @@ class WatchCommand(CliCommand):
     "json_file",
     type=options.OUTPUT_FILE,
     metavar="FILE",
-    help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/1).",
+    help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/2).",
 )
 @options.force()
 @click.option(

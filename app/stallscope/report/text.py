@@ -21,6 +21,7 @@ _ASCII = str.maketrans(
     {
         "µ": "u", "×": "x", "–": "-", "—": "-", "·": "-", "…": "...", "→": "->", "≥": ">=", "≤": "<=",
         "“": '"', "”": '"', "‘": "'", "’": "'", "±": "+-", "─": "-", "│": "|",
+        "█": "#", "▓": "%", "▒": "+", "░": ",",
     }
 )  # fmt: skip
 _COLOURS = {"good": "32", "warn": "33", "bad": "31", "accent": "36", "dim": "2", "faint": "2", "strong": "1"}
@@ -67,6 +68,10 @@ class TextWriter:
         """Write each line of ``text``, never folded."""
         for line in text.splitlines():
             self.line(line)
+
+    def runs(self, runs: Sequence[tuple[str, str]]) -> None:
+        """Write one line of texts with their styles, never folded."""
+        self.write(TerminalText("".join(self._styled(self.printed(text), style) for text, style in runs) + "\n"))
 
     def paragraph(self, text: str, indent: str = "", first: str | None = None, style: str = "") -> None:
         """Write ``text`` folded to the width: ``first`` begins its first line, ``indent`` the others (and the first

@@ -1,4 +1,4 @@
-"""Text report of a watched program: time lost and its causes first, then the slowest calls and all functions."""
+"""Text report of a watched program: what bounds it, what is not known, time lost by cause, slow calls and functions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ from stallprobes.watch.attribution.findings import (
     WatchFindings,
     united,
 )
+from stallprobes.watch.division.result import SequenceDivision
+from stallprobes.watch.division_text import (
+    end_text,
+    figures_text,
+    other_threads_text,
+    shown_sequences,
+    start_up_text,
+    verdict_text,
+)
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
 from stallprobes.watch.sentences import (
     call_text,
@@ -29,11 +38,13 @@ from stallprobes.watch.sentences import (
 )
 from stallprobes.wording.watch_wording import not_recorded, process_prefix, process_words
 from stallscope.report.columns import cut_columns, display_width
+from stallscope.report.division_bar import bar, legend
 from stallscope.report.remedy_text import with_code
 from stallscope.report.text import TableCell, TableColumn, TextWriter
 
 _LONGEST_TITLE = 100
 _MOST_HEADLINES = 5
+_WIDEST_BAR = 80
 # Sentences of a list, and tables or rows of one.
 _MOST_LISTED, _MOST_ROWS = 10, 12
 # Threads that lost less are in the tables alone.
@@ -66,14 +77,14 @@ def show_watch(out: TextWriter, findings: WatchFindings, title: str, notes: Sequ
     places = [(thread, process) for process in findings.processes for thread in process.threads]
     several = len(findings.processes) > 1
     _headline(out, findings, title, places, several)
+    missing = [*notes, *findings.problems, *(text for process in findings.processes for text in not_recorded(process))]
+    out.section("Not recorded", dict.fromkeys(missing), "warn")
+    _costs(out, findings.processes, several)
     _causes(out, findings.processes)
     _sites(out, findings.processes, several)
     _slow_calls(out, findings, several)
     _in_flight(out, findings, several)
     _tables(out, places, several)
-    missing = [*notes, *findings.problems, *(text for process in findings.processes for text in not_recorded(process))]
-    out.section("Not recorded", dict.fromkeys(missing), "warn")
-    _costs(out, findings.processes, several)
 
 
 def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequence[_Place], several: bool) -> None:
@@ -84,6 +95,7 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequ
     if not findings.processes:
         out.paragraph("No process recorded a CUDA call while it was watched.")
         return
+    _divisions(out, findings.processes, several)
     waiting = sorted((place for place in places if place[0].lost_ns), key=lambda place: -place[0].lost_share)
     shown = [place for place in waiting if place[0].lost_share >= _LEAST_SHARE][:_MOST_HEADLINES] or waiting[:1]
     for thread, process in shown:
@@ -93,6 +105,38 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequ
     if not waiting and calls and not calls_in_flight(findings):
         limit_ns = min(process.slow_limit_ns for process in findings.processes)
         out.paragraph(no_stall_text(limit_ns), style="good")
+
+
+def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:
+    """What bounds each process: a verdict, a bar of its time and its figures for each sequence; then its start-up."""
+    shown = [process for process in processes if process.division is not None]
+    for process in shown[:_MOST_HEADLINES]:
+        assert process.division is not None
+        sequences, others = shown_sequences(process.division)
+        for sequence in sequences[:_MOST_HEADLINES]:
+            _sequence(out, sequence, process, process_prefix(process, several))
+        others += sum(len(one.threads) for one in sequences[_MOST_HEADLINES:])
+        last = (
+            start_up_text(process.division, process.ended),
+            end_text(sequences[0]) if sequences else "",
+            other_threads_text(others),
+        )
+        if any(last):
+            out.paragraph(process_prefix(process, several) + " ".join(filter(None, last)), indent="  ", first="")
+    if shown:
+        out.line()
+
+
+def _sequence(out: TextWriter, sequence: SequenceDivision, process: ProcessFindings, prefix: str) -> None:
+    style = sequence.verdict.traits.style
+    out.paragraph(
+        prefix + verdict_text(sequence, process), indent="  ", first="", style="" if style == "dim" else style
+    )
+    width = min(out.width, _WIDEST_BAR)
+    out.runs(bar(sequence, width))
+    for line in legend(sequence, width):
+        out.runs(line)
+    out.paragraph(figures_text(sequence), indent="  ", first="")
 
 
 def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:

@@ -14,7 +14,7 @@ _TYPES = {
     "stallscope.doctor/1": "stallprobes.doctor:DoctorDocument",
     "stallscope.replay/1": "stallprobes.live.replay_document:ReplayDocument",
     "stallscope.demo/1": "stallprobes.demo.document:DemoDocument",
-    "stallscope.watch/1": "stallprobes.watch.document:WatchDocument",
+    "stallscope.watch/2": "stallprobes.watch.document:WatchDocument",
 }
 
 

@@ -27,16 +27,19 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
 from stallprobes.watch.attribution.host_causes import may_hold_streams
-from stallprobes.watch.attribution.intervals import Int64s
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.other_threads import calls_in_flight
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.cost import cost_of
+from stallprobes.watch.division.divider import ProcessDivider
+from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
+from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import (
     NO_FIGURES,
     NOTHING_READ,
+    CallBatch,
     CallFigures,
     OutsideReading,
     ProcessHead,
@@ -123,6 +126,7 @@ class ProcessAnalysis:
         self._names: dict[int, str] = {}
         self._stacks: dict[int, CallStack] = {}
         self._outside = NOTHING_READ
+        self._divider: ProcessDivider | None = None
 
     def feed(
         self,
@@ -132,11 +136,14 @@ class ProcessAnalysis:
         run_delays: Mapping[int, Int64s] | None = None,
         stacks: Mapping[int, CallStack] | None = None,
         outside: OutsideReading = NOTHING_READ,
+        calls: CallBatch | None = None,
+        ended: bool = False,
     ) -> None:
         """Add a reading at ``now_ns`` (CLOCK_MONOTONIC).
 
         ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them; ``stacks`` are the
-        call stacks by their number in the file.
+        call stacks by their number in the file. Without ``calls``, those of the log since the reading before, the
+        process's time is not divided; ``ended``: nothing follows this reading.
         """
         self._process, self._now_ns = process, now_ns
         self._readings += 1
@@ -156,6 +163,9 @@ class ProcessAnalysis:
             held.stack = outside.stacks.get(held.slow.key, held.stack)
         for key in [key for key, reading in self._read.items() if reading < self._readings - _FORGET_READINGS]:
             del self._read[key]
+        if calls is not None:
+            self._divider = self._divider or ProcessDivider()
+            self._divider.feed(process, records, calls, now_ns, self._engine_use, ended)
         self._settle()
 
     def findings(self) -> ProcessFindings:
@@ -186,7 +196,15 @@ class ProcessAnalysis:
             gaps=(*gaps(process, lost, self._store, self._has_run_delays, sums.sites, end_ns), *self._outside.problems),
             sites=sums.sites.sites_by_time(_unkept(threads)),
             cost=cost_of(process, end_ns),
+            division=None if self._divider is None else self._divider.division(),
         )
+
+    def _engine_use(self) -> EngineUse:
+        tenures = {
+            device: EngineTenures(one.contexts, one.starts, one.ends, one.joined)
+            for device, one in self._store.tenures().items()
+        }
+        return EngineUse(tenures, self._store.switches)
 
     @property
     def _has_run_delays(self) -> bool:
@@ -209,7 +227,8 @@ class ProcessAnalysis:
         not_final = (held.slow.begin_ns for held in self._held if not held.final)
         oldest = min((border, *open_calls, *not_final)) - WAKE_UP_NS
         self._held = [held for held in self._held if held.slow.end_ns >= oldest]
-        self._store.drop_before(oldest)
+        undivided = border if self._divider is None else self._divider.done_ns
+        self._store.drop_before(oldest, min(oldest, undivided))
 
     def _explained(self, process: WatchedProcess) -> tuple[ExplainedCall, ...]:
         """The calls that are held, in their order."""

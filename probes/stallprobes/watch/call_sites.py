@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallSite, ExplainedCall
-from stallprobes.watch.attribution.slow_calls import is_blocking_copy
+from stallprobes.watch.division.call_kinds import is_blocking_copy
 from stallprobes.watch.reading.call_stack import CallStack
 
 # Places that are kept apart; further ones are left out.

@@ -1,4 +1,4 @@
-"""JSON document of a watched program, published schema ``stallscope.watch/1``.
+"""JSON document of a watched program, published schema ``stallscope.watch/2``.
 
 Latencies and ages are microseconds with three decimals, times of events are seconds from the begin of the watch.
 Unknown values are null.
@@ -31,6 +31,10 @@ from stallprobes.watch.attribution.findings import (
     WatchFindings,
 )
 from stallprobes.watch.cost import Share, WatchCost
+from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
+from stallprobes.watch.division_text import verdict_text
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
 
@@ -51,6 +55,20 @@ Cause = Annotated[
         "held-stream: its stream waited for something that is no work of the GPU. itself: what the function does takes "
         "long. records-off: it was made while work of the GPU was not recorded. unattributed: nothing that was "
         "recorded explains it."
+    ),
+]
+
+
+TimePart = Annotated[
+    Part,
+    about(
+        "kernels, communication, copies: the GPU works (communication: kernels of NCCL or NVSHMEM alone; copies: no "
+        "kernel meanwhile). shared: another context or process had the GPU. Parts of the gaps between operations: "
+        "queued: the next one was submitted, and had not started. submitting: inside calls that do not block. host: "
+        "between calls. wake-up: inside a wait whose work had ended. blocking-copy to loading: inside a call that "
+        "blocks for that. lock: inside a call that another thread's call holds up. other-work: inside a wait for work "
+        "of other threads. blocked: inside a call that blocks for a reason that is not known. end: after the last "
+        "operation. unknown: records or calls are missing."
     ),
 ]
 
@@ -285,6 +303,94 @@ class WatchCosts(Document):
     budget: Annotated[Share, about("What watching may cost (--cost); 1: no limit.")]
 
 
+class WatchFigure(Document):
+    """A share of the time with its 95 % interval, which is the share itself where all of the time was recorded."""
+
+    share: Share
+    low: Share
+    high: Share
+
+
+class WatchTimePart(Document):
+    """A part of the time of a sequence."""
+
+    part: TimePart
+    us: Us
+    share: Annotated[Share, about("In the covered time without its end; 0 for the end.")]
+
+
+class WatchWait(Document):
+    """The waits of one function."""
+
+    function: Text
+    calls: Natural
+    us: Annotated[Us, about("The time that they took.")]
+    share: Annotated[
+        Share,
+        about(
+            "Their share of the price of waiting: that is spread in proportion to the gap of the GPU's work in which "
+            "each wait returned, or to its duration where that is shorter."
+        ),
+    ]
+
+
+class WatchSequence(Document):
+    """Threads that hardly ever call the driver at the same time, and their wall time on one GPU."""
+
+    threads: Annotated[list[Natural], about("Thread ids of the system, that of the first caller first.")]
+    gpu: Annotated[Natural, about("CUPTI's number of the GPU.")]
+    verdict: Annotated[
+        Bound,
+        about(
+            "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the "
+            "time. loading, allocation, lock, copy: calls that block for it take 15 %, or copies on the GPU 50 %. "
+            "gpu: the GPU works 90 %, or launches find the queue full 15 %. communication: 30 %. wait: the price of "
+            "waiting is 15 % or more, and the host takes longer than the GPU. submission: more than half of the "
+            "time in which the host does not wait is inside calls that submit. host: none of these. unknown: more "
+            "than 5 % of the time is not known."
+        ),
+    ]
+    second: Annotated[Bound | None, about("Another verdict that holds, or whose limit is at most 0.05 away.")]
+    covered_us: Annotated[Us, about("The time in which all work of the GPU was recorded: the sum of the parts.")]
+    parts: Annotated[list[WatchTimePart], about("Each instant of the covered time is in one of them.")]
+    host: Annotated[WatchFigure, about("Share of the time in which the sequence did not wait for the GPU (h).")]
+    gpu_works: Annotated[WatchFigure, about("Share of the time in which the GPU worked for the sequence (g).")]
+    price: Annotated[WatchFigure, about("What its waits cost at most: 1 - max(h, g).")]
+    waits: Annotated[list[WatchWait], about("By function, the one that costs most first.")]
+    submitting: Annotated[Share, about("Share of the time inside calls that submit, without waiting.")]
+    queue_full: Annotated[Share, about("Share of the time in which such calls waited for a place in the queue.")]
+    recorded: Annotated[Share, about("Share of the time that is covered.")]
+    alone: Annotated[bool, about("Whether no other sequence of the process submits to the GPU.")]
+    engine_known: Annotated[
+        bool, about("Whether times in which others had the GPU are known; else it may seem to work in them.")
+    ]
+    late_us: Annotated[Us, about("Work that became known too late to be counted.")]
+    sentence: Text
+
+
+class WatchStartUpPart(Document):
+    """Time of the start-up inside calls that block, of all threads together."""
+
+    part: TimePart
+    us: Us
+
+
+class WatchDivision(Document):
+    """What bounds a process: the division of its wall time in the steady state, or in the whole run without one."""
+
+    steady: Annotated[
+        bool,
+        about(
+            "Whether there were three seconds in a row without loading code, creating a context or a new kernel, in "
+            "the first minute and the first half of a run that has ended: the steady state begins with them."
+        ),
+    ]
+    start_up_s: Annotated[Seconds, about("0 without a steady state.")]
+    start_up: list[WatchStartUpPart]
+    other_threads: Annotated[Natural, about("Threads that made calls, and have no work that was recorded.")]
+    sequences: Annotated[list[WatchSequence], about("Those with most calls first.")]
+
+
 class WatchProcess(Document):
     """A process of the program."""
 
@@ -313,6 +419,7 @@ class WatchProcess(Document):
     missed_records: Annotated[Natural, about("Records that were overwritten before they were read.")]
     gaps: Annotated[list[Text], about("Evidence that is missing, and why.")]
     cost: WatchCosts | None
+    division: Annotated[WatchDivision | None, about("Null where no work of the GPU was recorded.")]
     lost_us: Us
     unattributed_us: Us
     lost: list[WatchLoss]
@@ -333,7 +440,7 @@ class WatchDocument(Document):
     """Output of `stallscope watch --json`: the driver calls of a program, and what each slow one waited for. Latencies
     are microseconds, times are seconds from the begin of the watch. Unknown values are null."""
 
-    schema: Literal["stallscope.watch/1"]
+    schema: Literal["stallscope.watch/2"]
     program: Annotated[list[Text] | None, about("The words of the command; null where it was started elsewhere.")]
     exit_code: Annotated[
         Natural | None,
@@ -368,7 +475,7 @@ def document(
     began = datetime.datetime.fromtimestamp(findings.began_at_ns / 1e9, datetime.UTC)
     found: dict[str, Any] = codec.plain(
         WatchDocument(
-            schema="stallscope.watch/1",
+            schema="stallscope.watch/2",
             program=None if program is None else list(program),
             exit_code=exit_code,
             began_at=began.isoformat(timespec="milliseconds") if findings.processes else None,
@@ -401,6 +508,7 @@ def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
         slow_us=us_of(process.slow_limit_ns),
         losses={_word(kind.name): count for kind, count in process.losses.items()},
         cost=None if process.cost is None else _costs(process.cost),
+        division=None if process.division is None else _division(process.division, process),
         lost=[_loss(loss) for loss in process.lost],
         threads=[_thread(thread, first_ns, stacks) for thread in process.threads],
         slow_calls=[_slow(call, first_ns, stacks) for call in process.slow_calls],
@@ -419,6 +527,40 @@ def _costs(cost: WatchCost) -> WatchCosts:
         recorded=round(cost.recorded, 6),
         budget=cost.budget,
     )
+
+
+def _division(division: ProcessDivision, process: ProcessFindings) -> WatchDivision:
+    return WatchDivision(
+        steady=division.steady,
+        start_up_s=_seconds(division.start_up_ns),
+        start_up=[WatchStartUpPart(part, us_of(ns)) for part, ns in division.start_up.items()],
+        other_threads=division.other_threads,
+        sequences=[_sequence(one, process) for one in division.sequences],
+    )
+
+
+def _sequence(sequence: SequenceDivision, process: ProcessFindings) -> WatchSequence:
+    return WatchSequence.of(
+        sequence,
+        threads=list(sequence.threads),
+        gpu=sequence.device,
+        parts=[
+            WatchTimePart(part, us_of(ns), 0.0 if part is Part.END else round(sequence.share(part), 6))
+            for part, ns in sequence.parts.items()
+        ],
+        host=_figure(sequence.host),
+        gpu_works=_figure(sequence.gpu),
+        price=_figure(sequence.price),
+        waits=[WatchWait(one.function, one.calls, us_of(one.ns), round(one.share, 6)) for one in sequence.waits],
+        submitting=round(sequence.submitting, 6),
+        queue_full=round(sequence.queue_full, 6),
+        recorded=round(sequence.recorded, 6),
+        sentence=verdict_text(sequence, process),
+    )
+
+
+def _figure(figure: Figure) -> WatchFigure:
+    return WatchFigure(round(figure.share, 6), round(figure.low, 6), round(figure.high, 6))
 
 
 def _call_site(site: CallSite, first_ns: int, stacks: _Stacks) -> WatchSite:

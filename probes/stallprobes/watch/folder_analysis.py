@@ -16,8 +16,8 @@ from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.watch_file import BLOCK_CALLS, CALL_BLOCKS, RECORDS
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
-from stallprobes.watch.attribution.intervals import Int64s
 from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.reading.folder import MOST_FILES, ProcessLife, check_folder, life_of
 from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile, MapFile, watch_files
@@ -140,7 +140,14 @@ class FolderAnalysis:
             thread: np.array(samples, dtype=np.int64).reshape(-1, 2) for thread, samples in reading.delays.items()
         }
         reading.analysis.feed(
-            process, records, last_ns, delays, reading.stacks.stacks, reading.inspector.reading(process)
+            process,
+            records,
+            last_ns,
+            delays,
+            reading.stacks.stacks,
+            reading.inspector.reading(process),
+            calls,
+            ended,
         )
         if self._listener is not None:
             self._listener(process, records, calls, now_ns)

@@ -167,6 +167,12 @@ def cost_text(cost: WatchCost) -> str:
     return f"Watching cost the program at most {100 * cost.high:.1f} % of its time, by its calls and records."
 
 
+def short_cost_text(cost: WatchCost) -> str:
+    """What watching costs, in few words: ``watching costs 2.1–4.3 %``."""
+    low = f"{100 * cost.low:.1f}–" if cost.compared else "≤ "
+    return f"watching costs {low}{100 * cost.high:.1f} %"
+
+
 def loss_text(loss: TimeLost) -> str:
     """A cause with its culprit: ``pageable copy in loader (thread 101)``."""
     return loss.cause.word + (f" in {thread_text(loss.thread, loss.thread_name)}" if loss.thread is not None else "")

@@ -16,6 +16,7 @@ class WatchLayout:
     """Heights in lines, 0 for a hidden panel. ``wide`` puts histogram and output beside calls and slow calls."""
 
     wide: bool
+    division: int
     lost: int
     calls: int
     histograms: int
@@ -23,21 +24,27 @@ class WatchLayout:
     output: int
 
 
-def watch_layout(width: int, height: int, headlines: int, rows: int, pane: bool, enlarged: bool) -> WatchLayout:
-    """The layout of a screen of ``width`` × ``height`` for so many lines of headlines, and ``rows`` calls.
+def watch_layout(
+    width: int, height: int, division: int, headlines: int, rows: int, pane: bool, enlarged: bool
+) -> WatchLayout:
+    """The layout of a screen of ``width`` × ``height`` for so many lines of what bounds the program and of headlines,
+    and ``rows`` calls.
 
     Without a ``pane`` the output goes to a file, which a line names; ``enlarged`` gives the output all the room.
     """
     rest = height - _AROUND
-    lost = max(1, min(headlines, 1 if rest < _LOW else 2 if height < _ROOMY else 4))
+    division = min(division, 2 if rest < _LOW else 3 if height < _ROOMY else division)
+    lost = max(1, min(headlines, 1 if rest < _LOW or (division and height < _ROOMY) else 2 if height < _ROOMY else 4))
     rest -= lost
+    low = rest < _LOW
+    rest -= division
     if enlarged:
-        return WatchLayout(False, lost, 0, 0, 0, rest)
+        return WatchLayout(False, division, lost, 0, 0, 0, rest)
     if width >= WIDE_COLUMNS:
         upper = min(max(rows + 2, 12), rest * 11 // 20)
-        return WatchLayout(True, lost, upper, upper, rest - upper, rest - upper)
+        return WatchLayout(True, division, lost, upper, upper, rest - upper, rest - upper)
     output = 2 if not pane else max(3, rest // 6)
-    histograms = 0 if rest < _LOW else min(10, max(5, rest // 5))
+    histograms = 0 if low else min(10, max(5, rest // 5))
     rest -= output + histograms
     calls = min(max(rows + 1, _LEAST_TABLE), max(rest * 11 // 20, _LEAST_TABLE))
-    return WatchLayout(False, lost, calls, histograms, rest - calls, output)
+    return WatchLayout(False, division, lost, calls, histograms, rest - calls, output)

@@ -21,6 +21,7 @@ from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.sources.source import ProgramSource
 from stallscope.tui.watch.call_table import WatchTable
+from stallscope.tui.watch.division_panel import DivisionPanel, DivisionView
 from stallscope.tui.watch.explain_call import ExplainCall, explained
 from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.layout import watch_layout
@@ -37,12 +38,13 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
 
     def __init__(self, context: ScreenContext, source: ProgramSource) -> None:
         super().__init__(context, source, WatchState())
-        # What table, headlines and slow calls show.
+        # What table, verdict, headlines and slow calls show.
         self._shown: WatchMoment | None = None
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
         yield WatchHeader(id="watch-header")
+        yield DivisionPanel(id="division")
         yield LostTime(id="lost")
         yield WatchTable(id="calls")
         yield Histograms(id="histograms")
@@ -127,6 +129,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
             return
         self._shown, self.state = moment, self.state.on_row_of(moment)
         table.view = table_view(self.state, moment)
+        self.query_one(DivisionPanel).view = DivisionView(moment.findings)
         self.query_one(LostTime).view = headlines(moment.findings, moment.program)
         self.query_one(SlowCallLog).view = SlowCallsView(moment.findings, moment.at_ns)
         histograms.view = PlotsView(histograms_view(self.state, moment))
@@ -143,12 +146,26 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
         moment = self.moment
         rows = 0 if moment is None else len(moment.rows)
         lines = len(headline_lines(self.query_one(LostTime).view, width))
-        sizes = watch_layout(width, height, lines, rows, not self.source.output.elsewhere, self.state.enlarged)
+        division = self.query_one(DivisionPanel).view.height
+        sizes = watch_layout(
+            width, height, division, lines, rows, not self.source.output.elsewhere, self.state.enlarged
+        )
         self.set_class(sizes.wide, "wide")
         self.set_class(self.state.enlarged, "enlarged")
         if sizes.wide:
-            self.styles.grid_rows = f"2 {sizes.lost} {sizes.calls} {sizes.slow}"
-        heights = {"lost": sizes.lost, "calls": sizes.calls, "histograms": sizes.histograms, "slow": sizes.slow}
+            self.styles.grid_rows = " ".join(
+                # A hidden panel has no row.
+                str(lines)
+                for lines in (2, sizes.division, sizes.lost, sizes.calls, sizes.slow)
+                if lines
+            )
+        heights = {
+            "division": sizes.division,
+            "lost": sizes.lost,
+            "calls": sizes.calls,
+            "histograms": sizes.histograms,
+            "slow": sizes.slow,
+        }
         for name, lines in {**heights, "output": sizes.output}.items():
             panel = self.query_one(f"#{name}")
             panel.styles.height = lines

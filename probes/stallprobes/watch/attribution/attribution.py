@@ -16,7 +16,6 @@ from stallprobes.watch.attribution.findings import NO_EVIDENCE, ExplainedCall, P
 from stallprobes.watch.attribution.gpu_waits import DIRECT_SHARE, OVERLAP_SHARE, GpuWaits, gpu_waits, neighbours
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.host_causes import FirstLaunches, first_launches, held_streams, own_causes
-from stallprobes.watch.attribution.intervals import GroupedTimes, Int64s, int64s
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.other_threads import (
     CAUSES_BY_RANK,
@@ -25,8 +24,10 @@ from stallprobes.watch.attribution.other_threads import (
     causes_for_others,
     culprits_of,
 )
-from stallprobes.watch.attribution.slow_calls import CallTable, Waits
+from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.switch_clock import Tenures
+from stallprobes.watch.division.call_kinds import Waits
+from stallprobes.watch.intervals import GroupedTimes, Int64s, int64s
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows

@@ -10,9 +10,9 @@ from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.watch.attribution.findings import CallAlongside, EngineUse, WaitEvidence, WorkInFront
 from stallprobes.watch.attribution.gpu_waits import GpuWaits, Neighbours
 from stallprobes.watch.attribution.gpu_work import WorkTable
-from stallprobes.watch.attribution.intervals import GroupMembers, Int64s, int64s
 from stallprobes.watch.attribution.other_threads import CulpritCalls
 from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.intervals import GroupMembers, Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangled
 from stallprobes.watch.reading.process import DriverCall, shared_fields
 

@@ -13,6 +13,7 @@ from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.cost import WatchCost
+from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedCall, ProcessHead
 
@@ -279,7 +280,7 @@ class ProcessFindings(ProcessHead):
     ``slow_calls`` are those that were kept, oldest first; ``dropped_slow_calls`` older ones are only counted in
     ``lost``. ``gaps`` are sentences that say which evidence is missing, and why. ``missed_records`` were overwritten
     before they were read. ``sites`` are the places in the program's code that made slow calls, the most time lost
-    first. ``cost`` is what watching costs the process; None where it is not known.
+    first. ``cost`` is what watching costs the process, ``division`` what bounds it; None where that is not known.
     """
 
     began_ns: Unsigned
@@ -294,6 +295,7 @@ class ProcessFindings(ProcessHead):
     gaps: tuple[str, ...] = ()
     sites: tuple[CallSite, ...] = ()
     cost: WatchCost | None = None
+    division: ProcessDivision | None = None
 
     @property
     def lost_ns(self) -> int:

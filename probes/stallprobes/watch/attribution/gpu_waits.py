@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.traces.delay import LONGEST_CHANGE_NS
 from stallprobes.watch.attribution.gpu_work import WorkTable
-from stallprobes.watch.attribution.intervals import Int64s, IntervalGroups, expanded, int64s
-from stallprobes.watch.attribution.slow_calls import CallTable, Waits, is_blocking_copy
+from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.switch_clock import Tenures
+from stallprobes.watch.division.call_kinds import Waits, is_blocking_copy
+from stallprobes.watch.intervals import Int64s, IntervalGroups, expanded, int64s
 from stallprobes.watch.reading.process import memory_kind
 
 # Records of the call itself are its cause if they cover so much of its excess, what happened at the same time only if

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import GPU_WORK
-from stallprobes.watch.attribution.intervals import GroupedTimes, Int64s, IntervalGroups, int64s, running_maximum
-from stallprobes.watch.attribution.record_store import needs_engine
 from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.division.pending import needs_engine
+from stallprobes.watch.intervals import GroupedTimes, Int64s, IntervalGroups, int64s, running_maximum
 
 Flags = NDArray[np.bool_]
 _WORK = sorted(int(kind) for kind in GPU_WORK)

@@ -12,8 +12,9 @@ from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, GpuWaits
 from stallprobes.watch.attribution.gpu_work import WorkTable
-from stallprobes.watch.attribution.intervals import Int64s, int64s
-from stallprobes.watch.attribution.slow_calls import CallTable, Waits, blame_of
+from stallprobes.watch.attribution.slow_calls import CallTable, blame_of
+from stallprobes.watch.division.call_kinds import Waits
+from stallprobes.watch.intervals import Int64s, int64s
 
 # Context and name of a kernel, and the correlation number of the launch that was its first.
 FirstLaunches = Mapping[tuple[int, int], int]

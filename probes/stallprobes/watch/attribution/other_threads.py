@@ -12,8 +12,8 @@ from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, SAME_END_NS, WAKE_UP_NS
-from stallprobes.watch.attribution.intervals import GroupMembers, Int64s, IntervalGroups, expanded, int64s
 from stallprobes.watch.attribution.slow_calls import CallTable, blame_of
+from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, expanded, int64s
 from stallprobes.watch.reading.process import DriverCall, OutsideReading, WatchedProcess, WatchedThread
 
 # Rank of each cause: that of the enum, so that stronger evidence comes first.

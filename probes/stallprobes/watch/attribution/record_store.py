@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.dtypes import dtype_of
-from stallprobes.native.layouts.cupti import CopyKind, RecordKind
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import WatchRecord
-from stallprobes.watch.attribution.intervals import NONE, Int64s, int64s
 from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of, waiting_starts
+from stallprobes.watch.division.pending import needs_engine
+from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
 # Records that are held at most, and work and switches that are held however old, to find the offset of the clocks.
@@ -75,8 +76,8 @@ class RecordStore:
         while len(self) > MOST_RECORDS:
             self.missed += len(self._batches.popleft())
 
-    def drop_before(self, time_ns: int) -> None:
-        """Drop batches whose work ended before ``time_ns`` (CLOCK_MONOTONIC)."""
+    def drop_before(self, time_ns: int, switches_ns: int) -> None:
+        """Drop batches whose work ended before ``time_ns``, and switches before ``switches_ns`` (CLOCK_MONOTONIC)."""
         while self._batches and len(self) - len(self._batches[0]) >= LEAST_WORK:
             if int(self._batches[0]["end"].max()) >= time_ns:
                 break
@@ -84,7 +85,7 @@ class RecordStore:
         kept = np.ones(len(self._switches), dtype=np.bool_)
         if self._clocks:
             offset = max(clock.offset_ns for clock in self._clocks.values())
-            kept = int64s(self._switches["start"]) >= time_ns + offset
+            kept = int64s(self._switches["start"]) >= switches_ns + offset
             kept[-LEAST_SWITCHES:] = True
         self._switches = self._switches[kept]
 
@@ -153,10 +154,3 @@ class RecordStore:
         for row in kernels[order[places]]:
             self.first_launches[int(row["context"]), int(row["name"])] = int(row["correlation"])
         self._launched = np.union1d(self._launched, found)
-
-
-def needs_engine(rows: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which records are of work that needs the graphics engine; the others are of copy engines, or of no work."""
-    device_copy = (rows["kind"] == int(RecordKind.COPY)) & (rows["subkind"] == int(CopyKind.DEVICE_TO_DEVICE))
-    computing = np.isin(rows["kind"], (int(RecordKind.KERNEL), int(RecordKind.MEMSET)))
-    return computing | np.asarray(device_copy, dtype=np.bool_)

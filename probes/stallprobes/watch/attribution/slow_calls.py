@@ -4,57 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
 from stallprobes.watch.attribution.causes import WaitCause
-from stallprobes.watch.attribution.intervals import Int64s, int64s, running_maximum
+from stallprobes.watch.division.call_kinds import waits_of
+from stallprobes.watch.intervals import Int64s, int64s, running_maximum
 from stallprobes.watch.reading.process import FinishedCall
 
 # Correlation numbers have 32 bits and start again; those of one time differ by less than half of that.
 _WRAP = 1 << 32
 _HALF = 1 << 31
-
-
-class Waits(IntEnum):
-    """Which work of the GPU a function waits for before it returns.
-
-    ``STREAM``: a stream's. ``CONTEXT``: the context's. ``EVENT``: what an event stands for. ``COPY``: its own copy, if
-    that blocks. ``MAYBE``: work of the context, in some cases.
-    """
-
-    NOTHING = 0
-    STREAM = 1
-    CONTEXT = 2
-    EVENT = 3
-    COPY = 4
-    MAYBE = 5
-
-
-@cache
-def waits_of(function: str, family: CallFamily | None) -> Waits:
-    """What ``function`` waits for."""
-    name = plain_name(function)
-    if family is CallFamily.COPY and name.startswith("cuMemcpy"):
-        return Waits.COPY
-    if name == "cuStreamSynchronize":
-        return Waits.STREAM
-    if name == "cuEventSynchronize":
-        return Waits.EVENT
-    if name in ("cuCtxSynchronize", "cuMemFree", "cuMemFree_v2") or name.startswith("cuCtxSynchronize_"):
-        return Waits.CONTEXT
-    releases = any(word in name for word in ("Free", "Destroy", "Unload", "Unregister"))
-    return Waits.MAYBE if releases and not name.endswith("Async") else Waits.NOTHING
-
-
-def is_blocking_copy(function: str, source: MemoryKind, target: MemoryKind) -> bool:
-    """Whether a copy returns only when its data has left or reached host memory."""
-    return "Async" not in function or MemoryKind.PAGEABLE in (source, target)
 
 
 @cache

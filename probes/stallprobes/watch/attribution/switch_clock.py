@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallprobes.native.layouts.cupti import SwitchOperation
-from stallprobes.watch.attribution.intervals import NONE, Int64s
+from stallprobes.watch.intervals import NONE, Int64s
 
 # From the switch to a context until its waiting work starts, on an H200.
 SWITCH_TO_WORK_NS = 3_840

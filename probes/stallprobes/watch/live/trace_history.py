@@ -26,9 +26,9 @@ from stallprobes.traces.trace import (
     overlapping,
 )
 from stallprobes.watch.attribution.findings import ExplainedCall
-from stallprobes.watch.attribution.intervals import Int64s, int64s
 from stallprobes.watch.attribution.record_store import RecordStore
-from stallprobes.watch.attribution.slow_calls import Waits, waits_of
+from stallprobes.watch.division.call_kinds import Waits, waits_of
+from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangled, short_name
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 

@@ -1,0 +1,45 @@
+"""A bar of the parts of a program's time, for text and screen."""
+
+from __future__ import annotations
+
+from stallprobes.watch.division.parts import Part
+from stallprobes.watch.division.result import SequenceDivision
+from stallprobes.watch.division_text import parts_text
+from stallscope.report.columns import display_width
+
+# Text and its style.
+Run = tuple[str, str]
+# Parts below it are in the bar alone.
+_LEAST_NAMED = 0.005
+_GAP = "  "
+
+
+def bar(sequence: SequenceDivision, width: int) -> list[Run]:
+    """A bar of exactly ``width`` columns; a part has as many of them as its share gives it, by largest remainders."""
+    parts = [(part, ns) for part, ns in sequence.parts.items() if part is not Part.END and ns]
+    total = sum(ns for _, ns in parts)
+    if not total or width < 1:
+        return []
+    cells = {part: ns * width // total for part, ns in parts}
+    by_remainder = sorted(parts, key=lambda item: -(item[1] * width % total))
+    for part, _ in by_remainder[: width - sum(cells.values())]:
+        cells[part] += 1
+    return [(part.traits.mark * count, part.traits.style) for part, count in cells.items() if count]
+
+
+def legend(sequence: SequenceDivision, width: int) -> list[list[Run]]:
+    """The parts of a bar with their marks and shares, the largest first, in lines of at most ``width`` columns."""
+    lines: list[list[Run]] = [[]]
+    taken = 0
+    named = [(part, text) for part, text in parts_text(sequence) if sequence.share(part) >= _LEAST_NAMED]
+    for part, text in sorted(named, key=lambda item: -sequence.parts[item[0]]):
+        size = display_width(text) + 2
+        if taken and taken + len(_GAP) + size > width:
+            lines.append([])
+            taken = 0
+        if taken:
+            lines[-1].append((_GAP, ""))
+            taken += len(_GAP)
+        lines[-1] += [(f"{part.traits.mark} ", part.traits.style), (text, "")]
+        taken += size
+    return lines

@@ -1,0 +1,96 @@
+"""The panel of what bounds a watched program: verdict, bar of its time, figures, and what watching costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from textual.reactive import var
+
+from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
+from stallprobes.watch.division.result import SequenceDivision
+from stallprobes.watch.division_text import figures_text, shown_sequences, verdict_texts
+from stallprobes.watch.sentences import short_cost_text
+from stallprobes.wording.watch_wording import process_prefix
+from stallscope.report.columns import display_width
+from stallscope.report.division_bar import bar, legend
+from stallscope.tui.common.lines import Line, LineWidget, cut
+
+# Sequences beside the first one that have a line and a bar where there is room.
+_MOST_MORE = 3
+_BESIDE_BAR = 1
+
+
+@dataclass(frozen=True)
+class DivisionView:
+    """What bounds the processes of ``findings``, which equal only themselves."""
+
+    findings: WatchFindings | None = None
+
+    @property
+    def height(self) -> int:
+        """The lines that show everything."""
+        count = sum(1 for _ in _sequences(self.findings))
+        return 4 + 2 * min(count - 1, _MOST_MORE) if count else 0
+
+
+class DivisionPanel(LineWidget):
+    """Draws the first sequence in up to four lines, others in two."""
+
+    view = var(DivisionView())
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """The verdict with the cost of watching, a bar, its legend and the figures, as many as fit."""
+        out: list[Line] = []
+        for number, (sequence, process, prefix) in enumerate(_sequences(self.view.findings)):
+            if number and len(out) + 2 > height:
+                break
+            cost = short_cost_text(process.cost) if not number and process.cost is not None else ""
+            texts = [f" {prefix}{text}" for text in verdict_texts(sequence, process)]
+            # The longest one beside the cost, or else the longest one.
+            fitting = [text for room in (_room(cost, width), width) for text in texts if display_width(text) <= room]
+            text = fitting[0] if fitting else texts[-1]
+            verdict: Line = [(cut(text, width), sequence.verdict.traits.style)]
+            stated = _with_cost(verdict, cost, width)
+            out += [verdict, _bar(sequence, width)]
+            if not number and height >= 3:
+                out.append(_legend(sequence, width))
+                if not stated:
+                    _with_cost(out[-1], cost, width)
+            if not number and height >= 4:
+                out.append([(cut(f" {figures_text(sequence)}", width), "dim")])
+        return out[:height]
+
+
+def _sequences(findings: WatchFindings | None) -> Iterator[tuple[SequenceDivision, ProcessFindings, str]]:
+    """The sequences worth a line, each with its process and the words that name that, the busiest process first."""
+    processes = () if findings is None else findings.processes
+    for process in sorted(processes, key=lambda process: -process.calls):
+        if process.division is not None:
+            prefix = process_prefix(process, len(processes) > 1)
+            # Before the steady state begins, it is all of the run so far.
+            prefix = prefix if process.division.steady or process.ended else f"{prefix}So far: "
+            for sequence in shown_sequences(process.division)[0]:
+                yield sequence, process, prefix
+
+
+def _room(cost: str, width: int) -> int:
+    return width - display_width(cost) - 2
+
+
+def _with_cost(line: Line, cost: str, width: int) -> bool:
+    """Add the cost at the right end of a line; False where there is no room for it."""
+    taken = sum(display_width(text) for text, _ in line)
+    if taken > _room(cost, width):
+        return False
+    line += [(" " * (_room(cost, width) + 1 - taken), ""), (cost, "dim"), (" ", "")]
+    return True
+
+
+def _bar(sequence: SequenceDivision, width: int) -> Line:
+    return [(" ", ""), *bar(sequence, width - 2 * _BESIDE_BAR), (" ", "")]
+
+
+def _legend(sequence: SequenceDivision, width: int) -> Line:
+    lines = legend(sequence, width - 2 * _BESIDE_BAR)
+    return [(" ", ""), *lines[0]] if lines else []

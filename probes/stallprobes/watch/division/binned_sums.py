@@ -1,0 +1,85 @@
+"""Sums of a sequence's time in bins, of which a run of any length has a limited number, and their figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from stallprobes.watch.division.instants import COLUMNS
+from stallprobes.watch.intervals import Int64s
+
+BIN_NS = 1_000_000_000
+# More than an hour of seconds. Beyond it, two bins become one.
+MOST_BINS = 4096
+# Of the normal distribution, for an interval of 95 %.
+_DEVIATIONS = 1.96
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A share (0 to 1) of the time, with its 95 % interval, which is the share itself where all time was recorded."""
+
+    share: Share
+    low: Share
+    high: Share
+
+
+class BinnedSums:
+    """Sums in bins of ``width_ns`` since ``origin_ns``: int64[bins][columns]."""
+
+    def __init__(self, origin_ns: int, width_ns: int = BIN_NS, most: int = MOST_BINS, columns: int = COLUMNS) -> None:
+        self.origin_ns, self.width_ns = origin_ns, width_ns
+        self._most = most
+        self._sums = np.zeros((0, columns), dtype=np.int64)
+
+    def borders(self, begin_ns: int, end_ns: int) -> Int64s:
+        """The borders of bins between two times, the first at or before ``begin_ns``.
+
+        Bins become wider where there would be too many until ``end_ns``, also by times of a damaged file.
+        """
+        while (end_ns - self.origin_ns) // self.width_ns >= self._most:
+            self._widen()
+        first = begin_ns - (begin_ns - self.origin_ns) % self.width_ns
+        return np.arange(first, end_ns, self.width_ns, dtype=np.int64)
+
+    def add(self, first: int, sums: Int64s) -> None:
+        """Add the sums of bins from number ``first`` on, made after ``borders``."""
+        missing = first + len(sums) - len(self._sums)
+        if missing > 0:
+            self._sums = np.concatenate((self._sums, np.zeros((missing, self._sums.shape[1]), dtype=np.int64)))
+        self._sums[first : first + len(sums)] += sums
+
+    def since(self, begin_ns: int) -> Int64s:
+        """The bins that begin at or after a time."""
+        return self._sums[max(-((self.origin_ns - begin_ns) // self.width_ns), 0) :]
+
+    def _widen(self) -> None:
+        columns = self._sums.shape[1]
+        odd = np.zeros((len(self._sums) % 2, columns), dtype=np.int64)
+        self._sums = np.concatenate((self._sums, odd)).reshape(-1, 2, columns).sum(axis=1)
+        self.width_ns *= 2
+
+
+def figure(part: Int64s, whole: Int64s, recorded: float) -> Figure:
+    """The share of ``part`` in ``whole``, both by bin; ``recorded`` is the share (0 to 1) of time that was recorded.
+
+    The interval is that of a ratio of sums of bins (normal approximation) for a sample of a limited whole.
+    """
+    total = int(whole.sum())
+    if not total:
+        return Figure(0.0, 0.0, 1.0)
+    share = int(part.sum()) / total
+    used = whole > 0
+    count = int(np.count_nonzero(used))
+    if recorded >= 1:
+        return Figure(share, share, share)
+    if count < 2:
+        return Figure(share, 0.0, 1.0)
+    errors = part[used] - share * whole[used]
+    variance = float(np.square(errors).sum()) * count / (count - 1)
+    error = _DEVIATIONS * (variance * (1 - recorded)) ** 0.5 / total
+    return Figure(share, max(share - error, 0.0), min(share + error, 1.0))

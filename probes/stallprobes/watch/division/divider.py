@@ -1,0 +1,420 @@
+"""Divider of a process's wall time: readings become sums, slice by slice, while the program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.watch_file import LossKind, WatchState
+from stallprobes.records.rows import Rows
+from stallprobes.watch.division.call_kinds import CallKind, creates_context, loads
+from stallprobes.watch.division.instants import (
+    LIMITS,
+    NO_SPANS,
+    Limits,
+    Operations,
+    SequenceTimes,
+    Spans,
+    ThreadCalls,
+)
+from stallprobes.watch.division.parts import Part
+from stallprobes.watch.division.pending import (
+    CALL,
+    LOADING,
+    OPERATION,
+    SubmittedCalls,
+    by_thread,
+    calls_in_flight,
+    calls_of,
+    column,
+    communicate,
+    operations_of,
+    with_overheads,
+    without_returned_copies,
+)
+from stallprobes.watch.division.recorded_times import FOREVER, NO_ENGINE_USE, EngineTenures, EngineUse, away, recorded
+from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
+from stallprobes.watch.division.sequence_sums import SequenceSums
+from stallprobes.watch.division.sequences import SequenceBook
+from stallprobes.watch.division.start_up import StartUp
+from stallprobes.watch.intervals import NONE, Int64s, int64s
+from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
+
+# Records of work are in the file within this time after its end: CUPTI's buffers are emptied ten times a second.
+LAG_NS = 1_000_000_000
+# New kernels are known a flush and a reading after they have run.
+_EVENT_LAG_NS = 300_000_000
+# A slice of time is at least as long, except the last.
+LEAST_SLICE_NS = 900_000_000
+# A gap that is open for so long is divided before it is known which operation ends it.
+MOST_OPEN_NS = 10_000_000_000
+# So long other threads' calls and work are kept for a sequence whose gap is open.
+KEPT_NS = 1_000_000_000
+# A call that may create a context has done so if it took as long.
+_CREATES_NS = 1_000_000
+# With fewer context switches in all, no other process had much of the GPU.
+_FEW_SWITCHES = 64
+# Sequences that are kept, those with most calls.
+MOST_SEQUENCES = 64
+_CALL_LOSSES = (LossKind.NO_BLOCK,)
+
+
+class _Beside(NamedTuple):
+    """What other threads of the process do: their work on the GPU, and their calls that may hold locks."""
+
+    other_work: Spans
+    holding: Spans
+
+
+class ProcessDivider:
+    """Divides the wall time of one process. Feed it each reading with the records and calls since the one before."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self._limits = limits
+        self._process: WatchedProcess | None = None
+        self._calls: list[Rows] = []
+        self._operations: list[Rows] = []
+        self._overheads: list[NDArray[Any]] = []
+        self._submitted = SubmittedCalls()
+        self._book = SequenceBook()
+        self._start_up: StartUp | None = None
+        self._sequences: dict[tuple[int, int], SequenceSums] = {}
+        self._threads: set[int] = set()
+        self._communication: set[int] = set()
+        self._functions: dict[int, str] = {}
+        self._kernels: Int64s = NONE
+        self._losses: tuple[int, ...] = ()
+        self._lost = NO_SPANS
+        self._done_ns = self._fed_ns = 0
+        self._switches = 0
+        self._placed: set[int] = set()
+        self._ended = False
+
+    @property
+    def done_ns(self) -> int:
+        """The time until which everything is divided."""
+        return min((one.done_ns for one in self._sequences.values()), default=self._done_ns)
+
+    def feed(
+        self,
+        process: WatchedProcess,
+        records: RecordBatch,
+        calls: CallBatch,
+        now_ns: int,
+        engine_use: Callable[[], EngineUse] = lambda: NO_ENGINE_USE,
+        ended: bool = False,
+    ) -> None:
+        """Add a reading at ``now_ns`` (CLOCK_MONOTONIC); ``ended``: nothing follows it."""
+        if self._ended:
+            return
+        if self._start_up is None:
+            self._start_up = StartUp(process.started.monotonic_ns)
+            self._done_ns = self._fed_ns = process.started.monotonic_ns
+        self._process, self._ended = process, ended
+        self._note_losses(process, records.missed, calls.missed, now_ns)
+        divided = calls_of(calls)
+        self._calls.append(divided.outermost)
+        self._submitted.add(divided.every)
+        self._communication |= communicate(records.names)
+        self._functions.update(calls.functions)
+        self._operations.append(operations_of(records.rows, self._communication))
+        overheads = records.rows[records.rows["kind"] == int(RecordKind.OVERHEAD)]
+        self._overheads.append(overheads)
+        self._note_start_up(self._start_up, records.rows, overheads, calls, divided.outermost)
+        until = (process.ended_ns or now_ns) if ended else now_ns - LAG_NS
+        if process.state is WatchState.YIELDED:
+            # Nothing is recorded from then on.
+            ended = self._ended = True
+            until = max(self._done_ns, *(int(rows["end"].max(initial=0)) for rows in (*self._calls, *self._operations)))
+        if ended or until - self._done_ns >= LEAST_SLICE_NS:
+            self._divide(process, until, now_ns, engine_use())
+        self._fed_ns = now_ns
+
+    def division(self) -> ProcessDivision | None:
+        """The division so far; None where no work was recorded."""
+        process, start_up = self._process, self._start_up
+        if process is None or start_up is None or not self._sequences:
+            return None
+        # An event that comes later moves the begin of the steady state, whose sums are of whole seconds.
+        known_ns = max(self._done_ns, self._fed_ns - _EVENT_LAG_NS)
+        steady_ns = start_up.steady_ns(self._done_ns if self._ended else known_ns, self._ended)
+        begin_ns = start_up.began_ns if steady_ns is None else steady_ns
+        found = [(one, self._result(one, key[1], begin_ns)) for key, one in self._sequences.items()]
+        found.sort(key=lambda item: -item[0].calls)
+        submitting = {thread for one in self._sequences.values() for thread in one.threads}
+        kinds = {
+            Part.LOADING: CallKind.LOADS,
+            Part.CONTEXT: CallKind.CONTEXT,
+            Part.ALLOCATION: CallKind.ALLOCATES,
+            Part.FREE: CallKind.FREES,
+            Part.HOST_MEMORY: CallKind.HOST_MEMORY,
+        }
+        return ProcessDivision(
+            steady=steady_ns is not None,
+            start_up_ns=0 if steady_ns is None else steady_ns - start_up.began_ns,
+            start_up={part: ns for part, kind in kinds.items() if (ns := start_up.time_of(kind, begin_ns))},
+            recorded=max((each.recorded for _, each in found), default=0.0),
+            sequences=tuple(each for _, each in found if each.covered_ns),
+            other_threads=len(self._threads - submitting),
+        )
+
+    # Readings.
+
+    def _note_losses(self, process: WatchedProcess, records: int, calls: int, now_ns: int) -> None:
+        losses = (process.lost_records, process.lost_calls, *(process.losses.get(kind, 0) for kind in _CALL_LOSSES))
+        before = self._losses or (0,) * len(losses)
+        if records or calls or any(new > old for new, old in zip(losses, before, strict=True)):
+            lost = Spans(int64s([self._fed_ns - LAG_NS]), int64s([now_ns]))
+            self._lost = Spans.united(*map(np.concatenate, zip(self._lost, lost, strict=True)))
+        self._losses = losses
+
+    def _note_start_up(
+        self, start_up: StartUp, records: NDArray[Any], overheads: NDArray[Any], calls: CallBatch, outermost: Rows
+    ) -> None:
+        if start_up.is_over(self._done_ns):
+            return
+        start_up.note_calls(outermost["begin"], outermost["end"], outermost["kind"])
+        loading = np.isin(overheads["subkind"], [int(kind) for kind in LOADING])
+        start_up.note(int64s(overheads["start"][loading]))
+        start_up.note(int64s(overheads["end"][loading]))
+        rows = calls.rows
+        for number, name in calls.functions.items():
+            least_ns = 0 if loads(name) else _CREATES_NS if creates_context(name) else None
+            if least_ns is not None:
+                chosen = (rows["function"] == number) & (rows["returned_ns"] - rows["began_ns"] >= least_ns)
+                start_up.note(rows["began_ns"][chosen])
+                start_up.note(rows["returned_ns"][chosen])
+        kernels = records[records["kind"] == int(RecordKind.KERNEL)]
+        names = _distinct(int64s(kernels["name"]))
+        new = ~np.isin(names, self._kernels)
+        if new.any():
+            # Records come in the order of their buffers, so the first of a name may be a later one.
+            starts = kernels["start"][np.isin(kernels["name"], names[new])]
+            order = np.argsort(starts, kind="stable")
+            named = kernels["name"][np.isin(kernels["name"], names[new])][order]
+            start_up.note(int64s(starts[order][np.unique(named, return_index=True)[1]]))
+            self._kernels = np.union1d(self._kernels, int64s(names[new]))
+
+    # Slices.
+
+    def _divide(self, process: WatchedProcess, until: int, now_ns: int, engine_use: EngineUse) -> None:
+        calls, operations = np.concatenate([np.zeros(0, CALL), *self._calls]), self._joined_operations()
+        overheads = np.concatenate(self._overheads)
+        # What begins later belongs to the next slice.
+        begun = operations[: np.searchsorted(operations["start"], until, "right")]
+        flying = _not_among(calls_in_flight(process, now_ns), calls)
+        every = np.concatenate((calls[calls["begin"] < until], flying))
+        with_overheads(every, overheads)
+        without_returned_copies(every, operations, self._limits.blocked_ns)
+        threads = by_thread(every)
+        self._threads |= threads.keys()
+        begin = self._done_ns
+        self._book.note({thread: _within(of.spans, begin, until) for thread, of in threads.items()})
+        self._submitted.note_callers(begun)
+        unknown = begun["returned"] < 0
+        self._note_flying(begun, flying)
+        self._switches = engine_use.switches
+        self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
+        spans, leaders, devices = recorded(process), self._leaders_of(begun), column(begun, "device")
+        for leader, device in self._keys(leaders, devices):
+            mine, on_device = (leaders == leader) & (devices == device), devices == device
+            others = begun[on_device & ~mine]
+            own = {thread: of for thread, of in threads.items() if self._book.leader(thread) == leader}
+            self._add(
+                self._sequence(leader, device, own, begin),
+                own,
+                begun if mine.all() else begun[mine],
+                until,
+                spans,
+                engine_use.tenures.get(device),
+                _Beside(
+                    other_work=Spans.united(column(others, "start"), column(others, "end")),
+                    holding=_holding(of for thread, of in threads.items() if thread not in own),
+                ),
+            )
+        begun["seen"] = True
+        # Of a call in flight, it is not known when it returns.
+        begun["returned"][unknown] = begun["thread"][unknown] = -1
+        self._done_ns = until
+        self._keep(calls, operations, overheads)
+
+    def _joined_operations(self) -> Rows:
+        rows = np.concatenate([np.zeros(0, OPERATION), *self._operations])
+        starts = column(rows, "start")
+        if (starts[1:] > starts[:-1]).all():
+            return rows
+        return rows[np.lexsort((column(rows, "correlation"), starts))]
+
+    def _note_flying(self, operations: Rows, flying: Rows) -> None:
+        """Note the threads of operations whose calls have not returned."""
+        if len(flying) and (operations["returned"] < 0).any():
+            submitted = SubmittedCalls()
+            submitted.add(flying)
+            submitted.note_callers(operations)
+
+    def _leaders_of(self, operations: Rows) -> Int64s:
+        """The sequence of each operation: that of its thread, else the one that submits most to its GPU."""
+        owners = column(operations, "thread")
+        threads = _distinct(owners)
+        leaders = int64s([self._book.leader(thread) if thread >= 0 else -1 for thread in threads.tolist()])
+        found = leaders[np.searchsorted(threads, owners)] if len(threads) else NONE
+        for device in _distinct(operations["device"][found < 0]).tolist():
+            here = operations["device"] == device
+            known = found[here & (found >= 0)]
+            of_device = [key for key in self._sequences if key[1] == device]
+            if len(known):
+                values, counts = np.unique(known, return_counts=True)
+                found[here & (found < 0)] = values[np.argmax(counts)]
+            elif of_device:
+                found[here & (found < 0)] = max(of_device, key=lambda key: self._sequences[key].calls)[0]
+        return found
+
+    def _keys(self, leaders: Int64s, devices: Int64s) -> list[tuple[int, int]]:
+        # As one number: NumPy sorts pairs a hundred times as slowly.
+        pairs = _distinct(leaders[leaders >= 0] << 32 | devices[leaders >= 0])
+        keys = dict.fromkeys((pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist())
+        # A thread that has joined another sequence leads none.
+        for key in [key for key in self._sequences if self._book.leader(key[0]) != key[0]]:
+            del self._sequences[key]
+        new = list(keys)[:MOST_SEQUENCES]
+        busiest = sorted(self._sequences, key=lambda key: self._sequences[key].calls, reverse=True)
+        self._sequences = {key: self._sequences[key] for key in busiest[:MOST_SEQUENCES]}
+        return list(dict.fromkeys([*self._sequences, *new]))
+
+    def _sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> SequenceSums:
+        assert self._start_up is not None
+        if (leader, device) not in self._sequences:
+            first = min((int(of.spans.begins[0]) for of in own.values() if len(of.spans.begins)), default=begin)
+            first = max(first, begin)
+            origin = self._start_up.began_ns
+            self._sequences[leader, device] = SequenceSums(origin, first)
+        return self._sequences[leader, device]
+
+    def _add(
+        self,
+        sequence: SequenceSums,
+        own: Mapping[int, ThreadCalls],
+        rows: Rows,
+        until: int,
+        spans: Spans,
+        tenures: EngineTenures | None,
+        beside: _Beside,
+    ) -> None:
+        begin = sequence.done_ns
+        sequence.threads.update(dict.fromkeys(own))
+        sequence.contexts.update(_distinct(column(rows, "context")).tolist())
+        # Calls that reach over the border of two slices count twice, which changes no order.
+        sequence.calls += sum(len(_within(of.spans, begin, until).begins) for of in own.values())
+        late = ~rows["seen"] & (rows["start"] < begin)
+        late_ns = (np.minimum(rows["end"][late], begin) - rows["start"][late]).sum(dtype=np.float64)
+        sequence.late_ns = min(sequence.late_ns + int(late_ns), FOREVER)
+        work = Operations(
+            starts=column(rows, "start"),
+            ends=column(rows, "end"),
+            kinds=column(rows, "kind"),
+            engine=np.ascontiguousarray(rows["engine"]),
+            returned=column(rows, "returned"),
+            threads=column(rows, "thread"),
+        )
+        if not self._ended:
+            until = self._closed_until(sequence, work, spans, until)
+        if until <= begin:
+            return
+        times = SequenceTimes(
+            threads=own or {-1: ThreadCalls(spans=NO_SPANS, kinds=NONE)},
+            work=work,
+            recorded=spans,
+            other_work=beside.other_work,
+            holding=beside.holding,
+            away=away(tenures, sequence.contexts),
+            lost=self._lost,
+            last_end_ns=sequence.last_end_ns,
+            ended=self._ended,
+            limits=self._limits,
+        )
+        sequence.add(times, until)
+
+    def _closed_until(self, sequence: SequenceSums, work: Operations, spans: Spans, until: int) -> int:
+        """The begin of the gap that reaches over ``until``, if one does and is not very long.
+
+        An operation that still runs has no record yet, and may have ended it. What ends a gap at the end of a time with
+        records is not known in any case.
+        """
+        place = int(spans.place(int64s([until]))[0])
+        if place < 0:
+            return until
+        before = work.ends[work.starts < until]
+        last = max(int(before.max(initial=0)), sequence.last_end_ns, sequence.began_ns, int(spans.begins[place]))
+        return until if last >= until or until - last > MOST_OPEN_NS else max(last, sequence.done_ns)
+
+    def _keep(self, calls: Rows, operations: Rows, overheads: NDArray[Any]) -> None:
+        """Keep what a later slice needs."""
+        oldest = FOREVER if self._ended else max(self.done_ns, self._done_ns - KEPT_NS)
+        # Whether a copy that reaches over the border has blocked shows in when its work ended.
+        before = self._limits.blocked_ns
+        kept, kept_operations = calls["end"] >= oldest, operations["end"] > oldest - before
+        # A sequence whose gap has been open for longer needs its own calls alone.
+        for sequence in self._sequences.values() if not self._ended else ():
+            if sequence.done_ns < oldest:
+                own = np.isin(calls["thread"], list(sequence.threads)) & (calls["end"] >= sequence.done_ns)
+                mine = np.isin(operations["thread"], list(sequence.threads))
+                kept, kept_operations = (
+                    kept | own,
+                    kept_operations | (mine & (operations["end"] > sequence.done_ns - before)),
+                )
+        self._calls, self._operations = [calls[kept]], [operations[kept_operations]]
+        self._overheads = [overheads[int64s(overheads["end"]) > oldest]]
+        lost = self._lost.ends > min(oldest, self.done_ns)
+        self._lost = Spans(self._lost.begins[lost], self._lost.ends[lost])
+
+    def _result(self, sequence: SequenceSums, device: int, begin_ns: int) -> SequenceDivision:
+        assert self._process is not None
+        return sequence.division(
+            device,
+            begin_ns,
+            self._functions,
+            sampled=len(self._process.windows) > 0,
+            alone=sum(other == device for _, other in self._sequences) == 1,
+            engine_known=self._knows_engine(device),
+        )
+
+    def _knows_engine(self, device: int) -> bool:
+        """Whether times in which others have a GPU are known."""
+        assert self._process is not None
+        switches = RecordKind.CONTEXT_SWITCH in self._process.kinds
+        return switches and (device in self._placed or self._switches < _FEW_SWITCHES)
+
+
+def _not_among(flying: Rows, calls: Rows) -> Rows:
+    """The calls in flight of a reading that have not returned meanwhile."""
+    if not len(flying):
+        return flying
+    last = calls[calls["begin"] >= flying["begin"].min()]
+    returned = set(zip(last["thread"].tolist(), last["begin"].tolist(), strict=True))
+    keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
+    return flying[[key not in returned for key in keys]]
+
+
+def _distinct(values: Int64s) -> Int64s:
+    """The different values in order; most follow an equal one, which NumPy's function makes no use of."""
+    return np.unique(values[np.append(True, values[1:] != values[:-1])]) if len(values) else values
+
+
+def _within(spans: Spans, begin_ns: int, end_ns: int) -> Spans:
+    """The spans that reach into a time, cut to it."""
+    kept = (spans.ends > begin_ns) & (spans.begins < end_ns)
+    return Spans(np.maximum(spans.begins[kept], begin_ns), np.minimum(spans.ends[kept], end_ns))
+
+
+def _holding(threads: Iterable[ThreadCalls]) -> Spans:
+    """The times in which threads are inside calls for which others may wait."""
+    begins, ends = [NONE], [NONE]
+    for of in threads:
+        chosen = of.kinds >= int(CallKind.COPIES)
+        begins.append(of.spans.begins[chosen])
+        ends.append(of.spans.ends[chosen])
+    return Spans.united(np.concatenate(begins), np.concatenate(ends))

@@ -1,0 +1,331 @@
+"""The part of each instant of one sequence on one GPU, for many calls and operations at once.
+
+Between two neighbouring times at which anything begins or ends, nothing changes: each such span has one part. The rules
+are those of ``Part``; ``tests/factories/divided_instants.py`` states them once more, instant by instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
+from stallprobes.watch.intervals import NONE, Int64s, int64s
+
+Flags = NDArray[np.bool_]
+# What an operation does on the GPU.
+KERNEL, COMMUNICATION, COPY = range(3)
+# Of no operation, and of no call.
+_NEVER = 2**62
+_PARTS = len(ORDER)
+# Columns of the sums: the parts, then the time in which the sequence waited for the GPU, that inside calls that submit,
+# and that in which they found the queue full.
+WAITING, SUBMITS, QUEUE_FULL = range(_PARTS, _PARTS + 3)
+COLUMNS = _PARTS + 3
+
+# Of several, the first one counts.
+_PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
+# By the number of the kind; the last one is that of no call.
+_PART_OF_KIND = np.array(
+    [
+        NUMBERS[
+            {
+                CallKind.SUBMITS: Part.SUBMITTING,
+                CallKind.WORKS: Part.SUBMITTING,
+                CallKind.QUEUES: Part.BLOCKED,
+                CallKind.WAITS: Part.BLOCKED,
+                CallKind.COPIES: Part.COPY,
+                CallKind.ALLOCATES: Part.ALLOCATION,
+                CallKind.FREES: Part.FREE,
+                CallKind.HOST_MEMORY: Part.HOST_MEMORY,
+                CallKind.CONTEXT: Part.CONTEXT,
+                CallKind.LOADS: Part.LOADING,
+            }[kind]
+        ]
+        for kind in CallKind
+    ]
+    + [NUMBERS[Part.HOST]],
+    dtype=np.int8,
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Times (ns) by which parts are distinguished.
+
+    A call that submits has blocked if it took ``blocked_ns``. A wait has woken up ``wake_up_ns`` after its work ended.
+    """
+
+    blocked_ns: int = 100_000
+    wake_up_ns: int = 500_000
+
+
+LIMITS = Limits()
+
+
+class Spans(NamedTuple):
+    """Spans of time in order, without overlap: int64[n] each, ns."""
+
+    begins: Int64s
+    ends: Int64s
+
+    @classmethod
+    def united(cls, begins: Int64s, ends: Int64s) -> Spans:
+        """The union of intervals, which may be in any order."""
+        kept = ends > begins
+        begins, ends = begins[kept], ends[kept]
+        if not len(begins):
+            return NO_SPANS
+        order = np.argsort(
+            begins,
+        )
+        begins, ends = begins[order], np.maximum.accumulate(ends[order])
+        first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
+        return cls(begins[first], ends[np.append(first[1:], len(begins)) - 1])
+
+    def place(self, times: Int64s) -> Int64s:
+        """The span that contains each time, -1 without one."""
+        if not len(self.begins):
+            return np.full(len(times), -1, dtype=np.int64)
+        places = np.searchsorted(self.begins, times, "right") - 1
+        return np.where((places >= 0) & (self.ends[places] > times), places, -1)
+
+    def contain(self, times: Int64s) -> Flags:
+        """Which times lie in a span."""
+        return np.asarray(self.place(times) >= 0, dtype=np.bool_)
+
+
+NO_SPANS = Spans(NONE, NONE)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ThreadCalls:
+    """The calls of one thread in order, without overlap: int64[n] each; ``kinds`` are CallKinds.
+
+    ``functions`` are numbers of functions, without a value where nobody asks for them.
+    """
+
+    spans: Spans
+    kinds: Int64s
+    functions: Int64s = field(default_factory=lambda: NONE)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Operations:
+    """Operations of the GPU in the order of their starts: int64[n] each, times in ns.
+
+    ``kinds`` are KERNEL, COMMUNICATION or COPY; ``engine``: they need the graphics engine. ``returned`` is when the
+    call returned that submitted each, and ``threads`` its thread; -1 where the call is not known.
+    """
+
+    starts: Int64s
+    ends: Int64s
+    kinds: Int64s
+    engine: Flags
+    returned: Int64s
+    threads: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def union(self, chosen: Flags) -> Spans:
+        """The times in which the chosen operations run."""
+        return Spans.united(self.starts[chosen], self.ends[chosen])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SequenceTimes:
+    """What is known of one sequence on one GPU, in any span of time.
+
+    ``threads`` are the calls by thread id. ``work`` is the sequence's own, ``other_work`` the times in which the GPU
+    works for other threads of the process, ``holding`` those in which other threads are inside calls that may hold a
+    lock. ``away``: none of the sequence's contexts has the graphics engine. ``recorded``: all work is recorded.
+    ``lost``: records or calls are missing. ``last_end_ns`` is the latest end of work before the first operation.
+    ``ended``: no operation follows the last one, else that is not known.
+    """
+
+    threads: Mapping[int, ThreadCalls]
+    work: Operations
+    recorded: Spans
+    other_work: Spans = NO_SPANS
+    holding: Spans = NO_SPANS
+    away: Spans = NO_SPANS
+    lost: Spans = NO_SPANS
+    last_end_ns: int = 0
+    ended: bool = False
+    limits: Limits = field(default=LIMITS)
+
+
+class Instants(NamedTuple):
+    """Spans of time with what they are: ``parts`` are numbers of parts, the flags those of the last columns."""
+
+    begins: Int64s
+    ends: Int64s
+    parts: NDArray[np.int8]
+    waiting: Flags
+    submits: Flags
+    queue_full: Flags
+
+
+class _CallTable(NamedTuple):
+    """The calls of all threads of a sequence, and a last row for no call: ``kinds`` is -1 there.
+
+    ``long``: the call submits, and blocked.
+    """
+
+    begins: Int64s
+    ends: Int64s
+    kinds: NDArray[np.int8]
+    long: Flags
+    threads: Int64s
+
+    @classmethod
+    def of(cls, times: SequenceTimes) -> _CallTable:
+        threads = times.threads.values()
+        begins = np.concatenate([*(of.spans.begins for of in threads), [0]])
+        ends = np.concatenate([*(of.spans.ends for of in threads), [0]])
+        kinds = np.concatenate([*(of.kinds for of in threads), [-1]]).astype(np.int8)
+        long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
+        owners = np.repeat(int64s([*times.threads, -1]), [*(len(of.kinds) for of in threads), 1])
+        return cls(begins, ends, kinds, long | (kinds == int(CallKind.QUEUES)), owners)
+
+    def active(self, times: SequenceTimes, at: Int64s) -> Int64s:
+        """The row of the call that each thread is in at each time: int64[threads][n]."""
+        found, first = np.empty((len(times.threads), len(at)), dtype=np.int64), 0
+        for row, calls in enumerate(times.threads.values()):
+            places = calls.spans.place(at)
+            found[row] = np.where(places >= 0, places + first, len(self.kinds) - 1)
+            first += len(calls.kinds)
+        return found
+
+
+def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64s = NONE) -> Instants:
+    """The spans from ``begin_ns`` to ``end_ns`` that were recorded, in order; none contains one of ``borders``."""
+    work = times.work
+    unions = [(part, work.union(work.kinds == kind)) for kind, part in _PART_OF_WORK]
+    copied = work.union(~work.engine) if len(times.away.begins) else NO_SPANS
+    begins, ends = _elementary(
+        times, begin_ns, end_ns, (borders, *(of for _, union in unions for of in union), *copied)
+    )
+    covering = times.recorded.place(begins)
+    kept = covering >= 0
+    begins, ends, covering = begins[kept], ends[kept], covering[kept]
+    parts = np.full(len(begins), -1, dtype=np.int8)
+    # The GPU works.
+    for part, union in unions:
+        if len(union.begins):
+            parts[(parts < 0) & union.contain(begins)] = NUMBERS[part]
+    works = parts >= 0
+    away = times.away.contain(begins) if len(times.away.begins) else np.zeros(len(begins), dtype=np.bool_)
+    if away.any():
+        parts[works & away & ~copied.contain(begins)] = NUMBERS[Part.SHARED]
+    calls = _CallTable.of(times)
+    active = calls.active(times, begins)
+    kinds, long = calls.kinds[active], calls.long[active]
+    held = np.zeros_like(works)
+    if calls.long.any() and len(times.holding.begins):
+        held = times.holding.contain(begins)
+    gap = np.flatnonzero(~works)
+    if len(gap):
+        parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], held[gap], calls, active.take(gap, axis=1))
+    waits = (kinds == int(CallKind.WAITS)) | (kinds == int(CallKind.COPIES))
+    waits |= (kinds == int(CallKind.FREES)) & works
+    full = long & (works & ~held)
+    waits |= full
+    # The end is apart.
+    counts = parts != NUMBERS[Part.END]
+    waiting = counts & waits.any(axis=0) & ~((kinds >= 0) & ~waits).any(axis=0)
+    submits = (kinds == int(CallKind.SUBMITS)) | (kinds == int(CallKind.QUEUES))
+    return Instants(begins, ends, parts, waiting, submits.any(axis=0) & ~waiting & counts, full.any(axis=0) & waiting)
+
+
+def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int64s]:
+    """The time (ns) of each column in bins of ``width_ns`` since ``origin_ns``: the first bin, int64[bins][COLUMNS].
+
+    No span may reach over the border of a bin.
+    """
+    if not len(instants.begins):
+        return 0, np.zeros((0, COLUMNS), dtype=np.int64)
+    bins = (instants.begins - origin_ns) // width_ns
+    first, count = int(bins[0]), int(bins[-1] - bins[0]) + 1
+    lengths, places = instants.ends - instants.begins, (bins - bins[0]) * COLUMNS
+    flags = ((WAITING, instants.waiting), (SUBMITS, instants.submits), (QUEUE_FULL, instants.queue_full))
+    # Sums in float64 are exact: the times of a bin are far below 2**53 ns.
+    sums = np.bincount(places + instants.parts, lengths, count * COLUMNS)
+    for column, flag in flags:
+        sums += np.bincount(places[flag] + column, lengths[flag], count * COLUMNS)
+    return first, sums.astype(np.int64).reshape(count, COLUMNS)
+
+
+def _elementary(times: SequenceTimes, begin_ns: int, end_ns: int, others: Sequence[Int64s]) -> Spans:
+    """The spans between any two neighbouring times at which something begins or ends, or of ``others``."""
+    work, limits = times.work, times.limits
+    # Of the operations, only those that end a gap show in it when they were submitted.
+    whole, instant = work.union(work.ends > work.starts), work.starts == work.ends
+    ending = np.searchsorted(work.starts, whole.begins)
+    found = [whole.begins, whole.ends, whole.ends + limits.wake_up_ns, work.returned[ending], *others]
+    found += [int64s([begin_ns, end_ns, times.last_end_ns + limits.wake_up_ns])]
+    if instant.any():
+        found += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
+    spans = (times.recorded, times.other_work, times.holding, times.away, times.lost)
+    for span in (*spans, *(of.spans for of in times.threads.values())):
+        found += [span.begins, span.ends]
+    every = np.concatenate(found)
+    every = every[(every >= begin_ns) & (every <= end_ns)]
+    # Each part of it is in order, which a stable sort makes use of, and NumPy's function for unique values does not.
+    every.sort(kind="stable")
+    kept = every[1:] > every[:-1]
+    return Spans(every[:-1][kept], every[1:][kept])
+
+
+def _gaps(
+    times: SequenceTimes, at: Int64s, covering: Int64s, away: Flags, held: Flags, calls: _CallTable, active: Int64s
+) -> NDArray[np.int8]:
+    """The parts of instants in which the GPU does not work for the sequence; ``active`` are rows of ``calls``."""
+    work, limits, none = times.work, times.limits, len(times.work)
+    # The operation with which the gap ends, and the end of the work with which it began.
+    following = np.searchsorted(work.starts, at, "right")
+    starts = np.append(work.starts, _NEVER)[following]
+    ends = np.maximum.accumulate(np.concatenate(([times.last_end_ns], work.ends)))[following]
+    # An operation after a time without records need not be the next one.
+    until = times.recorded.ends[covering]
+    ended = (following == none) & (until >= _NEVER) & times.ended
+    open_ = (starts > until) | (following == none)
+    returned = np.append(work.returned, -1)[following]
+    # What the thread that submits it does; if that is in no call, what another thread of the sequence does.
+    call = active[0]
+    owner = np.where(open_, -1, np.append(work.threads, -1)[following])
+    if len(active) > 1:
+        rank = np.where(calls.kinds[active] >= 0, 1 + (calls.threads[active] == owner), 0)
+        call = active[np.argmax(rank, axis=0), np.arange(len(at))]
+    kinds, begins, long = calls.kinds[call], calls.begins[call], calls.long[call]
+    parts: NDArray[np.int8] = _PART_OF_KIND[kinds]
+    parts[long] = NUMBERS[Part.BLOCKED]
+    parts[long & held] = NUMBERS[Part.LOCK]
+    waits, copies = kinds == int(CallKind.WAITS), kinds == int(CallKind.COPIES)
+    if waits.any() or copies.any():
+        # A wait with nothing to wait for is a call like others.
+        short = calls.ends[call] - begins < limits.blocked_ns
+        parts[waits & (begins > ends) & short] = NUMBERS[Part.SUBMITTING]
+        blocked = waits & (parts == NUMBERS[Part.BLOCKED])
+        if blocked.any() and len(times.other_work.begins):
+            parts[blocked & times.other_work.contain(at)] = NUMBERS[Part.OTHER_WORK]
+        # The call of the next operation waits for that, not for what has ended.
+        own = (owner == calls.threads[call]) & (calls.ends[call] == returned)
+        woken = (waits | (copies & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
+        parts[woken] = NUMBERS[Part.WAKE_UP]
+        parts[open_ & ~woken & (waits | copies)] = NUMBERS[Part.UNKNOWN]
+    queued = ~open_ & (returned >= 0) & (at >= returned)
+    parts[queued] = NUMBERS[Part.QUEUED]
+    if away.any():
+        parts[queued & away & np.append(work.engine, False)[following]] = NUMBERS[Part.SHARED]
+    parts[~open_ & (returned < 0)] = NUMBERS[Part.UNKNOWN]
+    parts[ended] = NUMBERS[Part.END]
+    if len(times.lost.begins):
+        parts[times.lost.contain(at)] = NUMBERS[Part.UNKNOWN]
+    return parts

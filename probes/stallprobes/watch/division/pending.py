@@ -1,0 +1,219 @@
+"""Calls and operations of a process that are not divided yet, and the last calls, which submitted operations."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, MemoryKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.watch_file import CallFlag
+from stallprobes.records.rows import Rows
+from stallprobes.watch.division.call_kinds import CallKind, kind_of, kinds_of
+from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, Spans, ThreadCalls
+from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.reading.process import CallBatch, WatchedProcess
+
+# Calls whose work may not have run yet.
+MOST_SUBMITTED = 1 << 19
+_THREADS = 0x7FFFFFFF
+# Overheads of a thread, not of a call: some are looked up one by one.
+_MOST_OF_THREADS = 1000
+# CUPTI converts the times of work from the GPU's clock, and may be off by microseconds.
+_CLOCK_ERROR_NS = 1_000_000
+# NCCL's and NVSHMEM's kernels by their names.
+_COMMUNICATION = ("nccl", "nvshmem")
+_WORK = sorted(int(kind) for kind in GPU_WORK)
+LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
+CALL = np.dtype(
+    [("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("kind", "i2"), ("function", "i2")]
+)
+# ``seen``: it was there when a slice of its time was divided. ``returned`` and ``thread`` are -1 until they are known.
+OPERATION = np.dtype(
+    [
+        ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),
+        ("context", "u4"), ("kind", "i1"), ("engine", "?"), ("seen", "?"),
+    ]
+)  # fmt: skip
+
+
+class DividedRows(NamedTuple):
+    """Calls that no other call of their thread contains (CALL), and all calls with their numbers (CALL)."""
+
+    outermost: Rows
+    every: Rows
+
+
+def calls_of(batch: CallBatch) -> DividedRows:
+    """The calls of a batch."""
+    rows = np.zeros(len(batch), CALL)
+    rows["begin"], rows["end"] = batch.rows["began_ns"], batch.rows["returned_ns"]
+    # Thread ids of Linux are smaller.
+    rows["thread"], rows["correlation"] = batch.rows["thread"] & _THREADS, batch.rows["correlation"]
+    rows["kind"], rows["function"] = kinds_of(batch.rows, batch.functions), batch.rows["function"]
+    return DividedRows(rows[(batch.rows["flags"] & int(CallFlag.NESTED)) == 0], rows)
+
+
+def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
+    """The calls in flight as if they returned at ``end_ns``, CALL[n] without the numbers of their functions."""
+    found = [
+        (
+            call.begin_ns,
+            end_ns,
+            call.thread & _THREADS,
+            call.correlation,
+            kind_of(call.function, _is_pageable(call)),
+            -1,
+        )
+        for thread in process.threads
+        for call in thread.in_flight[:1]
+        if call.begin_ns < end_ns
+    ]
+    return np.array(found, CALL) if found else np.zeros(0, CALL)
+
+
+def _is_pageable(call: Any) -> bool:
+    return MemoryKind.PAGEABLE in (call.source, call.target)
+
+
+def needs_engine(rows: NDArray[Any]) -> Flags:
+    """Which records are of work that needs the graphics engine; the others are of copy engines, or of no work."""
+    device_copy = (rows["kind"] == int(RecordKind.COPY)) & (rows["subkind"] == int(CopyKind.DEVICE_TO_DEVICE))
+    computing = np.isin(rows["kind"], (int(RecordKind.KERNEL), int(RecordKind.MEMSET)))
+    return computing | np.asarray(device_copy, dtype=np.bool_)
+
+
+def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
+    """The operations among ``records``; ``communication`` are the places of names of kernels that communicate."""
+    rows = records[np.isin(records["kind"], _WORK) & (records["end"] >= records["start"])]
+    found = np.zeros(len(rows), OPERATION)
+    for name in ("start", "end", "device", "context", "correlation"):
+        found[name] = rows[name]
+    kernel = rows["kind"] == int(RecordKind.KERNEL)
+    communicates = kernel & np.isin(rows["name"], list(communication))
+    found["kind"] = np.where(communicates, COMMUNICATION, np.where(kernel, KERNEL, COPY))
+    found["engine"] = needs_engine(rows)
+    found["returned"] = found["thread"] = -1
+    return found
+
+
+def communicate(names: Mapping[int, str]) -> set[int]:
+    """The places of the names of kernels that communicate."""
+    return {place for place, name in names.items() if any(word in name.lower() for word in _COMMUNICATION)}
+
+
+class _Chunk(NamedTuple):
+    """Calls in the order of their correlation numbers."""
+
+    correlations: Int64s
+    begins: Int64s
+    ends: Int64s
+    threads: Int64s
+
+
+class SubmittedCalls:
+    """The last calls by their correlation numbers, in the chunks in which they came."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[_Chunk] = deque()
+        self._count = 0
+
+    def add(self, calls: Rows) -> None:
+        """Add calls."""
+        correlations = column(calls, "correlation")
+        order = np.argsort(correlations, kind="stable")
+        # 0 is no number.
+        order = order[np.searchsorted(correlations[order], 1) :]
+        if not len(order):
+            return
+        columns = (column(calls, name)[order] for name in ("begin", "end", "thread"))
+        self._chunks.appendleft(_Chunk(correlations[order], *columns))
+        self._count += len(order)
+        while self._count > MOST_SUBMITTED and len(self._chunks) > 1:
+            self._count -= len(self._chunks.pop().begins)
+
+    def note_callers(self, operations: Rows) -> None:
+        """Note who submitted the ``operations`` that have no caller yet, where that is known."""
+        missing = np.flatnonzero(operations["returned"] < 0)
+        numbers, starts = column(operations, "correlation")[missing], column(operations, "start")[missing]
+        for calls in self._chunks:
+            if not len(missing):
+                return
+            places = np.minimum(np.searchsorted(calls.correlations, numbers), len(calls.begins) - 1)
+            # A number starts again after 2**32 calls: the call of another one began later than this work did.
+            same = (calls.correlations[places] == numbers) & (calls.begins[places] <= starts + _CLOCK_ERROR_NS)
+            operations["returned"][missing[same]] = calls.ends[places[same]]
+            operations["thread"][missing[same]] = calls.threads[places[same]]
+            missing, numbers, starts = missing[~same], numbers[~same], starts[~same]
+
+
+def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
+    """Change the kinds of ``calls`` that load device code or find the queue full for most of their time.
+
+    ``overheads`` are records; before CUDA 12.3 they have a thread in place of a call.
+    """
+    if not len(calls) or not len(overheads):
+        return
+    order = np.argsort(calls["correlation"], kind="stable")
+    numbers = calls["correlation"][order]
+    correlations = int64s(overheads["correlation"])
+    places = np.minimum(np.searchsorted(numbers, correlations), len(calls) - 1)
+    owners = np.where((correlations != 0) & (numbers[places] == correlations), order[places], -1)
+    for at in np.flatnonzero(owners < 0)[:_MOST_OF_THREADS].tolist():
+        if not correlations[at]:
+            row = overheads[at]
+            mine = (calls["thread"] == row["thread"]) & (calls["begin"] <= row["start"]) & (calls["end"] > row["start"])
+            owners[at] = next(iter(np.flatnonzero(mine).tolist()), -1)
+    lengths = int64s(overheads["end"]) - int64s(overheads["start"])
+    for kinds, kind in ((LOADING, CallKind.LOADS), ((OverheadKind.COMMAND_BUFFER_FULL,), CallKind.QUEUES)):
+        chosen = (owners >= 0) & np.isin(overheads["subkind"], [int(one) for one in kinds])
+        times = np.bincount(owners[chosen], lengths[chosen], len(calls))
+        calls["kind"][times * 2 >= np.maximum(calls["end"] - calls["begin"], 1)] = int(kind)
+
+
+def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> None:
+    """Change the kind of copies that did not block: they returned before their work ended, or at once.
+
+    ``operations`` are those that are known.
+    """
+    copies = np.flatnonzero((calls["kind"] == int(CallKind.COPIES)) & (calls["end"] - calls["begin"] < blocked_ns))
+    if not len(copies):
+        return
+    operations = operations[np.isin(operations["correlation"], calls["correlation"][copies])]
+    # The last operation of a call is the one that ends last.
+    order = np.lexsort((operations["end"], operations["correlation"]))
+    numbers, ends = operations["correlation"][order], operations["end"][order]
+    places = np.searchsorted(numbers, calls["correlation"][copies], "right") - 1
+    at = np.maximum(places, 0)
+    known = (places >= 0) & (numbers[at] == calls["correlation"][copies]) if len(numbers) else places >= 0
+    waited = np.zeros(len(copies), dtype=np.bool_)
+    waited[known] = ends[at[known]] <= calls["end"][copies[known]]
+    calls["kind"][copies[~waited]] = int(CallKind.SUBMITS)
+
+
+def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
+    """The calls of each thread in order, without overlap."""
+    threads, begins, ends, kinds, functions = (
+        column(calls, name) for name in ("thread", "begin", "end", "kind", "function")
+    )
+    order = np.lexsort((begins, threads))
+    threads, begins, ends, kinds, functions = (one[order] for one in (threads, begins, ends, kinds, functions))
+    found: dict[int, ThreadCalls] = {}
+    borders = np.flatnonzero(threads[1:] != threads[:-1]) + 1
+    for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(calls)], strict=True) if len(calls) else ():
+        begin, end = begins[first:last], ends[first:last]
+        # A call of which nobody noted that it was made in another one begins where that ends.
+        begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
+        kept = end > begin
+        found[int(threads[first])] = ThreadCalls(
+            spans=Spans(begin[kept], end[kept]), kinds=kinds[first:last][kept], functions=functions[first:last][kept]
+        )
+    return found
+
+
+def column(rows: Rows, name: str) -> Int64s:
+    """A column of ``rows`` as an array of its own, which is read faster."""
+    return np.ascontiguousarray(rows[name], dtype=np.int64)

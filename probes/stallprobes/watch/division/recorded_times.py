@@ -1,0 +1,61 @@
+"""Times in which work of the GPU is recorded, and those in which a sequence has the graphics engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import NamedTuple
+
+import numpy as np
+
+from stallprobes.watch.division.instants import NO_SPANS, Flags, Spans
+from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.reading.process import WatchedProcess
+
+# Shorter times without the engine are within the error of the clocks.
+LEAST_AWAY_NS = 20_000
+FOREVER = 2**62
+
+
+class EngineTenures(NamedTuple):
+    """Times in which contexts had the graphics engine of a GPU, in order; ``joined`` to the one before: nobody of the
+    process had it between them."""
+
+    contexts: Int64s
+    starts: Int64s
+    ends: Int64s
+    joined: Flags
+
+
+class EngineUse(NamedTuple):
+    """The tenures of each GPU by its number, and the number of context switches that they are made of."""
+
+    tenures: Mapping[int, EngineTenures]
+    switches: int
+
+
+NO_ENGINE_USE = EngineUse({}, 0)
+
+
+def recorded(process: WatchedProcess) -> Spans:
+    """The times in which all work of the GPU is recorded; the last one has no end, if records are on in it."""
+    windows = process.windows
+    if not len(windows):
+        return Spans(int64s([0]), int64s([FOREVER]))
+    ends = np.minimum(windows.ends, FOREVER)
+    ends[-1] = FOREVER
+    begins = np.maximum(windows.begins, np.minimum(windows.settled, FOREVER))
+    kept = windows.on & (begins < ends)
+    return Spans(begins[kept], ends[kept])
+
+
+def away(tenures: EngineTenures | None, contexts: Set[int]) -> Spans:
+    """The times in which none of ``contexts`` had the engine."""
+    if tenures is None or not len(tenures.contexts):
+        return NO_SPANS
+    other = ~np.isin(tenures.contexts, list(contexts))
+    joined = np.flatnonzero(tenures.joined)
+    begins = np.concatenate((tenures.starts[other], tenures.ends[joined - 1]))
+    ends = np.concatenate((tenures.ends[other], tenures.starts[joined]))
+    found = Spans.united(begins, ends)
+    kept = found.ends - found.begins >= LEAST_AWAY_NS
+    return Spans(found.begins[kept], found.ends[kept])

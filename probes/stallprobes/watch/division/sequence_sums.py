@@ -1,0 +1,94 @@
+"""Sums of one sequence on one GPU, slice after slice, and the division that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stallprobes.watch.division.binned_sums import BinnedSums, figure
+from stallprobes.watch.division.instants import (
+    COLUMNS,
+    QUEUE_FULL,
+    SUBMITS,
+    WAITING,
+    SequenceTimes,
+    instants_of,
+    sums_of,
+)
+from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
+from stallprobes.watch.division.result import SequenceDivision, bounds_of, price_of
+from stallprobes.watch.division.wait_sums import WaitSums
+from stallprobes.watch.division.wait_weights import wait_weights
+
+
+class SequenceSums:
+    """The sums of a sequence from ``began_ns`` until ``done_ns``, in bins since ``origin_ns``.
+
+    ``last_end_ns`` is the latest end of its work until then, ``calls`` the number of its calls, ``late_ns`` the time of
+    work that became known too late. ``threads`` and ``contexts`` are all that it has had.
+    """
+
+    def __init__(self, origin_ns: int, began_ns: int) -> None:
+        self.began_ns = self.done_ns = began_ns
+        self.last_end_ns = self.calls = self.late_ns = 0
+        self.threads: dict[int, None] = {}
+        self.contexts: set[int] = set()
+        self._sums = BinnedSums(origin_ns)
+        self._waits = WaitSums(origin_ns)
+
+    def add(self, times: SequenceTimes, until: int) -> None:
+        """Add the time from ``done_ns`` to ``until``."""
+        begin, sums, work = self.done_ns, self._sums, times.work
+        instants = instants_of(times, begin, until, sums.borders(begin, until))
+        sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
+        self._waits.add(wait_weights(times, begin, until), begin, until)
+        ends = work.ends[work.starts <= until]
+        self.last_end_ns = max(self.last_end_ns, int(np.minimum(ends, until).max(initial=0)))
+        self.done_ns = until
+
+    def division(
+        self,
+        device: int,
+        begin_ns: int,
+        functions: Mapping[int, str],
+        *,
+        sampled: bool,
+        alone: bool,
+        engine_known: bool,
+    ) -> SequenceDivision:
+        """The division since ``begin_ns``.
+
+        ``functions`` are names by number. ``sampled``: work was recorded for a part of the time. ``alone`` and
+        ``engine_known`` are as in the result.
+        """
+        sums = self._sums.since(begin_ns)
+        totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
+        parts = {part: int(totals[NUMBERS[part]]) for part in ORDER if totals[NUMBERS[part]]}
+        covered = sum(parts.values())
+        whole = sums[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
+        span_ns = self.done_ns - max(begin_ns, self.began_ns)
+        recorded = min(covered / span_ns, 1.0) if sampled and span_ns > 0 else 1.0
+        works = sums[:, [NUMBERS[part] for part in GPU_PARTS]].sum(axis=1)
+        host, gpu = figure(whole - sums[:, WAITING], whole, recorded), figure(works, whole, recorded)
+        submits, full = (figure(sums[:, name], whole, recorded).share for name in (SUBMITS, QUEUE_FULL))
+        late = self.late_ns / covered if covered else 0.0
+        verdict, second = bounds_of(parts, host.share, gpu.share, full, submits, late)
+        return SequenceDivision(
+            threads=tuple(self.threads),
+            device=device,
+            covered_ns=covered,
+            parts=parts,
+            host=host,
+            gpu=gpu,
+            price=price_of(host, gpu),
+            submitting=submits,
+            queue_full=full,
+            alone=alone,
+            recorded=recorded,
+            engine_known=engine_known,
+            late_ns=self.late_ns,
+            verdict=verdict,
+            second=second,
+            waits=self._waits.shares(begin_ns, functions),
+        )

@@ -1,0 +1,95 @@
+"""Sequences: threads that call the driver one after the other, so that their calls hardly overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stallprobes.watch.division.instants import Spans
+from stallprobes.watch.intervals import Int64s
+
+# Threads are one sequence if their calls overlap for less of the time that the less busy one is inside calls, and are
+# two again above twice as much.
+MOST_OVERLAP = 0.05
+# Threads that are compared, the last ones that made calls, and slices in which all are; later every so many.
+MOST_THREADS = 64
+_FIRST_SLICES, _EVERY = 8, 8
+
+
+class SequenceBook:
+    """Who is in a sequence with whom, by the calls of all slices of time so far.
+
+    PyTorch's forward and autograd threads are in one; threads of a server are not.
+    """
+
+    def __init__(self) -> None:
+        self._slices = 0
+        self._busy: dict[int, int] = {}
+        self._seen: dict[int, int] = {}
+        self._overlap: dict[tuple[int, int], int] = {}
+        self._leaders: dict[int, int] = {}
+
+    def note(self, threads: Mapping[int, Spans]) -> None:
+        """Note the calls of a slice by thread."""
+        self._slices += 1
+        # A thread that is new is compared at once.
+        if self._slices > _FIRST_SLICES and self._slices % _EVERY and all(thread in self._busy for thread in threads):
+            return
+        for thread in threads:
+            if thread not in self._busy:
+                self._forget(MOST_THREADS - 1)
+                self._busy[thread] = 0
+            self._seen[thread] = self._slices
+        known = {thread: spans for thread, spans in threads.items() if thread in self._busy and len(spans.begins)}
+        before: list[tuple[int, Spans, Int64s]] = []
+        for thread, spans in known.items():
+            lengths = spans.ends - spans.begins
+            self._busy[thread] += int(lengths.sum())
+            for other, others, sums in before:
+                key = min(thread, other), max(thread, other)
+                overlap = _covered(others, sums, spans.ends) - _covered(others, sums, spans.begins)
+                self._overlap[key] = self._overlap.get(key, 0) + int(overlap.sum())
+            before.append((thread, spans, np.concatenate(([0], np.cumsum(lengths)))))
+        self._group()
+
+    def leader(self, thread: int) -> int:
+        """The first thread of the sequence that a thread belongs to, which may have ended."""
+        return self._leaders.get(thread, thread)
+
+    def _group(self) -> None:
+        """Add each thread to the first sequence whose calls its own hardly overlap."""
+        groups: dict[int, list[int]] = {}
+        for thread in self._busy:
+            for leader, members in groups.items():
+                if all(self._alternate(thread, member) for member in members):
+                    members.append(thread)
+                    self._leaders[thread] = leader
+                    break
+            else:
+                # A sequence keeps its name when its first thread is forgotten.
+                leader = self._leaders.get(thread, thread)
+                leader = thread if leader in groups or leader in self._busy else leader
+                groups.setdefault(leader, []).append(thread)
+                self._leaders[thread] = leader
+
+    def _forget(self, most: int) -> None:
+        """Forget the threads that have made no call for longest, until there are at most so many."""
+        while len(self._busy) > most:
+            oldest = min(self._busy, key=lambda thread: self._seen[thread])
+            del self._busy[oldest], self._seen[oldest]
+            self._leaders.pop(oldest, None)
+            self._overlap = {pair: ns for pair, ns in self._overlap.items() if oldest not in pair}
+
+    def _alternate(self, one: int, other: int) -> bool:
+        overlap = self._overlap.get((min(one, other), max(one, other)), 0)
+        least = min(self._busy[one], self._busy[other])
+        same = self._leaders.get(one, one) == self._leaders.get(other, other)
+        return overlap <= MOST_OVERLAP * (2 if same else 1) * least
+
+
+def _covered(spans: Spans, sums: Int64s, times: Int64s) -> Int64s:
+    """The time that ``spans`` cover before each time; ``sums`` is that before each span."""
+    places = np.searchsorted(spans.begins, times, "right") - 1
+    inside = np.minimum(times, spans.ends[places]) - spans.begins[places]
+    return np.where(places >= 0, sums[np.maximum(places, 0)] + inside, 0)

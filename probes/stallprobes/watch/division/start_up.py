@@ -1,0 +1,60 @@
+"""Where the start-up of a program ends and its steady state begins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.watch.division.instants import Flags
+from stallprobes.watch.intervals import Int64s
+
+SECOND_NS = 1_000_000_000
+# So many seconds in a row without an event of the start-up are steady.
+QUIET_SECONDS = 3
+# The steady state begins within so many, or within half of a run that has ended.
+MOST_SECONDS = 60
+_LONGEST_NS = (MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
+
+
+class StartUp:
+    """The first seconds of a process, from ``began_ns`` on: which had an event of the start-up, and the time in calls.
+
+    Events are a load or compilation of device code, a new context, and a kernel that was never seen before.
+    """
+
+    def __init__(self, began_ns: int) -> None:
+        self.began_ns = began_ns
+        self._busy = np.zeros(MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
+        self._calls = np.zeros((MOST_SECONDS + QUIET_SECONDS, len(CallKind)), dtype=np.int64)
+
+    def note(self, times: Int64s) -> None:
+        """Note events at ``times`` (ns)."""
+        seconds = (times - self.began_ns) // SECOND_NS
+        self._busy[seconds[(seconds >= 0) & (seconds < len(self._busy))]] = True
+
+    def note_calls(self, begins: Int64s, ends: Int64s, kinds: Int64s) -> None:
+        """Note calls, for the time inside calls of each kind."""
+        seconds = (ends - self.began_ns) // SECOND_NS
+        kept: Flags = (seconds >= 0) & (seconds < len(self._calls))
+        np.add.at(self._calls, (seconds[kept], kinds[kept]), np.minimum(ends - begins, _LONGEST_NS)[kept])
+
+    def steady_ns(self, known_ns: int, ended: bool) -> int | None:
+        """When the steady state began, by all events until ``known_ns``, the end of the run if it has ``ended``.
+
+        None without one, or while that is not known.
+        """
+        run_ns = known_ns - self.began_ns
+        complete = min(run_ns // SECOND_NS, len(self._busy))
+        last = min(MOST_SECONDS, run_ns // 2 // SECOND_NS) if ended else MOST_SECONDS
+        for second in range(min(last, complete - QUIET_SECONDS) + 1):
+            if not self._busy[second : second + QUIET_SECONDS].any():
+                return self.began_ns + second * SECOND_NS
+        return None
+
+    def is_over(self, known_ns: int) -> bool:
+        """Whether a steady state that has not begun until ``known_ns`` never begins."""
+        return known_ns - self.began_ns >= len(self._busy) * SECOND_NS
+
+    def time_of(self, kind: CallKind, end_ns: int) -> int:
+        """The time (ns) inside calls of a kind that returned before ``end_ns``, of all threads together."""
+        return int(self._calls[: max((end_ns - self.began_ns) // SECOND_NS, 0), int(kind)].sum())

@@ -1,0 +1,60 @@
+"""Sums of the waits of a sequence by function, in bins of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stallprobes.watch.division.binned_sums import BinnedSums
+from stallprobes.watch.division.result import WaitShare
+from stallprobes.watch.division.wait_weights import WaitWeights
+from stallprobes.watch.intervals import Int64s
+
+# Functions that are kept apart, the first ones that waited: programs use two or three.
+MOST_FUNCTIONS = 8
+# Of each function: calls, time and weight.
+_CALLS, _TIME, _WEIGHT, _COLUMNS = range(4)
+
+
+class WaitSums:
+    """The waits of a sequence since ``origin_ns``."""
+
+    def __init__(self, origin_ns: int) -> None:
+        self._sums = BinnedSums(origin_ns, columns=MOST_FUNCTIONS * _COLUMNS)
+        # The place of each function's columns, by its number.
+        self._places: dict[int, int] = {}
+
+    def add(self, waits: WaitWeights, begin_ns: int, end_ns: int) -> None:
+        """Add the waits that returned in a slice of time."""
+        if not len(waits.ends):
+            return
+        self._sums.borders(begin_ns, end_ns)
+        bins = (np.minimum(waits.ends, end_ns - 1) - self._sums.origin_ns) // self._sums.width_ns
+        first = int(bins.min())
+        sums = np.zeros((int(bins.max()) - first + 1, MOST_FUNCTIONS * _COLUMNS), dtype=np.int64)
+        for function in np.unique(waits.functions).tolist():
+            place = self._places.setdefault(function, len(self._places))
+            if place < MOST_FUNCTIONS:
+                mine = waits.functions == function
+                columns = (np.ones(int(mine.sum()), dtype=np.int64), waits.durations[mine], waits.weights[mine])
+                for number, values in enumerate(columns):
+                    np.add.at(sums[:, place * _COLUMNS + number], bins[mine] - first, values)
+        self._sums.add(max(first, 0), sums[max(-first, 0) :])
+
+    def shares(self, begin_ns: int, names: Mapping[int, str]) -> tuple[WaitShare, ...]:
+        """The waits of each function since a time, the one that costs most first."""
+        totals: Int64s = self._sums.since(begin_ns).sum(axis=0, dtype=np.int64)
+        totals = totals.reshape(MOST_FUNCTIONS, _COLUMNS)
+        whole = int(totals[:, _WEIGHT].sum())
+        found = [
+            WaitShare(
+                function=names.get(function, f"function {function}"),
+                calls=int(totals[place, _CALLS]),
+                ns=int(totals[place, _TIME]),
+                share=int(totals[place, _WEIGHT]) / whole if whole else 0.0,
+            )
+            for function, place in self._places.items()
+            if place < MOST_FUNCTIONS and totals[place, _CALLS]
+        ]
+        return tuple(sorted(found, key=lambda one: (-one.share, -one.ns, one.function)))

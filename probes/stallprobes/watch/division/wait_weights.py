@@ -1,0 +1,55 @@
+"""Weights of waits, by which the price of waiting is spread over them: what each wait held the GPU up at most."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.watch.division.instants import SequenceTimes
+from stallprobes.watch.intervals import Int64s, int64s
+
+_WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
+
+
+class WaitWeights(NamedTuple):
+    """Calls that waited: when they returned, their functions, their durations and their weights (ns), int64[n] each."""
+
+    ends: Int64s
+    functions: Int64s
+    durations: Int64s
+    weights: Int64s
+
+
+def wait_weights(times: SequenceTimes, begin_ns: int, end_ns: int) -> WaitWeights:
+    """The waits that returned from ``begin_ns`` on and before ``end_ns``, or at the end, where work was recorded.
+
+    A wait weighs as much as the gap of the GPU's work in which it returns, but no more than it took: no more of the gap
+    could be avoided without it. One that returns while the GPU works, or after the last operation, weighs nothing.
+    """
+    begins, ends, functions = (np.concatenate(columns) for columns in _columns(times, begin_ns, end_ns))
+    work, durations = times.work, ends - begins
+    following = np.searchsorted(work.starts, ends, "right")
+    gap_begins = np.maximum.accumulate(np.concatenate(([times.last_end_ns], work.ends)))[following]
+    gap_ends = np.append(work.starts, 0 if times.ended else end_ns)[following]
+    # A gap that is cut off by a time without records is as long as it is known to be.
+    until = times.recorded.ends[times.recorded.place(ends)] if len(ends) else ends
+    gaps = np.minimum(gap_ends, until) - gap_begins
+    weights = np.where(gap_begins <= ends, np.clip(gaps, 0, durations), 0)
+    return WaitWeights(ends, functions, durations, weights)
+
+
+def _columns(times: SequenceTimes, begin_ns: int, end_ns: int) -> tuple[list[Int64s], list[Int64s], list[Int64s]]:
+    """Begins, ends and functions of the waits of each thread."""
+    begins, ends, functions = [int64s([])], [int64s([])], [int64s([])]
+    for calls in times.threads.values():
+        # At its end, a slice may leave a gap open.
+        chosen = (calls.spans.ends < end_ns) | ((calls.spans.ends == end_ns) & times.ended)
+        chosen &= np.isin(calls.kinds, _WAITING) & (calls.spans.ends >= begin_ns)
+        if chosen.any() and len(calls.functions):
+            chosen &= times.recorded.contain(calls.spans.ends)
+            begins.append(calls.spans.begins[chosen])
+            ends.append(calls.spans.ends[chosen])
+            functions.append(calls.functions[chosen])
+    return begins, ends, functions

@@ -1,0 +1,139 @@
+"""Sentences about what bounds a program: verdicts, figures with their intervals, its start-up and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stallprobes.units import duration_ns, plural
+from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.result import MOST_UNKNOWN, ProcessDivision, SequenceDivision
+from stallprobes.watch.sentences import thread_text
+
+# Sequences with less of the operations' time than this share of the first one's are counted together.
+_LEAST_GPU_SHARE = 0.005
+# Functions whose waits cost most, of which a sentence names some.
+_LEAST_WAIT, _MOST_WAITS = 0.1, 2
+# An interval that is narrower than a figure's digits is not printed.
+_LEAST_INTERVAL = 0.005
+
+
+def percent(share: float) -> str:
+    """A share (0 to 1): ``41 %``, ``<1 %``."""
+    return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def figure_text(figure: Figure) -> str:
+    """A figure with its interval, unless that is its digits: ``41 % (38 to 44)``."""
+    if figure.high - figure.low < _LEAST_INTERVAL:
+        return percent(figure.share)
+    return f"{percent(figure.share)} ({100 * figure.low:.0f} to {100 * figure.high:.0f})"
+
+
+def sequence_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+    """The threads of a sequence, with its GPU where the process uses several: ``MainThread (with 1 more thread)``.
+
+    The first thread has its id too where another sequence begins with one of its name.
+    """
+    names = {thread.id: thread.name for thread in process.threads}
+    sequences = () if process.division is None else process.division.sequences
+    first = sequence.threads[0] if sequence.threads else 0
+    name = names.get(first, "")
+    same = {one.threads[:1] for one in sequences if names.get(one.threads[0] if one.threads else 0, "") == name}
+    text = thread_text(first, name) if len(same) > 1 or not name else name
+    if len(sequence.threads) > 1:
+        text += f" (with {plural(len(sequence.threads) - 1, 'more thread')})"
+    return text + (f" on GPU {sequence.device}" if _several_gpus(process) else "")
+
+
+def verdict_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+    """The verdict about a sequence: ``MainThread is host-bound: the GPU waits for the host.``"""
+    return verdict_texts(sequence, process)[0]
+
+
+def verdict_texts(sequence: SequenceDivision, process: ProcessFindings) -> tuple[str, ...]:
+    """The verdict about a sequence in sentences of which each later one is shorter and says less."""
+    who = sequence_text(sequence, process)
+    if sequence.verdict is Bound.UNKNOWN:
+        share = sequence.share(Part.UNKNOWN)
+        why = f"{percent(share)} of its time" if share > MOST_UNKNOWN else "too much"
+        short = f"What bounds {who} is not known"
+        return f"{short}: {why} was not recorded.", f"{short}."
+    short = f"{who} is {sequence.verdict.word}"
+    reason = f"{short}: {sequence.verdict.traits.clause}."
+    if sequence.second is None:
+        return reason, f"{short}."
+    return f"{reason} It is {sequence.second.word} too, or nearly.", reason, f"{short}."
+
+
+def figures_text(sequence: SequenceDivision) -> str:
+    """What a verdict stands on, in sentences: g, h and the price of waiting, each with its interval."""
+    works = "The GPU works for it" if sequence.engine_known else "The GPU works for it or for others"
+    return (
+        f"{works} {figure_text(sequence.gpu)} of the time; {figure_text(sequence.host)} of the time the host does not "
+        f"wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time{_waits(sequence)}."
+    )
+
+
+def start_up_text(division: ProcessDivision, ended: bool) -> str:
+    """The start-up: ``Start-up took 4.00 s, of it inside calls: loading 1.20 s.`` ``ended``: the run has."""
+    if not division.steady and not ended:
+        return "The start-up is not over, or there is none: the whole run so far is divided."
+    if not division.steady:
+        return (
+            "There was no steady state: no three seconds in a row without code that was loaded, a new context or a new "
+            "kernel. The whole run is divided."
+        )
+    if not division.start_up_ns:
+        return ""
+    inside = ", ".join(f"{part.word} {duration_ns(ns)}" for part, ns in division.start_up.items())
+    return f"Start-up took {duration_ns(division.start_up_ns)}" + (
+        f", of it inside calls: {inside}." if inside else "."
+    )
+
+
+def end_text(sequence: SequenceDivision) -> str:
+    """The time after the last operation, in a sentence; "" without any."""
+    end_ns = sequence.parts.get(Part.END, 0)
+    return f"After its last operation on the GPU {duration_ns(end_ns)} passed." if end_ns else ""
+
+
+def shown_sequences(division: ProcessDivision) -> tuple[tuple[SequenceDivision, ...], int]:
+    """The sequences that are worth lines of their own, and the number of threads beside them."""
+    most = max((one.steady_ns for one in division.sequences), default=0)
+    shown = tuple(one for one in division.sequences if one.gpu.share * one.steady_ns >= _LEAST_GPU_SHARE * most)
+    shown = shown or division.sequences[:1]
+    left_out = {thread for one in division.sequences if one not in shown for thread in one.threads}
+    named = {thread for one in shown for thread in one.threads}
+    return shown, len(left_out - named) + division.other_threads
+
+
+def other_threads_text(count: int) -> str:
+    """The threads without a line of their own, in a sentence; "" without any."""
+    return f"{plural(count, 'more thread')} had hardly any work on the GPU." if count else ""
+
+
+def parts_text(sequence: SequenceDivision) -> Iterator[tuple[Part, str]]:
+    """The parts of a sequence's time with their shares, in their order: ``kernels 41 %``."""
+    for part, ns in sequence.parts.items():
+        if part is not Part.END and ns:
+            yield part, f"{part.word} {percent(sequence.share(part))}"
+
+
+def _at_most(figure: Figure) -> str:
+    return "less than 1 %" if figure.high < _LEAST_INTERVAL else f"at most {figure_text(figure)}"
+
+
+def _waits(sequence: SequenceDivision) -> str:
+    """The functions whose waits cost most: ``, 80 % of that in cuStreamSynchronize``; "" where they cost little."""
+    if sequence.price.high < _LEAST_INTERVAL:
+        return ""
+    named = [one for one in sequence.waits if one.share >= _LEAST_WAIT][:_MOST_WAITS]
+    parts = [f"{percent(one.share)} of that in {one.function}" for one in named]
+    return f", {' and '.join(parts)}" if parts else ""
+
+
+def _several_gpus(process: ProcessFindings) -> bool:
+    division = process.division
+    return division is not None and len({one.device for one in division.sequences}) > 1

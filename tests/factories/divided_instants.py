@@ -1,0 +1,156 @@
+"""Reference of the division: the part of each instant by the rules, one instant after the other, from plain lists.
+
+It shares no code with the division but names: numbers of parts, kinds of calls, and the containers of the input.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, SequenceTimes, Spans
+from stallprobes.watch.division.parts import Part
+
+_CAUSES = {
+    CallKind.ALLOCATES: Part.ALLOCATION,
+    CallKind.FREES: Part.FREE,
+    CallKind.HOST_MEMORY: Part.HOST_MEMORY,
+    CallKind.CONTEXT: Part.CONTEXT,
+    CallKind.LOADS: Part.LOADING,
+    CallKind.WORKS: Part.SUBMITTING,
+}
+_FOREVER = 2**62
+
+
+class Call(NamedTuple):
+    thread: int
+    begin: int
+    end: int
+    kind: CallKind
+
+
+class Operation(NamedTuple):
+    start: int
+    end: int
+    kind: int
+    engine: bool
+    returned: int
+    thread: int
+
+
+class Instant(NamedTuple):
+    """What one instant is, as the division's columns say it."""
+
+    part: Part
+    waiting: bool
+    submits: bool
+    queue_full: bool
+
+
+def divided_one_by_one(times: SequenceTimes, begin: int, end: int) -> dict[int, Instant]:
+    """Each recorded instant from ``begin`` to ``end``."""
+    found = {at: instant(times, at) for at in range(begin, end)}
+    return {at: one for at, one in found.items() if one is not None}
+
+
+def totals(instants: dict[int, Instant]) -> Counter[str]:
+    """The number of instants of each part and flag."""
+    sums: Counter[str] = Counter()
+    for one in instants.values():
+        sums[one.part.value] += 1
+        sums.update(name for name in ("waiting", "submits", "queue_full") if getattr(one, name))
+    return sums
+
+
+def instant(times: SequenceTimes, at: int) -> Instant | None:
+    recorded_until = next((end for begin, end in _pairs(times.recorded) if begin <= at < end), None)
+    if recorded_until is None:
+        return None
+    calls = [one for one in _calls(times) if one.begin <= at < one.end]
+    running = [one for one in _operations(times) if one.start <= at < one.end]
+    held, away = _in(times.holding, at), _in(times.away, at)
+    part = _of_running(running, away) if running else _of_gap(times, at, recorded_until, calls, held, away)
+    blocked = [one for one in calls if _long(times, one)]
+    full = [one for one in blocked if running and not held]
+    waits = [one for one in calls if one.kind in (CallKind.WAITS, CallKind.COPIES)]
+    waits += [one for one in calls if one.kind is CallKind.FREES and running]
+    every = waits + full
+    counts = part is not Part.END
+    waiting = counts and bool(every) and all(one in every for one in calls)
+    submits = any(one.kind in (CallKind.SUBMITS, CallKind.QUEUES) for one in calls) and counts and not waiting
+    return Instant(part, waiting, submits, waiting and bool(full))
+
+
+def _of_running(running: list[Operation], away: bool) -> Part:
+    if away and all(one.engine for one in running):
+        return Part.SHARED
+    kinds = {one.kind for one in running}
+    if KERNEL in kinds:
+        return Part.KERNELS
+    assert kinds <= {COMMUNICATION, COPY}
+    return Part.COMMUNICATION if COMMUNICATION in kinds else Part.COPIES
+
+
+def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call], held: bool, away: bool) -> Part:
+    if _in(times.lost, at):
+        return Part.UNKNOWN
+    later = [one for one in _operations(times) if one.start > at]
+    gap_began = max([times.last_end_ns, *(one.end for one in _operations(times) if one.start <= at)])
+    following = min(later, key=lambda one: one.start) if later else None
+    if following is None and times.ended and recorded_until >= _FOREVER:
+        return Part.END
+    if following is not None and following.start > recorded_until:
+        following = None
+    if following is not None and following.returned < 0:
+        return Part.UNKNOWN
+    if following is not None and at >= following.returned:
+        return Part.SHARED if away and following.engine else Part.QUEUED
+    own = [one for one in calls if following is not None and one.thread == following.thread]
+    call = next(iter(own or calls), None)
+    if call is None:
+        return Part.HOST
+    if call.kind in (CallKind.WAITS, CallKind.COPIES):
+        submits_it = following is not None and call in own and call.end == following.returned
+        if call.kind is CallKind.COPIES and submits_it:
+            return Part.COPY
+        if call.begin <= gap_began and at < gap_began + times.limits.wake_up_ns:
+            return Part.WAKE_UP
+        if following is None:
+            return Part.UNKNOWN
+        if call.kind is CallKind.COPIES:
+            return Part.COPY
+        if call.begin > gap_began and call.end - call.begin < times.limits.blocked_ns:
+            return Part.SUBMITTING
+        return Part.OTHER_WORK if _in(times.other_work, at) else Part.BLOCKED
+    if call.kind in (CallKind.SUBMITS, CallKind.QUEUES):
+        if not _long(times, call):
+            return Part.SUBMITTING
+        return Part.LOCK if held else Part.BLOCKED
+    return _CAUSES[call.kind]
+
+
+def _long(times: SequenceTimes, one: Call) -> bool:
+    took = one.end - one.begin
+    return one.kind is CallKind.QUEUES or (one.kind is CallKind.SUBMITS and took >= times.limits.blocked_ns)
+
+
+def _pairs(spans: Spans) -> list[tuple[int, int]]:
+    return list(zip(spans.begins.tolist(), spans.ends.tolist(), strict=True))
+
+
+def _in(spans: Spans, at: int) -> bool:
+    return any(begin <= at < end for begin, end in _pairs(spans))
+
+
+def _calls(times: SequenceTimes) -> Iterator[Call]:
+    for thread, calls in times.threads.items():
+        for (begin, end), kind in zip(_pairs(calls.spans), calls.kinds.tolist(), strict=True):
+            yield Call(thread, begin, end, CallKind(kind))
+
+
+def _operations(times: SequenceTimes) -> list[Operation]:
+    work = times.work
+    columns = (work.starts, work.ends, work.kinds, work.engine, work.returned, work.threads)
+    return [Operation(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

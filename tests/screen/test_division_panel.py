@@ -1,0 +1,105 @@
+"""The panel of what bounds a watched program: what fits into its lines, and which sequences it shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from factories.watch_moments import findings
+from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.cost import WatchCost
+from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.live.live_view import NO_FINDINGS
+from stallscope.report.columns import display_width
+from stallscope.tui.common.lines import Line
+from stallscope.tui.watch.division_panel import DivisionPanel, DivisionView
+from stallscope.tui.watch.layout import watch_layout
+
+COST = WatchCost(low=0.021, high=0.043, recorded=0.5, budget=0.05, compared=40)
+
+
+def training(sequences: int = 1, **of: object) -> WatchFindings:
+    """A training that has ended, with as many equal sequences; ``of`` replaces fields of the process."""
+    found = findings(8, ended=True)
+    (process,) = found.processes
+    assert process.division is not None
+    (one,) = process.division.sequences
+    division = replace(process.division, sequences=(one,) * sequences)
+    return replace(found, processes=(replace(process, **({"division": division, "cost": COST} | of)),))  # type: ignore[arg-type]
+
+
+def drawn(found: WatchFindings | None, width: int, height: int) -> list[str]:
+    panel = DivisionPanel()
+    panel.set_reactive(DivisionPanel.view, DivisionView(found))
+    lines: list[Line] = panel.lines(width, height)
+    texts = ["".join(text for text, _ in line) for line in lines]
+    assert all(display_width(text) <= width for text in texts)
+    assert len(texts) <= height
+    return texts
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 2), (80, 3), (160, 4), (250, 4)])
+def test_the_verdict_and_the_bar_fit_every_size(width: int, height: int) -> None:
+    texts = drawn(training(), width, height)
+    assert len(texts) == height
+    assert texts[0].startswith(" MainThread (with 1 more thread) is host-bound")
+    assert texts[1].strip().count("█") >= 1
+    assert display_width(texts[1]) == width
+    assert ("█ kernels 5 %" in " ".join(texts)) == (height >= 3)
+    assert ("Its waits cost at most" in texts[-1]) == (height >= 4)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 3), (160, 4)])
+def test_the_cost_of_watching_is_said(width: int, height: int) -> None:
+    assert " watching costs 2.1–4.3 % " in "".join(f"{text} " for text in drawn(training(), width, height))
+    at_most = replace(COST, compared=0, high=0.116)
+    assert "watching costs ≤ 11.6 %" in " ".join(drawn(training(cost=at_most), width, height))
+    assert "watching" not in " ".join(drawn(training(cost=None), width, height))
+
+
+def test_the_longest_verdict_that_fits_is_shown() -> None:
+    found = training()
+    division = found.processes[0].division
+    assert division is not None
+    one = replace(division.sequences[0], threads=(100,), second=Bound.WAIT)
+    found = training(division=replace(division, sequences=(one,)))
+    heads = [drawn(found, width, 3)[0].split("  ")[0].strip() for width in (60, 84, 160)]
+    assert heads == [
+        "MainThread is host-bound.",
+        "MainThread is host-bound: the GPU waits for the host.",
+        "MainThread is host-bound: the GPU waits for the host. It is wait-bound too, or nearly.",
+    ]
+
+
+def test_further_sequences_have_two_lines_each_where_there_is_room() -> None:
+    found = training(3)
+    assert DivisionView(found).height == 8
+    assert sum("host-bound" in text for text in drawn(found, 160, 8)) == 3
+    assert sum("host-bound" in text for text in drawn(found, 160, 5)) == 1
+    assert DivisionView(training(40)).height == 10
+
+
+def test_a_program_in_its_start_up_is_divided_so_far() -> None:
+    found = findings(2)
+    assert drawn(found, 80, 3)[0].startswith(" So far: MainThread ")
+
+
+def test_nothing_is_shown_of_a_program_without_a_division() -> None:
+    for found in (None, NO_FINDINGS, training(division=None)):
+        assert DivisionView(found).height == 0
+        assert drawn(found, 80, 3) == []
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (149, 29), (160, 48), (250, 70)])
+@pytest.mark.parametrize("division", [0, 4, 10])
+def test_the_panels_take_exactly_the_room_of_the_screen(size: tuple[int, int], division: int) -> None:
+    for pane in (False, True):
+        found = watch_layout(*size, division, 3, 12, pane, False)
+        left = found.division + found.lost + found.calls + found.slow
+        left += 0 if found.wide else found.histograms + found.output
+        # Header and keys.
+        assert left == size[1] - 3
+        assert min(found.calls, found.slow, found.output) >= 2
+        assert found.division <= division
+        assert (found.division > 0) == (division > 0)

@@ -1,0 +1,495 @@
+"""The divider of a process's time: by readings as a file has them, held against the reference of single instants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from factories.divided_instants import divided_one_by_one, totals
+from factories.watch_calls import ALLOC, BASE_NS, D2H, FREE, LAUNCH, SYNC, rows_of
+from factories.watch_calls import call as in_flight
+from factories.watch_calls import process as process_of
+from factories.watch_calls import thread as thread_of
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.watch_file import COLLECTED, LossKind, WatchRecord, WatchState, Window
+from stallprobes.records.rows import DRIVER_CALL
+from stallprobes.watch.division.call_kinds import kind_of
+from stallprobes.watch.division.divider import LAG_NS, MOST_OPEN_NS, MOST_SEQUENCES, ProcessDivider
+from stallprobes.watch.division.instants import COPY, KERNEL, Limits, Operations, SequenceTimes, Spans, ThreadCalls
+from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
+from stallprobes.watch.division.result import ProcessDivision, WaitShare
+from stallprobes.watch.intervals import int64s
+from stallprobes.watch.reading.process import CallBatch, DriverCall, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.record_windows import RecordWindows
+
+FUNCTIONS = (LAUNCH, SYNC, D2H, ALLOC, FREE, "cuGraphLaunch", "cuModuleLoadData", "cuCtxCreate_v4")
+# An instant of the reference: a tenth of a second.
+UNIT = 100_000_000
+LENGTH = 60
+COARSE = Limits(blocked_ns=6 * UNIT, wake_up_ns=4 * UNIT)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a thread, and the operations (start, end, kind) that it submits. Times in units."""
+
+    function: str
+    begin: int
+    end: int
+    thread: int = 1
+    work: tuple[tuple[int, int, int], ...] = ()
+
+
+def at(units: float) -> int:
+    return BASE_NS + round(units * UNIT)
+
+
+def readings(
+    calls: list[Call], times: list[float], unit: int = UNIT, **of: Any
+) -> list[tuple[WatchedProcess, RecordBatch, CallBatch, int]]:
+    """What is read at ``times`` of a program that makes ``calls``: each once it has returned, and work once it has
+    ended. ``of`` are fields of the process."""
+    found, earlier = [], -1.0
+    for now in times:
+        rows = np.zeros(len(calls), DRIVER_CALL)
+        records = []
+        for number, call in enumerate(calls):
+            rows[number]["began_ns"], rows[number]["returned_ns"] = (
+                BASE_NS + call.begin * unit,
+                BASE_NS + call.end * unit,
+            )
+            rows[number]["thread"], rows[number]["correlation"] = call.thread, number + 1
+            rows[number]["function"] = FUNCTIONS.index(call.function)
+            rows[number]["target"] = MemoryKind.PAGEABLE if call.function == D2H else 0
+            records += [
+                {
+                    "kind": RecordKind.KERNEL if kind == KERNEL else RecordKind.COPY, "start": BASE_NS + start * unit,
+                    "end": BASE_NS + end * unit, "correlation": number + 1, "context": 1, "name": 1,
+                    "subkind": CopyKind.DEVICE_TO_HOST,
+                }
+                for start, end, kind in call.work
+                if earlier < end <= now
+            ]  # fmt: skip
+        ends = np.array([call.end for call in calls])
+        rows = rows[(ends > earlier) & (ends <= now)] if len(calls) else rows
+        batch = CallBatch(rows[np.argsort(rows["returned_ns"], kind="stable")], dict(enumerate(FUNCTIONS)), 0)
+        made = rows_of(records)
+        flying = [
+            thread_of(call.thread, in_flight=[_in_flight(call, number, unit)])
+            for number, call in enumerate(calls, 1)
+            if call.begin <= now < call.end
+        ]
+        read = replace(process_of(*flying, now=0), **of)
+        found.append((read, RecordBatch(made, {1: "_Z3addPf"}, 0, 0), batch, BASE_NS + round(now * unit)))
+        earlier = now
+    return found
+
+
+def _in_flight(call: Call, number: int, unit: int) -> DriverCall:
+    target = MemoryKind.PAGEABLE if call.function == D2H else MemoryKind.UNKNOWN
+    return in_flight(call.function, call.begin * unit / 1000, correlation=number, thread=call.thread, target=target)
+
+
+def divided(calls: list[Call], times: list[float], **of: Any) -> ProcessDivision | None:
+    divider = ProcessDivider(COARSE)
+    for number, reading in enumerate(readings(calls, times, **of), 1):
+        divider.feed(*reading, ended=number == len(times))
+    return divider.division()
+
+
+@st.composite
+def programs(draw: st.DrawFn, most_threads: int = 3) -> list[Call]:
+    """Calls of threads, some of which submit work, also several operations each."""
+    calls = []
+    for thread in range(1, 1 + draw(st.integers(1, most_threads))):
+        borders = sorted(draw(st.lists(st.integers(1, LENGTH), min_size=4, max_size=16, unique=True)))
+        for begin, end in zip(borders[::2], borders[1::2], strict=False):
+            function = draw(st.sampled_from(FUNCTIONS[:6]))
+            work = []
+            if function in (LAUNCH, D2H, "cuGraphLaunch"):
+                for _ in range(draw(st.integers(0, 1 if function == D2H else 3))):
+                    start = draw(st.integers(begin, min(end + 6, LENGTH)))
+                    kind = COPY if function == D2H else KERNEL
+                    work.append((start, draw(st.integers(start, min(start + 6, LENGTH))), kind))
+            calls.append(Call(function, begin, end, thread, tuple(work)))
+    return calls
+
+
+def expected(calls: list[Call], threads: tuple[int, ...], begin: int) -> Mapping[str, int]:
+    """The reference's sums for the sequence of ``threads`` from ``begin`` on, in instants."""
+    ends = {number: max(end for _, end, _ in call.work) for number, call in enumerate(calls) if call.work}
+
+    def kind(number: int, call: Call) -> int:
+        made = kind_of(call.function, call.function == D2H)
+        waited = ends.get(number, LENGTH + 1) <= call.end or call.end - call.begin >= 6
+        return int(kind_of(LAUNCH, False)) if call.function == D2H and not waited else int(made)
+
+    own: dict[int, list[tuple[int, int, int]]] = {thread: [] for thread in threads}
+    rows, other, holding = [], [], []
+    for number, call in enumerate(calls):
+        if call.thread in own:
+            own[call.thread].append((call.begin, call.end, kind(number, call)))
+            rows += [(start, end, what, what == KERNEL, call.end, call.thread) for start, end, what in call.work]
+        else:
+            other += [(start, end) for start, end, _ in call.work]
+            holding += [(call.begin, call.end)] if kind(number, call) >= kind_of(D2H, True) else []
+    columns = int64s(sorted(rows, key=lambda row: row[0])).reshape(-1, 6).T
+    work = Operations(
+        starts=columns[0], ends=columns[1], kinds=columns[2], engine=columns[3] != 0, returned=columns[4],
+        threads=columns[5],
+    )  # fmt: skip
+    made = {
+        thread: ThreadCalls(
+            spans=Spans(int64s([one[0] for one in sorted(of)]), int64s([one[1] for one in sorted(of)])),
+            kinds=int64s([one[2] for one in sorted(of)]),
+        )
+        for thread, of in own.items()
+    }
+    times = SequenceTimes(
+        threads=made,
+        work=work,
+        recorded=Spans(int64s([0]), int64s([2**62])),
+        other_work=_spans(other),
+        holding=_spans(holding),
+        last_end_ns=-100,
+        ended=True,
+        limits=Limits(blocked_ns=6, wake_up_ns=4),
+    )
+    first = min(call.begin for call in calls if call.thread in own)
+    return totals(divided_one_by_one(times, max(first, begin), LENGTH))
+
+
+def _spans(pairs: list[tuple[int, int]]) -> Spans:
+    return Spans(int64s([one[0] for one in pairs]), int64s([one[1] for one in pairs]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(programs())
+def test_a_program_is_divided_as_the_reference_divides_it(calls: list[Call]) -> None:
+    found = divided(calls, [LENGTH])
+    work = [call for call in calls if call.work]
+    if found is None:
+        assert not work
+        return
+    sequences = {thread: one for one in found.sequences for thread in one.threads}
+    begin = round(found.start_up_ns / UNIT)
+    for call in work:
+        sequence = sequences.get(call.thread)
+        sums = dict(expected(calls, sequence.threads if sequence is not None else (call.thread,), begin))
+        waiting = sums.pop("waiting", 0)
+        for name in ("submits", "queue_full"):
+            sums.pop(name, 0)
+        if sequence is None:
+            assert not sums
+            continue
+        assert {part.value: ns / UNIT for part, ns in sequence.parts.items()} == sums
+        assert sum(sequence.parts.values()) == sequence.covered_ns
+        if sequence.steady_ns:
+            assert sequence.host.share == pytest.approx(1 - waiting * UNIT / sequence.steady_ns)
+
+
+@settings(max_examples=100, deadline=None)
+@given(programs(most_threads=1), st.lists(st.floats(1, LENGTH), max_size=12), st.booleans())
+def test_a_program_is_divided_alike_while_it_runs(calls: list[Call], times: list[float], turns: bool) -> None:
+    # Another thread takes turns with it.
+    calls = [replace(call, thread=1 + number % 2) if turns else call for number, call in enumerate(calls)]
+    calls = [Call(LAUNCH, 0, 1, 1, ((0, 1, KERNEL),)), *calls]
+    whole = divided(calls, [LENGTH])
+    assert divided(calls, [*sorted(times), LENGTH]) == whole
+    assert whole is not None
+
+
+def loop(steps: int, launch: int = 5, kernel: int = 20, host: int = 60) -> list[Call]:
+    """Steps that launch a kernel, wait for it, and compute; times in µs."""
+    calls, now = [], 100
+    for _ in range(steps):
+        start = now + launch + 2
+        calls.append(Call(LAUNCH, now, now + launch, 1, ((start, start + kernel, KERNEL),)))
+        calls.append(Call(SYNC, now + launch + 1, start + kernel + 5, 1))
+        now = start + kernel + 5 + host
+    return calls
+
+
+def steps(count: int = 200, **of: Any) -> ProcessDivision:
+    divider, calls = ProcessDivider(), loop(count)
+    last = calls[-1].end
+    (reading,) = readings(calls, [last], 1000, **of)
+    divider.feed(*reading, ended=True)
+    found = divider.division()
+    assert found is not None
+    return found
+
+
+def test_a_loop_that_waits_for_each_kernel() -> None:
+    (one,) = steps().sequences
+    # Each step of 92 µs: 5 in the launch, 2 until the kernel starts, 20 for it, 5 to wake up, 60 on the host.
+    assert one.parts[Part.KERNELS] == 200 * 20_000
+    assert one.parts[Part.WAKE_UP] == 199 * 5_000
+    assert one.parts[Part.HOST] == 199 * 60_000
+    assert one.parts[Part.QUEUED] == 200 * 2_000
+    assert one.parts[Part.SUBMITTING] == 200 * 5_000
+    assert one.parts[Part.END] == 5_000
+    assert one.gpu.share == pytest.approx(20 / 92, abs=0.001)
+    assert one.host.share == pytest.approx(66 / 92, abs=0.001)
+    # Without the waits it takes max(h, g) of the time.
+    assert one.price.share == pytest.approx(1 - 66 / 92, abs=0.001)
+    assert (one.verdict, one.alone, one.threads) == (Bound.WAIT, True, (1,))
+    # A wait of 27 µs lies before a gap of 72 µs.
+    assert one.waits == (WaitShare(function=SYNC, calls=200, ns=200 * 26_000, share=1.0),)
+    assert one.gpu.low == one.gpu.high == one.gpu.share
+
+
+def test_the_price_is_spread_over_waits_by_the_gaps_behind_them() -> None:
+    calls = [
+        Call(LAUNCH, 1, 2, 1, ((3, 20, KERNEL),)),
+        # It returns in a gap of 10 (20 to 30), and took 18.
+        Call(SYNC, 3, 21),
+        Call(LAUNCH, 28, 29, 1, ((30, 35, KERNEL),)),
+        # In a gap of 25 (35 to 60), and took 6.
+        Call(D2H, 30, 36, 1, ((31, 33, COPY),)),
+        Call(LAUNCH, 50, 51, 1, ((60, 70, KERNEL),)),
+        # While the GPU works, and after the last operation.
+        Call(SYNC, 61, 65), Call(SYNC, 66, 72),
+    ]  # fmt: skip
+    for times in ([80.0], [40.0, 55.0, 80.0]):
+        found = divided(calls, times, started=replace(process_of().started, monotonic_ns=at(-10)))
+        assert found is not None
+        assert found.sequences[0].waits == (
+            WaitShare(function=SYNC, calls=3, ns=28 * UNIT, share=10 / 16),
+            WaitShare(function=D2H, calls=1, ns=6 * UNIT, share=6 / 16),
+        )
+
+
+def test_windows_without_records_widen_the_intervals_and_are_not_covered() -> None:
+    windows = np.zeros(4, dtype_of(Window))
+    windows["began_ns"] = BASE_NS + np.arange(4) * 4_000_000
+    windows["ended_ns"][:3] = windows["began_ns"][1:]
+    windows["settled_ns"] = windows["began_ns"]
+    windows["records"] = 1, 0, 1, 0
+    (one,) = steps(windows=RecordWindows.of(windows)).sequences
+    assert one.covered_ns == 8_000_000 - 100_000
+    assert one.recorded == pytest.approx(0.43, abs=0.01)
+    assert one.gpu.low < one.gpu.share < one.gpu.high
+
+
+def test_time_without_records_is_no_open_gap() -> None:
+    # Records are on in the first and in the third second; calls are made in all.
+    windows = np.zeros(4, dtype_of(Window))
+    windows["began_ns"], windows["ended_ns"] = (BASE_NS, at(10), at(20), at(30)), (at(10), at(20), at(30), 0)
+    windows["records"] = 1, 0, 1, 0
+    windows["settled_ns"] = windows["began_ns"]
+    calls = [
+        Call(LAUNCH, each, each + 1, 1, ((each + 1, each + 2, KERNEL),) if each // 10 in (0, 2) else ())
+        for each in range(0, 80, 2)
+    ]
+    divider = ProcessDivider()
+    for reading in readings(calls, [40.0, 60.0, 70.0], windows=RecordWindows.of(windows)):
+        divider.feed(*reading)
+        assert divider.done_ns == reading[3] - LAG_NS
+    assert sum(map(len, divider._calls)) <= 6
+    found = divider.division()
+    assert found is not None
+    assert found.sequences[0].covered_ns == 10 * UNIT
+    # The steady state began with the second second.
+    assert found.sequences[0].recorded == pytest.approx(1 / 5)
+
+
+def test_a_thread_with_two_gpus_has_a_division_of_each() -> None:
+    calls = [Call(LAUNCH, 1, 2, 1, ((2, 22, KERNEL),)), Call(LAUNCH, 3, 4, 1, ((4, 14, KERNEL),))]
+    ((read, records, batch, now),) = readings(calls, [22])
+    records.rows["device"] = records.rows["correlation"] == 2
+    divider = ProcessDivider(COARSE)
+    divider.feed(read, records, batch, now, ended=True)
+    found = divider.division()
+    assert found is not None
+    assert {one.device: one.parts[Part.KERNELS] // UNIT for one in found.sequences} == {0: 20, 1: 10}
+    assert all(one.alone for one in found.sequences)
+    (second,) = [one for one in found.sequences if one.device == 1]
+    assert second.parts[Part.END] == 8 * UNIT
+
+
+def test_nothing_is_divided_after_the_programs_own_profiler_began() -> None:
+    calls = loop(20)
+    last = calls[-1].end
+    divider = ProcessDivider()
+    for number, reading in enumerate(readings(calls, [last, last + 5_000_000, last + 9_000_000], 1000)):
+        divider.feed(replace(reading[0], state=WatchState.YIELDED if number else WatchState.RECORDING), *reading[1:])
+    found = divider.division()
+    assert found is not None
+    (one,) = found.sequences
+    assert one.covered_ns == (last - calls[0].begin) * 1000
+
+
+def test_lost_records_are_no_gap_and_leave_no_verdict() -> None:
+    calls = loop(200)
+    divider = ProcessDivider()
+    (reading,) = readings(calls, [calls[-1].end], 1000, losses={LossKind.DROPPED_BY_CUPTI: 5})
+    divider.feed(*reading, ended=True)
+    found = divider.division()
+    assert found is not None
+    (one,) = found.sequences
+    assert one.parts.keys() == {Part.KERNELS, Part.UNKNOWN}
+    assert one.verdict is Bound.UNKNOWN
+
+
+def test_another_context_has_the_gpu() -> None:
+    # The kernel of 20 units: the engine was away in 10 of them, and for 5 before it.
+    calls = [Call(LAUNCH, 1, 2, 1, ((10, 30, KERNEL),)), Call(SYNC, 3, 31)]
+    divider = ProcessDivider(COARSE)
+    tenures = EngineTenures(
+        int64s([1, 2, 1, 1]), int64s([at(0), at(5), at(10), at(25)]), int64s([at(5), at(10), at(15), at(40)]),
+        np.array([False, True, True, True]),
+    )  # fmt: skip
+    (reading,) = readings(calls, [40])
+    divider.feed(*reading, engine_use=lambda: EngineUse({0: tenures}, 100), ended=True)
+    found = divider.division()
+    assert found is not None
+    (one,) = found.sequences
+    assert {part: ns / UNIT for part, ns in one.parts.items()} == {
+        Part.SUBMITTING: 1, Part.QUEUED: 3, Part.SHARED: 15, Part.KERNELS: 10, Part.END: 10,
+    }  # fmt: skip
+    assert (one.verdict, one.engine_known) == (Bound.SHARED, True)
+
+
+def test_a_launch_that_another_threads_copy_holds_up() -> None:
+    calls = [
+        Call(LAUNCH, 1, 2, 1, ((2, 3, KERNEL),)), Call(LAUNCH, 4, 20, 1, ((20, 21, KERNEL),)),
+        Call(D2H, 4, 19, 2, ((5, 19, COPY),)),
+    ]  # fmt: skip
+    found = divided(calls, [25])
+    assert found is not None
+    launching, copying = sorted(found.sequences, key=lambda one: one.threads)
+    assert (launching.parts[Part.LOCK], launching.parts[Part.BLOCKED]) == (15 * UNIT, UNIT)
+    assert (launching.verdict, launching.alone) == (Bound.LOCK, False)
+    assert copying.verdict is Bound.COPY
+
+
+def test_code_that_is_loaded_in_a_launch() -> None:
+    calls = [Call(LAUNCH, 1, 2, 1, ((2, 3, KERNEL),)), Call(LAUNCH, 4, 20, 1, ((20, 21, KERNEL),))]
+    (reading,) = readings(calls, [25])
+    lazy = {
+        "kind": RecordKind.OVERHEAD, "start": at(5), "end": at(19), "correlation": 2,
+        "subkind": OverheadKind.LAZY_FUNCTION_LOADING,
+    }  # fmt: skip
+    records = RecordBatch(np.concatenate((reading[1].rows, rows_of([lazy]))), {1: "add"}, 0, 0)
+    divider = ProcessDivider(COARSE)
+    divider.feed(reading[0], records, *reading[2:], ended=True)
+    found = divider.division()
+    assert found is not None
+    assert found.sequences[0].parts[Part.LOADING] == 16 * UNIT
+    assert found.sequences[0].verdict is Bound.LOADING
+
+
+def test_the_steady_state_begins_with_three_quiet_seconds() -> None:
+    loads = [Call("cuModuleLoadData", 5 * each, 5 * each + 1) for each in range(1, 5)]
+    work = [Call(LAUNCH, 2 + each, 3 + each, 1, ((3 + each, 4 + each, KERNEL),)) for each in range(0, 96, 2)]
+    calls = sorted((*loads, *work), key=lambda one: one.begin)
+    calls = [one for number, one in enumerate(calls) if not number or one.begin >= calls[number - 1].end]
+    found = divided(calls, [100])
+    assert found is not None
+    # The last load returns at 2.1 s.
+    assert (found.steady, found.start_up_ns) == (True, 3 * 10**9)
+    assert found.start_up[Part.LOADING] > 0
+    assert found.sequences[0].covered_ns == 7 * 10**9
+    # Half of a run has none.
+    short = divided([one for one in calls if one.end < 50], [55])
+    assert short is not None
+    assert (short.steady, short.start_up_ns) == (False, 0)
+
+
+def test_a_run_of_hours_needs_a_limited_memory() -> None:
+    divider, second = ProcessDivider(), 10**9
+    calls = [Call(LAUNCH, each, each + 1, 1, ((each + 1, each + 2, KERNEL),)) for each in range(0, 18_000, 2)]
+    times = [float(each) for each in range(10, 18_000, 1500)]
+    for reading in readings(calls, times, second):
+        divider.feed(*reading)
+    (sequence,) = divider._sequences.values()
+    assert len(sequence._sums.since(0)) <= 4096
+    assert sum(map(len, divider._calls)) < 1000
+    found = divider.division()
+    assert found is not None
+    assert found.sequences[0].gpu.share == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_sequence_with_a_long_gap_needs_its_own_calls_alone() -> None:
+    seldom = [Call(LAUNCH, 1, 2, 1, ((2, 3, KERNEL),)), Call(SYNC, 4, 6), Call(LAUNCH, 90, 91, 1, ((92, 95, KERNEL),))]
+    often = [Call(LAUNCH, each, each + 1, 2, ((each + 1, each + 2, KERNEL),)) for each in range(0, 98, 2)]
+    whole = divided([*seldom, *often], [99.0])
+    divider = ProcessDivider(COARSE)
+    for number, reading in enumerate(readings([*seldom, *often], [20.0, 40.0, 60.0, 80.0, 99.0]), 1):
+        divider.feed(*reading, ended=number == 5)
+        # Two seconds of the busy thread have twenty calls, ten of which are of the last second.
+        assert sum(map(len, divider._calls)) <= 13
+    assert divider.division() == whole
+    assert whole is not None
+    assert {one.threads for one in whole.sequences} == {(1,), (2,)}
+
+
+def test_a_program_of_many_threads_needs_a_limited_memory() -> None:
+    # Each pair of threads works at the same time as the next, so that no two are one sequence.
+    calls = [
+        Call(LAUNCH, each // 2, each // 2 + 2, 1 + each, ((each // 2 + 1, each // 2 + 2, KERNEL),))
+        for each in range(400)
+    ]
+    divider = ProcessDivider()
+    for number, reading in enumerate(readings(calls, [50.0, 100.0, 150.0, 210.0]), 1):
+        divider.feed(*reading, ended=number == 4)
+        assert len(divider._sequences) <= 2 * MOST_SEQUENCES
+    assert divider.division() is not None
+
+
+def test_a_gap_is_open_until_an_operation_ends_it_or_for_long() -> None:
+    calls = [Call(LAUNCH, 1, 2, 1, ((2, 3, KERNEL),))]
+    divider = ProcessDivider()
+    done = []
+    for reading in readings(calls, [5.0, 20.0, 100.0, 125.0]):
+        divider.feed(*reading)
+        done.append(divider.done_ns)
+    assert done[1:3] == [at(3)] * 2
+    assert done[3] == at(125) - LAG_NS > at(3) + MOST_OPEN_NS
+
+
+def using(tenures: EngineTenures) -> Callable[[], EngineUse]:
+    return lambda: EngineUse({0: tenures}, 2)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_values_that_no_program_writes_do_no_harm(seed: int) -> None:
+    """Calls and records as a damaged file may have them: within the limits of its reader, and without sense."""
+    random, divider = np.random.default_rng(seed), ProcessDivider()
+    read = process_of(now=0)
+    read = replace(read, started=replace(read.started, monotonic_ns=int(random.choice([0, BASE_NS, 2**62 - 1]))))
+    now = BASE_NS
+    for number in range(3):
+        rows, records = np.zeros(50, DRIVER_CALL), np.zeros(50, dtype_of(WatchRecord))
+        times = np.sort(random.choice([0, 1, BASE_NS, BASE_NS + 10**9, 2**62 - 1], (100, 2)).astype(np.int64), axis=1)
+        rows["began_ns"], rows["returned_ns"] = times[:50].T
+        records["start"], records["end"] = times[50:].T
+        for row, names in (
+            (rows, ("thread", "correlation", "context")),
+            (records, ("correlation", "device", "context")),
+        ):
+            for name in names:
+                row[name] = random.choice([0, 1, 2, 2**31, 2**32 - 1], 50)
+        rows["function"] = random.integers(0, len(FUNCTIONS), 50)
+        records["kind"] = random.choice([int(kind) for kind in COLLECTED], 50)
+        records["subkind"] = random.choice([0, 1, *(int(kind) for kind in OverheadKind)], 50)
+        tenures = EngineTenures(int64s([1, 0]), times[:2, 0], times[:2, 1], np.array([False, True]))
+        now += int(random.integers(1, 5)) * 10**9
+        batch = CallBatch(rows, dict(enumerate(FUNCTIONS)), 0)
+        made = RecordBatch(records, {}, 0, int(random.integers(2)))
+        divider.feed(read, made, batch, now, using(tenures), ended=number == 2)
+        found = divider.division()
+        for one in () if found is None else found.sequences:
+            assert sum(one.parts.values()) == one.covered_ns
+            assert min(one.parts.values()) > 0
+            assert 0 <= one.host.low <= one.host.high <= 1
+            assert one.late_ns >= 0

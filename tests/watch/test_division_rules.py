@@ -1,0 +1,200 @@
+"""Rules of the division: verdicts, sequences, intervals of figures, and sums of long runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from stallprobes.native.layouts.driver_calls import family_of, prefixes
+from stallprobes.watch.division.binned_sums import BinnedSums, figure
+from stallprobes.watch.division.call_kinds import CallKind, creates_context, kind_of, loads
+from stallprobes.watch.division.instants import COLUMNS, Instants, Spans, sums_of
+from stallprobes.watch.division.parts import BOUNDS, NUMBERS, PARTS, Bound, Part
+from stallprobes.watch.division.pending import communicate
+from stallprobes.watch.division.result import bounds_of, price_of
+from stallprobes.watch.division.sequences import MOST_THREADS, SequenceBook
+from stallprobes.watch.intervals import int64s
+
+MS = 1_000_000
+
+
+def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -> tuple[Bound, Bound | None]:
+    """The verdict by shares in percent; the rest of the time is the host's."""
+    shares = {part: round(10 * share) for part, share in parts.items()}
+    shares[Part.HOST] = shares.get(Part.HOST, 0) + 1000 - sum(shares.values())
+    return bounds_of(shares, host, gpu, of.get("queue_full", 0.0), of.get("submitting", 0.0), of.get("late", 0.0))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (verdict({Part.SHARED: 15, Part.LOADING: 30}, 0.5, 0.2), (Bound.SHARED, Bound.LOADING)),
+        (verdict({Part.LOADING: 15}, 0.9, 0.2), (Bound.LOADING, None)),
+        (verdict({Part.ALLOCATION: 5, Part.FREE: 6, Part.HOST_MEMORY: 5}, 0.9, 0.2), (Bound.ALLOCATION, None)),
+        (verdict({Part.LOCK: 20}, 0.9, 0.2), (Bound.LOCK, None)),
+        (verdict({Part.COPY: 15}, 0.9, 0.2), (Bound.COPY, None)),
+        (verdict({Part.COPIES: 50}, 0.9, 0.5), (Bound.COPY, None)),
+        (verdict({Part.COPIES: 46}, 0.9, 0.46), (Bound.HOST, Bound.COPY)),
+        (verdict({Part.KERNELS: 90}, 0.2, 0.9), (Bound.GPU, None)),
+        (verdict({Part.KERNELS: 60}, 0.9, 0.6, queue_full=0.2), (Bound.GPU, None)),
+        (verdict({Part.COMMUNICATION: 31}, 0.9, 0.4), (Bound.COMMUNICATION, None)),
+        (verdict({Part.KERNELS: 30}, 0.75, 0.3), (Bound.WAIT, None)),
+        # The GPU takes longer than the host: without the waits, it is the GPU's time that remains.
+        (verdict({Part.KERNELS: 87}, 0.6, 0.87), (Bound.HOST, Bound.GPU)),
+        (verdict({Part.KERNELS: 30}, 0.88, 0.3), (Bound.HOST, Bound.WAIT)),
+        (verdict({Part.KERNELS: 30}, 0.95, 0.3), (Bound.HOST, None)),
+        (verdict({Part.KERNELS: 30}, 0.95, 0.3, submitting=0.5), (Bound.SUBMISSION, None)),
+        (verdict({Part.UNKNOWN: 5.1}, 0.95, 0.3), (Bound.UNKNOWN, None)),
+        (verdict({Part.KERNELS: 30}, 0.95, 0.3, late=0.06), (Bound.UNKNOWN, None)),
+        (bounds_of({}, 0.0, 0.0, 0.0, 0.0), (Bound.UNKNOWN, None)),
+    ],
+)
+def test_the_first_rule_that_holds_is_the_verdict(
+    found: tuple[Bound, Bound | None], expected: tuple[Bound, Bound | None]
+) -> None:
+    assert found == expected
+
+
+def test_the_end_is_in_no_share() -> None:
+    parts = {Part.KERNELS: 900, Part.HOST: 100, Part.END: 100_000}
+    assert bounds_of(parts, 0.1, 0.9, 0.0, 0.0)[0] is Bound.GPU
+
+
+def test_every_part_and_verdict_has_words_of_its_own() -> None:
+    assert PARTS.keys() == set(Part)
+    assert BOUNDS.keys() == set(Bound)
+    for table in (PARTS, BOUNDS):
+        assert len({one.word for one in table.values()}) == len(table)
+    assert len({one.mark for one in PARTS.values()}) == len(PARTS)
+
+
+def test_every_watched_function_has_a_kind() -> None:
+    expected = {
+        "cuLaunchKernel": CallKind.SUBMITS, "cuGraphLaunch": CallKind.SUBMITS, "cuMemsetD8Async": CallKind.SUBMITS,
+        "cuStreamSynchronize_ptsz": CallKind.WAITS, "cuEventSynchronize": CallKind.WAITS,
+        "cuCtxSynchronize": CallKind.WAITS, "cuMemcpyDtoH_v2": CallKind.COPIES, "cuMemAlloc_v2": CallKind.ALLOCATES,
+        "cuMemAllocAsync": CallKind.SUBMITS, "cuMemFreeAsync": CallKind.SUBMITS, "cuMemFree_v2": CallKind.FREES,
+        "cuMemHostRegister_v2": CallKind.HOST_MEMORY, "cuCtxCreate_v4": CallKind.CONTEXT,
+        "cuModuleLoadData": CallKind.LOADS, "cuLibraryLoadData": CallKind.LOADS, "cuLibraryUnload": CallKind.LOADS,
+        "cuLibraryGetKernel": CallKind.WORKS, "cuGraphInstantiateWithFlags": CallKind.WORKS,
+        "cuStreamCreate": CallKind.WORKS, "cuFunctionOfAnotherDriver": CallKind.SUBMITS,
+    }  # fmt: skip
+    assert {name: kind_of(name, False) for name in expected} == expected
+    for name, family in prefixes():
+        assert family is None or family_of(name) is None or kind_of(name, True) in CallKind
+    assert kind_of("cuMemcpyDtoHAsync_v2", False) is CallKind.SUBMITS
+    assert kind_of("cuMemcpyDtoHAsync_v2_ptsz", True) is CallKind.COPIES
+    assert [loads(name) for name in ("cuModuleLoadData", "cuLinkComplete", "cuModuleGetFunction")] == [
+        True,
+        True,
+        False,
+    ]
+    assert creates_context("cuDevicePrimaryCtxRetain")
+
+
+def test_kernels_that_communicate_are_known_by_their_names() -> None:
+    names = {
+        1: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        2: "add",
+        3: "nvshmemi_put",
+    }
+    assert communicate(names) == {1, 3}
+
+
+def spans(*pairs: tuple[int, int]) -> Spans:
+    return Spans(int64s([begin for begin, _ in pairs]), int64s([end for _, end in pairs]))
+
+
+def test_threads_that_take_turns_are_one_sequence() -> None:
+    book = SequenceBook()
+    forward = spans(*((20 * each, 20 * each + 8) for each in range(100)))
+    backward = spans(*((20 * each + 10, 20 * each + 18) for each in range(100)))
+    loader = spans((0, 1900))
+    book.note({1: forward, 2: backward, 3: loader, 4: spans((5, 5))})
+    assert [book.leader(thread) for thread in (1, 2, 3)] == [1, 1, 3]
+    # A thread that is not known leads itself.
+    assert book.leader(99) == 99
+
+
+def test_threads_of_a_server_are_sequences_of_their_own() -> None:
+    random, book = np.random.default_rng(1), SequenceBook()
+    for _ in range(10):
+        threads = {}
+        for thread in (1, 2, 3):
+            begins = np.sort(random.choice(1000, 100, replace=False)) * 10
+            threads[thread] = Spans(int64s(begins), int64s(begins + random.integers(1, 10, 100)))
+        book.note(threads)
+    assert [book.leader(thread) for thread in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_threads_that_follow_each_other_stay_one_sequence() -> None:
+    book = SequenceBook()
+    for number in range(3 * MOST_THREADS):
+        book.note({1000 + number: spans((100 * number, 100 * number + 50))})
+        assert book.leader(1000 + number) == 1000
+    # The first ones are forgotten.
+    assert len(book._busy) == len(book._seen) == MOST_THREADS
+
+
+def test_a_sequence_does_not_change_with_every_slice() -> None:
+    book = SequenceBook()
+    book.note({1: spans((0, 1000)), 2: spans((980, 1980))})
+    assert book.leader(2) == 1
+    # 7 % together.
+    book.note({1: spans((3000, 4000)), 2: spans((3880, 4880))})
+    assert book.leader(2) == 1
+    book.note({1: spans((5000, 6000)), 2: spans((5500, 6500))})
+    assert book.leader(2) == 2
+
+
+def test_the_interval_of_a_share_contains_it_as_often_as_it_says() -> None:
+    random = np.random.default_rng(7)
+    hits, wide = 0, []
+    for _ in range(400):
+        whole = np.full(200, 1000 * MS)
+        share = np.clip(random.normal(0.4, 0.15, 200), 0, 1)
+        truth = share.mean()
+        # In each second, half of the time is recorded.
+        recorded = np.flatnonzero(random.random(200) < 0.5)
+        part = (share * whole).astype(np.int64)
+        found = figure(part[recorded], whole[recorded], len(recorded) / 200)
+        hits += found.low <= truth <= found.high
+        wide.append(found.high - found.low)
+    assert 0.92 <= hits / 400 <= 0.98
+    assert 0.01 < float(np.mean(wide)) < 0.06
+
+
+def test_figures_without_a_sample_are_anything() -> None:
+    none = int64s([])
+    assert figure(none, none, 1.0).high == 1.0
+    (share, low, high) = vars(figure(int64s([5]), int64s([10]), 0.5)).values()
+    assert (share, low, high) == (0.5, 0.0, 1.0)
+    everything = figure(int64s([5, 0]), int64s([10, 10]), 1.0)
+    assert (everything.share, everything.low, everything.high) == (0.25, 0.25, 0.25)
+
+
+def test_the_price_is_the_time_that_waits_cost_at_most() -> None:
+    host, gpu = figure(int64s([60]), int64s([100]), 1.0), figure(int64s([30]), int64s([100]), 1.0)
+    assert price_of(host, gpu).share == pytest.approx(0.4)
+    assert price_of(gpu, host).share == pytest.approx(0.4)
+
+
+def test_bins_become_wider_and_keep_their_sums() -> None:
+    sums = BinnedSums(1000, 10, most=8)
+    for second in range(100):
+        begins = int64s([1000 + 10 * second])
+        assert begins[0] in sums.borders(int(begins[0]), int(begins[0]) + 10) or sums.width_ns > 10
+        flags = np.array([second % 2 == 0])
+        parts = np.array([NUMBERS[Part.HOST]], dtype=np.int8)
+        instants = Instants(begins, begins + 10, parts, flags, flags, flags)
+        sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
+    found = sums.since(0)
+    assert len(found) <= 8
+    assert sums.width_ns == 160
+    assert found.shape[1] == COLUMNS
+    assert int(found[:, NUMBERS[Part.HOST]].sum()) == 1000
+    assert int(found[:, -1].sum()) == 500
+    # Only whole bins are of a later time.
+    assert int(sums.since(1001)[:, NUMBERS[Part.HOST]].sum()) == 1000 - 160

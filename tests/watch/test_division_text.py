@@ -1,0 +1,195 @@
+"""What bounds a program, in words, as a bar and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import jsonschema
+import pytest
+
+from factories.watch_moments import findings
+from stallprobes.files.schemas import schema
+from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
+from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
+from stallprobes.watch.division_text import (
+    end_text,
+    figure_text,
+    figures_text,
+    other_threads_text,
+    parts_text,
+    shown_sequences,
+    start_up_text,
+    verdict_text,
+)
+from stallprobes.watch.document import document
+from stallscope.report.columns import display_width
+from stallscope.report.division_bar import bar, legend
+from stallscope.report.text import TextWriter
+from stallscope.report.watch_text import show_watch
+
+SECOND = 1_000_000_000
+EXACT = Figure(0.5, 0.5, 0.5)
+PARTS = {Part.KERNELS: 3 * SECOND, Part.SUBMITTING: SECOND, Part.HOST: 5 * SECOND, Part.QUEUED: SECOND}
+
+
+def sequence(**of: object) -> SequenceDivision:
+    """A sequence of the main thread; ``of`` replaces fields."""
+    parts = of.get("parts", PARTS)
+    assert isinstance(parts, dict)
+    fields = {
+        "threads": (100,), "device": 0, "covered_ns": sum(parts.values()), "parts": PARTS,
+        "host": Figure(0.92, 0.92, 0.92), "gpu": Figure(0.3, 0.3, 0.3), "price": Figure(0.08, 0.08, 0.08),
+        "submitting": 0.1, "queue_full": 0.0, "alone": True, "recorded": 1.0, "engine_known": True, "late_ns": 0,
+        "verdict": Bound.HOST,
+    }  # fmt: skip
+    return SequenceDivision(**(fields | of))  # type: ignore[arg-type]
+
+
+def divided(*sequences: SequenceDivision, **of: object) -> WatchFindings:
+    """The findings about a training that has ended, with another division."""
+    found = findings(8, ended=True)
+    fields = {
+        "steady": True, "start_up_ns": 4 * SECOND, "start_up": {Part.LOADING: SECOND}, "recorded": 1.0,
+        "sequences": sequences, "other_threads": 0,
+    }  # fmt: skip
+    division = ProcessDivision(**(fields | of))  # type: ignore[arg-type]
+    return replace(found, processes=(replace(found.processes[0], division=division),))
+
+
+def process_of(*sequences: SequenceDivision) -> ProcessFindings:
+    return divided(*sequences).processes[0]
+
+
+def report(found: WatchFindings, width: int = 80, ascii: bool = False) -> str:
+    stream = io.StringIO()
+    show_watch(TextWriter(stream, width=width, ascii=ascii), found, "python train.py")
+    return stream.getvalue()
+
+
+def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:
+    one = sequence()
+    assert verdict_text(one, process_of(one)) == "MainThread is host-bound: the GPU waits for the host."
+    both = sequence(threads=(100, 101), second=Bound.GPU)
+    assert verdict_text(both, process_of(both)).startswith("MainThread (with 1 more thread) is host-bound: ")
+    assert verdict_text(both, process_of(both)).endswith("It is GPU-bound too, or nearly.")
+    second = sequence(device=1, threads=(7,))
+    assert verdict_text(second, process_of(one, second)).startswith("thread 7 on GPU 1 is host-bound")
+    found = process_of(sequence(), sequence(threads=(101,)))
+    found = replace(found, threads=tuple(replace(thread, name="server") for thread in found.threads))
+    assert verdict_text(sequence(threads=(101,)), found).startswith("server (thread 101) is host-bound: ")
+    unknown = sequence(parts={Part.HOST: 9, Part.UNKNOWN: 1}, verdict=Bound.UNKNOWN)
+    assert verdict_text(unknown, process_of(unknown)) == (
+        "What bounds MainThread is not known: 10 % of its time was not recorded."
+    )
+
+
+def test_figures_have_intervals_where_not_all_of_the_time_was_recorded() -> None:
+    assert [figure_text(one) for one in (EXACT, Figure(0.41, 0.38, 0.442))] == ["50 %", "41 % (38 to 44)"]
+    assert figures_text(sequence()) == (
+        "The GPU works for it 30 % of the time; 92 % of the time the host does not wait for the GPU. Its waits cost at "
+        "most 8 % of the time."
+    )
+    waits = (
+        WaitShare(function="cuStreamSynchronize", calls=100, ns=5, share=0.8),
+        WaitShare(function="cuMemcpyDtoHAsync_v2", calls=9, ns=5, share=0.15),
+        WaitShare(function="cuEventSynchronize", calls=9, ns=5, share=0.05),
+    )
+    assert figures_text(sequence(waits=waits)).endswith(
+        "at most 8 % of the time, 80 % of that in cuStreamSynchronize and 15 % of that in cuMemcpyDtoHAsync_v2."
+    )
+    shared = sequence(engine_known=False, price=Figure(0.0, 0.0, 0.001))
+    assert figures_text(shared).startswith("The GPU works for it or for others 30 %")
+    assert figures_text(shared).endswith("Its waits cost less than 1 % of the time.")
+
+
+def test_start_up_and_end_are_a_paragraph_of_their_own() -> None:
+    found = process_of(sequence()).division
+    assert found is not None
+    assert start_up_text(found, True) == "Start-up took 4.00 s, of it inside calls: loading 1.00 s."
+    assert start_up_text(replace(found, start_up={}), True) == "Start-up took 4.00 s."
+    assert start_up_text(replace(found, start_up_ns=0), True) == ""
+    assert start_up_text(replace(found, steady=False), True).startswith("There was no steady state: ")
+    assert start_up_text(replace(found, steady=False), False).startswith("The start-up is not over")
+    assert end_text(sequence()) == ""
+    ended = sequence(parts={**PARTS, Part.END: SECOND})
+    assert end_text(ended) == "After its last operation on the GPU 1.00 s passed."
+    assert [part for part, _ in parts_text(ended)] == list(PARTS)
+    assert ended.share(Part.KERNELS) == sequence().share(Part.KERNELS) == 0.3
+
+
+def test_threads_with_nothing_to_say_share_a_line() -> None:
+    busy, idle = sequence(), sequence(threads=(200,), gpu=Figure(0.0001, 0.0001, 0.0001))
+    found = divided(busy, idle, other_threads=2).processes[0].division
+    assert found is not None
+    shown, others = shown_sequences(found)
+    assert (shown, others) == ((busy,), 3)
+    assert other_threads_text(others) == "3 more threads had hardly any work on the GPU."
+    assert other_threads_text(0) == ""
+    # One that is alone is shown, however little it does.
+    assert shown_sequences(replace(found, sequences=(idle,)))[0] == (idle,)
+
+
+@pytest.mark.parametrize("width", [1, 7, 20, 80, 160])
+def test_a_bar_has_its_width_and_each_part_its_share(width: int) -> None:
+    one = sequence()
+    cells = {text[0]: len(text) for text, _ in bar(one, width)}
+    assert sum(cells.values()) == width
+    for part, ns in PARTS.items():
+        assert abs(cells.get(part.traits.mark, 0) - width * ns / one.steady_ns) < 1
+    lines = legend(one, max(width, 20))
+    assert all(sum(display_width(text) for text, _ in line) <= max(width, 20) for line in lines)
+    words = "".join(text for line in lines for text, _ in line)
+    assert [f"{part.word} " in words for part in PARTS] == [True] * 4
+    assert bar(sequence(parts={}), width) == []
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_report_begins_with_the_verdict_and_its_bar(width: int) -> None:
+    lines = report(divided(sequence(), sequence(threads=(101,), verdict=Bound.LOCK)), width).splitlines()
+    assert max(map(display_width, lines)) <= width
+    assert lines[0].startswith("python train.py · 1 process")
+    text = " ".join(" ".join(lines).split())
+    places = [text.index(part) for part in ("MainThread is host-bound", "loader is lock-bound", "Start-up took 4.00 s")]
+    assert places == sorted(places)
+    assert places[-1] < text.index("is waiting: ")
+    assert lines[lines.index(next(line for line in lines if "kernels 30 %" in line)) - 1].count("█") > 0
+
+
+def test_the_bar_is_drawn_in_ascii_too() -> None:
+    text = report(divided(sequence()), ascii=True)
+    assert text.isascii()
+    assert "# kernels 30 %" in text
+    assert "?" not in text.splitlines()[2]
+
+
+def test_the_document_has_the_division() -> None:
+    wait = WaitShare(function="cuStreamSynchronize", calls=3, ns=5000, share=1.0)
+    ended = sequence(parts={**PARTS, Part.END: SECOND}, second=Bound.WAIT, waits=(wait,))
+    made = json.loads(json.dumps(document(divided(ended), ["python", "train.py"], 0)))
+    jsonschema.validate(made, schema("stallscope.watch/2"), cls=jsonschema.Draft202012Validator)
+    division = made["processes"][0]["division"]
+    assert (division["steady"], division["start_up_s"], division["start_up"]) == (
+        True, 4.0, [{"part": "loading", "us": 1e6}]
+    )  # fmt: skip
+    (one,) = division["sequences"]
+    assert sum(part["us"] for part in one["parts"]) == one["covered_us"] == 11e6
+    assert sum(part["share"] for part in one["parts"]) == pytest.approx(1)
+    assert (one["verdict"], one["second"], one["gpu_works"]["share"]) == ("host", "wait", 0.3)
+    assert one["waits"] == [{"function": "cuStreamSynchronize", "calls": 3, "us": 5.0, "share": 1.0}]
+    assert one["sentence"].startswith("MainThread is host-bound")
+    nothing = document(replace(divided(), processes=(replace(divided().processes[0], division=None),)))
+    assert nothing["processes"][0]["division"] is None
+
+
+def test_a_training_is_divided_from_its_readings() -> None:
+    (process,) = findings(8, ended=True).processes
+    assert process.division is not None
+    (one,) = process.division.sequences
+    # Each step of 100 ms has a kernel of 5.4 ms and a copy of 0.09 ms.
+    assert one.gpu.share == pytest.approx(0.0549, abs=0.001)
+    assert one.verdict is Bound.HOST
+    assert sum(one.parts.values()) == one.covered_ns == 7 * SECOND
