@@ -328,10 +328,11 @@ def test_nothing_is_divided_after_the_programs_own_profiler_began() -> None:
     assert one.covered_ns == (last - calls[0].begin) * 1000
 
 
-def test_lost_records_are_no_gap_and_leave_no_verdict() -> None:
+@pytest.mark.parametrize("of", [{"losses": {LossKind.DROPPED_BY_CUPTI: 5}}, {"not_held": 1}], ids=str)
+def test_lost_records_are_no_gap_and_leave_no_verdict(of: Mapping[str, Any]) -> None:
     calls = loop(200)
     divider = ProcessDivider()
-    (reading,) = readings(calls, [calls[-1].end], 1000, losses={LossKind.DROPPED_BY_CUPTI: 5})
+    (reading,) = readings(calls, [calls[-1].end], 1000, **of)
     divider.feed(*reading, ended=True)
     found = divider.division()
     assert found is not None

@@ -168,9 +168,15 @@ class ProcessDivider:
         losses = (process.lost_records, process.lost_calls, *(process.losses.get(kind, 0) for kind in _CALL_LOSSES))
         before = self._losses or (0,) * len(losses)
         if records or calls or any(new > old for new, old in zip(losses, before, strict=True)):
-            lost = Spans(int64s([self._fed_ns - LAG_NS]), int64s([now_ns]))
-            self._lost = Spans.united(*map(np.concatenate, zip(self._lost, lost, strict=True)))
+            self._note_lost(self._fed_ns - LAG_NS, now_ns)
+        if process.not_held:
+            # Records of a thread may be missing from then on.
+            self._note_lost(self._fed_ns - LAG_NS, FOREVER)
         self._losses = losses
+
+    def _note_lost(self, begin_ns: int, end_ns: int) -> None:
+        lost = Spans(int64s([begin_ns]), int64s([end_ns]))
+        self._lost = Spans.united(*map(np.concatenate, zip(self._lost, lost, strict=True)))
 
     def _note_start_up(
         self, start_up: StartUp, records: NDArray[Any], overheads: NDArray[Any], calls: CallBatch, outermost: Rows
