@@ -49,6 +49,7 @@ from stallprobes.watch.reading.process import (
     WatchedThread,
     shared_fields,
 )
+from stallprobes.watch.reading.settled_windows import WindowSettler
 from stallprobes.watch.sentences import gaps
 
 # Records of a call arrive within this time after its end; then its cause is final.
@@ -127,6 +128,7 @@ class ProcessAnalysis:
         self._stacks: dict[int, CallStack] = {}
         self._outside = NOTHING_READ
         self._divider: ProcessDivider | None = None
+        self._settler = WindowSettler()
 
     def feed(
         self,
@@ -145,6 +147,8 @@ class ProcessAnalysis:
         call stacks by their number in the file. Without ``calls``, those of the log since the reading before, the
         process's time is not divided; ``ended``: nothing follows this reading.
         """
+        if calls is not None:
+            process = self._settler.feed(process, records, calls)
         self._process, self._now_ns = process, now_ns
         self._readings += 1
         self._run_delays = dict(run_delays or {})

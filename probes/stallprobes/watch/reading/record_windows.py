@@ -12,7 +12,8 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-_NEVER = np.iinfo(np.int64).max
+# The end and the settling of a window that are not known.
+NEVER = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +39,10 @@ class RecordWindows:
         """The windows of ``rows``, in the layout of the file and in the order of time."""
         begins, ended, settled = (rows[name].astype(np.int64) for name in ("began_ns", "ended_ns", "settled_ns"))
         amounts = (rows[name].astype(np.int64) for name in ("calls", "took_ns", "busiest"))
-        ends = np.where(ended > 0, ended, _NEVER)
+        ends = np.where(ended > 0, ended, NEVER)
         # Of a window that ended meanwhile, or none.
         unknown = (settled < begins) | (settled > ends)
-        return cls(begins, ends, rows["records"] != 0, np.where(unknown, _NEVER, settled), *amounts)
+        return cls(begins, ends, rows["records"] != 0, np.where(unknown, NEVER, settled), *amounts)
 
     def __len__(self) -> int:
         return len(self.begins)
@@ -50,7 +51,7 @@ class RecordWindows:
     def first_off_ns(self) -> int:
         """When records were off for the first time; the largest number if never."""
         off = self.begins[~self.on]
-        return int(off[0]) if len(off) else _NEVER
+        return int(off[0]) if len(off) else NEVER
 
     def off_between(self, begin_ns: int, end_ns: int) -> tuple[tuple[int, int], ...]:
         """The times (begin, end) between two times in which records were off."""

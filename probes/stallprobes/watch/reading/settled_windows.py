@@ -1,0 +1,74 @@
+"""When windows with records have settled, where no call of the program says so: by the work submitted in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stallprobes.native.layouts.watch_file import SWITCHED
+from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
+
+# Windows that are looked at, the last ones: the records of older ones have come.
+LOOKED_AT = 16
+# Beyond the number of any call.
+_NO_CALL = 2**32 - 1
+
+
+@dataclass
+class _Window:
+    """A window that has not settled: the number of the first call that began in it, and the first start of its work."""
+
+    correlation: int = _NO_CALL
+    start_ns: int = NEVER
+
+
+class WindowSettler:
+    """Finds when windows with records settled in programs that never wait inside a call, as JAX does by host functions.
+
+    The library takes the return of a call that waits for the GPU as the end of all work that was submitted without
+    records. Work that was submitted in the window shows as much: what is before it in its stream has ended when it
+    starts. Calls are numbered in the order of their begins.
+    """
+
+    def __init__(self) -> None:
+        # By the begin of the window; those that are looked at no more, as int64[n] of begins and starts.
+        self._windows: dict[int, _Window] = {}
+        self._older = np.zeros((2, 0), dtype=np.int64)
+
+    def feed(self, process: WatchedProcess, records: RecordBatch, calls: CallBatch) -> WatchedProcess:
+        """The process with what is known of its windows, after a reading with new records and calls."""
+        windows = process.windows
+        first = max(len(windows) - LOOKED_AT, 0)
+        unsettled = np.flatnonzero(windows.on[first:] & (windows.settled[first:] == NEVER)) + first
+        if not len(unsettled) and not self._windows and not self._older.size:
+            return process
+        began = calls.rows["began_ns"].astype(np.int64)
+        work = records.rows[np.isin(records.rows["kind"], SWITCHED)]
+        starts = work["start"].astype(np.int64)
+        for at in unsettled.tolist():
+            begin_ns, end_ns = int(windows.begins[at]), int(windows.ends[at])
+            found = self._windows.setdefault(begin_ns, _Window())
+            inside = calls.rows["correlation"][(began >= begin_ns) & (began < end_ns)]
+            found.correlation = min(found.correlation, int(inside.min(initial=_NO_CALL)))
+            own = (work["correlation"] >= found.correlation) & (starts >= begin_ns) & (starts < end_ns)
+            found.start_ns = min(found.start_ns, int(starts[own].min(initial=NEVER)))
+        self._put_away(windows.begins, first)
+        return replace(process, windows=self._settled(windows))
+
+    def _put_away(self, begins: Int64s, first: int) -> None:
+        """Keep of the windows before number ``first`` what was found, as long as they are known."""
+        done = [begin for begin in self._windows if begin < begins[first]]
+        found = np.array([(begin, self._windows.pop(begin).start_ns) for begin in done], dtype=np.int64).reshape(-1, 2)
+        older = np.concatenate((self._older, found.T), axis=1)
+        self._older = older[:, (older[0] >= begins[0]) & (older[1] < NEVER)]
+
+    def _settled(self, windows: RecordWindows) -> RecordWindows:
+        present = np.array([(begin, one.start_ns) for begin, one in self._windows.items()], dtype=np.int64)
+        begins, starts = np.concatenate((self._older, present.reshape(-1, 2).T), axis=1)
+        at = np.minimum(np.searchsorted(windows.begins, begins), len(windows) - 1)
+        known = windows.begins[at] == begins
+        settled = windows.settled.copy()
+        settled[at[known]] = np.minimum(settled[at[known]], starts[known])
+        return replace(windows, settled=settled)
