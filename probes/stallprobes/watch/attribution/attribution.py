@@ -117,7 +117,7 @@ def attribute(
     answers.open &= calls.excess > 0
     on_gpu = (waits.total >= DIRECT_SHARE * calls.excess) & (waits.total > 0)
     answers.give(on_gpu, lambda at: _by_gpu(waits, at, excess[at], reader))
-    delays = int64s([run_delay_within(recorded.run_delays.get(one.thread), one.begin_ns, one.end_ns) for one in slow])
+    delays = run_delays(calls, recorded.run_delays)
 
     def by_delay(at: int) -> _Answer:
         ns = int(delays[at])
@@ -185,19 +185,27 @@ def attribute(
     return tuple(found)
 
 
-def run_delay_within(samples: Int64s | None, begin_ns: int, end_ns: int) -> int:
-    """The least time (ns) for which a thread was ready to run without a CPU between two times, by samples around them.
+def run_delays(calls: CallTable, samples: Mapping[int, Int64s]) -> Int64s:
+    """The least time (ns) for which the thread of each call was ready to run without a CPU during it: int64[calls].
 
-    0 where there are no samples on both sides. What lies between a sample and the span may all have been a delay.
+    ``samples`` are those around it, by thread as ``Recorded`` describes them; 0 where there are none on both sides.
+    What lies between a sample and the call may all have been a delay.
     """
-    if samples is None or not len(samples):
-        return 0
-    before = int(np.searchsorted(samples[:, 0], begin_ns, "right")) - 1
-    after = int(np.searchsorted(samples[:, 0], end_ns, "left"))
-    if before < 0 or after >= len(samples):
-        return 0
-    outside = (begin_ns - int(samples[before, 0])) + (int(samples[after, 0]) - end_ns)
-    return min(max(int(samples[after, 1] - samples[before, 1]) - outside, 0), end_ns - begin_ns)
+    found = np.zeros(len(calls), dtype=np.int64)
+    for thread in np.unique(calls.threads).tolist():
+        times = samples.get(thread)
+        if times is None or not len(times):
+            continue
+        places = np.flatnonzero(calls.threads == thread)
+        begins, ends = calls.begins[places], calls.ends[places]
+        before = np.searchsorted(times[:, 0], begins, "right") - 1
+        after = np.searchsorted(times[:, 0], ends, "left")
+        between = (before >= 0) & (after < len(times))
+        before, after = np.maximum(before, 0), np.minimum(after, len(times) - 1)
+        outside = begins - times[before, 0] + times[after, 0] - ends
+        delays = np.clip(times[after, 1] - times[before, 1] - outside, 0, ends - begins)
+        found[places] = np.where(between, delays, 0)
+    return found
 
 
 def _overheads(calls: CallTable, records: NDArray[Any]) -> Int64s:
