@@ -19,11 +19,12 @@ from stallprobes.engine.snapshot import ProbeSnapshot, has_run
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
-from stallprobes.measurement.gpu_state import GpuStateRecorder, GpuStates
+from stallprobes.measurement.gpu_state import GpuState, GpuStateRecorder, GpuStates
 from stallprobes.measurement.plan import RunPlan, VariantPlan
 from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
 from stallprobes.measurement.run_clock import SETTLE_S, STEP_S, WARM_S, RunClock, RunProgress, RunStoodStill, RunStopped
@@ -31,6 +32,7 @@ from stallprobes.measurement.run_trace import other_processes
 from stallprobes.model import Channel, Probe, Role, Variant
 from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.blame import Blame, proven
+from stallprobes.verdicts.evidence import ALONE_TAIL_NS
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
@@ -162,10 +164,11 @@ def _set_periods(session: Session, variant: Variant, baseline: bool) -> None:
 def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: GpuStateRecorder) -> VariantResult:
     """Measure one variant.
 
-    Probes that make their calls after long idle times have their usual period in the baselines.
+    Probes that make their calls after long idle times have their usual period in the baselines. Where the tail of a
+    victim is stalled by less than 100 µs, its time with the aggressors is measured once more: on a busy machine 1 call
+    in 100 is some 30 µs late in a second now and then, and such a stall has to be there twice.
     """
     variant = plan.variant
-    aggressors = [probe.name for probe in variant.aggressors]
     _set_periods(session, variant, baseline=True)
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
     clock.pass_time(session, WARM_S)
@@ -173,27 +176,7 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
     baseline = partial(_windows, session, clock, *_baseline_parts(plan))
     baselines = [baseline()]
     baseline_state = recorder.take()
-    _set_periods(session, variant, baseline=False)
-    session.set_running(dict.fromkeys(aggressors, True))
-    # Every aggressor runs, or has failed.
-    _until(
-        lambda now: all(has_run(one, now[one.name]) or now[one.name].error for one in variant.aggressors),
-        _PROOF_S,
-        session,
-        clock,
-    )
-    clock.pass_time(session, SETTLE_S)
-    recorder.take()
-    windows = _windows(session, clock, plan.window_s * plan.slots).whole
-    window_state = recorder.take()
-    session.set_running(dict.fromkeys(aggressors, False))
-    _set_periods(session, variant, baseline=True)
-    drained = _until(
-        lambda now: not any(now[one.name].in_flight for one in variant.aggressors), _DRAIN_S, session, clock
-    )
-    if drained:
-        # Until their work on the GPU is done.
-        clock.pass_time(session, SETTLE_S)
+    windows, window_state, drained = _beside_aggressors(plan, session, clock, recorder)
     trace = None
     if clock.tracer is not None:
         known = (_evidence(probe, windows, baselines, {}) for probe in variant.probes)
@@ -204,6 +187,10 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
     verdicts = judge(evidence)
+    if drained and any(map(_is_doubtful, verdicts)):
+        again, _, drained = _beside_aggressors(plan, session, clock, recorder)
+        repeated = [_evidence(probe, again, baselines, errors) for probe in variant.probes]
+        evidence, verdicts = _confirmed(evidence, verdicts, repeated)
     reason = _invalid(variant, windows, errors)
     blame = None
     if plan.blame is not None and reason is None:
@@ -228,6 +215,62 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
         timeline=_timeline_summary(session),
         trace=trace,
         gpu_states=None if baseline_state is None or window_state is None else GpuStates(baseline_state, window_state),
+    )
+
+
+def _beside_aggressors(
+    plan: VariantPlan, session: Session, clock: RunClock, recorder: GpuStateRecorder
+) -> tuple[Mapping[str, Window], GpuState | None, bool]:
+    """The windows of all probes with the aggressors on, the GPU's state in them, and whether all calls returned."""
+    variant = plan.variant
+    aggressors = [probe.name for probe in variant.aggressors]
+    _set_periods(session, variant, baseline=False)
+    session.set_running(dict.fromkeys(aggressors, True))
+    # Every aggressor runs, or has failed.
+    _until(
+        lambda now: all(has_run(one, now[one.name]) or now[one.name].error for one in variant.aggressors),
+        _PROOF_S,
+        session,
+        clock,
+    )
+    clock.pass_time(session, SETTLE_S)
+    recorder.take()
+    windows = _windows(session, clock, plan.window_s * plan.slots).whole
+    state = recorder.take()
+    session.set_running(dict.fromkeys(aggressors, False))
+    _set_periods(session, variant, baseline=True)
+    drained = _until(
+        lambda now: not any(now[one.name].in_flight for one in variant.aggressors), _DRAIN_S, session, clock
+    )
+    if drained:
+        # Until their work on the GPU is done.
+        clock.pass_time(session, SETTLE_S)
+    return windows, state, drained
+
+
+def _is_doubtful(verdict: Verdict) -> bool:
+    """Whether few calls are stalled, and not by much: a busy machine has such seconds."""
+    return (
+        verdict.kind is VerdictKind.STALLED
+        and verdict.quantile is Quantile.P99
+        and verdict.now_ns is not None
+        and verdict.baseline_ns is not None
+        and verdict.now_ns - verdict.baseline_ns < ALONE_TAIL_NS
+    )
+
+
+def _confirmed(
+    evidence: Sequence[ProbeResult], verdicts: Sequence[Verdict], repeated: Sequence[ProbeResult]
+) -> tuple[list[ProbeResult], tuple[Verdict, ...]]:
+    """The evidence and the verdicts, those of the repeated measurement for probes whose doubtful stall is not in it."""
+    second = judge(repeated)
+    stalled = {(one.probe, one.phase, one.label) for one in second if one.kind.severity >= VerdictKind.STALLED.severity}
+    doubtful = [one for one in verdicts if _is_doubtful(one)]
+    withdrawn = {one.probe for one in doubtful if (one.probe, one.phase, one.label) not in stalled}
+    found = [one for one in verdicts if one.probe not in withdrawn] + [one for one in second if one.probe in withdrawn]
+    return (
+        [new if old.probe.name in withdrawn else old for old, new in zip(evidence, repeated, strict=True)],
+        tuple(sorted(found, key=lambda verdict: verdict.kind.severity, reverse=True)),
     )
 
 

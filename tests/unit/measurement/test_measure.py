@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.session import Session
 from stallprobes.errors import EXIT_NO_GPU, EngineFailed, UnknownName
+from stallprobes.latency.histogram import Histogram
 from stallprobes.measurement import measure
 from stallprobes.measurement.plan import plan, selection
 from stallprobes.measurement.run_clock import RunProgress
-from stallprobes.model import SECONDARY, Role
+from stallprobes.model import SECONDARY, Channel, Phase, Role
 from stallprobes.patterns import patterns
 from stallprobes.verdicts.kinds import VerdictKind
 
@@ -155,3 +158,37 @@ def test_a_variant_during_which_the_process_was_suspended_is_measured_again(monk
     assert variant.status == "ok"
     assert len(sessions) == 2
     assert any("measured again" in step.text for step in steps)
+
+
+@pytest.mark.usefixtures("without_engines")
+@pytest.mark.parametrize(
+    ("late_ns", "times", "windows", "kind"),
+    [(40_000, 1, 2, "quiet"), (40_000, 2, 2, "stalled"), (400_000, 1, 1, "stalled"), (0, 0, 1, "quiet")],
+)
+def test_a_tail_that_is_stalled_by_little_has_to_be_so_twice(
+    monkeypatch: pytest.MonkeyPatch, late_ns: int, times: int, windows: int, kind: str
+) -> None:
+    """2 of 100 waits are so late in the first ``times`` windows with the aggressor."""
+    measured, real = 0, measure._windows
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        nonlocal measured
+        found = real(*arguments, **named)
+        if "nvml-poll" not in found.whole or not found.whole["nvml-poll"].iterations:
+            return found
+        measured += 1
+        if measured > times:
+            return found
+        window = found.whole["launch"]
+        waits = Histogram.of([5_000] * 980 + [5_000 + late_ns] * 20)
+        changed = replace(window, channels={**window.channels, Channel(Phase.WAIT): waits})
+        return replace(found, whole={**found.whole, "launch": changed})
+
+    monkeypatch.setattr(measure, "_windows", late)
+    chosen = plan(selection(["launch", "nvml-poll"]), seconds=0.5)
+    (variant,) = measure.run(chosen, backend="sim").variants
+    kinds = {one.kind for one in variant.verdicts if one.probe == "launch"}
+    assert (measured, kinds) == (windows, {VerdictKind(kind)})
+    (launch,) = (one for one in variant.probes if one.probe.name == "launch")
+    assert launch.kind is VerdictKind(kind)
+    assert (launch.window.channels[Channel(Phase.WAIT)].percentile(99) or 0) > 20_000 or kind == "quiet"
