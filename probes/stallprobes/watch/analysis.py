@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -116,6 +117,8 @@ class ProcessAnalysis:
         self._known = known
         self._store = RecordStore()
         self._held: list[_HeldCall] = []
+        # Those calls as they are explained by the present reading; None until they are.
+        self._present: tuple[ExplainedCall, ...] | None = None
         # The reading in which each call was last: by thread, begin, end and correlation.
         self._read: dict[tuple[int, int, int, int], int] = {}
         self._final: deque[ExplainedCall] = deque(maxlen=MOST_CALLS)
@@ -178,7 +181,9 @@ class ProcessAnalysis:
         if process is None:
             raise ValueError("there is no reading of the process")
         sums = self._sums.copy()
-        explained = zip(self._held, self._explained(process), strict=True)
+        if self._present is None:
+            self._present = self._explained(process)
+        explained = zip(self._held, self._present, strict=True)
         recent = [(held.slot, call) for held, call in explained if not held.final]
         for slot, call in recent:
             sums.add(slot, call)
@@ -219,9 +224,11 @@ class ProcessAnalysis:
         """Make the causes final to which no further record can contribute, and drop the records of their time."""
         assert self._process is not None
         border = self._now_ns - SETTLED_NS
+        self._present = None
         # Several at a time: finding the causes takes as long for one call.
         if any(held.slow.end_ns < border - SETTLED_TOGETHER_NS and not held.final for held in self._held):
-            for held, call in zip(self._held, self._explained(self._process), strict=True):
+            self._present = self._explained(self._process)
+            for held, call in zip(self._held, self._present, strict=True):
                 if held.slow.end_ns < border and not held.final:
                     held.final = True
                     self._dropped += len(self._final) == MOST_CALLS
@@ -230,7 +237,10 @@ class ProcessAnalysis:
         open_calls = (call.begin_ns for thread in self._process.threads for call in thread.in_flight)
         not_final = (held.slow.begin_ns for held in self._held if not held.final)
         oldest = min((border, *open_calls, *not_final)) - WAKE_UP_NS
-        self._held = [held for held in self._held if held.slow.end_ns >= oldest]
+        kept = [held.slow.end_ns >= oldest for held in self._held]
+        self._held = list(compress(self._held, kept))
+        if self._present is not None:
+            self._present = tuple(compress(self._present, kept))
         undivided = border if self._divider is None else self._divider.done_ns
         self._store.drop_before(oldest, min(oldest, undivided))
 
