@@ -44,11 +44,7 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     """The cost until ``now_ns`` (CLOCK_MONOTONIC)."""
     windows = process.windows
     since_ns = max(process.started.monotonic_ns, 0 if windows.first_off_ns >= now_ns else windows.first_off_ns)
-    time_ns = max(now_ns - process.started.monotonic_ns, 1)
-    low, high = (
-        _most_calls_per_ns(process, since_ns, now_ns) * (2 * process.callback_ns + ns) + process.stacks_ns / time_ns
-        for ns in DISPATCH_NS
-    )
+    low, high = calls_cost(process, since_ns, now_ns)
     # Records that are off cost nothing, so that these are those of the whole time. Threads often work one after the
     # other, as those of a training step, so that the records of all of them count.
     possible = process.records * RECORD_NS / max(now_ns - since_ns, 1)
@@ -65,6 +61,14 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
         budget=process.budget,
         compared=len(slowdowns) if len(slowdowns) >= LEAST_COMPARED else 0,
     )
+
+
+def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> tuple[float, float]:
+    """The least and the most that callbacks and stacks cost, as shares (0 to 1) of the time of the busiest thread."""
+    stacks = process.stacks_ns / max(now_ns - process.started.monotonic_ns, 1)
+    rate = _most_calls_per_ns(process, since_ns, now_ns)
+    low, high = (rate * (2 * process.callback_ns + ns) + stacks for ns in DISPATCH_NS)
+    return low, high
 
 
 def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> float:

@@ -1,0 +1,158 @@
+"""What watching costs programs on a GPU: by the times of their own steps, and as ``watch`` states it.
+
+Each program runs with the default budget, or that of --cost, beside the reader that the screen has. Its steps in
+windows with records are compared with those in the windows around them; what callbacks cost is computed, as in the
+statement. Prints for each program the cost by steps with its 95 % interval (bootstrap over windows) and the stated
+interval, and how many launches within windows with records have none. Exits 1 if a cost by steps is above 6 % with a
+budget of 5 or less, or outside the stated interval, or if a record was lost.
+
+python tests/benchmarks/bench_watch_cost.py [PROGRAM ...] [--seconds S] [--cost PERCENT] [--runs N]
+
+The programs need PyTorch and torchvision, transformers, and JAX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "tests")]
+
+from factories.watched_programs import PROGRAMS, launches_by_record  # noqa: E402
+from stallprobes.watch.cost import WatchCost, calls_cost  # noqa: E402
+from stallprobes.watch.environment import WatchOptions, cupti_of_this_machine, library, variables  # noqa: E402
+from stallprobes.watch.live.live_program import LiveProgram  # noqa: E402
+from stallprobes.watch.live.live_view import WatchedProgram  # noqa: E402
+from stallprobes.watch.reading.folder import create_folder  # noqa: E402
+from stallprobes.watch.reading.process import WatchedProcess  # noqa: E402
+from stallprobes.watch.reading.record_windows import RecordWindows  # noqa: E402
+
+NAMES = ("training", "generation", "gaussian_process", "compiled")
+LIMIT = 0.06
+LEAST_S = 0.1
+DRAWS = 4000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run showed. The shares (0 to 1) are of the time since records were off first."""
+
+    stated: WatchCost
+    calls: float
+    records: float
+    interval: tuple[float, float]
+    recorded: float
+    lost: int
+    not_held: int
+    missing: int
+    found: int
+
+
+def watch_steps(name: str, seconds: float, cost: float) -> Measured:
+    """Run the program, with the reader beside it. Raises SystemExit if it fails."""
+    folder = create_folder()
+    with tempfile.TemporaryDirectory() as place:
+        times = Path(place, "steps.npy")
+        command = [sys.executable, str(PROGRAMS / f"{name}_steps.py"), str(seconds), str(times)]
+        more = variables(library(), folder, WatchOptions(cost=cost), os.environ, cupti_of_this_machine())
+        program = subprocess.Popen(command, env={**os.environ, **more}, stdout=subprocess.DEVNULL)
+        live = LiveProgram(folder, WatchedProgram(name))
+        while program.poll() is None:
+            before = time.thread_time()
+            live.update()
+            time.sleep(max(LEAST_S, live.rest_s(time.thread_time() - before)))
+        live.update()
+        try:
+            if program.returncode or not live.processes:
+                sys.exit(f"{name} failed with {program.returncode}, or made no call of CUDA.")
+            # Loaders of data and compilers are processes of their own.
+            findings = max(live.findings().processes, key=lambda one: one.calls)
+            process = next(one for one in live.processes if one.pid == findings.pid)
+            missing, found = missing_launches(folder, process)
+            assert findings.cost is not None
+            records, interval, recorded = cost_by_steps(np.load(times), process.windows)
+        finally:
+            shutil.rmtree(folder)
+    lost = process.lost_records + findings.missed_records
+    end_ns = process.ended_ns or process.clocks.monotonic_ns
+    calls = sum(calls_cost(process, min(process.windows.first_off_ns, end_ns), end_ns)) / 2
+    return Measured(findings.cost, calls, records, interval, recorded, lost, process.not_held, missing, found)
+
+
+def missing_launches(folder: Path, process: WatchedProcess) -> tuple[int, int]:
+    """How many launches within windows with records have none, and how many have theirs, as far as the log goes."""
+    if not len(process.windows):
+        return 0, 0
+    for path in folder.glob("*.watch"):
+        if not path.name.startswith(f"{process.pid}-"):
+            path.unlink()
+    found, missing = launches_by_record(folder)
+    return missing, found
+
+
+def cost_by_steps(ends: NDArray[np.int64], windows: RecordWindows) -> tuple[float, tuple[float, float], float]:
+    """The share of time that records cost by the rates of steps, its 95 % interval, and the share with records."""
+    if not len(windows) or windows.first_off_ns > ends[-1]:
+        return 0.0, (0.0, 0.0), 1.0
+    rates = np.full(len(windows), np.nan)
+    for number, (begin, end) in enumerate(zip(windows.begins, windows.ends, strict=True)):
+        inside = ends[(ends >= begin) & (ends <= end)]
+        if len(inside) > 2:
+            rates[number] = (len(inside) - 1) / (inside[-1] - inside[0])
+    at = np.flatnonzero(windows.on[1:-1] & ~windows.on[:-2] & ~windows.on[2:]) + 1
+    slowdowns = 1 - 2 * rates[at] / (rates[at - 1] + rates[at + 1])
+    slowdowns = slowdowns[~np.isnan(slowdowns)]
+    share = windows.share_on(int(ends[-1]), windows.first_off_ns)
+    if not len(slowdowns):
+        return float("nan"), (float("nan"), float("nan")), share
+    random = np.random.default_rng(1)
+    means = random.choice(slowdowns, (DRAWS, len(slowdowns))).mean(axis=1)
+    low, high = np.percentile(means, (2.5, 97.5)) * share
+    return float(slowdowns.mean() * share), (float(low), float(high)), share
+
+
+def print_run(name: str, run: Measured, budget: float) -> bool:
+    """Print a line; whether all is within the limits."""
+    cost = run.records + run.calls
+    inside = run.stated.low <= cost <= run.stated.high
+    parts = f"records {run.records:6.1%} ({run.interval[0]:.1%} to {run.interval[1]:.1%}), calls {run.calls:.1%}"
+    stated = f"stated {run.stated.low:.1%} to {run.stated.high:.1%} ({run.stated.compared} comparisons)"
+    print(
+        f"{name:18}{cost:6.1%}: {parts}; {stated}{'' if inside else ', NOT INSIDE'}; records on {run.recorded:.0%} of"
+        f" the time; {run.missing} of {run.missing + run.found} launches without record, {run.lost} records lost,"
+        f" {run.not_held} calls not held",
+        flush=True,
+    )
+    return inside and (budget > 0.05 or cost <= LIMIT) and not (run.lost or run.missing or run.not_held)
+
+
+def main() -> int:
+    """Run the programs; the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("programs", nargs="*", default=NAMES, metavar="PROGRAM", help=" ".join(NAMES))
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--cost", type=float, default=5.0)
+    parser.add_argument("--runs", type=int, default=1)
+    options = parser.parse_args()
+    budget = options.cost / 100
+    within = [
+        print_run(name, watch_steps(name, options.seconds, budget), budget)
+        for _ in range(options.runs)
+        for name in options.programs
+    ]
+    return int(not all(within))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
