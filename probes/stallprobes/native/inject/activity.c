@@ -20,6 +20,9 @@
 enum {
     NAMES = 8192,
     FLUSH_MS = 100,
+    /* How long completed buffers are left while more of them come: to wake a thread for each takes a system call of a
+     * thread of the program, and an interrupt of another CPU. */
+    REST_MS = 10,
     /* The longest that the program's exit waits for the last records. */
     EXIT_MS = 1000,
 };
@@ -28,6 +31,8 @@ enum {
 enum { RUN, FINISH, FLUSHED, FINISHED };
 
 static uint32_t completions;
+/* Whether the decoding thread waits for a buffer. */
+static uint32_t awaited;
 static uint32_t stage;
 static struct ss_cupti cupti;
 /* The names in the file by their hash, and by CUPTI's pointers to them; only the decoding thread uses them. */
@@ -63,8 +68,9 @@ static void set_stage(uint32_t value)
 
 static void on_completed(void)
 {
-    __atomic_fetch_add(&completions, 1, __ATOMIC_RELEASE);
-    wake(&completions);
+    __atomic_fetch_add(&completions, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&awaited, __ATOMIC_SEQ_CST))
+        wake(&completions);
 }
 
 /* CUPTI drops what has no buffer, and counts it. */
@@ -220,14 +226,20 @@ static void *decoding_thread(void *unused)
     for (;;) {
         uint32_t before = ss_load_acquire(completions);
         uint32_t asked = ss_load_acquire(stage);
-        int number;
-        while ((number = ss_oldest_completed()) >= 0)
+        int number, found = 0;
+        for (; (number = ss_oldest_completed()) >= 0; found = 1)
             decode_buffer(number);
         ss_stamp_clocks();
         ss_prepare_blocks();
         if (asked == FLUSHED)
             break;
+        if (found) {
+            wait_for_change(&stage, asked, REST_MS);
+            continue;
+        }
+        __atomic_store_n(&awaited, 1, __ATOMIC_SEQ_CST);
         wait_for_change(&completions, before, FLUSH_MS);
+        __atomic_store_n(&awaited, 0, __ATOMIC_SEQ_CST);
     }
     set_stage(FINISHED);
     return unused;

@@ -1,0 +1,46 @@
+// Steps of 400 empty kernels and one wait: prints the time of a launch in ns, the tenth percentile of all steps.
+//
+//     launch_steps SECONDS CPU
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <sched.h>
+#include <vector>
+
+static const int LAUNCHES = 400, WARM_UP = 2000;
+
+__global__ void nothing() {}
+
+int main(int count, char **arguments)
+{
+    using Clock = std::chrono::steady_clock;
+    if (count != 3)
+        return 2;
+    const double seconds = std::atof(arguments[1]);
+    cudaStream_t stream;
+    if (cudaStreamCreate(&stream) != cudaSuccess)
+        return 1;
+    for (int made = 0; made < WARM_UP; made++)
+        nothing<<<1, 32, 0, stream>>>();
+    cudaStreamSynchronize(stream);
+    // This thread alone, now that others of the process have begun: CPUs of a shared machine differ by half.
+    cpu_set_t chosen;
+    CPU_ZERO(&chosen);
+    CPU_SET(std::atoi(arguments[2]), &chosen);
+    sched_setaffinity(0, sizeof chosen, &chosen);
+    std::vector<double> steps;
+    const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+    while (Clock::now() < end) {
+        const auto begin = Clock::now();
+        for (int made = 0; made < LAUNCHES; made++)
+            nothing<<<1, 32, 0, stream>>>();
+        cudaStreamSynchronize(stream);
+        steps.push_back(std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / LAUNCHES);
+    }
+    if (cudaGetLastError() != cudaSuccess || steps.empty())
+        return 1;
+    std::sort(steps.begin(), steps.end());
+    std::printf("%.1f\n", steps[steps.size() / 10]);
+    return 0;
+}
