@@ -10,9 +10,12 @@
 
 #define MS UINT64_C(1000000)
 
+/* At most five switches a second; a benchmark has more. */
+#ifndef SS_LEAST_WINDOW_MS
+#define SS_LEAST_WINDOW_MS 200
+#endif
+
 enum {
-    /* At most five switches a second. */
-    LEAST_MS = 200,
     /* How often a program without windows is looked at. */
     LOOK_MS = 1000,
     /* The slowdowns that are known: of the last minute or two. Below LEAST_KNOWN they show nothing. */
@@ -218,7 +221,7 @@ static uint64_t window_ns(int on)
 {
     self.random = self.random * 1664525 + 1013904223;
     double shorter = self.share < 0.5 ? self.share : 1 - self.share;
-    double cycle_ms = LEAST_MS / shorter * (1 + 0.25 * (self.random >> 8) / 0x1p24);
+    double cycle_ms = SS_LEAST_WINDOW_MS / shorter * (1 + 0.25 * (self.random >> 8) / 0x1p24);
     return (uint64_t)(cycle_ms * (on ? self.share : 1 - self.share) * (double)MS);
 }
 
