@@ -1,4 +1,5 @@
-/* The callbacks at enter and exit of the driver's functions: calls in flight, histograms, and slow calls. */
+/* The callbacks at enter and exit of the driver's functions: calls in flight, histograms, slow calls, and the time that
+ * passes inside calls and between them. */
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -37,6 +38,7 @@ struct own {
     uint32_t callbacks;
     struct ss_credit credit;
     struct ss_naming naming;
+    struct ss_sampling sampling;
     struct ss_call_log log;
     struct {
         uint64_t start_ns;
@@ -179,6 +181,7 @@ static struct ss_slot *own_slot(struct own *self)
         return NULL;
     pthread_setspecific(thread_end, slot);
     self->naming = ss_begin_naming(ss_load(slot->thread));
+    self->sampling = ss_begin_sampling(ss_load(slot->thread));
     self->slot = slot;
     return slot;
 }
@@ -286,6 +289,35 @@ static void pass_gate(struct own *self, const struct ss_slot *slot, uint32_t api
     self->counts = (uint32_t)ss_enter_gate(self->counted_in);
 }
 
+/* Adds a time to those of the thread; whether a sample of it is due. */
+SS_INLINE int passes(struct ss_sampling *sampling, int sampled, uint64_t from, uint64_t to)
+{
+    if (ss_likely(to > from))
+        sampling->passed_ns[sampled] += to - from;
+    return ss_unlikely(sampling->passed_ns[sampled] >= sampling->due_ns[sampled]);
+}
+
+static void take_sample(struct own *self, int sampled, uint32_t api, uint64_t since, uint64_t at, uint32_t stack)
+{
+    struct ss_time_sample sample = {.at_ns = at, .since_ns = since, .stack = stack, .api = api};
+    sample.thread = ss_load(self->slot->thread);
+    sample.sampled = (uint32_t)sampled;
+    ss_take_sample(&self->sampling, &self->credit, &sample);
+}
+
+/* Takes a sample of the time before a call that has just begun. Returns when the call begins after that. */
+static SS_APART uint64_t sample_before_call(struct own *self, uint32_t api, uint64_t now)
+{
+    /* A first stack takes milliseconds, for which no switch of kinds has to wait. */
+    if (self->counts) {
+        self->counts = 0;
+        ss_leave_gate(self->counted_in);
+    }
+    take_sample(self, SS_SAMPLED_BETWEEN, api, self->sampling.left_ns, now, 0);
+    pass_gate(self, self->slot, api);
+    return ss_clock();
+}
+
 static void enter(struct own *self, uint32_t api, const struct ss_callback_data *data)
 {
     struct ss_slot *slot = own_slot(self);
@@ -300,6 +332,8 @@ static void enter(struct own *self, uint32_t api, const struct ss_callback_data 
     if (self->depth >= SS_DEPTH)
         return;
     call.start_ns = ss_clock();
+    if (slot && !self->depth && passes(&self->sampling, SS_SAMPLED_BETWEEN, self->sampling.left_ns, call.start_ns))
+        call.start_ns = sample_before_call(self, api, call.start_ns);
     self->calls[self->depth].start_ns = call.start_ns;
     self->calls[self->depth].api = api;
     self->calls[self->depth].correlation = data->correlation;
@@ -317,7 +351,8 @@ static void keep_stack(struct own *self, struct ss_slot *slot, uint32_t stack)
     self->naming.due = UINT64_MAX;
 }
 
-static void keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
+/* Returns the number of its stack. */
+static uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
 {
     uint32_t stack = ss_stack_of_call(&self->credit, self->calls[depth].api, self->calls[depth].start_ns, end_ns);
     keep_stack(self, slot, stack);
@@ -333,6 +368,17 @@ static void keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t dept
     ss_copy_range(slow->range, sizeof slow->range, self->calls[depth].start_ns);
     ss_store_release(slow->sequence, 2 * number + 2);
     ss_store_release(slot->slow_calls, number + 1);
+    return stack;
+}
+
+/* What follows an outermost call: the time between calls begins, without what the library itself took. */
+SS_INLINE void end_outermost(struct own *self, uint32_t api, uint64_t start, uint64_t now, uint32_t stack, int took)
+{
+    if (passes(&self->sampling, SS_SAMPLED_INSIDE, start, now)) {
+        take_sample(self, SS_SAMPLED_INSIDE, api, start, now, stack);
+        took = 1;
+    }
+    self->sampling.left_ns = ss_unlikely(took) ? ss_clock() : now;
 }
 
 static void leave(struct own *self, uint32_t api, const struct ss_callback_data *data, uint64_t now)
@@ -382,10 +428,12 @@ static void leave(struct own *self, uint32_t api, const struct ss_callback_data 
     if (prefix->waits && ss_unlikely(start >= ss_load(ss_unsettled_since)) && !result)
         ss_settle_window(now);
     ss_log_call(&self->log, slot, self->number, &slot->calls[depth], now > start ? now : start);
-    if (slow)
-        keep_slow_call(self, slot, depth, now, result);
-    else if (__builtin_expect(now >= self->naming.due, 0))
+    int named = ss_unlikely(now >= self->naming.due) && !slow;
+    uint32_t stack = slow ? keep_slow_call(self, slot, depth, now, result) : 0;
+    if (named)
         keep_stack(self, slot, ss_stack_for_name(&self->naming, &self->credit, api, start, now));
+    if (!depth)
+        end_outermost(self, api, start, now, stack, slow || named);
     change_depth(slot, depth, NULL);
 }
 

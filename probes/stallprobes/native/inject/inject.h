@@ -93,6 +93,21 @@ struct ss_naming ss_begin_naming(uint32_t thread);
 uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, uint32_t api, uint64_t start,
                            uint64_t now);
 
+int ss_has_stacks(void);
+
+/* samples.c */
+/* The time that has passed for a thread since its last sample, and with how much the next one is due, UINT64_MAX for
+ * never, by enum SS_SAMPLED; when its last outermost call returned, UINT64_MAX before one has. */
+struct ss_sampling {
+    uint64_t passed_ns[2];
+    uint64_t due_ns[2];
+    uint64_t left_ns;
+    uint64_t random;
+};
+void ss_begin_samples(void);
+struct ss_sampling ss_begin_sampling(uint32_t thread);
+void ss_take_sample(struct ss_sampling *sampling, struct ss_credit *credit, struct ss_time_sample *sample);
+
 /* nvtx.c */
 void ss_copy_range(char *text, size_t size, uint64_t since);
 

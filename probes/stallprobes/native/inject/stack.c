@@ -1,5 +1,5 @@
-/* Call stacks of slow calls, and one for the name of each thread, taken on the stack of the thread that made the call, at
- * its exit.
+/* Call stacks of slow calls and of samples, and one for the name of each thread, taken on the stack of the thread that
+ * made the call, at its exit or its entry.
  *
  * Each different stack is written once: its native return addresses, and the text of its Python frames. Python 3.11 and
  * 3.12 write that text themselves, with a function that takes no lock and no memory. Nothing here waits: the thread may
@@ -437,11 +437,17 @@ static uint32_t take_for_credit(struct ss_credit *credit, uint32_t api, int firs
     return place;
 }
 
-/* The place in the file, from 1, of the stack of a slow call that began at ``start`` and whose exit callback came at
- * ``now``; 0 for none. */
+/* Whether stacks can be taken, and are wanted. */
+int ss_has_stacks(void)
+{
+    return backtrace || python.usable;
+}
+
+/* The place in the file, from 1, of the stack of a call for which one is wanted at ``now``; the thread's credit counts
+ * from ``start`` on, if it was never counted before. 0 for none. */
 uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start, uint64_t now)
 {
-    if (!backtrace && !python.usable)
+    if (!ss_has_stacks())
         return 0;
     renew(credit, start, now);
     int first = has_first_credit();

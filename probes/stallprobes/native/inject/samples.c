@@ -1,0 +1,114 @@
+/* Samples of the threads' time: where in the program it passes, inside calls and between them.
+ *
+ * Each thread adds up the time inside its outermost calls, and that between them. At random points of either sum, one in
+ * SAMPLE_NS on average, a stack is taken: at the exit of the call, or at the entry of the call before which the time
+ * passed. A sample stands for the time since the point before, so that the samples of a thread add up to its time. That
+ * the distances are random keeps a program whose steps take as long from being seen at one place of a step alone.
+ */
+#include "inject.h"
+
+enum {
+    /* For so many times SAMPLE_NS a sample waits for a stack that costs more than may be spent; then it has none. */
+    MOST_DEFERRED = 64,
+    /* Of a long call, the last points alone have random distances. */
+    MOST_POINTS = 16,
+};
+/* What is known of the space of the ring. */
+enum { NONE, ASKED, READY };
+
+static uint32_t space;
+
+/* For a new file. */
+void ss_begin_samples(void)
+{
+    ss_store(space, NONE);
+}
+
+/* Xorshift, of a state that is never 0. */
+static uint64_t next_random(struct ss_sampling *sampling)
+{
+    uint64_t value = sampling->random;
+    value ^= value << 13;
+    value ^= value >> 7;
+    value ^= value << 17;
+    return sampling->random = value;
+}
+
+static uint64_t next_distance(struct ss_sampling *sampling)
+{
+    return SS_SAMPLE_NS / 2 + next_random(sampling) % SS_SAMPLE_NS;
+}
+
+/* The sums of a thread that has just got a slot, of which nothing has passed. */
+struct ss_sampling ss_begin_sampling(uint32_t thread)
+{
+    struct ss_sampling sampling = {.left_ns = UINT64_MAX, .random = (ss_clock() << 20 ^ thread) | 1};
+    for (int of = 0; of < 2; of++) {
+        sampling.passed_ns[of] = 0;
+        sampling.due_ns[of] = ss_has_stacks() ? 1 + next_random(&sampling) % SS_SAMPLE_NS : UINT64_MAX;
+    }
+    return sampling;
+}
+
+/* Whether the ring has space, which one thread gives it. */
+static int has_space(void)
+{
+    uint32_t expected = NONE;
+    if (ss_likely(ss_load_acquire(space) == READY))
+        return 1;
+    if (ss_load(ss_header->out_of_space) ||
+        !__atomic_compare_exchange_n(&space, &expected, ASKED, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return 0;
+    if (ss_give_space(SS_SAMPLES_AT, SS_TIME_SAMPLES * sizeof(struct ss_time_sample))) {
+        ss_store(ss_header->out_of_space, 1);
+        return 0;
+    }
+    ss_store_release(space, READY);
+    return 1;
+}
+
+/* Writes a sample; 0 if another thread, a whole ring behind, still writes to its place. */
+static int write_sample(const struct ss_time_sample *sample)
+{
+    uint64_t number = ss_add(ss_header->samples, 1);
+    struct ss_time_sample *written = (struct ss_time_sample *)ss_at(SS_SAMPLES_AT) + number % SS_TIME_SAMPLES;
+    uint64_t before = ss_load(written->sequence);
+    if (before % 2 || before > 2 * number ||
+        !__atomic_compare_exchange_n(&written->sequence, &before, 2 * number + 1, 0, __ATOMIC_ACQUIRE,
+                                     __ATOMIC_RELAXED))
+        return 0;
+    ss_fence();
+    ss_store(written->at_ns, sample->at_ns);
+    ss_store(written->since_ns, sample->since_ns);
+    ss_store(written->ns, sample->ns);
+    ss_store(written->thread, sample->thread);
+    ss_store(written->stack, sample->stack);
+    ss_store(written->api, sample->api);
+    ss_store(written->sampled, sample->sampled);
+    ss_store_release(written->sequence, 2 * number + 2);
+    return 1;
+}
+
+/* Takes the sample that is due. ``sample`` has all but the time that it stands for; without a stack, one is taken. If it
+ * costs more than the thread may spend, the sample is put off, and stands for more. */
+void ss_take_sample(struct ss_sampling *sampling, struct ss_credit *credit, struct ss_time_sample *sample)
+{
+    uint64_t *passed = &sampling->passed_ns[sample->sampled], *due = &sampling->due_ns[sample->sampled];
+    uint64_t beyond = *passed - *due;
+    if (!has_space())
+        return;
+    if (!sample->stack)
+        sample->stack = ss_stack_of_call(credit, sample->api, sample->since_ns, sample->at_ns);
+    if (!sample->stack && beyond < (uint64_t)MOST_DEFERRED * SS_SAMPLE_NS)
+        return;
+    sample->ns = *due;
+    if (beyond / SS_SAMPLE_NS > MOST_POINTS)
+        sample->ns += (beyond / SS_SAMPLE_NS - MOST_POINTS) * SS_SAMPLE_NS;
+    uint64_t distance = next_distance(sampling);
+    for (; *passed - sample->ns >= distance; distance = next_distance(sampling))
+        sample->ns += distance;
+    if (!write_sample(sample))
+        return;
+    *passed -= sample->ns;
+    *due = distance;
+}
