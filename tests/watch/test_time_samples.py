@@ -14,6 +14,7 @@ import pytest
 from factories.stand_in import SOURCES, StandIn
 from stallprobes.native.layouts.watch_file import SAMPLE_NS, SampledTime
 from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
@@ -80,6 +81,31 @@ def test_samples_add_up_to_the_time_of_the_thread_and_name_its_places(stand_in: 
     own = calls.rows
     waits = own[own["began_ns"] < own["returned_ns"] - 100_000]
     assert abs(inside - int((waits["returned_ns"] - waits["began_ns"]).sum())) < 0.15 * inside
+
+
+def test_findings_have_the_lines_of_short_waits_and_what_they_cost(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.run(tmp_path / "out", "short-steps", "2000")
+    analysis = FolderAnalysis(tmp_path / "out")
+    analysis.poll()
+    (process,) = analysis.findings().processes
+    assert process.division is not None
+    (sequence,), (lines,) = process.division.sequences, process.lines
+    assert lines.threads == sequence.threads
+    assert sum(line.share.share for line in lines.lines) == pytest.approx(1)
+    named = {line.place.function: line for line in lines.lines if line.place is not None}
+    wait = named["wait_for_step"]
+    assert wait.waits.function == "cuStreamSynchronize"
+    assert wait.price == pytest.approx(sequence.price.share)
+    # By the log of all calls: the share of the time inside waits.
+    ((_, calls, _),) = samples_in(tmp_path / "out")
+    functions = {name: number for number, name in calls.functions.items()}
+    waits = calls.rows[calls.rows["function"] == functions["cuStreamSynchronize"]]
+    share = (waits["returned_ns"] - waits["began_ns"]).sum() / (
+        calls.rows["returned_ns"][-1] - calls.rows["began_ns"][0]
+    )
+    assert wait.share.low - 0.1 < share < wait.share.high + 0.1
+    (gone,) = {line.between.function for line in lines.lines if line.between.share > 0.1}
+    assert gone == "cuLaunchKernel"
 
 
 def test_each_thread_is_sampled_by_itself(stand_in: StandIn, tmp_path: Path) -> None:
