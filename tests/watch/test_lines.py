@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -29,6 +30,8 @@ from stallprobes.watch.lines.result import LineTime, ProgramLine, SequenceLines
 from stallprobes.watch.lines.sample_sums import SampleSum, SampleSums
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
+from stallscope.report.text import TextWriter
+from stallscope.report.watch_text import show_watch
 
 SECOND_US = 1_000_000
 COPY = "cuMemcpyDtoHAsync_v2"
@@ -203,6 +206,13 @@ def test_compiled_code_is_one_line_for_each_function() -> None:
     (found,) = lines_of(sums_of(samples), at_ns(0), None, stacks, one_sequence)
     places = {(one.place.function, one.place.offset) if one.place else None: one.samples for one in found.lines}
     assert places == {("f", None): 2, ("", 5): 1, None: 1}
+    package = "/opt/site-packages/torch/lib/libtorch_cuda.so"
+    frames = [StackFrame(FrameKind.NATIVE, name, package, None, at) for name, at in (("add", 1), ("mul", 9))]
+    stacks = {number: CallStack(native=(frame,)) for number, frame in enumerate(frames, 1)}
+    (found,) = lines_of(sums_of(samples[:2]), at_ns(0), None, stacks, one_sequence)
+    assert [place_text(one, process_with()) for one in found.lines] == [
+        "libtorch_cuda.so, without a line of the program"
+    ]
 
 
 def line(**of: object) -> ProgramLine:
@@ -230,7 +240,7 @@ def test_a_line_says_where_how_long_what_and_at_which_price() -> None:
     )
     assert what_text(mixed) == f"host time before {LAUNCH} 25 %, inside {LAUNCH} 15 %"
     assert "cost at most" not in line_text(mixed, process)
-    assert "(MainThread)" in line_text(line(), process, several_threads=True)
+    assert "(MainThread)" in line_text(line(), process, main_thread=OTHER)
     assert place_text(line(place=None), process) == "MainThread (thread 100), without a call stack"
 
 
@@ -274,6 +284,34 @@ def test_the_document_has_the_lines() -> None:
     assert first["remedy"].startswith("Submit the next work")
     assert read["stacks"][first["stack"]]["python"][1]["line"] == 10
     assert (second["place"], second["stack"], second["remedy"]) == (None, None, "")
+
+
+def report(process: ProcessFindings, width: int = 80) -> list[str]:
+    stream = io.StringIO()
+    found = replace(findings(8, ended=True), processes=(process,))
+    show_watch(TextWriter(stream, width=width), found, "python train.py")
+    return stream.getvalue().splitlines()
+
+
+def test_the_report_has_five_lines_with_each_remedy_once_and_fits_a_screen() -> None:
+    made = tuple(line(place=line_stack(number).place) for number in range(10, 17))
+    small = line(place=line_stack(99).place, share=Figure(0.004, 0.0, 0.01))
+    of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(*made[:3], small, *made[3:]))
+    text = report(process_with(of, division=divided()))
+    first = text.index("Lines that cost most:")
+    assert sum(" in step: 40 %" in one for one in text) == 5
+    assert not any("train.py:99" in one for one in text)
+    assert sum("Submit the next work before this wait" in one for one in text) == 1
+    # Verdict, bar, lines and start-up.
+    assert 4 < first < 10
+    assert text.index("", first) <= 40
+
+
+def test_the_lines_of_a_program_whose_work_is_not_recorded_have_no_price() -> None:
+    of = SequenceLines(threads=(MAIN,), device=None, samples=9, ns=9, lines=(line(price=0.0),))
+    text = report(process_with(of))
+    assert "Lines with most of the time:" in text
+    assert "cost at most" not in " ".join(text)
 
 
 def test_samples_of_functions_without_a_name_are_other_calls() -> None:

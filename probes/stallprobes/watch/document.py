@@ -630,7 +630,7 @@ def _lines(lines: SequenceLines, process: ProcessFindings, stacks: _Stacks) -> W
                 calls=_line_time(line.calls),
                 between=_line_time(line.between),
                 price=round(line.price, 6),
-                sentence=line_text(line, process, len(lines.threads) > 1),
+                sentence=line_text(line, process, lines.threads[0]),
                 remedy=remedy_text(line, sequence),
             )
             for line in lines.lines

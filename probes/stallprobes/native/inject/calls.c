@@ -302,7 +302,7 @@ static void take_sample(struct own *self, int sampled, uint32_t api, uint64_t si
     struct ss_time_sample sample = {.at_ns = at, .since_ns = since, .stack = stack, .api = api};
     sample.thread = ss_load(self->slot->thread);
     sample.sampled = (uint32_t)sampled;
-    ss_take_sample(&self->sampling, &self->credit, &sample);
+    ss_take_sample(&self->sampling, &sample);
 }
 
 /* Takes a sample of the time before a call that has just begun. Returns when the call begins after that. */

@@ -97,8 +97,10 @@ int ss_has_stacks(void);
 
 /* samples.c */
 /* The time that has passed for a thread since its last sample, and with how much the next one is due, UINT64_MAX for
- * never, by enum SS_SAMPLED; when its last outermost call returned, UINT64_MAX before one has. */
+ * never, by enum SS_SAMPLED; when its last outermost call returned, UINT64_MAX before one has; and what it may spend on
+ * stacks of samples, apart from those of slow calls, so that these do not decide which points get a sample. */
 struct ss_sampling {
+    struct ss_credit credit;
     uint64_t passed_ns[2];
     uint64_t due_ns[2];
     uint64_t left_ns;
@@ -106,7 +108,7 @@ struct ss_sampling {
 };
 void ss_begin_samples(void);
 struct ss_sampling ss_begin_sampling(uint32_t thread);
-void ss_take_sample(struct ss_sampling *sampling, struct ss_credit *credit, struct ss_time_sample *sample);
+void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample);
 
 /* nvtx.c */
 void ss_copy_range(char *text, size_t size, uint64_t since);

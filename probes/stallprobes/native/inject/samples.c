@@ -89,26 +89,33 @@ static int write_sample(const struct ss_time_sample *sample)
     return 1;
 }
 
-/* Takes the sample that is due. ``sample`` has all but the time that it stands for; without a stack, one is taken. If it
- * costs more than the thread may spend, the sample is put off, and stands for more. */
-void ss_take_sample(struct ss_sampling *sampling, struct ss_credit *credit, struct ss_time_sample *sample)
+/* The last point of a sum that has passed; ``next`` becomes the one after it. */
+static uint64_t last_point(struct ss_sampling *sampling, int sampled, uint64_t *next)
 {
-    uint64_t *passed = &sampling->passed_ns[sample->sampled], *due = &sampling->due_ns[sample->sampled];
-    uint64_t beyond = *passed - *due;
-    if (!has_space())
+    uint64_t passed = sampling->passed_ns[sampled], point = sampling->due_ns[sampled], distance;
+    uint64_t points = (passed - point) / SS_SAMPLE_NS;
+    if (points > MOST_POINTS)
+        point += (points - MOST_POINTS) * SS_SAMPLE_NS;
+    for (distance = next_distance(sampling); passed - point >= distance; distance = next_distance(sampling))
+        point += distance;
+    *next = point + distance;
+    return point;
+}
+
+/* Takes the sample that is due. ``sample`` has all but the time that it stands for; without a stack, one is taken. If it
+ * costs more than the thread may spend, a later point gets the sample, which then stands for more: to take it as soon as
+ * the thread may would prefer what follows a time in which it could save. */
+void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample)
+{
+    int sampled = (int)sample->sampled;
+    uint64_t next, point = last_point(sampling, sampled, &next);
+    int wanted = has_space();
+    if (wanted && !sample->stack)
+        sample->stack = ss_stack_of_call(&sampling->credit, sample->api, sample->since_ns, sample->at_ns);
+    sample->ns = point;
+    sampling->due_ns[sampled] = next;
+    if (!wanted || (!sample->stack && point < (uint64_t)MOST_DEFERRED * SS_SAMPLE_NS) || !write_sample(sample))
         return;
-    if (!sample->stack)
-        sample->stack = ss_stack_of_call(credit, sample->api, sample->since_ns, sample->at_ns);
-    if (!sample->stack && beyond < (uint64_t)MOST_DEFERRED * SS_SAMPLE_NS)
-        return;
-    sample->ns = *due;
-    if (beyond / SS_SAMPLE_NS > MOST_POINTS)
-        sample->ns += (beyond / SS_SAMPLE_NS - MOST_POINTS) * SS_SAMPLE_NS;
-    uint64_t distance = next_distance(sampling);
-    for (; *passed - sample->ns >= distance; distance = next_distance(sampling))
-        sample->ns += distance;
-    if (!write_sample(sample))
-        return;
-    *passed -= sample->ns;
-    *due = distance;
+    sampling->passed_ns[sampled] -= point;
+    sampling->due_ns[sampled] -= point;
 }

@@ -398,15 +398,16 @@ static int64_t with_credit(int64_t ns, int64_t more)
     return ns + more < MOST_CREDIT_NS ? ns + more : MOST_CREDIT_NS;
 }
 
-/* Of the time since its first call for which a stack was wanted, a thread spends at most a hundredth on stacks, half of
- * it for frames of Python if there can be any: the first native frames of a large library take milliseconds each. */
+/* Of the time since its first call for which a stack was wanted, a thread spends at most a hundredth on stacks: half of
+ * it for slow calls and its name, half for samples. Half of either is for frames of Python if there can be any: the
+ * first native frames of a large library take milliseconds each. */
 static void renew(struct ss_credit *credit, uint64_t start, uint64_t now)
 {
     if (!credit->at)
         credit->at = start;
     if (now <= credit->at)
         return;
-    int64_t more = (int64_t)((now - credit->at) / SS_STACK_SHARE);
+    int64_t more = (int64_t)((now - credit->at) / (2 * SS_STACK_SHARE));
     credit->python_ns = with_credit(credit->python_ns, python.usable ? more / 2 : 0);
     credit->native_ns = with_credit(credit->native_ns, python.usable ? more / 2 : more);
     credit->at = now;
@@ -473,7 +474,7 @@ uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, u
     int first = has_first_credit();
     int64_t lacking = NAME_NS - credit->python_ns;
     if (!first && lacking > 0) {
-        naming->due = now + (uint64_t)lacking * 2 * SS_STACK_SHARE;
+        naming->due = now + (uint64_t)lacking * 4 * SS_STACK_SHARE;
         return 0;
     }
     uint32_t place = take_for_credit(credit, api, first, 0, now);

@@ -67,6 +67,11 @@ def lines_of(
     return tuple(found)
 
 
+def count_alike(division: SequenceDivision | None) -> bool:
+    """Whether the lines of a sequence are ordered by all of their time, not by what they cost."""
+    return division is None or division.verdict in _COUNT_ALIKE
+
+
 def interval(ns: int, whole: SampleSum) -> Figure:
     """The share of ``ns`` in all samples, with Wilson's interval (95 %) for so many samples of different weights."""
     if not whole.ns:
@@ -101,7 +106,7 @@ def _sequence(
         if key.kind in _WAITING and function in prices:
             line.price += prices[function] * one.ns / waited[function]
     lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
-    by_time = division is None or division.verdict in _COUNT_ALIKE
+    by_time = count_alike(division)
     lines.sort(key=lambda line: (-(line.share.share if by_time else line.cost), -line.share.share))
     return SequenceLines(
         threads=tuple(threads),
@@ -147,8 +152,13 @@ def _sort_of(key: SampleKey) -> int:
 
 
 def _place_of(stack: CallStack | None) -> StackFrame | None:
-    """The place of a stack. Compiled code is one place for each function, as no line of it is known."""
+    """The place of a stack. Compiled code is one place for each function, as no line of it is known.
+
+    That of an installed package is one place, as for a thread of PyTorch's own: no line of the program led there.
+    """
     place = None if stack is None else stack.place
-    if place is not None and place.kind is FrameKind.NATIVE and place.function:
-        return replace(place, offset=None)
-    return place
+    if place is None or place.kind is not FrameKind.NATIVE:
+        return place
+    if place.is_installed:
+        return replace(place, function="", offset=None)
+    return replace(place, offset=None) if place.function else place

@@ -25,7 +25,8 @@ class ProgramLine:
     """The time of a sequence at one place of the program's own code, by samples.
 
     ``place`` is the innermost frame of the program's own code, for code in a library the line that led there; None for
-    time without a stack. Compiled code has no offset where its function is known. ``stack`` is the one with most of the
+    time without a stack. Compiled code has no offset where its function is known, and no function if it is of an
+    installed package of Python's, to which no line of the program led. ``stack`` is the one with most of the
     time, ``thread`` the thread. ``share`` is that of the sequence's time, with its 95 % interval by the number of
     ``samples``; it is the sum of those of ``waits`` (inside calls that wait for the GPU: waits, copies that block,
     frees), ``calls`` (inside other calls) and ``between`` (before the next call at the line, whose function it names).
