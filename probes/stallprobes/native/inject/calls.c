@@ -289,14 +289,6 @@ static void pass_gate(struct own *self, const struct ss_slot *slot, uint32_t api
     self->counts = (uint32_t)ss_enter_gate(self->counted_in);
 }
 
-/* Adds a time to those of the thread; whether a sample of it is due. */
-SS_INLINE int passes(struct ss_sampling *sampling, int sampled, uint64_t from, uint64_t to)
-{
-    if (ss_likely(to > from))
-        sampling->passed_ns[sampled] += to - from;
-    return ss_unlikely(sampling->passed_ns[sampled] >= sampling->due_ns[sampled]);
-}
-
 static void take_sample(struct own *self, int sampled, uint32_t api, uint64_t since, uint64_t at, uint32_t stack)
 {
     struct ss_time_sample sample = {.at_ns = at, .since_ns = since, .stack = stack, .api = api};
@@ -315,7 +307,9 @@ static SS_APART uint64_t sample_before_call(struct own *self, uint32_t api, uint
     }
     take_sample(self, SS_SAMPLED_BETWEEN, api, self->sampling.left_ns, now, 0);
     pass_gate(self, self->slot, api);
-    return ss_clock();
+    uint64_t begun = ss_clock();
+    ss_leave_out(&self->sampling, begun - now);
+    return begun;
 }
 
 static void enter(struct own *self, uint32_t api, const struct ss_callback_data *data)
@@ -332,7 +326,8 @@ static void enter(struct own *self, uint32_t api, const struct ss_callback_data 
     if (self->depth >= SS_DEPTH)
         return;
     call.start_ns = ss_clock();
-    if (slot && !self->depth && passes(&self->sampling, SS_SAMPLED_BETWEEN, self->sampling.left_ns, call.start_ns))
+    if (ss_unlikely(call.start_ns - self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_BETWEEN]) && slot &&
+        !self->depth)
         call.start_ns = sample_before_call(self, api, call.start_ns);
     self->calls[self->depth].start_ns = call.start_ns;
     self->calls[self->depth].api = api;
@@ -371,14 +366,13 @@ static uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t 
     return stack;
 }
 
-/* What follows an outermost call: the time between calls begins, without what the library itself took. */
-SS_INLINE void end_outermost(struct own *self, uint32_t api, uint64_t start, uint64_t now, uint32_t stack, int took)
+/* What follows an outermost call, of which the library has made something that takes long. */
+static SS_APART void end_long_call(struct own *self, uint32_t api, uint64_t start, uint64_t now, uint32_t stack)
 {
-    if (passes(&self->sampling, SS_SAMPLED_INSIDE, start, now)) {
+    if (self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE])
         take_sample(self, SS_SAMPLED_INSIDE, api, start, now, stack);
-        took = 1;
-    }
-    self->sampling.left_ns = ss_unlikely(took) ? ss_clock() : now;
+    self->sampling.left_ns = ss_clock();
+    ss_leave_out(&self->sampling, self->sampling.left_ns - now);
 }
 
 static void leave(struct own *self, uint32_t api, const struct ss_callback_data *data, uint64_t now)
@@ -432,8 +426,12 @@ static void leave(struct own *self, uint32_t api, const struct ss_callback_data 
     uint32_t stack = slow ? keep_slow_call(self, slot, depth, now, result) : 0;
     if (named)
         keep_stack(self, slot, ss_stack_for_name(&self->naming, &self->credit, api, start, now));
-    if (!depth)
-        end_outermost(self, api, start, now, stack, slow || named);
+    if (!depth) {
+        self->sampling.inside_ns += ns;
+        self->sampling.left_ns = now;
+        if (ss_unlikely(slow || named || self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE]))
+            end_long_call(self, api, start, now, stack);
+    }
     change_depth(slot, depth, NULL);
 }
 

@@ -39,15 +39,26 @@ static uint64_t next_distance(struct ss_sampling *sampling)
     return SS_SAMPLE_NS / 2 + next_random(sampling) % SS_SAMPLE_NS;
 }
 
-/* The sums of a thread that has just got a slot, of which nothing has passed. */
+/* The clocks of a thread that has just got a slot: its time begins. */
 struct ss_sampling ss_begin_sampling(uint32_t thread)
 {
-    struct ss_sampling sampling = {.left_ns = UINT64_MAX, .random = (ss_clock() << 20 ^ thread) | 1};
+    uint64_t now = ss_clock();
+    struct ss_sampling sampling = {.left_ns = now, .random = (now << 20 ^ thread) | 1};
+    sampling.taken_ns[SS_SAMPLED_BETWEEN] = now;
     for (int of = 0; of < 2; of++) {
-        sampling.passed_ns[of] = 0;
-        sampling.due_ns[of] = ss_has_stacks() ? 1 + next_random(&sampling) % SS_SAMPLE_NS : UINT64_MAX;
+        uint64_t first = sampling.taken_ns[of] + 1 + next_random(&sampling) % SS_SAMPLE_NS;
+        sampling.due_ns[of] = ss_has_stacks() ? first : UINT64_MAX;
     }
     return sampling;
+}
+
+/* The library's own time is none between calls. */
+void ss_leave_out(struct ss_sampling *sampling, uint64_t ns)
+{
+    if (!ss_has_stacks())
+        return;
+    sampling->due_ns[SS_SAMPLED_BETWEEN] += ns;
+    sampling->taken_ns[SS_SAMPLED_BETWEEN] += ns;
 }
 
 /* Whether the ring has space, which one thread gives it. */
@@ -89,14 +100,14 @@ static int write_sample(const struct ss_time_sample *sample)
     return 1;
 }
 
-/* The last point of a sum that has passed; ``next`` becomes the one after it. */
-static uint64_t last_point(struct ss_sampling *sampling, int sampled, uint64_t *next)
+/* The last point of a clock until ``now``; ``next`` becomes the one after it. */
+static uint64_t last_point(struct ss_sampling *sampling, int sampled, uint64_t now, uint64_t *next)
 {
-    uint64_t passed = sampling->passed_ns[sampled], point = sampling->due_ns[sampled], distance;
-    uint64_t points = (passed - point) / SS_SAMPLE_NS;
+    uint64_t point = sampling->due_ns[sampled], distance;
+    uint64_t points = (now - point) / SS_SAMPLE_NS;
     if (points > MOST_POINTS)
         point += (points - MOST_POINTS) * SS_SAMPLE_NS;
-    for (distance = next_distance(sampling); passed - point >= distance; distance = next_distance(sampling))
+    for (distance = next_distance(sampling); now - point >= distance; distance = next_distance(sampling))
         point += distance;
     *next = point + distance;
     return point;
@@ -108,14 +119,13 @@ static uint64_t last_point(struct ss_sampling *sampling, int sampled, uint64_t *
 void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample)
 {
     int sampled = (int)sample->sampled;
-    uint64_t next, point = last_point(sampling, sampled, &next);
+    uint64_t now = sampled == SS_SAMPLED_INSIDE ? sampling->inside_ns : sample->at_ns - sampling->inside_ns;
+    uint64_t next, point = last_point(sampling, sampled, now, &next);
     int wanted = has_space();
     if (wanted && !sample->stack)
         sample->stack = ss_stack_of_call(&sampling->credit, sample->api, sample->since_ns, sample->at_ns);
-    sample->ns = point;
+    sample->ns = point - sampling->taken_ns[sampled];
     sampling->due_ns[sampled] = next;
-    if (!wanted || (!sample->stack && point < (uint64_t)MOST_DEFERRED * SS_SAMPLE_NS) || !write_sample(sample))
-        return;
-    sampling->passed_ns[sampled] -= point;
-    sampling->due_ns[sampled] -= point;
+    if (wanted && (sample->stack || sample->ns >= (uint64_t)MOST_DEFERRED * SS_SAMPLE_NS) && write_sample(sample))
+        sampling->taken_ns[sampled] = point;
 }

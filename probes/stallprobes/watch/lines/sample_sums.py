@@ -93,25 +93,25 @@ class SampleSums:
         return found
 
     def _add(self, rows: NDArray[Any], calls: CallBatch, leader: Callable[[int], int]) -> None:
-        outermost = calls.rows[(calls.rows["flags"] & int(CallFlag.NESTED)) == 0]
-        threads = np.unique(np.concatenate((int64s(outermost["thread"]), int64s(rows["thread"]))))
-        own = {thread: outermost[outermost["thread"] == thread] for thread in threads.tolist()}
+        own = _by_thread(calls.rows[(calls.rows["flags"] & int(CallFlag.NESTED)) == 0])
+        nothing = calls.rows[:0]
+        sequences: dict[int, list[int]] = {}
+        for thread in {**self._returned, **own} if len(rows) else ():
+            sequences.setdefault(leader(thread), []).append(thread)
         for thread in np.unique(rows["thread"]).tolist():
             mine = rows[rows["thread"] == thread]
             inside = mine[mine["sampled"] == int(SampledTime.INSIDE)]
-            self._sum(inside, self._kinds(inside, own[thread], calls.functions), int64s(inside["ns"]), leader)
+            kinds = self._kinds(inside, own.get(thread, nothing), calls.functions)
+            self._sum(inside, kinds, int64s(inside["ns"]), leader)
             between = mine[mine["sampled"] == int(SampledTime.BETWEEN)]
             others = [
-                (self._returned.get(other, 0), made)
-                for other in {*own, *self._returned} - {thread}
-                if leader(other) == leader(thread)
-                for made in (own.get(other, outermost[:0]),)
+                (self._returned.get(other, 0), own.get(other, nothing))
+                for other in sequences.get(leader(thread), ())
+                if other != thread and len(between)
             ]
             times = _alone(between, others)
             self._sum(between, np.full(len(between), BETWEEN, dtype=np.int64), times, leader)
-        for thread, made in own.items():
-            if len(made):
-                self._returned[thread] = int(made["returned_ns"][-1])
+        self._returned.update({thread: int(made["returned_ns"][-1]) for thread, made in own.items()})
         if len(self._returned) > _MOST_THREADS:
             last = sorted(self._returned, key=lambda thread: self._returned[thread])[-_MOST_THREADS:]
             self._returned = {thread: self._returned[thread] for thread in last}
@@ -143,6 +143,15 @@ class SampleSums:
                 key = key._replace(thread=leader(key.thread), stack=0)
             if key in sums or len(sums) < 2 * most:
                 sums[key] = sums.get(key, NO_SUM).plus(SampleSum(1, ns, float(ns) ** 2))
+
+
+def _by_thread(calls: Rows) -> dict[int, Rows]:
+    """The calls of each thread, in their order."""
+    threads = np.ascontiguousarray(calls["thread"])
+    order = np.argsort(threads, kind="stable")
+    borders = np.flatnonzero(np.diff(threads[order])) + 1
+    parts = np.split(order, borders) if len(order) else []
+    return {int(threads[part[0]]): calls[part] for part in parts}
 
 
 def _alone(rows: NDArray[Any], others: list[tuple[int, Rows]]) -> Int64s:
