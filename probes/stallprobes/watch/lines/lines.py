@@ -11,7 +11,7 @@ from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.lines.result import LineTime, ProgramLine, SequenceLines
-from stallprobes.watch.lines.sample_sums import BETWEEN, NO_SUM, SampleKey, SampleSum, SampleSums, sums_of
+from stallprobes.watch.lines.sample_sums import BETWEEN, NO_SUM, SampleKey, SampleSum, SampleSums
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 
 # Lines of a sequence that are kept, those that cost most.
@@ -24,6 +24,8 @@ _WAITS, _CALLS, _BETWEEN = range(3)
 # Where the GPU or others on it are the limit, host time costs nothing by itself: then all time counts alike, as where
 # that is not known.
 _COUNT_ALIKE = (Bound.GPU, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
+
+_KeyedSum = tuple[SampleKey, SampleSum]
 
 
 @dataclass
@@ -55,13 +57,15 @@ def lines_of(
 
     ``stacks`` are by their number in the file.
     """
-    sums = samples.since(begin_ns)
+    sums: dict[int, list[_KeyedSum]] = {}
+    for key, one in samples.since(begin_ns).items():
+        sums.setdefault(key.thread, []).append((key, one))
     if division is not None:
         found = [_sequence(sums, one.threads, one, samples.functions, stacks) for one in division.sequences]
     else:
-        groups: dict[int, dict[int, None]] = {}
-        for key in sums:
-            groups.setdefault(leader(key.thread), {})[key.thread] = None
+        groups: dict[int, list[int]] = {}
+        for thread in sums:
+            groups.setdefault(leader(thread), []).append(thread)
         found = [_sequence(sums, tuple(threads), None, samples.functions, stacks) for threads in groups.values()]
         found.sort(key=lambda one: -one.samples)
     return tuple(found)
@@ -84,13 +88,13 @@ def interval(ns: int, whole: SampleSum) -> Figure:
 
 
 def _sequence(
-    sums: Mapping[SampleKey, SampleSum],
+    sums: Mapping[int, Iterable[_KeyedSum]],
     threads: Iterable[int],
     division: SequenceDivision | None,
     functions: Mapping[int, str],
     stacks: Mapping[int, CallStack],
 ) -> SequenceLines:
-    mine = list(sums_of(sums, frozenset(threads)))
+    mine = [each for thread in dict.fromkeys(threads) for each in sums.get(thread, ())]
     whole = NO_SUM
     places: dict[StackFrame | None, _LineSum] = {}
     prices = {} if division is None else {one.function: division.price.share * one.share for one in division.waits}

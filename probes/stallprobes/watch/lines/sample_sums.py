@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,11 +86,16 @@ class SampleSums:
     def since(self, begin_ns: int) -> Mapping[SampleKey, SampleSum]:
         """The sums since a time of the start-up, to the second."""
         first = max(-((self._began_ns - begin_ns) // SECOND_NS), 0)
-        found: dict[SampleKey, SampleSum] = {}
+        found: dict[SampleKey, list[Any]] = {}
         for second in self._seconds[min(first, MOST_SECONDS) :]:
             for key, each in second.items():
-                found[key] = found.get(key, NO_SUM).plus(each)
-        return found
+                known = found.get(key)
+                if known is None:
+                    found[key] = list(each)
+                else:
+                    for place, value in enumerate(each):
+                        known[place] += value
+        return {key: SampleSum(*values) for key, values in found.items()}
 
     def _add(self, rows: NDArray[Any], calls: CallBatch, leader: Callable[[int], int]) -> None:
         own = _by_thread(calls.rows[(calls.rows["flags"] & int(CallFlag.NESTED)) == 0])
@@ -166,8 +171,3 @@ def _alone(rows: NDArray[Any], others: list[tuple[int, Rows]]) -> Int64s:
         first = np.maximum(first, returned[np.maximum(np.searchsorted(returned, at, "right") - 1, 0)])
     left, whole = np.clip(at - first, 0, None), np.maximum(at - since, 1)
     return int64s(int64s(rows["ns"]) * (left / whole))
-
-
-def sums_of(sums: Mapping[SampleKey, SampleSum], threads: frozenset[int]) -> Iterator[tuple[SampleKey, SampleSum]]:
-    """The sums of some threads."""
-    return ((key, each) for key, each in sums.items() if key.thread in threads)
