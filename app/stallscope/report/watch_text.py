@@ -76,8 +76,13 @@ def command_title(words: Sequence[str]) -> str:
     return text if display_width(text) <= _LONGEST_TITLE else f"{cut_columns(text, _LONGEST_TITLE - 1)}…"
 
 
-def show_watch(out: TextWriter, findings: WatchFindings, title: str, notes: Sequence[str] = ()) -> None:
-    """``findings`` about the program ``title``. ``notes`` are further sentences about what is missing."""
+def show_watch(
+    out: TextWriter, findings: WatchFindings, title: str, notes: Sequence[str] = (), full: bool = True
+) -> None:
+    """``findings`` about the program ``title``. ``notes`` are further sentences about what is missing.
+
+    ``full``: with the slow calls one by one, and a table of functions for each thread.
+    """
     places = [(thread, process) for process in findings.processes for thread in process.threads]
     several = len(findings.processes) > 1
     _headline(out, findings, title, places, several)
@@ -86,9 +91,13 @@ def show_watch(out: TextWriter, findings: WatchFindings, title: str, notes: Sequ
     _costs(out, findings.processes, several)
     _causes(out, findings.processes)
     _sites(out, findings.processes, several)
-    _slow_calls(out, findings, several)
+    if full:
+        _slow_calls(out, findings, several)
     _in_flight(out, findings, several)
-    _tables(out, places, several)
+    if full:
+        _tables(out, places, several)
+    elif any(thread.rows for thread, _ in places):
+        out.note("The slow calls one by one, and the functions of each thread: --full.")
 
 
 def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequence[_Place], several: bool) -> None:
