@@ -11,7 +11,7 @@ import numpy as np
 from stallprobes.latency.histogram import Histogram
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
-from stallprobes.native.layouts.watch_file import CallFlag, SlotUse, WatchState
+from stallprobes.native.layouts.watch_file import CallFlag, SampledTime, SlotUse, WatchState
 
 APIS = ("cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize")
 # Parts of the file that are in use: offset and size.
@@ -25,6 +25,7 @@ PARTS = (
     (layout.HISTOGRAMS_AT + layout.HISTOGRAM_PITCH, dtype_of(layout.CallHistogram).itemsize),
     (layout.STACKS_AT, 64),
     (layout.MODULES_AT, 64),
+    (layout.SAMPLES_AT, 2 * dtype_of(layout.TimeSample).itemsize),
 )
 STACK_TEXT = b'Stack (most recent call first):\n  File "/home/me/train.py", line 42 in step\n'
 LAUNCHES = (2000, 3000, 3000, 1_500_000)
@@ -33,9 +34,10 @@ SECOND = 1_000_000_000
 
 
 def write_watch_file(path: Path, **header: Any) -> None:
-    """A process with one thread, two histograms, a call in flight, a slow call and eight records at ``path``.
+    """A process with one thread and what is recorded of it, at ``path``.
 
-    ``header`` replaces fields of the header.
+    It has two histograms, a call in flight, a slow call, eight records and two samples. ``header`` replaces fields of
+    the header.
     """
     with path.open("wb") as file:
         os.truncate(file.fileno(), layout.FILE_BYTES)
@@ -56,6 +58,7 @@ def _parts(pid: int, header: dict[str, Any]) -> list[tuple[int, bytes]]:
         (layout.HISTOGRAMS_AT + layout.HISTOGRAM_PITCH, _histogram(1, COPIES).tobytes()),
         (layout.STACKS_AT, _stack().tobytes()),
         (layout.MODULES_AT, _module().tobytes()),
+        (layout.SAMPLES_AT, _samples(pid).tobytes()),
     ]
 
 
@@ -68,6 +71,7 @@ def _header(pid: int, name_bytes: int, changes: dict[str, Any]) -> Any:
         "clock_ns": 2 * SECOND, "clock_realtime_ns": 1_700_000_001 * SECOND, "records": 8, "apis": len(APIS),
         "slots": 1, "histograms": 2, "name_bytes": name_bytes, "program": b"train", "command": b"python train.py",
         "cupti_path": b"/lib/libcupti.so.13", "modules": 1, "python": b"3.12.4",
+        "samples": 2,
     }  # fmt: skip
     for name, value in (fields | changes).items():
         row[name] = value
@@ -111,6 +115,14 @@ def _stack() -> Any:
     row["ready"], row["frames"], row["text_bytes"], row["text"] = 1, 2, len(STACK_TEXT), STACK_TEXT
     row["addresses"][:2] = 0x401234, 0x7F0000001234
     return row
+
+
+def _samples(pid: int) -> Any:
+    rows = np.zeros(2, dtype_of(layout.TimeSample))
+    rows["sequence"], rows["thread"], rows["stack"], rows["ns"] = [2, 4], pid, 1, layout.SAMPLE_NS
+    rows["since_ns"], rows["at_ns"] = [SECOND, SECOND + 1_500_000], [SECOND + 1_500_000, SECOND + 3_000_000]
+    rows["api"], rows["sampled"] = [0, 1], [int(SampledTime.INSIDE), int(SampledTime.BETWEEN)]
+    return rows
 
 
 def _module() -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from factories.time_samples import Sampled, line_stack, sample_batch
 from factories.watch_calls import (
     BASE_NS,
     D2H,
@@ -31,13 +32,21 @@ from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.live.live_view import LiveRows, WatchedProgram, WatchMoment
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHistory
-from stallprobes.watch.reading.process import CallBatch, ClockPair, RecordBatch, SlowDriverCall, WatchedProcess
+from stallprobes.watch.reading.process import (
+    CallBatch,
+    ClockPair,
+    RecordBatch,
+    SampleBatch,
+    SlowDriverCall,
+    WatchedProcess,
+)
 
 SECOND_US = 1_000_000
 # Seconds since 1970 at the program's first call: 2023-11-14 22:13:20 UTC.
 BEGUN_S = 1_700_000_000.0
 PROGRAM = WatchedProgram("python train.py", ("python", "train.py"), pid=100)
 PAGEABLE = MemoryKind.PAGEABLE
+STACKS = {1: line_stack(31, "forward"), 2: line_stack(42)}
 
 
 def step(number: int) -> SlowDriverCall:
@@ -82,11 +91,33 @@ def calls(seconds: int, watched: WatchedProcess) -> CallBatch:
     return call_batch([*(one for each in watched.threads for one in each.slow_calls), *launches])
 
 
-def findings(seconds: int, *, ended: bool = False) -> WatchFindings:
-    """The findings about ``training``."""
+def samples(seconds: int) -> SampleBatch:
+    """Samples of ``training``: of a step of 100 ms, 85 are host time at two lines, and the read-back takes 5."""
+    made = []
+    for number in range(10 * seconds):
+        begin = number * 100_000
+        made += [
+            Sampled(begin - 94_000, begin + 100, 60_000, LAUNCH, between=True, stack=1),
+            Sampled(begin + 150, begin + 1000, 30_000, D2H, between=True, stack=2),
+            Sampled(begin + 1000, begin + 6000, 5_000, D2H, stack=2),
+            Sampled(begin + 100, begin + 150, 5_000, LAUNCH, stack=1),
+        ]
+    return sample_batch(made)
+
+
+def findings(seconds: int, *, ended: bool = False, sampled: bool = True) -> WatchFindings:
+    """The findings about ``training``; ``sampled``: with samples of its time."""
     analysis = ProcessAnalysis()
     watched, records = training(seconds, ended=ended)
-    analysis.feed(watched, records, at_ns(seconds * SECOND_US), calls=calls(seconds, watched), ended=ended)
+    analysis.feed(
+        watched,
+        records,
+        at_ns(seconds * SECOND_US),
+        stacks=STACKS,
+        calls=calls(seconds, watched),
+        ended=ended,
+        samples=samples(seconds) if sampled else None,
+    )
     return watch_findings([analysis.findings()], round(BEGUN_S * 1e9))
 
 

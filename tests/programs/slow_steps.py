@@ -1,11 +1,12 @@
 """Slow CUDA calls from known lines of Python code, through the library whose path is the first argument.
 
-python slow_steps.py LIBCUDA steps|lambda|thread|foreign-thread|close|end|hang
+python slow_steps.py LIBCUDA steps|short|lambda|thread|foreign-thread|close|end|hang
 
-Each call takes 2 ms. steps: five copies, or as many as the next argument says, from one line. lambda: one copy from a
-lambda. thread: one in a thread of Python's. foreign-thread: one in a thread that Python does not know. close: the
-program closes all descriptors and opens a file of its own between two copies. end: a call that returns while the
-interpreter ends. hang: a copy that does not return.
+Each call takes 2 ms. steps: five copies, or as many as the next argument says, from one line. short: so many waits of
+0.2 ms from one line, each after work of 0.1 ms before another one. lambda: one copy from a lambda. thread: one in a
+thread of Python's. foreign-thread: one in a thread that Python does not know. close: the program closes all descriptors
+and opens a file of its own between two copies. end: a call that returns while the interpreter ends. hang: a copy that
+does not return.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 
 SOURCE, SIZE, STREAM = ctypes.c_uint64(0x7F0000000000), ctypes.c_size_t(4), ctypes.c_void_p(0x11)
 CALL_NS, LONG_NS, HOUR_NS = 2_000_000, 300_000_000, 3_600_000_000_000
+SHORT_NS, WORK_NS = 200_000, 100_000
 STEPS = 5
 
 
@@ -38,6 +40,17 @@ class Library:
         """Copy four bytes to pageable memory."""
         for _ in range(count):
             self._library.cuMemcpyDtoHAsync_v2(self._target, SOURCE, SIZE, STREAM)  # the line of the copies
+
+    def short_steps(self, count: int) -> None:
+        """Waits that no limit calls slow, and work of the host between calls."""
+        for _ in range(count):
+            until = time.perf_counter_ns() + WORK_NS
+            while time.perf_counter_ns() < until:
+                pass
+            self.lasting(0)
+            self._library.cuEventQuery(None)  # the line behind work
+            self.lasting(SHORT_NS)
+            self._library.cuStreamSynchronize(STREAM)  # the line of the waits
 
     def in_foreign_thread(self) -> None:
         """A copy in a thread that the library makes."""
@@ -74,6 +87,8 @@ def main(path: str, case: str, *more: str) -> None:
     library.lasting(CALL_NS)
     if case == "steps":
         library.copies(int(more[0]) if more else STEPS)
+    elif case == "short":
+        library.short_steps(int(more[0]))
     elif case == "lambda":
         (lambda: library.copies(1))()
     elif case == "thread":

@@ -25,6 +25,7 @@ def training(sequences: int = 1, **of: object) -> WatchFindings:
     (process,) = found.processes
     assert process.division is not None
     (one,) = process.division.sequences
+    of = {"lines": ()} | of
     division = replace(process.division, sequences=(one,) * sequences)
     return replace(found, processes=(replace(process, **({"division": division, "cost": COST} | of)),))  # type: ignore[arg-type]
 
@@ -80,6 +81,29 @@ def test_further_sequences_have_two_lines_each_where_there_is_room() -> None:
     assert DivisionView(training(40)).height == 10
 
 
+def with_lines(count: int, sequences: int = 1) -> WatchFindings:
+    """The training with so many lines of the first sequence."""
+    found = training(sequences, lines=findings(8, ended=True).processes[0].lines)
+    (process,) = found.processes
+    (lines, *_) = process.lines
+    made = tuple(replace(lines.lines[0], samples=number) for number in range(count))
+    return replace(found, processes=(replace(process, lines=(replace(lines, lines=made),)),))
+
+
+@pytest.mark.parametrize(("height", "figures", "lines"), [(2, 0, 0), (3, 0, 0), (5, 0, 2), (8, 0, 5), (9, 1, 5)])
+def test_lines_of_the_program_stand_below_the_bar(height: int, figures: int, lines: int) -> None:
+    texts = drawn(with_lines(7), 80, height)
+    assert sum("train.py:31 in forward: host time before cuLaunchKernel" in text for text in texts) == lines
+    assert sum("The GPU works for it" in text for text in texts) == figures
+    assert len(DivisionView(with_lines(7)).program_lines) == 5
+
+
+def test_other_sequences_stand_below_the_lines() -> None:
+    texts = drawn(with_lines(1, sequences=3), 160, 9)
+    assert sum("host-bound" in text for text in texts) == 3
+    assert sum("train.py:31" in text for text in texts) == 1
+
+
 def test_a_program_in_its_start_up_is_divided_so_far() -> None:
     found = findings(2)
     assert drawn(found, 80, 3)[0].startswith(" So far: MainThread ")
@@ -92,14 +116,17 @@ def test_nothing_is_shown_of_a_program_without_a_division() -> None:
 
 
 @pytest.mark.parametrize("size", [(60, 18), (80, 24), (149, 29), (160, 48), (250, 70)])
-@pytest.mark.parametrize("division", [0, 4, 10])
-def test_the_panels_take_exactly_the_room_of_the_screen(size: tuple[int, int], division: int) -> None:
+@pytest.mark.parametrize(("division", "lines"), [(0, 0), (0, 5), (4, 0), (4, 1), (4, 5), (10, 5)])
+def test_the_panels_take_exactly_the_room_of_the_screen(size: tuple[int, int], division: int, lines: int) -> None:
     for pane in (False, True):
-        found = watch_layout(*size, division, 3, 12, pane, False)
+        found = watch_layout(*size, division, 3, 12, pane, False, lines)
         left = found.division + found.lost + found.calls + found.slow
         left += 0 if found.wide else found.histograms + found.output
         # Header and keys.
         assert left == size[1] - 3
         assert min(found.calls, found.slow, found.output) >= 2
-        assert found.division <= division
+        assert found.division <= division + lines
         assert (found.division > 0) == (division > 0)
+        # None on a low screen, two on one that is not roomy.
+        shown = {18: 0, 24: min(lines, 2), 29: min(lines, 2)}.get(size[1], lines)
+        assert watch_layout(*size, division, 3, 12, pane, False).division + (shown if division else 0) == found.division

@@ -99,7 +99,7 @@ async def test_in_ascii_and_without_colour_every_state_is_still_said(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    async with replayed(recorded, (80, 24), settings=Settings(ascii=True)) as (pilot, screen):
+    async with replayed(recorded, (80, 40), settings=Settings(ascii=True)) as (pilot, screen):
         strips = await settled(pilot)
         styles = [segment.style for strip in strips for segment in strip if segment.style is not None]
         assert all(style.color is None and style.bgcolor is None for style in styles)

@@ -64,6 +64,7 @@ def places(process: WatchedProcess) -> list[tuple[int, int]]:
             layout.RECORDS_AT + number * sizeof(layout.WatchRecord),
             ("sequence",),
         )
+    found += fields(dtype_of(layout.TimeSample), layout.SAMPLES_AT, ("sequence",))
     return found
 
 

@@ -48,6 +48,7 @@ def read(path: Path) -> tuple[WatchedProcess, RecordBatch]:
     """Everything in the file; of its stacks, see ``read_stacks``."""
     with MapFile(path) as file:
         process, records = file.read(), file.records()
+        file.samples()
     read_stacks(path, process)
     return process, records
 
@@ -191,7 +192,7 @@ def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) ->
     [
         ("magic", 0, "not complete: its beginning"),
         ("magic", 1, "not the file of a watched process"),
-        ("format", 1, "has the format 1; this version reads 5"),
+        ("format", 1, "has the format 1; this version reads 6"),
         ("pid", 5, "names another process"),
         ("state", 99, "unknown state 99"),
         ("slots", 2**32 - 1, "number of slots"),
@@ -258,6 +259,39 @@ def test_any_number_at_any_place_gives_a_process_or_a_sentence(path: Path) -> No
     assert read_well > 250
     assert sentences == {"."}
     read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("at_ns", 2**63, "sample with the at_ns of"),
+        ("since_ns", 2**62, "a sample that ends before it begins"),
+        ("ns", 2**56, "sample with the ns of"),
+        ("stack", layout.STACKS + 1, "sample with the stack of"),
+        ("api", layout.APIS, "sample with the api of"),
+        ("sampled", 2, "sample with the sampled of"),
+    ],
+)
+def test_a_damaged_sample_gives_a_sentence(path: Path, name: str, value: int, words: str) -> None:
+    form = dtype_of(layout.TimeSample)
+    assert form.fields is not None
+    change(path, layout.SAMPLES_AT + at(form, name), value.to_bytes(form[name].itemsize, "little"))
+    with MapFile(path) as file, pytest.raises(WatchError, match=words):
+        file.samples()
+
+
+def test_samples_are_read_from_a_position_on(path: Path) -> None:
+    with MapFile(path) as file:
+        batch = file.samples()
+        assert (len(batch), batch.next, batch.missed) == (2, 2, 0)
+        assert batch.functions == {0: APIS[0], 1: APIS[1]}
+        assert (batch.rows["ns"] == layout.SAMPLE_NS).all()
+        assert [len(file.samples(first)) for first in (0, 1, 2, 2**40)] == [2, 1, 0, 0]
+    # One that is still written comes with the next batch, as do those behind it.
+    change(path, layout.SAMPLES_AT, (1).to_bytes(8, "little"))
+    with MapFile(path) as file:
+        batch = file.samples()
+        assert (len(batch), batch.next, batch.missed) == (0, 0, 0)
 
 
 def test_random_bytes_give_a_sentence(path: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_written_does_not_cost_the_others(
 
 def test_calls_are_reported_as_text_and_json(watch: Watch, stand_in: StandIn, tmp_path: Path) -> None:
     file = tmp_path / "a.json"
-    code, out, err = watch("--json", str(file), "--slow", "1500", str(stand_in.folder / "host"), "copies")
+    code, out, err = watch("--json", str(file), "--slow", "1500", "--full", str(stand_in.folder / "host"), "copies")
     assert (code, out) == (0, "")
     assert "cuMemcpyDtoHAsync_v2 of 4 KiB in host" in err
     document = read(file)

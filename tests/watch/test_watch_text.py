@@ -54,9 +54,9 @@ def stalling(name: str = "MainThread", other: str = "loader") -> ProcessFindings
     return found(process(main, copying, ended=100_000), *work)
 
 
-def text(findings: WatchFindings, width: int = 80, ascii: bool = False) -> str:
+def text(findings: WatchFindings, width: int = 80, ascii: bool = False, full: bool = True) -> str:
     stream = io.StringIO()
-    show_watch(TextWriter(stream, width=width, ascii=ascii), findings, TITLE)
+    show_watch(TextWriter(stream, width=width, ascii=ascii), findings, TITLE, full=full)
     return stream.getvalue()
 
 
@@ -82,6 +82,15 @@ def test_the_time_lost_and_its_causes_come_first() -> None:
     assert calls[0].startswith("  at 0.001 s: cuStreamSynchronize in MainThread (thread 100) took 15.5 ms because of ")
     beside = "beside a pageable copy: cuMemcpyDtoHAsync_v2 of 256 MiB to pageable memory in loader"
     assert beside in " ".join(" ".join(calls).split())
+
+
+def test_slow_calls_and_functions_are_in_the_full_report_alone() -> None:
+    short = text(watch_findings([stalling()], 5), full=False).splitlines()
+    assert "Slow calls" not in short
+    assert not any(line.startswith("Thread ") for line in short)
+    assert short[-1] == "The slow calls one by one, and the functions of each thread: --full."
+    assert "Time lost by cause" in short
+    assert not any("--full" in line for line in report(stalling()).splitlines())
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

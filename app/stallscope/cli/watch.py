@@ -87,7 +87,9 @@ class WatchCommand(CliCommand):
 )
 @click.option("--calls-only", is_flag=True, help="Record no work of the GPU: it costs less and explains less.")
 @click.option(
-    "--no-stacks", is_flag=True, help="Record no call stacks of slow calls, which take up to 1 % of the program's time."
+    "--no-stacks",
+    is_flag=True,
+    help="Record no call stacks, and so no lines; they take up to 1 % of the program's time.",
 )
 @click.option(
     "--yield-to-profiler",
@@ -115,6 +117,7 @@ class WatchCommand(CliCommand):
     help="Write calls, GPU work and context switches to FILE for Perfetto or chrome://tracing; compressed with "
     "gzip if FILE ends in .gz.",
 )
+@click.option("--full", is_flag=True, help="Print slow calls one by one and the functions of each thread too.")
 @click.option(
     "--print-env",
     is_flag=True,
@@ -144,6 +147,7 @@ def command(
     output: Path | None,
     record: Path | None,
     trace: Path | None,
+    full: bool,
     print_env: bool,
     attach: Path | None,
     ascii_only: bool,
@@ -204,7 +208,7 @@ def command(
     from stallprobes.watch.environment import WatchOptions
 
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
-    files = WatchFiles(json_file, trace, record, output, force)
+    files = WatchFiles(json_file, trace, record, output, force, full)
     known = None if print_env else stalls_of_this_machine(matrix)
     cost = (DEFAULT_COST_PERCENT if cost_percent is None else cost_percent) / 100
     chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, cost, known)

@@ -1,4 +1,4 @@
-"""Text report of a watched program: what bounds it, what is not known, time lost by cause, slow calls and functions."""
+"""Text report of a watched program: what bounds it and at which lines, what is not known, slow calls and functions."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from stallprobes.watch.division_text import (
     start_up_text,
     verdict_text,
 )
+from stallprobes.watch.line_text import line_text, lines_of_sequence, lines_title, remedy_text, shown_lines
+from stallprobes.watch.lines.result import SequenceLines
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
 from stallprobes.watch.sentences import (
     call_text,
@@ -47,6 +49,8 @@ _MOST_HEADLINES = 5
 _WIDEST_BAR = 80
 # Sentences of a list, and tables or rows of one.
 _MOST_LISTED, _MOST_ROWS = 10, 12
+# Lines of the first sequence, and of each other one.
+_MOST_LINES, _MOST_OF_OTHERS = 5, 2
 # Threads that lost less are in the tables alone.
 _LEAST_SHARE = 0.005
 _CAUSE_COLUMNS = (
@@ -72,8 +76,13 @@ def command_title(words: Sequence[str]) -> str:
     return text if display_width(text) <= _LONGEST_TITLE else f"{cut_columns(text, _LONGEST_TITLE - 1)}…"
 
 
-def show_watch(out: TextWriter, findings: WatchFindings, title: str, notes: Sequence[str] = ()) -> None:
-    """``findings`` about the program ``title``. ``notes`` are further sentences about what is missing."""
+def show_watch(
+    out: TextWriter, findings: WatchFindings, title: str, notes: Sequence[str] = (), full: bool = True
+) -> None:
+    """``findings`` about the program ``title``. ``notes`` are further sentences about what is missing.
+
+    ``full``: with the slow calls one by one, and a table of functions for each thread.
+    """
     places = [(thread, process) for process in findings.processes for thread in process.threads]
     several = len(findings.processes) > 1
     _headline(out, findings, title, places, several)
@@ -82,9 +91,13 @@ def show_watch(out: TextWriter, findings: WatchFindings, title: str, notes: Sequ
     _costs(out, findings.processes, several)
     _causes(out, findings.processes)
     _sites(out, findings.processes, several)
-    _slow_calls(out, findings, several)
+    if full:
+        _slow_calls(out, findings, several)
     _in_flight(out, findings, several)
-    _tables(out, places, several)
+    if full:
+        _tables(out, places, several)
+    elif any(thread.rows for thread, _ in places):
+        out.note("The slow calls one by one, and the functions of each thread: --full.")
 
 
 def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequence[_Place], several: bool) -> None:
@@ -108,13 +121,16 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequ
 
 
 def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:
-    """What bounds each process: a verdict, a bar of its time and its figures for each sequence; then its start-up."""
+    """What bounds each process: a verdict, a bar of its time, its figures and its lines for each sequence; then its
+    start-up."""
     shown = [process for process in processes if process.division is not None]
     for process in shown[:_MOST_HEADLINES]:
         assert process.division is not None
         sequences, others = shown_sequences(process.division)
-        for sequence in sequences[:_MOST_HEADLINES]:
+        for number, sequence in enumerate(sequences[:_MOST_HEADLINES]):
             _sequence(out, sequence, process, process_prefix(process, several))
+            lines = lines_of_sequence(sequence, process)
+            _lines(out, lines, sequence, process, _MOST_OF_OTHERS if number else _MOST_LINES)
         others += sum(len(one.threads) for one in sequences[_MOST_HEADLINES:])
         last = (
             start_up_text(process.division, process.ended),
@@ -123,8 +139,33 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
         )
         if any(last):
             out.paragraph(process_prefix(process, several) + " ".join(filter(None, last)), indent="  ", first="")
-    if shown:
+    undivided = [process for process in processes if process.division is None and process.lines]
+    for process in undivided[:_MOST_HEADLINES]:
+        _lines(out, process.lines[0], None, process, _MOST_LINES, process_prefix(process, several))
+    if shown or undivided:
         out.line()
+
+
+def _lines(
+    out: TextWriter,
+    lines: SequenceLines | None,
+    sequence: SequenceDivision | None,
+    process: ProcessFindings,
+    most: int,
+    prefix: str = "",
+) -> None:
+    """The first lines of a sequence, each remedy once."""
+    shown = shown_lines(lines, most)
+    if lines is None or not shown:
+        return
+    out.line(f"{prefix}{lines_title(sequence)}:", "strong")
+    said: set[str] = set()
+    for line in shown:
+        out.paragraph(line_text(line, process, lines.threads[0]), indent="    ", first="  ")
+        remedy = remedy_text(line, sequence)
+        if remedy and remedy not in said:
+            out.paragraph(remedy, indent="    ", style="dim")
+        said.add(remedy)
 
 
 def _sequence(out: TextWriter, sequence: SequenceDivision, process: ProcessFindings, prefix: str) -> None:

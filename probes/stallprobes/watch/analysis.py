@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import NamedTuple
@@ -35,7 +35,11 @@ from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
+from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.lines.lines import lines_of
+from stallprobes.watch.lines.result import SequenceLines
+from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import (
     NO_FIGURES,
@@ -45,6 +49,7 @@ from stallprobes.watch.reading.process import (
     OutsideReading,
     ProcessHead,
     RecordBatch,
+    SampleBatch,
     SlowDriverCall,
     WatchedProcess,
     WatchedThread,
@@ -131,6 +136,7 @@ class ProcessAnalysis:
         self._stacks: dict[int, CallStack] = {}
         self._outside = NOTHING_READ
         self._divider: ProcessDivider | None = None
+        self._samples: SampleSums | None = None
         self._settler = WindowSettler()
 
     def feed(
@@ -143,12 +149,14 @@ class ProcessAnalysis:
         outside: OutsideReading = NOTHING_READ,
         calls: CallBatch | None = None,
         ended: bool = False,
+        samples: SampleBatch | None = None,
     ) -> None:
         """Add a reading at ``now_ns`` (CLOCK_MONOTONIC).
 
         ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them; ``stacks`` are the
         call stacks by their number in the file. Without ``calls``, those of the log since the reading before, the
-        process's time is not divided; ``ended``: nothing follows this reading.
+        process's time is not divided; ``ended``: nothing follows this reading. Without ``samples``, those since the
+        reading before, it has no lines.
         """
         if calls is not None:
             process = self._settler.feed(process, records, calls)
@@ -173,6 +181,9 @@ class ProcessAnalysis:
         if calls is not None:
             self._divider = self._divider or ProcessDivider()
             self._divider.feed(process, records, calls, now_ns, self._engine_use, ended)
+            if samples is not None:
+                self._samples = self._samples or SampleSums(process.started.monotonic_ns)
+                self._samples.add(samples, calls, self._divider.leader if self._divider.divided else None)
         self._settle()
 
     def findings(self) -> ProcessFindings:
@@ -191,6 +202,7 @@ class ProcessAnalysis:
         threads = [self._thread(process, thread, sums, end_ns) for thread in process.threads]
         lost = united(one for thread in threads for one in thread.lost)
         calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
+        division = None if self._divider is None else self._divider.division()
         return ProcessFindings(
             **shared_fields(process, ProcessHead),
             began_ns=process.started.monotonic_ns,
@@ -202,11 +214,31 @@ class ProcessAnalysis:
             lost=lost,
             calls=process.calls,
             missed_records=self._store.missed,
-            gaps=(*gaps(process, lost, self._store, self._has_run_delays, sums.sites, end_ns), *self._outside.problems),
+            gaps=(*self._gaps(process, lost, sums.sites, end_ns), *self._outside.problems),
             sites=sums.sites.sites_by_time(_unkept(threads)),
             cost=cost_of(process, end_ns),
-            division=None if self._divider is None else self._divider.division(),
+            division=division,
+            lines=self._lines(process, division),
         )
+
+    def _gaps(self, process: WatchedProcess, lost: Iterable[TimeLost], sites: SiteSums, end_ns: int) -> Iterator[str]:
+        samples = self._samples
+        return gaps(
+            process,
+            lost,
+            self._store,
+            self._has_run_delays,
+            sites,
+            end_ns,
+            sampled=samples is not None and samples.samples > 0,
+            missed_samples=0 if samples is None else samples.missed,
+        )
+
+    def _lines(self, process: WatchedProcess, division: ProcessDivision | None) -> tuple[SequenceLines, ...]:
+        if self._samples is None or self._divider is None:
+            return ()
+        begin_ns = self._divider.steady_ns or process.started.monotonic_ns
+        return lines_of(self._samples, begin_ns, division, self._stacks, self._divider.leader)
 
     def _engine_use(self) -> EngineUse:
         tenures = {

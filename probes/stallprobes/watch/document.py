@@ -35,6 +35,8 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.division_text import verdict_text
+from stallprobes.watch.line_text import line_text, remedy_text, sequence_of
+from stallprobes.watch.lines.result import LineTime, SequenceLines
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
 
@@ -368,6 +370,51 @@ class WatchSequence(Document):
     sentence: Text
 
 
+class WatchLineTime(Document):
+    """The time of one sort at a line."""
+
+    share: Annotated[Share, about("Of the time of the sequence.")]
+    function: Annotated[Text, about("Function of the driver with most of it; empty without any.")]
+
+
+class WatchLine(Document):
+    """The time of a sequence at one place of the program's own code, by samples."""
+
+    place: Annotated[
+        StackFrame | None,
+        about(
+            "The innermost frame of the program's own code, which led to code in a library; without an offset where "
+            "a compiled function is known; null for time without a call stack."
+        ),
+    ]
+    stack: Annotated[StackNumber, about("The one with most of the time.")]
+    thread: Annotated[Natural, about("Thread id of the system, of the thread with most of the time.")]
+    samples: Natural
+    share: Annotated[WatchFigure, about("Share of the time of the sequence, with its interval by the samples.")]
+    waits: Annotated[WatchLineTime, about("Inside calls that wait for the GPU, copies that block, and frees.")]
+    calls: Annotated[WatchLineTime, about("Inside other calls.")]
+    between: Annotated[WatchLineTime, about("Before the next call at the line, which is of the function.")]
+    price: Annotated[Share, about("What its waits cost at most, as a share of the time; 0 without a division.")]
+    sentence: Text
+    remedy: Annotated[Text, about("What helps; empty where nothing is known.")]
+
+
+class WatchLines(Document):
+    """The lines of a sequence in the steady state, or in the whole run without one."""
+
+    threads: Annotated[list[Natural], about("Thread ids of the system, as in the sequence of the division.")]
+    gpu: Annotated[Natural | None, about("As in the division; null without one.")]
+    samples: Natural
+    us: Annotated[Us, about("The time for which all samples stand.")]
+    lines: Annotated[
+        list[WatchLine],
+        about(
+            "Those that cost most first: by the price of their waits and their other time, or by all of their time "
+            "where the GPU is the limit."
+        ),
+    ]
+
+
 class WatchStartUpPart(Document):
     """Time of the start-up inside calls that block, of all threads together."""
 
@@ -420,6 +467,13 @@ class WatchProcess(Document):
     gaps: Annotated[list[Text], about("Evidence that is missing, and why.")]
     cost: WatchCosts | None
     division: Annotated[WatchDivision | None, about("Null where no work of the GPU was recorded.")]
+    lines: Annotated[
+        list[WatchLines],
+        about(
+            "Where the time of each sequence of the division passes; without a division, that of threads that hardly "
+            "ever make calls at the same time."
+        ),
+    ]
     lost_us: Us
     unattributed_us: Us
     lost: list[WatchLoss]
@@ -509,6 +563,7 @@ def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
         losses={_word(kind.name): count for kind, count in process.losses.items()},
         cost=None if process.cost is None else _costs(process.cost),
         division=None if process.division is None else _division(process.division, process),
+        lines=[_lines(one, process, stacks) for one in process.lines],
         lost=[_loss(loss) for loss in process.lost],
         threads=[_thread(thread, first_ns, stacks) for thread in process.threads],
         slow_calls=[_slow(call, first_ns, stacks) for call in process.slow_calls],
@@ -557,6 +612,34 @@ def _sequence(sequence: SequenceDivision, process: ProcessFindings) -> WatchSequ
         recorded=round(sequence.recorded, 6),
         sentence=verdict_text(sequence, process),
     )
+
+
+def _lines(lines: SequenceLines, process: ProcessFindings, stacks: _Stacks) -> WatchLines:
+    sequence = sequence_of(lines, process)
+    return WatchLines(
+        threads=list(lines.threads),
+        gpu=lines.device,
+        samples=lines.samples,
+        us=us_of(lines.ns),
+        lines=[
+            WatchLine.of(
+                line,
+                stack=_place(line.stack, stacks),
+                share=_figure(line.share),
+                waits=_line_time(line.waits),
+                calls=_line_time(line.calls),
+                between=_line_time(line.between),
+                price=round(line.price, 6),
+                sentence=line_text(line, process, lines.threads[0]),
+                remedy=remedy_text(line, sequence),
+            )
+            for line in lines.lines
+        ],
+    )
+
+
+def _line_time(time: LineTime) -> WatchLineTime:
+    return WatchLineTime(round(time.share, 6), time.function)
 
 
 def _figure(figure: Figure) -> WatchFigure:

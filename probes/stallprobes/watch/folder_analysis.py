@@ -41,6 +41,7 @@ class _ReadFile:
     analysis: ProcessAnalysis
     process: WatchedProcess | None = None
     position: int = 0
+    samples: int = 0
     calls: CallPosition = field(default_factory=CallPosition)
     last_ns: int = 0
     room_s: float = math.inf
@@ -124,8 +125,10 @@ class FolderAnalysis:
             ended = life_of(before) is not ProcessLife.RUNNING
             process = file.read(before)
             records = file.records(reading.position)
+            # Before the calls: those that finished before a sample was taken are among these then.
+            samples = file.samples(reading.samples)
             calls = file.calls(reading.calls, process)
-            reading.stacks.read(file, process)
+            reading.stacks.read(file, process, samples)
         now_ns = time.monotonic_ns()
         if not ended:
             filled = max((len(records) + records.missed) / RECORDS, (len(calls) + calls.missed) / IN_LOG)
@@ -135,7 +138,7 @@ class FolderAnalysis:
             reading.inspector.look(process, now_ns)
         process = reading.inspector.names.named(process, reading.stacks.stacks)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
-        reading.process, reading.position, reading.ended = process, records.next, ended
+        reading.process, reading.position, reading.samples, reading.ended = process, records.next, samples.next, ended
         delays: dict[int, Int64s] = {
             thread: np.array(samples, dtype=np.int64).reshape(-1, 2) for thread, samples in reading.delays.items()
         }
@@ -148,6 +151,7 @@ class FolderAnalysis:
             reading.inspector.reading(process),
             calls,
             ended,
+            samples,
         )
         if self._listener is not None:
             self._listener(process, records, calls, now_ns)

@@ -221,10 +221,13 @@ def gaps(
     run_delays: bool,
     sites: SiteSums,
     now_ns: int,
+    sampled: bool = False,
+    missed_samples: int = 0,
 ) -> Iterator[str]:
     """What evidence about ``process`` is missing at ``now_ns``, and why.
 
-    ``run_delays``: the time for which threads had no CPU was read.
+    ``run_delays``: the time for which threads had no CPU was read. ``sampled``: threads took samples of their time, of
+    which ``missed_samples`` were overwritten before they were read.
     """
     unexplained = any(one.cause is WaitCause.UNATTRIBUTED for one in lost)
     if process.calls_only:
@@ -266,12 +269,14 @@ def gaps(
     if unlogged:
         yield f"{unlogged} calls are counted, and in no trace: there was no space to log them."
     if not process.no_stacks:
-        yield from _stack_gaps(process, sites)
+        yield from _stack_gaps(process, sites, sampled)
+    if missed_samples:
+        yield f"{missed_samples} samples of the threads' time were overwritten before they were read."
 
 
-def _stack_gaps(process: WatchedProcess, sites: SiteSums) -> Iterator[str]:
+def _stack_gaps(process: WatchedProcess, sites: SiteSums, sampled: bool) -> Iterator[str]:
     without = sites.without.total()
-    if not without and not sites.sites:
+    if not without and not sites.sites and not sampled:
         return
     if process.python and not process.python_stacks:
         yield (

@@ -268,6 +268,49 @@ static void train_in_threads(long steps, long threads)
         pthread_join(found[number], NULL);
 }
 
+static void compute(uint64_t ns)
+{
+    struct timespec from, now;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((uint64_t)(now.tv_sec - from.tv_sec) * 1000 * MS + (uint64_t)now.tv_nsec - (uint64_t)from.tv_nsec < ns);
+}
+
+__attribute__((noinline)) static void wait_for_step(void)
+{
+    stand_in_length(MS / 5);
+    cuStreamSynchronize((void *)0x11);
+    steps_done++;
+}
+
+__attribute__((noinline)) static void launch_after_work(void)
+{
+    compute(MS / 10);
+    stand_in_length(0);
+    launch("_Z3addPf");
+    steps_done++;
+}
+
+/* Short waits, which no limit calls slow, and work of the host between calls: twice as much time in the former. */
+__attribute__((noinline)) static void *short_steps(void *count)
+{
+    for (long done = 0; done < *(long *)count; done++) {
+        launch_after_work();
+        wait_for_step();
+    }
+    return NULL;
+}
+
+static void short_steps_in_threads(long steps, long threads)
+{
+    pthread_t found[64];
+    for (long number = 0; number < threads; number++)
+        pthread_create(&found[number], NULL, short_steps, &steps);
+    for (long number = 0; number < threads; number++)
+        pthread_join(found[number], NULL);
+}
+
 /* A depth of the stack beyond what is recorded. */
 __attribute__((noinline)) static long call_deeply(long depth)
 {
@@ -310,6 +353,16 @@ int main(int count, char **arguments)
         train(&first);
     } else if (!strcmp(name, "threads-of-steps")) {
         train_in_threads(first, calls_each);
+    } else if (!strcmp(name, "short-steps")) {
+        short_steps(&first);
+    } else if (!strcmp(name, "threads-of-short-steps")) {
+        short_steps_in_threads(first, calls_each);
+    } else if (!strcmp(name, "fork-short-steps")) {
+        short_steps(&first);
+        if (fork())
+            wait(NULL);
+        else
+            short_steps(&first);
     } else if (!strcmp(name, "deep")) {
         stand_in_length(2 * MS);
         call_deeply(first);

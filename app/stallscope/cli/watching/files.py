@@ -1,4 +1,4 @@
-"""Files that ``watch`` writes at the end of a program, or while it runs."""
+"""What ``watch`` writes at the end of a program, or while it runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WatchFiles:
     """Paths of the files, None for those that are not written; ``force`` replaces existing ones.
 
     ``json`` is the report, ``trace`` a trace for Perfetto, ``record`` a recording, which never replaces a file.
-    ``output`` is that of the program, in place of the screen's pane.
+    ``output`` is that of the program, in place of the screen's pane. ``full``: the text report has all of its parts.
     """
 
     json: Path | None = None
@@ -32,6 +32,7 @@ class WatchFiles:
     record: Path | None = None
     output: Path | None = None
     force: bool = False
+    full: bool = False
 
     @property
     def keep_ns(self) -> int | None:

@@ -110,7 +110,7 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
         with _kept(failed, FileNotWritten):
             _finish_recording(live, recorder)
         with Output() as out:
-            show_watch(out, found, str(folder))
+            show_watch(out, found, str(folder), full=files.full)
     for error in failed[:-1]:
         diagnostics.print_message(str(error).rstrip("."))
     if failed:
@@ -312,7 +312,7 @@ class ProgramWatch:
         # Where nobody reads stderr, the program's exit code is still of use.
         with suppress(CommandError, ClosedPipeError), Output.on_stderr() as out:
             out.line()
-            show_watch(out, found, command_title(self._words), self._problems)
+            show_watch(out, found, command_title(self._words), self._problems, self._files.full)
 
     def _announce_problem(self, process: WatchedProcess) -> None:
         key = process.pid, process.image

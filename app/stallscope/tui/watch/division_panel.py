@@ -1,4 +1,4 @@
-"""The panel of what bounds a watched program: verdict, bar of its time, figures, and what watching costs."""
+"""The panel of what bounds a watched program: verdict, bar of its time, figures, lines, and what watching costs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from textual.reactive import var
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figures_text, shown_sequences, verdict_texts
+from stallprobes.watch.line_text import lines_of_sequence, short_line_text, shown_lines
 from stallprobes.watch.sentences import short_cost_text
 from stallprobes.wording.watch_wording import process_prefix
 from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
 from stallscope.tui.common.lines import Line, LineWidget, cut
 
-# Sequences beside the first one that have a line and a bar where there is room.
-_MOST_MORE = 3
+# Sequences beside the first one that have a line and a bar where there is room, and lines of the first one.
+_MOST_MORE, _MOST_LINES = 3, 5
+# Verdict, bar, legend and figures.
+_ALL_OF_FIRST = 4
 _BESIDE_BAR = 1
 
 
@@ -29,19 +32,32 @@ class DivisionView:
 
     @property
     def height(self) -> int:
-        """The lines that show everything."""
+        """The lines that show everything but the lines of the program."""
         count = sum(1 for _ in _sequences(self.findings))
-        return 4 + 2 * min(count - 1, _MOST_MORE) if count else 0
+        return _ALL_OF_FIRST + 2 * min(count - 1, _MOST_MORE) if count else 0
+
+    @property
+    def program_lines(self) -> list[str]:
+        """The lines of the program of the first sequence that are worth one."""
+        for sequence, process, _ in _sequences(self.findings):
+            lines = shown_lines(lines_of_sequence(sequence, process), _MOST_LINES)
+            return [short_line_text(line, process) for line in lines]
+        return []
 
 
 class DivisionPanel(LineWidget):
-    """Draws the first sequence in up to four lines, others in two."""
+    """Draws the first sequence in up to four lines with lines of the program below, others in two."""
 
     view = var(DivisionView())
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """The verdict with the cost of watching, a bar, its legend and the figures, as many as fit."""
+        """The verdict with the cost of watching, a bar, its legend, figures, and lines of the program, as many as fit.
+
+        Where not all lines of the program fit, there are more of them in place of the figures.
+        """
         out: list[Line] = []
+        program_lines = self.view.program_lines
+        figures = height >= _ALL_OF_FIRST + len(program_lines)
         for number, (sequence, process, prefix) in enumerate(_sequences(self.view.findings)):
             if number and len(out) + 2 > height:
                 break
@@ -57,8 +73,10 @@ class DivisionPanel(LineWidget):
                 out.append(_legend(sequence, width))
                 if not stated:
                     _with_cost(out[-1], cost, width)
-            if not number and height >= 4:
+            if not number and figures:
                 out.append([(cut(f" {figures_text(sequence)}", width), "dim")])
+            if not number:
+                out += [[(cut(text, width), "")] for text in program_lines[: height - len(out)]]
         return out[:height]
 
 

@@ -9,6 +9,8 @@ WIDE_COLUMNS = 150
 _AROUND = 3
 _LEAST_TABLE = 4
 _LOW, _ROOMY = 18, 30
+# Lines of the program on a screen that is not roomy.
+_FEW_LINES = 2
 
 
 @dataclass(frozen=True)
@@ -25,15 +27,17 @@ class WatchLayout:
 
 
 def watch_layout(
-    width: int, height: int, division: int, headlines: int, rows: int, pane: bool, enlarged: bool
+    width: int, height: int, division: int, headlines: int, rows: int, pane: bool, enlarged: bool, lines: int = 0
 ) -> WatchLayout:
     """The layout of a screen of ``width`` × ``height`` for so many lines of what bounds the program and of headlines,
-    and ``rows`` calls.
+    and ``rows`` calls; ``lines`` of the program may stand with what bounds it.
 
     Without a ``pane`` the output goes to a file, which a line names; ``enlarged`` gives the output all the room.
     """
     rest = height - _AROUND
     division = min(division, 2 if rest < _LOW else 3 if height < _ROOMY else division)
+    if division:
+        division += 0 if rest < _LOW else min(lines, _FEW_LINES) if height < _ROOMY else lines
     lost = max(1, min(headlines, 1 if rest < _LOW or (division and height < _ROOMY) else 2 if height < _ROOMY else 4))
     rest -= lost
     low = rest < _LOW

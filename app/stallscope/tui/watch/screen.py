@@ -146,9 +146,16 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
         moment = self.moment
         rows = 0 if moment is None else len(moment.rows)
         lines = len(headline_lines(self.query_one(LostTime).view, width))
-        division = self.query_one(DivisionPanel).view.height
+        division = self.query_one(DivisionPanel).view
         sizes = watch_layout(
-            width, height, division, lines, rows, not self.source.output.elsewhere, self.state.enlarged
+            width,
+            height,
+            division.height,
+            lines,
+            rows,
+            not self.source.output.elsewhere,
+            self.state.enlarged,
+            len(division.program_lines),
         )
         self.set_class(sizes.wide, "wide")
         self.set_class(self.state.enlarged, "enlarged")

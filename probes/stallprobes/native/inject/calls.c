@@ -1,4 +1,5 @@
-/* The callbacks at enter and exit of the driver's functions: calls in flight, histograms, and slow calls. */
+/* The callbacks at enter and exit of the driver's functions: calls in flight, histograms, slow calls, and the time that
+ * passes inside calls and between them. */
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -38,6 +39,7 @@ struct own {
     uint32_t callbacks;
     struct ss_credit credit;
     struct ss_naming naming;
+    struct ss_sampling sampling;
     struct ss_call_log log;
     struct {
         uint64_t start_ns;
@@ -180,6 +182,7 @@ static struct ss_slot *own_slot(struct own *self)
         return NULL;
     pthread_setspecific(thread_end, slot);
     self->naming = ss_begin_naming(ss_load(slot->thread));
+    self->sampling = ss_begin_sampling(ss_load(slot->thread));
     self->slot = slot;
     return slot;
 }
@@ -287,6 +290,29 @@ static void pass_gate(struct own *self, const struct ss_slot *slot, uint32_t api
     self->counts = (uint32_t)ss_enter_gate(self->counted_in);
 }
 
+static void take_sample(struct own *self, int sampled, uint32_t api, uint64_t since, uint64_t at, uint32_t stack)
+{
+    struct ss_time_sample sample = {.at_ns = at, .since_ns = since, .stack = stack, .api = api};
+    sample.thread = ss_load(self->slot->thread);
+    sample.sampled = (uint32_t)sampled;
+    ss_take_sample(&self->sampling, &sample);
+}
+
+/* Takes a sample of the time before a call that has just begun. Returns when the call begins after that. */
+static SS_APART uint64_t sample_before_call(struct own *self, uint32_t api, uint64_t now)
+{
+    /* A first stack takes milliseconds, for which no switch of kinds has to wait. */
+    if (self->counts) {
+        self->counts = 0;
+        ss_leave_gate(self->counted_in);
+    }
+    take_sample(self, SS_SAMPLED_BETWEEN, api, self->sampling.left_ns, now, 0);
+    pass_gate(self, self->slot, api);
+    uint64_t begun = ss_clock();
+    ss_leave_out(&self->sampling, begun - now);
+    return begun;
+}
+
 static void enter(struct own *self, uint32_t api, const struct ss_callback_data *data)
 {
     struct ss_slot *slot = own_slot(self);
@@ -301,6 +327,9 @@ static void enter(struct own *self, uint32_t api, const struct ss_callback_data 
     if (self->depth >= SS_DEPTH)
         return;
     call.start_ns = ss_clock();
+    if (ss_unlikely(call.start_ns - self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_BETWEEN]) && slot &&
+        !self->depth)
+        call.start_ns = sample_before_call(self, api, call.start_ns);
     self->calls[self->depth].start_ns = call.start_ns;
     self->calls[self->depth].api = api;
     self->calls[self->depth].correlation = data->correlation;
@@ -318,7 +347,8 @@ static void keep_stack(struct own *self, struct ss_slot *slot, uint32_t stack)
     self->naming.due = UINT64_MAX;
 }
 
-static void keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
+/* Returns the number of its stack. */
+static uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
 {
     uint32_t stack = ss_stack_of_call(&self->credit, self->calls[depth].api, self->calls[depth].start_ns, end_ns);
     keep_stack(self, slot, stack);
@@ -334,6 +364,16 @@ static void keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t dept
     ss_copy_range(slow->range, sizeof slow->range, self->calls[depth].start_ns);
     ss_store_release(slow->sequence, 2 * number + 2);
     ss_store_release(slot->slow_calls, number + 1);
+    return stack;
+}
+
+/* What follows an outermost call, of which the library has made something that takes long. */
+static SS_APART void end_long_call(struct own *self, uint32_t api, uint64_t start, uint64_t now, uint32_t stack)
+{
+    if (self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE])
+        take_sample(self, SS_SAMPLED_INSIDE, api, start, now, stack);
+    self->sampling.left_ns = ss_clock();
+    ss_leave_out(&self->sampling, self->sampling.left_ns - now);
 }
 
 static void leave(struct own *self, uint32_t api, const struct ss_callback_data *data, uint64_t now)
@@ -383,10 +423,16 @@ static void leave(struct own *self, uint32_t api, const struct ss_callback_data 
     if (prefix->waits && ss_unlikely(start >= ss_load(ss_unsettled_since)) && !result)
         ss_settle_window(now);
     ss_log_call(&self->log, slot, self->number, &slot->calls[depth], now > start ? now : start);
-    if (slow)
-        keep_slow_call(self, slot, depth, now, result);
-    else if (__builtin_expect(now >= self->naming.due, 0))
+    int named = ss_unlikely(now >= self->naming.due) && !slow;
+    uint32_t stack = slow ? keep_slow_call(self, slot, depth, now, result) : 0;
+    if (named)
         keep_stack(self, slot, ss_stack_for_name(&self->naming, &self->credit, api, start, now));
+    if (!depth) {
+        self->sampling.inside_ns += ns;
+        self->sampling.left_ns = now;
+        if (ss_unlikely(slow || named || self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE]))
+            end_long_call(self, api, start, now, stack);
+    }
     change_depth(slot, depth, NULL);
 }
 

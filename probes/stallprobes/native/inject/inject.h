@@ -93,6 +93,26 @@ struct ss_naming ss_begin_naming(uint32_t thread);
 uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, uint32_t api, uint64_t start,
                            uint64_t now);
 
+int ss_has_stacks(void);
+
+/* samples.c */
+/* The time of a thread inside its outermost calls and, less that, the clock's: two clocks, of which the second moves
+ * between calls alone. By enum SS_SAMPLED: when the next sample is due by either, UINT64_MAX for never, and up to when the
+ * last one has all time. ``left_ns`` is when the last outermost call returned. ``credit`` is what may be spent on stacks
+ * of samples, apart from those of slow calls, so that these do not decide which points get a sample. */
+struct ss_sampling {
+    struct ss_credit credit;
+    uint64_t inside_ns;
+    uint64_t due_ns[2];
+    uint64_t taken_ns[2];
+    uint64_t left_ns;
+    uint64_t random;
+};
+void ss_begin_samples(void);
+struct ss_sampling ss_begin_sampling(uint32_t thread);
+void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample);
+void ss_leave_out(struct ss_sampling *sampling, uint64_t ns);
+
 /* nvtx.c */
 void ss_copy_range(char *text, size_t size, uint64_t since);
 

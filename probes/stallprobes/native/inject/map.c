@@ -244,6 +244,7 @@ int ss_open_file(uint32_t flags)
     ss_file++;
     describe_process(ss_header, flags);
     ss_begin_stacks();
+    ss_begin_samples();
     ss_begin_log();
     ss_forget_windows();
     ss_header->losses[SS_LOST_BEFORE_FILE] = __atomic_exchange_n(&lost_before_file, 0, __ATOMIC_RELAXED);

@@ -1,5 +1,5 @@
-/* Call stacks of slow calls, and one for the name of each thread, taken on the stack of the thread that made the call, at
- * its exit.
+/* Call stacks of slow calls and of samples, and one for the name of each thread, taken on the stack of the thread that
+ * made the call, at its exit or its entry.
  *
  * Each different stack is written once: its native return addresses, and the text of its Python frames. Python 3.11 and
  * 3.12 write that text themselves, with a function that takes no lock and no memory. Nothing here waits: the thread may
@@ -398,15 +398,16 @@ static int64_t with_credit(int64_t ns, int64_t more)
     return ns + more < MOST_CREDIT_NS ? ns + more : MOST_CREDIT_NS;
 }
 
-/* Of the time since its first call for which a stack was wanted, a thread spends at most a hundredth on stacks, half of
- * it for frames of Python if there can be any: the first native frames of a large library take milliseconds each. */
+/* Of the time since its first call for which a stack was wanted, a thread spends at most a hundredth on stacks: half of
+ * it for slow calls and its name, half for samples. Half of either is for frames of Python if there can be any: the
+ * first native frames of a large library take milliseconds each. */
 static void renew(struct ss_credit *credit, uint64_t start, uint64_t now)
 {
     if (!credit->at)
         credit->at = start;
     if (now <= credit->at)
         return;
-    int64_t more = (int64_t)((now - credit->at) / SS_STACK_SHARE);
+    int64_t more = (int64_t)((now - credit->at) / (2 * SS_STACK_SHARE));
     credit->python_ns = with_credit(credit->python_ns, python.usable ? more / 2 : 0);
     credit->native_ns = with_credit(credit->native_ns, python.usable ? more / 2 : more);
     credit->at = now;
@@ -437,11 +438,17 @@ static uint32_t take_for_credit(struct ss_credit *credit, uint32_t api, int firs
     return place;
 }
 
-/* The place in the file, from 1, of the stack of a slow call that began at ``start`` and whose exit callback came at
- * ``now``; 0 for none. */
+/* Whether stacks can be taken, and are wanted. */
+int ss_has_stacks(void)
+{
+    return backtrace || python.usable;
+}
+
+/* The place in the file, from 1, of the stack of a call for which one is wanted at ``now``; the thread's credit counts
+ * from ``start`` on, if it was never counted before. 0 for none. */
 uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start, uint64_t now)
 {
-    if (!backtrace && !python.usable)
+    if (!ss_has_stacks())
         return 0;
     renew(credit, start, now);
     int first = has_first_credit();
@@ -467,7 +474,7 @@ uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, u
     int first = has_first_credit();
     int64_t lacking = NAME_NS - credit->python_ns;
     if (!first && lacking > 0) {
-        naming->due = now + (uint64_t)lacking * 2 * SS_STACK_SHARE;
+        naming->due = now + (uint64_t)lacking * 4 * SS_STACK_SHARE;
         return 0;
     }
     uint32_t place = take_for_credit(credit, api, first, 0, now);

@@ -23,6 +23,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     watch_file.FileHeader, watch_file.Api, watch_file.Call, watch_file.SlowCall,
     watch_file.LoggedCall, watch_file.CallBlock, watch_file.Slot,
     watch_file.CallHistogram, watch_file.WatchRecord, watch_file.Window, watch_file.Module, watch_file.Stack,
+    watch_file.TimeSample,
 )  # fmt: skip
 # The members of each are constants with this prefix.
 ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
@@ -32,7 +33,7 @@ ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "CUPTI": cupti.CuptiCode, "BUFFER": cupti.BufferState,
     "STATE": watch_file.WatchState, "SLOT": watch_file.SlotUse, "LOST": watch_file.LossKind,
     "FLAG": watch_file.Flag, "CALL": watch_file.CallFlag, "BLOCK": watch_file.BlockState,
-    "STACK": watch_file.StackFlag,
+    "STACK": watch_file.StackFlag, "SAMPLED": watch_file.SampledTime,
     "USE": driver_calls.HostMemoryUse,
 }  # fmt: skip
 _MODULES: tuple[ModuleType, ...] = (histogram, board, program, schedule, cupti, timeline, watch_file)

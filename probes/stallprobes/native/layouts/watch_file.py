@@ -12,7 +12,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.structure import Int32, UInt8, UInt16, UInt32, UInt64, structure
 
-FILE_FORMAT = 5
+FILE_FORMAT = 6
 FILE_MAGIC = int.from_bytes(b"stallsw1", "little")
 
 # Environment variables of the library.
@@ -47,6 +47,10 @@ MODULES = 512
 STACKS = 1024
 STACK_FRAMES = 64
 STACK_TEXT = 7664
+# Each thread takes a sample of its time about as often (ns), while it is inside calls and while it is between them. The
+# ring has 80 s of one thread.
+SAMPLE_NS = 5_000_000
+TIME_SAMPLES = 1 << 14
 # Bytes of the name of an NVTX range that are kept, with a zero.
 RANGE = 64
 # A thread spends one part of so many of its time on stacks.
@@ -161,6 +165,13 @@ class StackFlag(IntEnum):
     PYTHON_CUT = 2
 
 
+class SampledTime(IntEnum):
+    """What a sample of a thread's time stands for: time inside its outermost calls, or between them."""
+
+    INSIDE = 0
+    BETWEEN = 1
+
+
 @structure
 class FileHeader(ctypes.Structure):
     """The file's first words. The library writes ``magic`` last, so a file without it is not yet complete.
@@ -168,7 +179,8 @@ class FileHeader(ctypes.Structure):
     ``python`` is the version of the Python interpreter in the process, empty without one. ``stacks`` is how many stacks
     were taken, and ``stacks_ns`` how long that took. ``cost_ppm`` is what watching may cost. ``windows`` have begun;
     without any, records were never off. ``not_held`` calls began while kinds were switched; CUPTI may give no more
-    records of their threads. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all.
+    records of their threads. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all. ``samples`` of
+    the threads' time were taken.
     """
 
     magic: UInt64
@@ -214,6 +226,7 @@ class FileHeader(ctypes.Structure):
     python: Annotated[bytes, ctypes.c_char * 16]
     cupti_path: Annotated[bytes, ctypes.c_char * 512]
     command: Annotated[bytes, ctypes.c_char * 1024]
+    samples: UInt64
 
 
 @structure
@@ -397,6 +410,26 @@ class Stack(ctypes.Structure):
     text: Annotated[bytes, ctypes.c_char * STACK_TEXT]
 
 
+@structure
+class TimeSample(ctypes.Structure):
+    """A sample of a thread's time, taken at ``at_ns``, which stands for ``ns`` of it.
+
+    ``sampled`` is a ``SampledTime``. Inside calls, the sampled one began at ``since_ns`` and returned at ``at_ns``;
+    between calls, the one before returned at ``since_ns`` and the next began at ``at_ns``. ``api`` is the function of
+    that call, ``stack`` the number of the stack from 1, 0 if none could be taken. ``sequence`` is as in the ring of
+    records.
+    """
+
+    sequence: UInt64
+    at_ns: UInt64
+    since_ns: UInt64
+    ns: UInt64
+    thread: UInt32
+    stack: UInt32
+    api: UInt32
+    sampled: UInt32
+
+
 def _pages(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
@@ -415,4 +448,5 @@ STACKS_AT = HISTOGRAMS_AT + HISTOGRAMS * HISTOGRAM_PITCH
 STACK_PITCH = _pages(ctypes.sizeof(Stack))
 MODULES_AT = STACKS_AT + STACKS * STACK_PITCH
 WINDOWS_AT = MODULES_AT + _pages(MODULES * ctypes.sizeof(Module))
-FILE_BYTES = WINDOWS_AT + _pages(WINDOWS * ctypes.sizeof(Window))
+SAMPLES_AT = WINDOWS_AT + _pages(WINDOWS * ctypes.sizeof(Window))
+FILE_BYTES = SAMPLES_AT + _pages(TIME_SAMPLES * ctypes.sizeof(TimeSample))

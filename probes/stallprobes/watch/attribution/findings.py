@@ -14,6 +14,7 @@ from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.cost import WatchCost
 from stallprobes.watch.division.result import ProcessDivision
+from stallprobes.watch.lines.result import SequenceLines
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedCall, ProcessHead
 
@@ -281,6 +282,8 @@ class ProcessFindings(ProcessHead):
     ``lost``. ``gaps`` are sentences that say which evidence is missing, and why. ``missed_records`` were overwritten
     before they were read. ``sites`` are the places in the program's code that made slow calls, the most time lost
     first. ``cost`` is what watching costs the process, ``division`` what bounds it; None where that is not known.
+    ``lines`` are where the time of each sequence of the division passes; without a division, that of threads that
+    hardly ever make calls at the same time.
     """
 
     began_ns: Unsigned
@@ -296,6 +299,7 @@ class ProcessFindings(ProcessHead):
     sites: tuple[CallSite, ...] = ()
     cost: WatchCost | None = None
     division: ProcessDivision | None = None
+    lines: tuple[SequenceLines, ...] = ()
 
     @property
     def lost_ns(self) -> int:

@@ -99,6 +99,24 @@ class ProcessDivider:
         """The time until which everything is divided."""
         return min((one.done_ns for one in self._sequences.values()), default=self._done_ns)
 
+    @property
+    def divided(self) -> bool:
+        """Whether a part of the time is divided, so that it is known which threads are in a sequence."""
+        return self._start_up is not None and self._done_ns > self._start_up.began_ns
+
+    def leader(self, thread: int) -> int:
+        """The first thread of the sequence that a thread belongs to."""
+        return self._book.leader(thread)
+
+    @property
+    def steady_ns(self) -> int | None:
+        """When the steady state began; None without one, or while that is not known."""
+        if self._start_up is None:
+            return None
+        # An event that comes later moves the begin of the steady state, whose sums are of whole seconds.
+        known_ns = max(self._done_ns, self._fed_ns - _EVENT_LAG_NS)
+        return self._start_up.steady_ns(self._done_ns if self._ended else known_ns, self._ended)
+
     def feed(
         self,
         process: WatchedProcess,
@@ -139,9 +157,7 @@ class ProcessDivider:
         process, start_up = self._process, self._start_up
         if process is None or start_up is None or not self._sequences:
             return None
-        # An event that comes later moves the begin of the steady state, whose sums are of whole seconds.
-        known_ns = max(self._done_ns, self._fed_ns - _EVENT_LAG_NS)
-        steady_ns = start_up.steady_ns(self._done_ns if self._ended else known_ns, self._ended)
+        steady_ns = self.steady_ns
         begin_ns = start_up.began_ns if steady_ns is None else steady_ns
         found = [(one, self._result(one, key[1], begin_ns)) for key, one in self._sequences.items()]
         found.sort(key=lambda item: -item[0].calls)

@@ -48,11 +48,16 @@ class StackFrame:
     def is_users(self) -> bool:
         """Whether it is of the program itself, not of Python's library, an installed package or CUDA."""
         if self.kind is FrameKind.PYTHON:
-            return not _LIBRARY_FILE.search(self.file)
+            return not self.is_installed
         name = os.path.basename(self.file)
         if self.is_cuda or self.is_interpreter or _RUNTIME_MODULE.fullmatch(name):
             return False
         return not _CUDA_FUNCTION.fullmatch(self.function)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its file is of Python's own library or of an installed package."""
+        return _LIBRARY_FILE.search(self.file) is not None
 
     @property
     def is_interpreter(self) -> bool:

@@ -27,7 +27,15 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
-from stallprobes.native.layouts.watch_file import CallFlag, Flag, LossKind, SlotUse, StackFlag, WatchState
+from stallprobes.native.layouts.watch_file import (
+    CallFlag,
+    Flag,
+    LossKind,
+    SampledTime,
+    SlotUse,
+    StackFlag,
+    WatchState,
+)
 from stallprobes.records.rows import DRIVER_CALL, Rows
 from stallprobes.watch.reading.process import (
     CallBatch,
@@ -37,6 +45,7 @@ from stallprobes.watch.reading.process import (
     LoadedModule,
     RecordBatch,
     RecordedStack,
+    SampleBatch,
     SlowDriverCall,
     WatchedProcess,
     WatchedThread,
@@ -52,11 +61,16 @@ ATTEMPTS = 16
 MOST = 2**62
 MOST_IN_BUCKET = 2**48
 MOST_IN_RECORD = 2**45
+# Samples that threads may be writing.
+_OPEN_SAMPLES = 16
+# A sample stands for no longer time (ns) than a year; sums of a ring of them stay exact.
+MOST_OF_SAMPLE = 2**55
 _BEGINNING = struct.Struct("<QI")
 _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)
 _HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecord)
 _MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
 _WINDOW, _BLOCK, _LOGGED = dtype_of(layout.Window), dtype_of(layout.CallBlock), dtype_of(layout.LoggedCall)
+_SAMPLE = dtype_of(layout.TimeSample)
 # A function whose name is not yet in the file, with its number.
 _UNNAMED = "function "
 
@@ -136,7 +150,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         """
         end = self._count(self._header()["records"])
         first = max(position, end - layout.RECORDS, 0)
-        rows = self._ring(first, end)
+        rows = self._ring(_RECORD, layout.RECORDS_AT, layout.RECORDS, first, end)
         # What was overwritten meanwhile, or may just be.
         oldest = self._count(self._header()["records"]) - layout.RECORDS + 1
         numbers = np.arange(first, first + len(rows))
@@ -146,6 +160,32 @@ class MapFile(AbstractContextManager["MapFile"]):
         kept["bytes"] = np.minimum(kept["bytes"], MOST_IN_RECORD)
         names = self._names(np.unique(kept["name"][kept["kind"] == RecordKind.KERNEL]))
         return RecordBatch(kept, names, max(end, position), max(end - position, 0) - len(kept))
+
+    def samples(self, position: int = 0) -> SampleBatch:
+        """The samples of the threads' time from ``position`` on, which is the ``next`` of an earlier batch.
+
+        Raises WatchError if the file is damaged.
+        """
+        end = self._count(self._header()["samples"])
+        first = max(position, end - layout.TIME_SAMPLES, 0)
+        rows = self._ring(_SAMPLE, layout.SAMPLES_AT, layout.TIME_SAMPLES, first, end)
+        complete = rows["sequence"] == 2 * np.arange(first, first + len(rows), dtype=np.uint64) + 2
+        # The last ones may still be written: the next batch begins with them.
+        last = complete[max(len(rows) - _OPEN_SAMPLES, 0) :]
+        end -= len(last) - int(np.argmin(last)) if not last.all() else 0
+        kept = rows[: max(end - first, 0)][complete[: max(end - first, 0)]]
+        for name, most in (
+            ("at_ns", MOST),
+            ("ns", MOST_OF_SAMPLE),
+            ("stack", layout.STACKS),
+            ("api", layout.APIS - 1),
+            ("sampled", max(SampledTime)),
+        ):
+            self._limited(int(kept[name].max(initial=0)), most, f"sample with the {name}")
+        if (kept["since_ns"] > kept["at_ns"]).any():
+            raise self._damaged("has a sample that ends before it begins")
+        functions = {number: self._api(number)[0] for number in np.unique(kept["api"]).tolist()}
+        return SampleBatch(kept, functions, max(end, position), max(end - position, 0) - len(kept))
 
     def calls(self, position: CallPosition, process: WatchedProcess) -> CallBatch:
         """The calls that finished since ``position``, which is moved on; ``process`` is a reading before this one.
@@ -465,14 +505,15 @@ class MapFile(AbstractContextManager["MapFile"]):
             raise self._damaged("has a window that ends before it begins")
         return rows
 
-    def _ring(self, first: int, end: int) -> NDArray[Any]:
+    def _ring(self, form: np.dtype[Any], at: int, places: int, first: int, end: int) -> NDArray[Any]:
+        """The entries from number ``first`` to ``end`` of a ring of ``places`` that lies ``at`` an offset."""
         parts = []
         while first < end:
-            place = first % layout.RECORDS
-            count = min(end - first, layout.RECORDS - place)
-            parts.append(self._array(_RECORD, layout.RECORDS_AT + place * _RECORD.itemsize, count))
+            place = first % places
+            count = min(end - first, places - place)
+            parts.append(self._array(form, at + place * form.itemsize, count))
             first += count
-        return np.concatenate(parts) if parts else np.zeros(0, _RECORD)
+        return np.concatenate(parts) if parts else np.zeros(0, form)
 
     def _names(self, places: NDArray[Any]) -> dict[int, str]:
         used = self._limited(int(self._header()["name_bytes"]), layout.NAME_BYTES, "size of the names")

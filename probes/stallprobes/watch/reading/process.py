@@ -261,6 +261,23 @@ class CallBatch:
 
 
 @dataclass(frozen=True)
+class SampleBatch:
+    """Samples of the threads' time from one position of the ring to another, in the layout of the file (TimeSample).
+
+    ``functions`` are the names of functions by their numbers. ``next`` is the position after them; ``missed`` samples
+    were overwritten before they were read.
+    """
+
+    rows: NDArray[Any]
+    functions: Mapping[int, str]
+    next: int
+    missed: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
 class OutsideReading:
     """What is known of a process from outside: of its calls in flight, and of those that have returned since.
 

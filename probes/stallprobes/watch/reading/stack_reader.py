@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.elf_symbols import ElfSymbols
 from stallprobes.watch.reading.kernel_names import demangled
 from stallprobes.watch.reading.map_reader import MapFile
-from stallprobes.watch.reading.process import LoadedModule, RecordedStack, WatchedProcess
+from stallprobes.watch.reading.process import LoadedModule, RecordedStack, SampleBatch, WatchedProcess
 
 # A name may hold what separates the parts: the last of them separates.
 _PYTHON_FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
@@ -27,14 +29,17 @@ class StackReader:
     def __init__(self) -> None:
         self.stacks: dict[int, CallStack] = {}
         self._frames: dict[int, StackFrame] = {}
+        self._sampled: set[int] = set()
 
-    def read(self, file: MapFile, process: WatchedProcess) -> None:
-        """Read the stacks of the threads and slow calls of ``process`` that are new.
+    def read(self, file: MapFile, process: WatchedProcess, samples: SampleBatch | None = None) -> None:
+        """Read the stacks of the threads and slow calls of ``process`` and of ``samples`` that are new.
 
         Raises WatchError if the file is damaged.
         """
+        if samples is not None:
+            self._sampled |= set(np.unique(samples.rows["stack"]).tolist())
         numbers = {slow.stack for thread in process.threads for slow in thread.slow_calls}
-        numbers = (numbers | {thread.stack for thread in process.threads}) - {0}
+        numbers = (numbers | self._sampled | {thread.stack for thread in process.threads}) - {0}
         found = {number: stack for number in numbers - self.stacks.keys() if (stack := file.stack(number)) is not None}
         if not found:
             return

@@ -1,0 +1,168 @@
+"""Lines of a program: the sums of its samples by the places of its own code, for each sequence of its division."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
+from stallprobes.watch.lines.result import LineTime, ProgramLine, SequenceLines
+from stallprobes.watch.lines.sample_sums import BETWEEN, NO_SUM, SampleKey, SampleSum, SampleSums
+from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+
+# Lines of a sequence that are kept, those that cost most.
+MOST_LINES = 50
+# Of the normal distribution, for an interval of 95 %.
+_DEVIATIONS = 1.96
+_WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
+# The sorts of time at a line.
+_WAITS, _CALLS, _BETWEEN = range(3)
+# Where the GPU or others on it are the limit, host time costs nothing by itself: then all time counts alike, as where
+# that is not known.
+_COUNT_ALIKE = (Bound.GPU, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
+
+_KeyedSum = tuple[SampleKey, SampleSum]
+
+
+@dataclass
+class _LineSum:
+    """The samples at one place: by sort of time and function, by stack, and by thread."""
+
+    whole: SampleSum = NO_SUM
+    times: Counter[tuple[int, int]] = field(default_factory=Counter)
+    stacks: Counter[int] = field(default_factory=Counter)
+    threads: Counter[int] = field(default_factory=Counter)
+    price: float = 0.0
+
+    def add(self, key: SampleKey, one: SampleSum) -> None:
+        self.whole = self.whole.plus(one)
+        self.times[_sort_of(key), key.function] += one.ns
+        self.stacks[key.stack] += one.ns
+        self.threads[key.thread] += one.ns
+
+
+def lines_of(
+    samples: SampleSums,
+    begin_ns: int,
+    division: ProcessDivision | None,
+    stacks: Mapping[int, CallStack],
+    leader: Callable[[int], int],
+) -> tuple[SequenceLines, ...]:
+    """The lines of each sequence of ``division`` since ``begin_ns``, in their order; without a division those of each
+    group of threads with one ``leader``, the one with most samples first.
+
+    ``stacks`` are by their number in the file.
+    """
+    sums: dict[int, list[_KeyedSum]] = {}
+    for key, one in samples.since(begin_ns).items():
+        sums.setdefault(key.thread, []).append((key, one))
+    if division is not None:
+        found = [_sequence(sums, one.threads, one, samples.functions, stacks) for one in division.sequences]
+    else:
+        groups: dict[int, list[int]] = {}
+        for thread in sums:
+            groups.setdefault(leader(thread), []).append(thread)
+        found = [_sequence(sums, tuple(threads), None, samples.functions, stacks) for threads in groups.values()]
+        found.sort(key=lambda one: -one.samples)
+    return tuple(found)
+
+
+def count_alike(division: SequenceDivision | None) -> bool:
+    """Whether the lines of a sequence are ordered by all of their time, not by what they cost."""
+    return division is None or division.verdict in _COUNT_ALIKE
+
+
+def interval(ns: int, whole: SampleSum) -> Figure:
+    """The share of ``ns`` in all samples, with Wilson's interval (95 %) for so many samples of different weights."""
+    if not whole.ns:
+        return Figure(0.0, 0.0, 1.0)
+    share, count = min(ns / whole.ns, 1.0), whole.ns**2 / whole.squares
+    square = _DEVIATIONS**2 / count
+    middle = (share + square / 2) / (1 + square)
+    width = _DEVIATIONS / (1 + square) * (share * (1 - share) / count + square / (4 * count)) ** 0.5
+    return Figure(share, max(min(middle - width, share), 0.0), min(max(middle + width, share), 1.0))
+
+
+def _sequence(
+    sums: Mapping[int, Iterable[_KeyedSum]],
+    threads: Iterable[int],
+    division: SequenceDivision | None,
+    functions: Mapping[int, str],
+    stacks: Mapping[int, CallStack],
+) -> SequenceLines:
+    mine = [each for thread in dict.fromkeys(threads) for each in sums.get(thread, ())]
+    whole = NO_SUM
+    places: dict[StackFrame | None, _LineSum] = {}
+    prices = {} if division is None else {one.function: division.price.share * one.share for one in division.waits}
+    waited: Counter[str] = Counter()
+    for key, one in mine:
+        whole = whole.plus(one)
+        if key.kind in _WAITING:
+            waited[functions.get(key.function, "")] += one.ns
+    for key, one in mine:
+        line = places.setdefault(_place_of(stacks.get(key.stack)), _LineSum())
+        line.add(key, one)
+        function = functions.get(key.function, "")
+        if key.kind in _WAITING and function in prices:
+            line.price += prices[function] * one.ns / waited[function]
+    lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
+    by_time = count_alike(division)
+    lines.sort(key=lambda line: (-(line.share.share if by_time else line.cost), -line.share.share))
+    return SequenceLines(
+        threads=tuple(threads),
+        device=None if division is None else division.device,
+        samples=whole.samples,
+        ns=whole.ns,
+        lines=tuple(lines[:MOST_LINES]),
+    )
+
+
+def _line(
+    place: StackFrame | None,
+    line: _LineSum,
+    whole: SampleSum,
+    functions: Mapping[int, str],
+    stacks: Mapping[int, CallStack],
+) -> ProgramLine:
+    return ProgramLine(
+        place=place,
+        stack=stacks.get(line.stacks.most_common(1)[0][0]),
+        thread=line.threads.most_common(1)[0][0],
+        samples=line.whole.samples,
+        share=interval(line.whole.ns, whole),
+        waits=_time(line, _WAITS, whole, functions),
+        calls=_time(line, _CALLS, whole, functions),
+        between=_time(line, _BETWEEN, whole, functions),
+        price=min(line.price, 1.0),
+    )
+
+
+def _time(line: _LineSum, sort: int, whole: SampleSum, functions: Mapping[int, str]) -> LineTime:
+    times = Counter({function: ns for (of, function), ns in line.times.items() if of == sort})
+    if not times:
+        return LineTime()
+    function = times.most_common(1)[0][0]
+    return LineTime(share=times.total() / whole.ns, function=functions.get(function, f"function {function}"))
+
+
+def _sort_of(key: SampleKey) -> int:
+    if key.kind == BETWEEN:
+        return _BETWEEN
+    return _WAITS if key.kind in _WAITING else _CALLS
+
+
+def _place_of(stack: CallStack | None) -> StackFrame | None:
+    """The place of a stack. Compiled code is one place for each function, as no line of it is known.
+
+    That of an installed package is one place, as for a thread of PyTorch's own: no line of the program led there.
+    """
+    place = None if stack is None else stack.place
+    if place is None or place.kind is not FrameKind.NATIVE:
+        return place
+    if place.is_installed:
+        return replace(place, function="", offset=None)
+    return replace(place, offset=None) if place.function else place

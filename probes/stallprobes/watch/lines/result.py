@@ -1,0 +1,64 @@
+"""The lines of a program as data: where in its own code the time of each sequence passes, and what is done there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stallprobes.files.codec import Unsigned
+from stallprobes.watch.division.binned_sums import Figure, Share
+from stallprobes.watch.reading.call_stack import CallStack, StackFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineTime:
+    """The time of one sort at a line: its share (0 to 1) of the sequence's time, and the function of most of it."""
+
+    share: Share = 0.0
+    function: str = ""
+
+
+NO_TIME = LineTime()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramLine:
+    """The time of a sequence at one place of the program's own code, by samples.
+
+    ``place`` is the innermost frame of the program's own code, for code in a library the line that led there; None for
+    time without a stack. Compiled code has no offset where its function is known, and no function if it is of an
+    installed package of Python's, to which no line of the program led. ``stack`` is the one with most of the
+    time, ``thread`` the thread. ``share`` is that of the sequence's time, with its 95 % interval by the number of
+    ``samples``; it is the sum of those of ``waits`` (inside calls that wait for the GPU: waits, copies that block,
+    frees), ``calls`` (inside other calls) and ``between`` (before the next call at the line, whose function it names).
+    ``price`` is what the waits of the line cost at most, a share of the sequence's time.
+    """
+
+    place: StackFrame | None
+    stack: CallStack | None
+    thread: Unsigned
+    samples: Unsigned
+    share: Figure
+    waits: LineTime = NO_TIME
+    calls: LineTime = NO_TIME
+    between: LineTime = NO_TIME
+    price: Share = 0.0
+
+    @property
+    def cost(self) -> float:
+        """The share of the time that the sequence would save without the line, at most, if the GPU is not its limit."""
+        return self.price + self.calls.share + self.between.share
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceLines:
+    """The lines of a sequence in its steady state, or in the whole run without one, those that cost most first.
+
+    ``threads`` and ``device`` are those of its division; ``device`` is None where no work of the GPU was recorded.
+    ``samples`` stand for ``ns`` of its time. ``lines`` are at most MOST_LINES.
+    """
+
+    threads: tuple[Unsigned, ...]
+    device: Unsigned | None
+    samples: Unsigned
+    ns: Unsigned
+    lines: tuple[ProgramLine, ...]

@@ -1,0 +1,323 @@
+"""Lines of a program: sums of samples, shares with their intervals, the price of waits, words, and JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories.time_samples import FUNCTIONS, Sampled, line_stack, sample_batch
+from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, slow
+from factories.watch_moments import findings
+from stallprobes.files.schemas import schema
+from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
+from stallprobes.watch.document import document
+from stallprobes.watch.line_text import line_text, place_text, remedy_text, sequence_of, what_text
+from stallprobes.watch.lines.lines import MOST_LINES, interval, lines_of
+from stallprobes.watch.lines.result import LineTime, ProgramLine, SequenceLines
+from stallprobes.watch.lines.sample_sums import SampleSum, SampleSums
+from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.process import CallBatch, SampleBatch
+from stallscope.report.text import TextWriter
+from stallscope.report.watch_text import show_watch
+
+SECOND_US = 1_000_000
+COPY = "cuMemcpyDtoHAsync_v2"
+STACKS = {1: line_stack(10), 2: line_stack(20), 3: line_stack(30, "load")}
+NO_CALLS = call_batch()
+
+
+def one_sequence(thread: int) -> int:
+    """All threads are in one sequence."""
+    return MAIN
+
+
+def apart(thread: int) -> int:
+    """Each thread is a sequence of its own."""
+    return thread
+
+
+def sums_of(samples: Iterable[Sampled], calls: CallBatch = NO_CALLS, leader: object = one_sequence) -> SampleSums:
+    found = SampleSums(at_ns(0))
+    found.add(sample_batch(samples), calls, leader)  # type: ignore[arg-type]
+    return found
+
+
+def divided(verdict: Bound = Bound.WAIT, price: float = 0.4, **of: object) -> ProcessDivision:
+    """The division of a sequence whose waits cost ``price`` of its time."""
+    fields = {
+        "threads": (MAIN,), "device": 0, "covered_ns": 10, "parts": {Part.HOST: 10}, "host": Figure(0.4, 0.4, 0.4),
+        "gpu": Figure(0.6, 0.6, 0.6), "price": Figure(price, price, price), "submitting": 0.1, "queue_full": 0.0,
+        "alone": True, "recorded": 1.0, "engine_known": True, "late_ns": 0, "verdict": verdict,
+        "waits": tuple(WaitShare(function=name, calls=1, ns=5, share=of) for name, of in ((SYNC, 0.75), (COPY, 0.25))),
+    }  # fmt: skip
+    sequence = SequenceDivision(**(fields | of))  # type: ignore[arg-type]
+    return ProcessDivision(
+        steady=True, start_up_ns=0, start_up={}, recorded=1.0, sequences=(sequence,), other_threads=0
+    )
+
+
+def lines(samples: Iterable[Sampled], division: ProcessDivision | None = None) -> SequenceLines:
+    (found,) = lines_of(sums_of(samples), at_ns(0), division, STACKS, one_sequence)
+    return found
+
+
+def test_the_time_at_a_line_is_that_of_its_waits_its_other_calls_and_before_its_calls() -> None:
+    found = lines(
+        [
+            Sampled(0, 100, 5000, SYNC, stack=1),
+            Sampled(100, 150, 2000, LAUNCH, between=True, stack=2),
+            Sampled(150, 160, 1000, LAUNCH, stack=2),
+            Sampled(160, 170, 1000, "cuModuleLoadData", stack=2),
+            Sampled(170, 180, 1000, LAUNCH, between=True, stack=3),
+        ]
+    )
+    assert (found.samples, found.ns, found.device, found.threads) == (5, 10_000_000, None, (MAIN,))
+    by_line = {one.place.line: one for one in found.lines if one.place is not None}
+    assert {line: one.share.share for line, one in by_line.items()} == {10: 0.5, 20: 0.4, 30: 0.1}
+    assert by_line[10].waits == LineTime(share=0.5, function=SYNC)
+    two = by_line[20]
+    assert (two.waits.share, two.calls.share, two.between) == (0.0, 0.2, LineTime(share=0.2, function=LAUNCH))
+    assert (two.samples, two.stack) == (3, STACKS[2])
+    assert [one.price for one in found.lines] == [0.0] * 3
+    for one in found.lines:
+        assert one.share.low < one.share.share < one.share.high
+
+
+def test_a_copy_waits_if_it_blocks() -> None:
+    pageable = {"target": MemoryKind.PAGEABLE, "thread": MAIN}
+    calls = call_batch([slow(COPY, 0, 300, **pageable), slow(COPY, 400, 450, **pageable), slow(COPY, 500, 900)])
+    ends = [(0.0, 300.0), (400.0, 450.0), (500.0, 900.0)]
+    samples = [Sampled(since, at, 1000, COPY, stack=number) for number, (since, at) in enumerate(ends, 1)]
+    (found,) = lines_of(sums_of(samples, calls), at_ns(0), None, STACKS, one_sequence)
+    waits = {one.place.line: one.waits.share > 0 for one in found.lines if one.place is not None}
+    # The second returned at once, and the last has no pageable memory.
+    assert waits == {10: True, 20: False, 30: False}
+
+
+def test_the_price_of_waiting_is_spread_over_the_lines_of_the_waits_of_each_function() -> None:
+    samples = [
+        Sampled(0, 100, 3000, SYNC, stack=1),
+        Sampled(100, 200, 1000, SYNC, stack=2),
+        Sampled(200, 300, 5000, LAUNCH, between=True, stack=3),
+        Sampled(300, 700, 1000, COPY, stack=2),
+    ]
+    calls = call_batch([slow(COPY, 300, 700, target=MemoryKind.PAGEABLE)])
+    (found,) = lines_of(sums_of(samples, calls), at_ns(0), divided(), STACKS, one_sequence)
+    by_line = {one.place.line: one for one in found.lines if one.place is not None}
+    assert by_line[10].price == pytest.approx(0.4 * 0.75 * 0.75)
+    assert by_line[20].price == pytest.approx(0.4 * (0.75 * 0.25 + 0.25))
+    assert by_line[30].price == 0
+    # The line that costs most is the first.
+    assert [one.place.line for one in found.lines if one.place is not None] == [30, 10, 20]
+    bound = replace(divided().sequences[0], verdict=Bound.GPU, price=Figure(0.0, 0.0, 0.0))
+    division = replace(divided(), sequences=(bound,))
+    samples[0] = samples[0]._replace(us=9000)
+    assert lines(samples, division).lines[0].place == STACKS[1].place
+
+
+def test_lines_of_the_start_up_are_left_out_to_the_second() -> None:
+    samples = [Sampled(second * SECOND_US, second * SECOND_US + 100, 1000 + second) for second in (0, 1, 2, 70, 100)]
+    sums = sums_of(samples)
+    for begin, expected in ((0, 5), (1, 4), (2, 3), (3, 2), (60, 2)):
+        (found,) = lines_of(sums, at_ns(begin * SECOND_US), None, STACKS, one_sequence)
+        assert found.samples == expected
+    assert lines_of(SampleSums(0), 0, None, STACKS, one_sequence) == ()
+
+
+def test_time_in_which_another_thread_of_the_sequence_made_calls_is_its_own() -> None:
+    """As where the main thread waits for autograd's: its time between calls is that after the other's last call."""
+    calls = call_batch([slow(LAUNCH, begin, begin + 50, thread=OTHER) for begin in range(1000, 9000, 100)])
+    samples = [
+        Sampled(500, 9950, 5000, LAUNCH, between=True, stack=1),
+        Sampled(1050, 1100, 5000, LAUNCH, between=True, stack=2, thread=OTHER),
+    ]
+    (found,) = lines_of(sums_of(samples, calls), at_ns(0), None, STACKS, one_sequence)
+    # The last one returned at 8.95 ms: 1 of 9.45 ms is left.
+    assert found.ns == pytest.approx(5_000_000 + 5_000_000 * 1000 / 9450, abs=1)
+    # Threads that are no sequence do not matter to each other.
+    each = lines_of(sums_of(samples, calls, apart), at_ns(0), None, STACKS, apart)
+    assert [one.ns for one in each] == [5_000_000, 5_000_000]
+
+
+def test_calls_of_an_earlier_reading_count_too() -> None:
+    sums = SampleSums(at_ns(0))
+    sums.add(sample_batch(), call_batch([slow(LAUNCH, 1000, 2000, thread=OTHER)]), None)
+    sums.add(sample_batch([Sampled(0, 4000, 4000, between=True)]), NO_CALLS, one_sequence)
+    (found,) = lines_of(sums, at_ns(0), None, STACKS, one_sequence)
+    assert found.ns == 2_000_000
+
+
+def test_any_number_of_places_takes_a_limited_number_of_sums() -> None:
+    sums = SampleSums(at_ns(0))
+    for first in range(0, 60_000, 1000):
+        batch = sample_batch(Sampled(70 * SECOND_US, 70 * SECOND_US + 10, 1, stack=1) for _ in range(1000))
+        batch.rows["stack"] = np.arange(first, first + 1000)
+        sums.add(batch, NO_CALLS, one_sequence)
+    assert len(sums.since(0)) <= 2 * 8192
+    stacks = {number: line_stack(number) for number in range(60_000)}
+    (found,) = lines_of(sums, at_ns(0), None, stacks, one_sequence)
+    assert len(found.lines) == MOST_LINES
+    assert found.samples == 60_000
+
+
+@given(st.lists(st.tuples(st.floats(1, 1e5), st.integers(0, 4), st.booleans()), min_size=1, max_size=60))
+def test_the_shares_of_all_lines_are_all_of_the_time(made: list[tuple[float, int, bool]]) -> None:
+    samples = [
+        Sampled(10 * number, 10 * number + 5, us, SYNC if stack % 2 else LAUNCH, between, stack)
+        for number, (us, stack, between) in enumerate(made)
+    ]
+    found = lines(samples, divided())
+    assert sum(one.share.share for one in found.lines) == pytest.approx(1)
+    assert found.ns == sum(round(one.us * 1000) for one in samples)
+    for one in found.lines:
+        assert one.waits.share + one.calls.share + one.between.share == pytest.approx(one.share.share)
+        assert 0 <= one.share.low <= one.share.share <= one.share.high <= 1
+    assert sum(one.price for one in found.lines) <= 0.4 + 1e-9
+
+
+def test_intervals_hold_the_share_as_often_as_they_say() -> None:
+    dice = np.random.default_rng(11)
+    held = 0
+    for _ in range(2000):
+        count = int(dice.binomial(200, 0.07))
+        figure = interval(count * 5, SampleSum(200, 1000, 200 * 25.0))
+        held += figure.low <= 0.07 <= figure.high
+    assert 0.93 <= held / 2000 <= 0.98
+    assert interval(0, SampleSum()) == Figure(0.0, 0.0, 1.0)
+
+
+def test_compiled_code_is_one_line_for_each_function() -> None:
+    frames = [StackFrame(FrameKind.NATIVE, name, "/opt/solver", None, at) for name, at in (("f", 1), ("f", 9), ("", 5))]
+    stacks = {number: CallStack(native=(frame,)) for number, frame in enumerate(frames, 1)}
+    samples = [Sampled(0, 10, 1000, stack=number) for number in (1, 2, 3, 9)]
+    (found,) = lines_of(sums_of(samples), at_ns(0), None, stacks, one_sequence)
+    places = {(one.place.function, one.place.offset) if one.place else None: one.samples for one in found.lines}
+    assert places == {("f", None): 2, ("", 5): 1, None: 1}
+    package = "/opt/site-packages/torch/lib/libtorch_cuda.so"
+    frames = [StackFrame(FrameKind.NATIVE, name, package, None, at) for name, at in (("add", 1), ("mul", 9))]
+    stacks = {number: CallStack(native=(frame,)) for number, frame in enumerate(frames, 1)}
+    (found,) = lines_of(sums_of(samples[:2]), at_ns(0), None, stacks, one_sequence)
+    assert [place_text(one, process_with()) for one in found.lines] == [
+        "libtorch_cuda.so, without a line of the program"
+    ]
+
+
+def line(**of: object) -> ProgramLine:
+    fields = {
+        "place": STACKS[1].place, "stack": STACKS[1], "thread": MAIN, "samples": 50, "share": Figure(0.4, 0.35, 0.46),
+        "waits": LineTime(share=0.4, function=SYNC), "price": 0.2,
+    }  # fmt: skip
+    return ProgramLine(**(fields | of))  # type: ignore[arg-type]
+
+
+def process_with(*sequences: SequenceLines, division: ProcessDivision | None = None) -> ProcessFindings:
+    return replace(findings(8, ended=True).processes[0], lines=sequences, division=division)
+
+
+def test_a_line_says_where_how_long_what_and_at_which_price() -> None:
+    process = process_with()
+    assert line_text(line(), process) == (
+        f"train.py:10 in step: 40 % (35 to 46) of the time, waits in {SYNC}; its waits cost at most 20 %."
+    )
+    mixed = line(
+        waits=LineTime(),
+        calls=LineTime(share=0.15, function=LAUNCH),
+        between=LineTime(share=0.25, function=LAUNCH),
+        price=0.0,
+    )
+    assert what_text(mixed) == f"host time before {LAUNCH} 25 %, inside {LAUNCH} 15 %"
+    assert "cost at most" not in line_text(mixed, process)
+    assert "(MainThread)" in line_text(line(), process, main_thread=OTHER)
+    assert place_text(line(place=None), process) == "MainThread (thread 100), without a call stack"
+
+
+@pytest.mark.parametrize(
+    ("made", "verdict", "words"),
+    [
+        (line(), Bound.WAIT, "Submit the next work before this wait"),
+        (line(waits=LineTime(share=0.4, function=COPY)), Bound.WAIT, WaitCause.OWN_WORK.remedy),
+        (line(waits=LineTime(share=0.4, function="cuMemFree_v2")), Bound.WAIT, WaitCause.FREE.remedy),
+        (line(price=0.0), Bound.HOST, "The GPU has work meanwhile"),
+        (line(), Bound.GPU, "The GPU has work meanwhile"),
+        (line(between=LineTime(share=0.3, function=LAUNCH)), Bound.HOST, "Do this work of the host once"),
+        (line(calls=LineTime(share=0.3, function=LAUNCH)), Bound.SUBMISSION, "Submit more work with each call"),
+        (line(calls=LineTime(share=0.3, function="cuModuleLoadData")), Bound.LOADING, WaitCause.MODULE.remedy),
+        (line(place=None), Bound.WAIT, ""),
+    ],
+)
+def test_the_remedy_fits_what_costs_most(made: ProgramLine, verdict: Bound, words: str) -> None:
+    (sequence,) = divided(verdict).sequences
+    assert remedy_text(made, sequence).startswith(words)
+    assert bool(remedy_text(made, sequence)) == bool(words)
+
+
+def test_the_document_has_the_lines() -> None:
+    division = divided()
+    of = SequenceLines(
+        threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(line(), line(place=None, stack=None))
+    )
+    process = process_with(of, division=division)
+    assert sequence_of(of, process) is division.sequences[0]
+    found = replace(findings(8, ended=True), processes=(process,))
+    made = json.loads(json.dumps(document(found), allow_nan=False))
+    jsonschema.validate(made, schema("stallscope.watch/2"), cls=jsonschema.Draft202012Validator)
+    (read,) = made["processes"]
+    (sequence,) = read["lines"]
+    assert (sequence["threads"], sequence["gpu"], sequence["samples"], sequence["us"]) == ([MAIN], 0, 50, 250_000.0)
+    first, second = sequence["lines"]
+    assert first["place"]["line"] == 10
+    assert first["waits"] == {"share": 0.4, "function": SYNC}
+    assert (first["price"], first["share"]) == (0.2, {"share": 0.4, "low": 0.35, "high": 0.46})
+    assert first["remedy"].startswith("Submit the next work")
+    assert read["stacks"][first["stack"]]["python"][1]["line"] == 10
+    assert (second["place"], second["stack"], second["remedy"]) == (None, None, "")
+
+
+def report(process: ProcessFindings, width: int = 80) -> list[str]:
+    stream = io.StringIO()
+    found = replace(findings(8, ended=True), processes=(process,))
+    show_watch(TextWriter(stream, width=width), found, "python train.py")
+    return stream.getvalue().splitlines()
+
+
+def test_the_report_has_five_lines_with_each_remedy_once_and_fits_a_screen() -> None:
+    made = tuple(line(place=line_stack(number).place) for number in range(10, 17))
+    small = line(place=line_stack(99).place, share=Figure(0.004, 0.0, 0.01))
+    of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(*made[:3], small, *made[3:]))
+    text = report(process_with(of, division=divided()))
+    first = text.index("Lines that cost most:")
+    assert sum(" in step: 40 %" in one for one in text) == 5
+    assert not any("train.py:99" in one for one in text)
+    assert sum("Submit the next work before this wait" in one for one in text) == 1
+    # Verdict, bar, lines and start-up.
+    assert 4 < first < 10
+    assert text.index("", first) <= 40
+
+
+def test_the_lines_of_a_program_whose_work_is_not_recorded_have_no_price() -> None:
+    of = SequenceLines(threads=(MAIN,), device=None, samples=9, ns=9, lines=(line(price=0.0),))
+    text = report(process_with(of))
+    assert "Lines with most of the time:" in text
+    assert "cost at most" not in " ".join(text)
+
+
+def test_samples_of_functions_without_a_name_are_other_calls() -> None:
+    batch = sample_batch([Sampled(0, 10, 1000)])
+    sums = SampleSums(at_ns(0))
+    sums.add(SampleBatch(batch.rows, {}, 1, 0), NO_CALLS, one_sequence)
+    (found,) = lines_of(sums, at_ns(0), None, STACKS, one_sequence)
+    assert found.lines[0].calls == LineTime(share=1.0, function="function 1")
+    assert FUNCTIONS[1] == LAUNCH

@@ -1,0 +1,169 @@
+"""Samples of the threads' time that programs beside the stand-ins leave: they add up to it, and name its places."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from factories.stand_in import SOURCES, StandIn
+from stallprobes.native.layouts.watch_file import SAMPLE_NS, SampledTime
+from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.folder_analysis import FolderAnalysis
+from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files
+from stallprobes.watch.reading.process import CallBatch, SampleBatch
+from stallprobes.watch.reading.stack_reader import StackReader
+
+PYTHON_PROGRAM = SOURCES.parent / "slow_steps.py"
+# The last points of a sum are at most so far apart.
+LONGEST_NS = SAMPLE_NS * 3 // 2
+# A stack is waited for as long at most.
+DEFERRED_NS = 65 * SAMPLE_NS
+
+
+def samples_in(folder: Path) -> list[tuple[SampleBatch, CallBatch, dict[int, CallStack]]]:
+    """The samples of each process, its calls, and its stacks."""
+    found = []
+    for path in watch_files(folder):
+        reader = StackReader()
+        with MapFile(path) as file:
+            process = file.read()
+            batch, calls = file.samples(), file.calls(CallPosition(), process)
+            reader.read(file, process, batch)
+        found.append((batch, calls, reader.stacks))
+    return found
+
+
+def check_sums(batch: SampleBatch, calls: CallBatch) -> None:
+    """The samples of each thread are its time inside calls and that between them, but for what follows the last one."""
+    assert batch.missed == calls.missed == 0
+    for thread in np.unique(calls.rows["thread"]).tolist():
+        own = calls.rows[calls.rows["thread"] == thread]
+        inside = int((own["returned_ns"] - own["began_ns"]).sum())
+        between = int((own["began_ns"][1:] - own["returned_ns"][:-1]).sum())
+        rows = batch.rows[batch.rows["thread"] == thread]
+        sampled = {
+            kind: int(rows["ns"][rows["sampled"] == int(kind)].sum())
+            for kind in (SampledTime.INSIDE, SampledTime.BETWEEN)
+        }
+        assert 0 <= inside - sampled[SampledTime.INSIDE] < DEFERRED_NS
+        # The library's own time is not the program's.
+        assert 0 <= between - sampled[SampledTime.BETWEEN] < DEFERRED_NS
+
+
+def by_place(batch: SampleBatch, stacks: dict[int, CallStack]) -> Counter[tuple[SampledTime, str, str]]:
+    """The sampled time by its kind, the function of the driver, and the function of the program."""
+    found: Counter[tuple[SampledTime, str, str]] = Counter()
+    for row in batch.rows:
+        stack = stacks.get(int(row["stack"]))
+        place = "" if stack is None or stack.place is None else stack.place.function
+        found[SampledTime(int(row["sampled"])), batch.functions[int(row["api"])], place] += int(row["ns"])
+    return found
+
+
+def test_samples_add_up_to_the_time_of_the_thread_and_name_its_places(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.run(tmp_path / "out", "short-steps", "2000")
+    ((batch, calls, stacks),) = samples_in(tmp_path / "out")
+    check_sums(batch, calls)
+    found = by_place(batch, stacks)
+    inside = found[SampledTime.INSIDE, "cuStreamSynchronize", "wait_for_step"]
+    # A compiler may make one function of the two.
+    before = sum(found[SampledTime.BETWEEN, "cuLaunchKernel", function] for function in ("launch", "launch_after_work"))
+    # Each wait lasts at least twice as long as the work before a launch, and the rest is short.
+    assert inside + before > 0.9 * sum(found.values())
+    assert inside >= 0.18 * 2000e6
+    own = calls.rows
+    waits = own[own["began_ns"] < own["returned_ns"] - 100_000]
+    assert abs(inside - int((waits["returned_ns"] - waits["began_ns"]).sum())) < 0.15 * inside
+
+
+def test_findings_have_the_lines_of_short_waits_and_what_they_cost(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.run(tmp_path / "out", "short-steps", "2000")
+    analysis = FolderAnalysis(tmp_path / "out")
+    analysis.poll()
+    (process,) = analysis.findings().processes
+    assert process.division is not None
+    (sequence,), (lines,) = process.division.sequences, process.lines
+    assert lines.threads == sequence.threads
+    assert sum(line.share.share for line in lines.lines) == pytest.approx(1)
+    named = {line.place.function: line for line in lines.lines if line.place is not None}
+    wait = named["wait_for_step"]
+    assert wait.waits.function == "cuStreamSynchronize"
+    assert wait.price == pytest.approx(sequence.price.share)
+    # By the log of all calls: the share of the time inside waits.
+    ((_, calls, _),) = samples_in(tmp_path / "out")
+    functions = {name: number for number, name in calls.functions.items()}
+    waits = calls.rows[calls.rows["function"] == functions["cuStreamSynchronize"]]
+    share = (waits["returned_ns"] - waits["began_ns"]).sum() / (
+        calls.rows["returned_ns"][-1] - calls.rows["began_ns"][0]
+    )
+    assert wait.share.low - 0.1 < share < wait.share.high + 0.1
+    (gone,) = {line.between.function for line in lines.lines if line.between.share > 0.1}
+    assert gone == "cuLaunchKernel"
+
+
+def test_each_thread_is_sampled_by_itself(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.run(tmp_path / "out", "threads-of-short-steps", "300", "6")
+    ((batch, calls, stacks),) = samples_in(tmp_path / "out")
+    assert len(set(batch.rows["thread"].tolist())) == 6
+    check_sums(batch, calls)
+    # The rings of a sample and of the calls agree.
+    inside = batch.rows[batch.rows["sampled"] == int(SampledTime.INSIDE)]
+    keys = set(zip(calls.rows["thread"].tolist(), calls.rows["returned_ns"].tolist(), strict=True))
+    assert set(zip(inside["thread"].tolist(), inside["at_ns"].tolist(), strict=True)) <= keys
+    assert by_place(batch, stacks)
+
+
+def test_a_forked_process_has_samples_of_its_own(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.run(tmp_path / "out", "fork-short-steps", "300")
+    found = samples_in(tmp_path / "out")
+    assert len(found) == 2
+    for batch, calls, _ in found:
+        assert len(batch)
+        check_sums(batch, calls)
+
+
+def test_without_stacks_there_are_no_samples(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.run(tmp_path / "out", "short-steps", "300", options=WatchOptions(stacks=False))
+    ((batch, _, _),) = samples_in(tmp_path / "out")
+    assert len(batch) == 0
+
+
+def test_threads_that_end_are_sampled_as_others(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.run(tmp_path / "out", "short-threads", "40", "8000", "4")
+    ((batch, calls, _),) = samples_in(tmp_path / "out")
+    check_sums(batch, calls)
+
+
+@pytest.mark.skipif(sys.version_info[:2] not in ((3, 11), (3, 12)), reason="Python 3.11 and 3.12 write their frames")
+def test_lines_of_a_python_program_are_sampled_without_a_threshold(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    done = subprocess.run(
+        [sys.executable, str(PYTHON_PROGRAM), str(stand_in.folder / "libcuda.so.1"), "short", "500"],
+        env={**os.environ, **stand_in.environment(folder)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    ((batch, calls, stacks),) = samples_in(folder)
+    check_sums(batch, calls)
+    lines = PYTHON_PROGRAM.read_text().splitlines()
+    expected = {
+        kind: next(number for number, text in enumerate(lines, 1) if words in text)
+        for kind, words in (
+            (SampledTime.INSIDE, "# the line of the waits"),
+            (SampledTime.BETWEEN, "# the line behind work"),
+        )
+    }
+    for kind, line in expected.items():
+        rows = batch.rows[batch.rows["sampled"] == int(kind)]
+        times: Counter[int | None] = Counter()
+        for row in rows:
+            stack = stacks.get(int(row["stack"]))
+            times[None if stack is None or stack.place is None else stack.place.line] += int(row["ns"])
+        assert times.most_common(1)[0][0] == line
