@@ -97,6 +97,28 @@ def test_nothing_is_switched_while_a_call_hangs_and_other_threads_go_on(stand_in
     assert (after.not_held, after.lost_records) == (0, 0)
 
 
+def test_a_call_is_held_for_moments_only_and_records_stay_off_after_one_that_could_not_be(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    settings = {"STAND_IN_SWITCH_MS": "100"}
+    program = stand_in.start(folder, "steps-until-stopped", "100", options=WatchOptions(), settings=settings)
+    try:
+        wait_until(lambda: any(one.not_held for one in _processes(folder)), "a call that passed the gate")
+        wait_until(lambda: any(not one.windows.on[-1] for one in _processes(folder)), "records are off")
+        (before,) = _processes(folder)
+        # Longer than such a window lasts.
+        limit = before.clocks.monotonic_ns + 6 * SECOND
+        wait_until(lambda: _processes(folder)[0].clocks.monotonic_ns > limit, "six seconds are over")
+    finally:
+        program.terminate()
+    assert (program.communicate(), program.returncode) == (("", ""), 0)
+    (after,) = _processes(folder)
+    assert len(after.windows) == len(before.windows)
+    assert after.calls > before.calls
+
+
 def test_without_a_limit_records_are_never_off(stand_in: StandIn, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)

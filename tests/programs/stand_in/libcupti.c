@@ -2,8 +2,8 @@
  *
  * The sizes of records and the version are given on the compiler's command line. Environment variables make it fail:
  * STAND_IN_SUBSCRIBE is the code of cuptiSubscribe, STAND_IN_VERSION the version, STAND_IN_REFUSED a kind that is not
- * available, STAND_IN_FLUSH_MS the time that a flush takes, STAND_IN_LEAKS a number of records to drop, STAND_IN_UNTIMED
- * makes kernel records without times.
+ * available, STAND_IN_FLUSH_MS the time that a flush takes, STAND_IN_SWITCH_MS that until a kind is off, STAND_IN_LEAKS a
+ * number of records to drop, STAND_IN_UNTIMED makes kernel records without times.
  *
  * As CUPTI does, it gives no more records of a thread once a kind was switched during a call of it that submits work.
  */
@@ -57,6 +57,12 @@ static long setting(const char *name, long otherwise)
 {
     const char *text = getenv(name);
     return text ? strtol(text, NULL, 10) : otherwise;
+}
+
+static void take(long ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
 }
 
 static uint64_t real_clock(void)
@@ -283,6 +289,7 @@ int cuptiActivityEnable(int kind)
 
 int cuptiActivityDisable(int kind)
 {
+    take(setting("STAND_IN_SWITCH_MS", 0));
     pthread_mutex_lock(&lock);
     kinds[kind] = 0;
     __atomic_fetch_add(&switches, 1, __ATOMIC_RELEASE);
@@ -292,10 +299,8 @@ int cuptiActivityDisable(int kind)
 
 int cuptiActivityFlushAll(uint32_t flag)
 {
-    long ms = setting("STAND_IN_FLUSH_MS", 0);
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
     (void)flag;
-    nanosleep(&time, NULL);
+    take(setting("STAND_IN_FLUSH_MS", 0));
     pthread_mutex_lock(&lock);
     complete();
     pthread_mutex_unlock(&lock);

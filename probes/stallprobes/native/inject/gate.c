@@ -21,7 +21,7 @@ enum {
     /* How long calls are waited for, and how old a call may be that is worth it (us). */
     DRAIN_US = 200,
     LONG_US = 100,
-    /* Readings of the gate before a held thread sleeps: a switch takes 20 to 35 us. */
+    /* Readings of the gate before a held thread sleeps. */
     SPINS = 200,
 };
 #define US UINT64_C(1000)
