@@ -102,7 +102,10 @@ def test_no_sanitizer_finds_anything_while_records_go_on_and_off(sanitized: Stan
     folder.mkdir(mode=0o700)
     program = sanitized.start(folder, "steps-until-stopped", "100", options=WatchOptions(), settings=OPTIONS)
     try:
-        wait_until(lambda: any(len(one.windows) >= 4 for one in read_folder(folder).processes), "four windows")
+        # On a machine without a CPU for the switch, records stay off.
+        wait_until(
+            lambda: any(len(one.windows) >= 4 or one.not_held for one in read_folder(folder).processes), "four windows"
+        )
     finally:
         program.terminate()
         _, errors = program.communicate()

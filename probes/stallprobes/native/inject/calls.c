@@ -330,6 +330,8 @@ static void enter(struct own *self, uint32_t api, const struct ss_callback_data 
     if (ss_unlikely(call.start_ns - self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_BETWEEN]) && slot &&
         !self->depth)
         call.start_ns = sample_before_call(self, api, call.start_ns);
+    if (self->counts && !self->depth)
+        ss_note_flight(self->counted_in, call.start_ns);
     self->calls[self->depth].start_ns = call.start_ns;
     self->calls[self->depth].api = api;
     self->calls[self->depth].correlation = data->correlation;

@@ -4,8 +4,9 @@
  * also crashed). So calls that begin while the gate is closed are held in their first callback, and kinds are switched
  * once those before them have returned. Calls that only wait or ask pass.
  *
- * Nobody waits for long: a gate behind which a call does not return soon is opened again without a switch, and a held
- * call passes after HOLD_MS, since CUPTI may have a lock that the switch needs.
+ * Nobody waits for long. A gate behind which a call does not return soon is opened again without a switch, also by a call
+ * that was held for HOLD_MS, as where the thread that closed it has no CPU. During the switch itself a call is held for
+ * SWITCH_MS at most: CUPTI may have a lock for it that the switch needs.
  */
 #include <errno.h>
 #include <limits.h>
@@ -18,6 +19,7 @@
 
 enum {
     HOLD_MS = 5,
+    SWITCH_MS = 50,
     /* How long calls are waited for, and how old a call may be that is worth it (us). */
     DRAIN_US = 200,
     LONG_US = 100,
@@ -26,7 +28,7 @@ enum {
 };
 #define US UINT64_C(1000)
 #define MS UINT64_C(1000000)
-enum { OPEN, CLOSED };
+enum { OPEN, CLOSED, SWITCHING };
 
 /* Whether there is a gate at all. It is decided before the first callback, so that every call is counted. */
 static uint32_t used;
@@ -35,8 +37,10 @@ static uint32_t gate;
 static uint32_t asleep;
 /* Calls in flight of threads without a slot. */
 static uint32_t without_slot;
-/* Whether the owner of each slot is in a call that submits; in lines of their own, since each is written in every call. */
+/* Whether the owner of each slot is in a call that submits, and when that began, or the one before; in lines of their
+ * own, since each is written in every call. */
 static struct {
+    uint64_t began_ns;
     uint32_t in_call;
 } __attribute__((aligned(64))) flights[SS_SLOTS];
 
@@ -63,6 +67,13 @@ static void futex(int operation, uint32_t value, const struct timespec *limit)
     errno = error;
 }
 
+/* Opens the gate if nothing is switched yet. */
+static void break_gate(void)
+{
+    uint32_t expected = CLOSED;
+    __atomic_compare_exchange_n(&gate, &expected, OPEN, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
 /* Waits until the gate is open; 0 if that takes too long. */
 static SS_APART int is_opened(void)
 {
@@ -70,12 +81,17 @@ static SS_APART int is_opened(void)
         if (ss_load_acquire(gate) == OPEN)
             return 1;
     const struct timespec step = {.tv_nsec = MS};
-    uint64_t limit = ss_clock() + HOLD_MS * MS;
+    uint64_t began = ss_clock(), held = 0;
+    uint32_t state;
     ss_add(asleep, 1);
-    while (ss_load_acquire(gate) == CLOSED && ss_clock() < limit)
-        futex(FUTEX_WAIT_PRIVATE, CLOSED, &step);
+    for (; (state = ss_load_acquire(gate)) != OPEN && held < SWITCH_MS * MS; held = ss_clock() - began) {
+        if (state == CLOSED && held >= HOLD_MS * MS)
+            break_gate();
+        else
+            futex(FUTEX_WAIT_PRIVATE, state, &step);
+    }
     __atomic_fetch_sub(&asleep, 1, __ATOMIC_RELAXED);
-    return ss_load_acquire(gate) == OPEN;
+    return state == OPEN;
 }
 
 /* A call begins that submits work, in the slot with this number or in a thread without one. Returns whether it counts:
@@ -99,6 +115,12 @@ int ss_enter_gate(int64_t number)
     }
 }
 
+void ss_note_flight(int64_t number, uint64_t began_ns)
+{
+    if (number >= 0)
+        ss_store(flights[number].began_ns, began_ns);
+}
+
 void ss_leave_gate(int64_t number)
 {
     if (number >= 0)
@@ -115,7 +137,7 @@ static int is_in_flight(uint64_t since)
         return 1;
     for (uint32_t number = 0; number < slots && number < SS_SLOTS; number++)
         if (__atomic_load_n(&flights[number].in_call, __ATOMIC_SEQ_CST) &&
-            (since == UINT64_MAX || ss_call_began(number) < since))
+            ss_load(flights[number].began_ns) < since)
             return 1;
     return 0;
 }
@@ -132,7 +154,9 @@ int ss_close_gate(void)
             ss_open_gate();
             return 0;
         }
-    return 1;
+    /* A call may have opened it meanwhile. */
+    uint32_t expected = CLOSED;
+    return __atomic_compare_exchange_n(&gate, &expected, SWITCHING, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 void ss_open_gate(void)

@@ -52,7 +52,6 @@ void *ss_at(uint64_t offset);
 struct ss_slot *ss_claim_slot(uint32_t *number);
 void ss_release_slot(struct ss_slot *slot);
 uint64_t ss_count_finished(uint64_t *busiest);
-uint64_t ss_call_began(uint32_t number);
 struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api);
 
 /* call_log.c */
@@ -125,6 +124,7 @@ uint8_t ss_host_memory_kind(uint64_t address, uint8_t otherwise);
 void ss_use_gate(int on);
 void ss_forget_flight(uint32_t number);
 int ss_enter_gate(int64_t number);
+void ss_note_flight(int64_t number, uint64_t began_ns);
 void ss_leave_gate(int64_t number);
 int ss_close_gate(void);
 void ss_open_gate(void);

@@ -360,12 +360,6 @@ void ss_release_slot(struct ss_slot *slot)
     __atomic_fetch_add(&ss_header->ended_slots, 1, __ATOMIC_RELEASE);
 }
 
-/* When the call of the slot began that is not nested in another one: of the last one, if none is in flight. */
-uint64_t ss_call_began(uint32_t number)
-{
-    return ss_load_acquire(slot_ready[number]) ? ss_load(slot_at(number)->calls[0].start_ns) : 0;
-}
-
 /* The calls of all slots that have returned, without those that only ask. ``busiest`` becomes the most that one slot has
  * had since this was asked before. Called by one thread. */
 uint64_t ss_count_finished(uint64_t *busiest)
