@@ -45,8 +45,8 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     windows = process.windows
     since_ns = max(process.started.monotonic_ns, 0 if windows.first_off_ns >= now_ns else windows.first_off_ns)
     low, high = calls_cost(process, since_ns, now_ns)
-    # Records that are off cost nothing, so that these are those of the whole time. Threads often work one after the
-    # other, as those of a training step, so that the records of all of them count.
+    # All records, also those of the start-up, as if they had come since. Threads often work one after the other, as
+    # those of a training step, so that the records of all of them count.
     possible = process.records * RECORD_NS / max(now_ns - since_ns, 1)
     slowdowns = _slowdowns(windows)
     if len(slowdowns) >= LEAST_COMPARED:

@@ -4,9 +4,9 @@
  * also crashed). So calls that begin while the gate is closed are held in their first callback, and kinds are switched
  * once those before them have returned. Calls that only wait or ask pass.
  *
- * Nobody waits for long. A gate behind which a call does not return soon is opened again without a switch, also by a call
- * that was held for HOLD_MS, as where the thread that closed it has no CPU. During the switch itself a call is held for
- * SWITCH_MS at most: CUPTI may have a lock for it that the switch needs.
+ * Nobody waits for long. A gate behind which a call does not return soon is opened again without a switch, also by a
+ * call that was held for HOLD_MS, as where the thread that closed it has no CPU. During the switch itself a call is held
+ * for SWITCH_MS at most: CUPTI may have a lock for it that the switch needs.
  */
 #include <errno.h>
 #include <limits.h>

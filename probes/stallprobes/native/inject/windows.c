@@ -3,8 +3,9 @@
  *
  * A program that makes few records has no windows: its records are always on. Else they are on for a share of the time.
  * Only the thread that asks CUPTI for its buffers switches them, never one of the program, behind a gate (gate.c), and
- * never after the process began to exit: switching then ended programs with a segmentation fault. The callbacks stay as they are from the start:
- * once those of a function were off, CUPTI no longer numbers the calls (CUPTI 13.5), and no record finds its call.
+ * never after the process began to exit: switching then ended programs with a segmentation fault. The callbacks stay as
+ * they are from the start: once those of a function were off, CUPTI no longer numbers the calls (CUPTI 13.5), and no
+ * record finds its call.
  */
 #include "inject.h"
 
@@ -256,8 +257,8 @@ static void look(uint64_t now)
         self.due = now + LOOK_MS * MS;
 }
 
-/* A switch takes a while, and holds calls up: those of that time belong to no window. Where it has begun, records may be missing, and where
- * it has not ended, too. */
+/* A switch takes a while, and holds calls up: those of that time belong to no window. Where it has begun, records may be
+ * missing, and where it has not ended, too. */
 static void switch_records(uint64_t now)
 {
     int on = !ss_load(window->records);

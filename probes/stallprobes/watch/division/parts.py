@@ -131,7 +131,7 @@ BOUNDS = {
     Bound.LOADING: BoundTraits("loading-bound", "it waits for device code that is loaded or compiled", "bad"),
     Bound.ALLOCATION: BoundTraits("allocation-bound", "it waits for memory that is allocated or freed", "bad"),
     Bound.LOCK: BoundTraits("lock-bound", "its calls wait for a lock that another thread's call holds", "bad"),
-    Bound.COPY: BoundTraits("copy-bound", "copies take most of the time", "warn"),
+    Bound.COPY: BoundTraits("copy-bound", "it waits for copies", "warn"),
     Bound.GPU: BoundTraits("GPU-bound", "the GPU works nearly all the time", "good"),
     Bound.COMMUNICATION: BoundTraits("communication-bound", "kernels that communicate take the time", "warn"),
     Bound.WAIT: BoundTraits("wait-bound", "the host waits for the GPU and then the GPU for the host", "warn"),
