@@ -1,8 +1,9 @@
 """Whether records of a program on a GPU are switched without harm: many switches, results checked, no record missing.
 
 The library is built with windows of 1 ms at least, and a budget of half of the time, so that it switches some hundred
-times a second. Each program runs with it for a while: threads that count in kernels and check the count, and the
-programs with steps of bench_watch_cost.py, which need PyTorch and torchvision, transformers, and JAX. Prints for each
+times a second. Each program runs with it for a while: threads that count in kernels and check the count, the programs
+with steps of bench_watch_cost.py, and arrays of CuPy whose sum is checked. They need PyTorch and torchvision,
+transformers, JAX and CuPy. Prints for each
 the switches, and the launches within windows with records that have none; for the threads that count also the longest
 launch and its 99.99th percentile, with switches, with records always on, and alone. Exits 1 if a program fails, a
 launch has no record, or a call could not be held.
@@ -85,7 +86,7 @@ def _launches(output: str) -> str:
 def main() -> int:
     """Run the programs; the exit code."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("programs", nargs="*", default=("count", *NAMES), metavar="PROGRAM")
+    parser.add_argument("programs", nargs="*", default=("count", *NAMES, "arrays"), metavar="PROGRAM")
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--cupti", type=Path, default=cupti_of_this_machine())
     options = parser.parse_args()

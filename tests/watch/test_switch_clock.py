@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from factories.watch_calls import BASE_NS, batch, kernel, switch
 from stallprobes.native.layouts.cupti import SwitchOperation
@@ -67,6 +68,62 @@ def test_switches_at_regular_times_show_no_offset() -> None:
     store.add(records)
     assert len(store.tenures()[0].starts) == 0
     assert store.unplaced == store.switches == 800
+
+
+# CLOCK_REALTIME less CLOCK_MONOTONIC: the GPU's clock of an H100 was 336 us behind.
+EXPECTED_NS = OFFSET_NS + 336_000
+
+
+@pytest.mark.parametrize("drift", [0.0, DRIFT])
+def test_switches_at_regular_times_are_placed_near_the_real_time(drift: float) -> None:
+    store = RecordStore()
+    store.realtime_ns = EXPECTED_NS
+    records, truth = slices(400, regular=True, drift=drift)
+    store.add(records)
+    found = store.tenures()[0]
+    assert store.unplaced == 0
+    for (context, begin, end), at, start, stop in zip(truth, found.contexts, found.starts, found.ends, strict=False):
+        assert context == at
+        assert max(abs(begin - start), abs(end - stop)) < 3_000
+
+
+def test_of_offsets_a_period_apart_that_all_fit_none_is_chosen_far_from_the_real_time() -> None:
+    store = RecordStore()
+    store.realtime_ns = OFFSET_NS + 3_000_000
+    store.add(slices(400, regular=True, drift=0.0)[0])
+    assert len(store.tenures()[0].starts) == 0
+
+
+def test_few_switches_are_placed_near_the_real_time_by_all_work() -> None:
+    """Report 1's program: copies of some microseconds in the short tenures of a context beside long ones of another."""
+    records, time_ns = [], BASE_NS
+    for number in range(12):
+        for context, begin, length in ((1, 0, 2_172_000), (2, 2_252_000, 70_000)):
+            for at, operation in ((begin, SwitchOperation.START), (begin + length, SwitchOperation.END)):
+                records.append(switch(time_ns + at + OFFSET_NS, context, operation))
+        first_us = (time_ns + 2_252_000 + SWITCH_TO_WORK_NS - BASE_NS) / 1000
+        if number in (5, 6):
+            records += [
+                kernel(first_us + 2 * each, first_us + 2 * each + 1.4, context=2, correlation=10 * number + each + 2)
+                for each in range(8)
+            ]
+        time_ns += 2_408_000
+    records.append(kernel(SWITCH_TO_WORK_NS / 1000, (time_ns - BASE_NS) / 1000 - 300, context=1, correlation=1))
+    store = RecordStore()
+    store.realtime_ns = EXPECTED_NS
+    store.add(batch(records))
+    found = store.tenures()[0]
+    assert store.unplaced == 0
+    assert abs(int(found.starts[0]) - BASE_NS) < 3_000
+
+
+def test_a_clock_that_was_set_is_found_all_the_same() -> None:
+    store = RecordStore()
+    store.realtime_ns = OFFSET_NS - 3_600 * 10**9
+    records, truth = slices(400)
+    store.add(records)
+    assert store.unplaced == 0
+    assert abs(int(store.tenures()[0].starts[0]) - truth[0][1]) < 3_000
 
 
 def test_few_switches_show_no_offset() -> None:

@@ -165,6 +165,7 @@ class ProcessAnalysis:
         self._run_delays = dict(run_delays or {})
         self._stacks.update(stacks or {})
         self._outside = outside
+        self._store.realtime_ns = process.clocks.realtime_ns - process.clocks.monotonic_ns
         self._store.add(records)
         self._names.update((thread.id, thread.name) for thread in process.threads)
         for thread in process.threads:

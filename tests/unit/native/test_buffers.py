@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from factories.fake_cupti import complete, request
-from stallprobes.native.layouts.cupti import BUFFER_BYTES, MOST_BUFFERS, BufferPool, BufferState
+from factories.stand_in import COMPILER
+from stallprobes.native.building.libraries import write_header
+from stallprobes.native.layouts.cupti import (
+    BUFFER_BYTES,
+    LARGE_BUFFER_BYTES,
+    LARGE_BUFFERS,
+    MOST_BUFFERS,
+    BufferPool,
+    BufferState,
+)
 from stallprobes.native.library import core
+from stallprobes.native.sources import NATIVE
 
 REGISTERED = ("requested", "completed", "timestamp")
 
@@ -70,6 +82,32 @@ def test_completed_buffers_come_in_the_order_of_their_completion() -> None:
 def test_a_buffer_of_somebody_else_is_ignored() -> None:
     complete(callbacks(), 4096, 100, 100)
     assert core().oldest_completed() == -1
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+def test_the_first_buffers_of_the_injected_library_are_large(tmp_path: Path) -> None:
+    write_header(tmp_path)
+    includes = [f"-I{folder}" for folder in (tmp_path, NATIVE / "common", NATIVE / "cupti")]
+    source, target = NATIVE / "cupti" / "buffers.c", tmp_path / "buffers.so"
+    subprocess.run([str(COMPILER), "-shared", "-fPIC", *includes, str(source), "-o", str(target)], check=True)
+    library = ctypes.CDLL(str(target))
+    pool = BufferPool.in_dll(library, "ss_pool")
+    native = {name: ctypes.cast(library[f"ss_{name}"], ctypes.c_void_p).value or 0 for name in REGISTERED[:2]}
+    taken = [request(native) for _ in range(MOST_BUFFERS)]
+    assert [size for _, size in taken] == [LARGE_BUFFER_BYTES] * LARGE_BUFFERS + [BUFFER_BYTES] * (
+        MOST_BUFFERS - LARGE_BUFFERS
+    )
+    assert all(later - earlier == size for (earlier, size), (later, _) in itertools.pairwise(taken))
+    chosen = (0, LARGE_BUFFERS - 1, LARGE_BUFFERS, MOST_BUFFERS - 1)
+    for number in chosen:
+        address, size = taken[number]
+        complete(native, address, size, valid=number)
+    completed = [number for number, buffer in enumerate(pool.states) if buffer.state == BufferState.COMPLETED]
+    assert tuple(completed) == chosen
+    assert [pool.states[number].valid for number in chosen] == list(chosen)
+    complete(native, taken[0][0] - 64, 100, 100)
+    complete(native, taken[-1][0] + BUFFER_BYTES, 100, 100)
+    assert pool.returned == len(chosen)
 
 
 def test_threads_that_request_and_complete_never_share_a_buffer(pool: BufferPool) -> None:

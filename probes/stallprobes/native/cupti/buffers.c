@@ -6,18 +6,35 @@
 #include "cupti.h"
 #include "words.h"
 
+/* The first buffers are large: to change to another one holds a launch up, and each thread has its own. The core's batch
+ * takes the records of a small one. */
+#ifdef SS_CORE
+enum { LARGE = 0 };
+#else
+enum { LARGE = SS_LARGE_BUFFERS };
+#endif
+#define LARGE_BYTES ((size_t)LARGE * SS_LARGE_BUFFER_BYTES)
+
 /* No page of it is in memory before CUPTI writes to it. */
-static uint8_t memory[SS_MOST_BUFFERS][SS_BUFFER_BYTES] __attribute__((aligned(64)));
+static uint8_t memory[LARGE_BYTES + (size_t)(SS_MOST_BUFFERS - LARGE) * SS_BUFFER_BYTES] __attribute__((aligned(64)));
 
 SS_EXPORTED struct ss_buffer_pool ss_pool __attribute__((aligned(64))) = {
-    .memory = memory[0],
+    .memory = memory,
     .buffers = SS_MOST_BUFFERS,
 };
 void (*ss_on_completed)(void);
 
 uint8_t *ss_buffer_memory(int number)
 {
-    return memory[number];
+    return number < LARGE ? memory + (size_t)number * SS_LARGE_BUFFER_BYTES
+                          : memory + LARGE_BYTES + (size_t)(number - LARGE) * SS_BUFFER_BYTES;
+}
+
+/* The number of the buffer at this address, beyond the last for one of somebody else. */
+static uintptr_t number_of(const uint8_t *buffer)
+{
+    uintptr_t place = (uintptr_t)buffer - (uintptr_t)memory;
+    return place < LARGE_BYTES ? place / SS_LARGE_BUFFER_BYTES : LARGE + (place - LARGE_BYTES) / SS_BUFFER_BYTES;
 }
 
 SS_EXPORTED void ss_requested(uint8_t **buffer, size_t *size, size_t *most)
@@ -29,8 +46,8 @@ SS_EXPORTED void ss_requested(uint8_t **buffer, size_t *size, size_t *most)
             __atomic_compare_exchange_n(&ss_pool.states[number].state, &expected, SS_BUFFER_WITH_CUPTI, 0,
                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
             ss_add(ss_pool.taken, 1);
-            *buffer = memory[number];
-            *size = SS_BUFFER_BYTES;
+            *buffer = ss_buffer_memory((int)number);
+            *size = number < LARGE ? SS_LARGE_BUFFER_BYTES : SS_BUFFER_BYTES;
             return;
         }
     }
@@ -43,8 +60,7 @@ SS_EXPORTED void ss_requested(uint8_t **buffer, size_t *size, size_t *most)
 SS_EXPORTED void ss_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
     (void)context, (void)stream, (void)size;
-    uintptr_t place = ((uintptr_t)buffer - (uintptr_t)memory) / SS_BUFFER_BYTES;
-    /* One below the first has a number far beyond the last. */
+    uintptr_t place = number_of(buffer);
     if (place >= ss_pool.buffers)
         return;
     struct ss_buffer *completed = &ss_pool.states[place];

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import WatchRecord
-from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of, waiting_starts
+from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of
 from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
@@ -34,7 +34,8 @@ class RecordStore:
 
     ``missed`` counts those that were overwritten before they were read, or dropped because there were too many;
     ``unplaced`` the context switches that could not be converted to the host's clock. ``first_launches`` has the
-    correlation number of the first launch of each kernel, by context and place of the name.
+    correlation number of the first launch of each kernel, by context and place of the name. ``realtime_ns`` is
+    CLOCK_REALTIME less CLOCK_MONOTONIC, near which the GPU's clock is looked for.
     """
 
     def __init__(self) -> None:
@@ -44,6 +45,7 @@ class RecordStore:
         self.names: dict[int, str] = {}
         self.missed = self.unplaced = self.switches = 0
         self.first_launches: dict[tuple[int, int], int] = {}
+        self.realtime_ns: int | None = None
         self._launched: Int64s = NONE
         self._devices: dict[int, int] = {}
         self._clocks: dict[int, ClockOffset] = {}
@@ -132,8 +134,9 @@ class RecordStore:
                 int64s(switches["context"]),
                 int64s(switches["subkind"]),
                 int64s(switches["start"]),
-                *waiting_starts(contexts, starts, ends),
+                (contexts, starts, ends),
                 self._clocks.get(device),
+                self.realtime_ns,
             )
             self.unplaced += tenures.unplaced
             found[device] = tenures

@@ -1,8 +1,10 @@
 """Context switches on the host's clock: CUPTI reports them on the GPU's own clock.
 
-Work that waited for its context starts a constant time after the switch to it, so switches and starts of work show the
-offset of the clocks. Switches at regular times agree with several offsets; but no work starts while another context has
-the engine, which leaves few offsets. Nothing is placed where none is left, or another one agrees with nearly as many.
+The GPU's clock is near CLOCK_REALTIME: 0.06 ms from it on an H200, 0.34 ms on two H100s. And no work starts or ends
+while another context has the engine, which leaves few offsets near it (``near_offset``). Where none of them fits, the
+clock may have been set since: work that waited for its context starts a constant time after the switch to it, so
+switches and starts of work show the offset anywhere (``find_offset``). Switches at regular times agree with several
+offsets. Nothing is placed where none is left, or another one agrees with nearly as many.
 """
 
 from __future__ import annotations
@@ -40,6 +42,16 @@ LEAST_FOLLOWED = 8
 VALID_NS = 20_000_000_000
 # Work may have waited for its context if another context's started before it, or its own did nothing for this long.
 IDLE_NS = 50_000
+# How far from CLOCK_REALTIME the GPU's clock is looked for, and within which distance it is if offsets differ by a
+# period of the program or of the time-slices, of which the shortest seen has 1.6 ms.
+NEAR_NS = 10_000_000
+NEAREST_NS = 800_000
+# Work of which the times have to fit, and the widest span of offsets that counts as one.
+LEAST_FITTING = 8
+WIDEST_NS = 200_000
+# The share of the times that a second span of offsets must fit less than the best.
+LEAST_WORSE = 0.005
+_NEVER = 2**61
 _START = int(SwitchOperation.START)
 
 
@@ -115,6 +127,71 @@ def find_offset(
     return ClockOffset(found[0][1], int(switched[len(switched) // 2]))
 
 
+def near_offset(
+    switches: tuple[Int64s, Int64s, Int64s], work: tuple[Int64s, Int64s, Int64s], expected_ns: int
+) -> ClockOffset | None:
+    """The offset near ``expected_ns`` with which all work begins and ends in tenures of its context.
+
+    ``switches`` are their contexts, operations and times in order, ``work`` contexts, starts and ends. None if too
+    little work shows it, or several offsets fit.
+    """
+    contexts, operations, gpu_ns = switches
+    to = np.flatnonzero(operations == _START)
+    if len(to) < LEAST_FITTING:
+        return None
+    # The last tenure lasts; who had the engine before the first one is not known.
+    owners, begins = contexts[to], gpu_ns[to] - expected_ns
+    stops = np.append(gpu_ns, _NEVER + expected_ns)[to + 1] - expected_ns
+    known = (work[1] > begins[0]) & (work[2] < int(gpu_ns[-1]) - expected_ns + NEAREST_NS)
+    mine, starts, ends = (column[known][-COMPARED_STARTS:] for column in work)
+    if len(mine) < LEAST_FITTING:
+        return None
+    lows, highs = [], []
+    for owner in np.unique(mine).tolist():
+        its = owners == owner
+        first_ns = np.append(-_NEVER, begins[its] - MOST_SPREAD_NS)
+        last_ns = np.append(begins[0], stops[its]) + MOST_SPREAD_NS
+        # A time fits once.
+        apart = np.flatnonzero(np.append(True, first_ns[1:] > last_ns[:-1]))
+        first_ns, last_ns = first_ns[apart], last_ns[np.append(apart[1:], len(last_ns)) - 1]
+        for times in (starts[mine == owner], ends[mine == owner]):
+            first = np.searchsorted(last_ns, times - NEAR_NS)
+            count = np.searchsorted(first_ns, times + NEAR_NS) - first
+            at = np.repeat(np.arange(len(times)), count)
+            place = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+            lows.append(first_ns[place] - times[at])
+            highs.append(last_ns[place] - times[at])
+    span = _fitting(np.concatenate(lows), np.concatenate(highs), 2 * len(mine))
+    if span is None or span[1] - span[0] > WIDEST_NS:
+        return None
+    # Work that waited starts a constant time after its switch; the first one shows the offset.
+    offset = min(span[0] + MOST_SPREAD_NS + SWITCH_TO_WORK_NS, (span[0] + span[1]) // 2)
+    return ClockOffset(expected_ns + offset, int(gpu_ns[to[len(to) // 2]]))
+
+
+def _fitting(lows: Int64s, highs: Int64s, times: int) -> tuple[int, int] | None:
+    """The span of offsets that lies in most of the spans from ``lows`` to ``highs``; None if too few, or another does.
+
+    ``times`` are those of which each has a span for every tenure.
+    """
+    order = np.argsort(np.concatenate((lows, highs)), kind="stable")
+    at = np.concatenate((lows, highs))[order]
+    counts = np.cumsum(np.where(order < len(lows), 1, -1))
+    best = int(counts.max(initial=0))
+    if best < CONSISTENT * times:
+        return None
+    good = np.flatnonzero(counts >= best - max(1, int(LEAST_WORSE * times)))
+    # Neighbours are one: the best of them counts.
+    apart = np.flatnonzero(np.diff(at[good]) > WIDEST_NS) + 1
+    found = []
+    for group in np.split(good, apart):
+        chosen = group[counts[group] == counts[group].max()]
+        found.append((int(at[chosen[0]]), int(at[min(chosen[-1] + 1, len(at) - 1)])))
+    if len(found) > 1:
+        found = [span for span in found if min(abs(span[0]), abs(span[1])) <= NEAREST_NS]
+    return found[0] if len(found) == 1 else None
+
+
 class _Owners:
     """Who had the engine when, by switches in order of time."""
 
@@ -174,23 +251,32 @@ def follow(
 
 
 def tenures_of(
-    contexts: Int64s, operations: Int64s, gpu_ns: Int64s, work: Int64s, starts: Int64s, known: ClockOffset | None
+    contexts: Int64s,
+    operations: Int64s,
+    gpu_ns: Int64s,
+    work: tuple[Int64s, Int64s, Int64s],
+    known: ClockOffset | None,
+    expected_ns: int | None,
 ) -> tuple[Tenures, ClockOffset | None]:
     """The tenures by switches of one GPU, and the last offset of its clock, which the next call takes as ``known``.
 
-    ``work`` and ``starts`` are those of ``waiting_starts``.
+    ``work`` are contexts, starts and ends of all work on the graphics engine in order of starts. ``expected_ns`` is
+    CLOCK_REALTIME less CLOCK_MONOTONIC, None if that is not known.
     """
+    waiting, starts = waiting_starts(*work)
     order = np.argsort(gpu_ns, kind="stable")
     contexts, operations, gpu_ns = contexts[order], operations[order], gpu_ns[order]
     to = operations == _START
     switched, switched_to = gpu_ns[to], contexts[to]
     if known is not None and len(switched) and abs(int(switched[-1]) - known.gpu_ns) > VALID_NS:
         known = None
+    if known is None and expected_ns is not None:
+        known = near_offset((contexts, operations, gpu_ns), work, expected_ns)
     if known is None:
-        known = find_offset(contexts, operations, gpu_ns, work, starts)
+        known = find_offset(contexts, operations, gpu_ns, waiting, starts)
     if known is None or not len(switched):
         return Tenures(NONE, NONE, NONE, np.zeros(0, dtype=np.bool_), len(gpu_ns)), known
-    offsets = follow(known, switched, switched_to, work, starts)
+    offsets = follow(known, switched, switched_to, waiting, starts)
     times = np.array([one.gpu_ns for one in offsets], dtype=np.int64)
     values = np.array([one.offset_ns for one in offsets], dtype=np.int64)
     places = np.maximum(np.searchsorted(times, gpu_ns, "right") - 1, 0)
