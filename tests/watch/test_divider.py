@@ -406,6 +406,19 @@ def test_the_steady_state_begins_with_three_quiet_seconds() -> None:
     assert (short.steady, short.start_up_ns) == (False, 0)
 
 
+def test_seconds_in_which_a_compiler_runs_on_the_host_are_not_steady() -> None:
+    first = [Call(LAUNCH, 2 + each, 3 + each, 1, ((3 + each, 4 + each, KERNEL),)) for each in range(0, 6, 2)]
+    compiled = [Call("cuModuleLoadData", 62, 63)]
+    later = [Call(LAUNCH, 64 + each, 65 + each, 1, ((65 + each, 66 + each, KERNEL),)) for each in range(0, 96, 2)]
+    found = divided([*first, *compiled, *later], [165])
+    assert found is not None
+    assert (found.steady, found.start_up_ns) == (True, 7 * 10**9)
+    # Without another steady state, quiet seconds count.
+    rare = divided([*first, Call(LAUNCH, 110, 111, 1, ((111, 112, KERNEL),))], [120])
+    assert rare is not None
+    assert (rare.steady, rare.start_up_ns) == (True, 10**9)
+
+
 def test_a_run_of_hours_needs_a_limited_memory() -> None:
     divider, second = ProcessDivider(), 10**9
     calls = [Call(LAUNCH, each, each + 1, 1, ((each + 1, each + 2, KERNEL),)) for each in range(0, 18_000, 2)]

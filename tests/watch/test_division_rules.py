@@ -42,7 +42,9 @@ def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -
         (verdict({Part.COMMUNICATION: 31}, 0.9, 0.4), (Bound.COMMUNICATION, None)),
         (verdict({Part.KERNELS: 30}, 0.75, 0.3), (Bound.WAIT, None)),
         # The GPU takes longer than the host: without the waits, it is the GPU's time that remains.
-        (verdict({Part.KERNELS: 87}, 0.6, 0.87), (Bound.HOST, Bound.GPU)),
+        (verdict({Part.KERNELS: 87}, 0.6, 0.87), (Bound.GPU, Bound.WAIT)),
+        (verdict({Part.KERNELS: 84}, 0.6, 0.84), (Bound.WAIT, None)),
+        (verdict({Part.KERNELS: 41, Part.QUEUED: 57}, 0.03, 0.41), (Bound.WAIT, None)),
         (verdict({Part.KERNELS: 30}, 0.88, 0.3), (Bound.HOST, Bound.WAIT)),
         (verdict({Part.KERNELS: 30}, 0.95, 0.3), (Bound.HOST, None)),
         (verdict({Part.KERNELS: 30}, 0.95, 0.3, submitting=0.5), (Bound.SUBMISSION, None)),

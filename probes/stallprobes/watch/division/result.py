@@ -99,7 +99,6 @@ def bounds_of(
     """The verdict about a sequence, and the second one, by the time of its parts and its shares."""
     if not any(parts.values()) or _share(parts, (Part.UNKNOWN,)) + late > MOST_UNKNOWN:
         return Bound.UNKNOWN, None
-    price = 1 - max(host, gpu)
     rules = (
         (Bound.SHARED, _share(parts, (Part.SHARED,)), CAUSE_LIMIT),
         (Bound.LOADING, _share(parts, (Part.LOADING,)), CAUSE_LIMIT),
@@ -110,9 +109,9 @@ def bounds_of(
         (Bound.GPU, gpu, GPU_LIMIT),
         (Bound.GPU, queue_full, CAUSE_LIMIT),
         (Bound.COMMUNICATION, _share(parts, (Part.COMMUNICATION,)), COMMUNICATION_LIMIT),
-        (Bound.WAIT, price if price >= 1 - host else 0.0, CAUSE_LIMIT),
+        (Bound.WAIT, 1 - max(host, gpu), CAUSE_LIMIT),
     )
-    otherwise = Bound.SUBMISSION if submitting > host / 2 else Bound.HOST
+    otherwise = Bound.GPU if gpu > host else Bound.SUBMISSION if submitting > host / 2 else Bound.HOST
     verdict = next((bound for bound, share, limit in rules if share >= limit), otherwise)
     close = (bound for bound, share, limit in rules if share >= limit - CLOSE and bound is not verdict)
     return verdict, next(close, None)

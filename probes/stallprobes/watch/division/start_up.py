@@ -13,18 +13,22 @@ SECOND_NS = 1_000_000_000
 QUIET_SECONDS = 3
 # The steady state begins within so many, or within half of a run that has ended.
 MOST_SECONDS = 60
+_SUBMITTING = (int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.COPIES))
 _LONGEST_NS = (MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
 
 
 class StartUp:
     """The first seconds of a process, from ``began_ns`` on: which had an event of the start-up, and the time in calls.
 
-    Events are a load or compilation of device code, a new context, and a kernel that was never seen before.
+    Events are a load or compilation of device code, a new context, and a kernel that was never seen before. A second
+    in which no call submitted work is not steady either, such as those in which a compiler runs on the host, unless no
+    three seconds in a row have more.
     """
 
     def __init__(self, began_ns: int) -> None:
         self.began_ns = began_ns
         self._busy = np.zeros(MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
+        self._submitted = np.zeros(MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
         self._calls = np.zeros((MOST_SECONDS + QUIET_SECONDS, len(CallKind)), dtype=np.int64)
 
     def note(self, times: Int64s) -> None:
@@ -37,6 +41,7 @@ class StartUp:
         seconds = (ends - self.began_ns) // SECOND_NS
         kept: Flags = (seconds >= 0) & (seconds < len(self._calls))
         np.add.at(self._calls, (seconds[kept], kinds[kept]), np.minimum(ends - begins, _LONGEST_NS)[kept])
+        self._submitted[seconds[kept & np.isin(kinds, _SUBMITTING)]] = True
 
     def steady_ns(self, known_ns: int, ended: bool) -> int | None:
         """When the steady state began, by all events until ``known_ns``, the end of the run if it has ``ended``.
@@ -46,9 +51,18 @@ class StartUp:
         run_ns = known_ns - self.began_ns
         complete = min(run_ns // SECOND_NS, len(self._busy))
         last = min(MOST_SECONDS, run_ns // 2 // SECOND_NS) if ended else MOST_SECONDS
-        for second in range(min(last, complete - QUIET_SECONDS) + 1):
-            if not self._busy[second : second + QUIET_SECONDS].any():
-                return self.began_ns + second * SECOND_NS
+        every = min(last, complete - QUIET_SECONDS) + 1
+        steady = self._first_steady(~self._busy & self._submitted, every)
+        if steady is None and (ended or self.is_over(known_ns)):
+            steady = self._first_steady(~self._busy, every)
+        return None if steady is None else self.began_ns + steady * SECOND_NS
+
+    @staticmethod
+    def _first_steady(quiet: Flags, every: int) -> int | None:
+        """The first of the seconds before ``every`` that is quiet with those that follow it."""
+        for second in range(every):
+            if quiet[second : second + QUIET_SECONDS].all():
+                return second
         return None
 
     def is_over(self, known_ns: int) -> bool:
