@@ -3,10 +3,9 @@
 The library is built with windows of 1 ms at least, and a budget of half of the time, so that it switches some hundred
 times a second. Each program runs with it for a while: threads that count in kernels and check the count, the programs
 with steps of bench_watch_cost.py, and arrays of CuPy whose sum is checked. They need PyTorch and torchvision,
-transformers, JAX and CuPy. Prints for each
-the switches, and the launches within windows with records that have none; for the threads that count also the longest
-launch and its 99.99th percentile, with switches, with records always on, and alone. Exits 1 if a program fails, a
-launch has no record, or a call could not be held.
+transformers, JAX and CuPy. Prints for each the switches, and the launches within windows with records that have none;
+for the threads that count also the longest launch and its 99.99th percentile, with switches, with records always on,
+and alone. Exits 1 if a program fails, a launch has no record, or a call could not be held.
 
 python tests/benchmarks/bench_watch_switches.py [PROGRAM ...] [--seconds S] [--cupti LIBCUPTI]
 """

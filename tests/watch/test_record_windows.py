@@ -37,13 +37,14 @@ MS = 1_000_000
 ENOUGH = 6
 
 
-def windows(*rows: tuple[float, float, bool, float | None, int]) -> RecordWindows:
+def windows(*rows: tuple[float, float, bool, float | None, int], counted: int = 0) -> RecordWindows:
     """Windows of (begin, end, on, settled, calls), in ms; an end of 0 is not yet known."""
     found = np.zeros(len(rows), dtype_of(layout.Window))
     for row, (begin, end, on, settled, calls) in zip(found, rows, strict=True):
         row["began_ns"], row["ended_ns"], row["records"] = round(begin * MS), round(end * MS), on
         row["settled_ns"] = 0 if settled is None else round(settled * MS)
         row["calls"], row["took_ns"] = calls, round(max(end - begin, 0) * MS)
+        row["counted"] = counted
     return RecordWindows.of(found)
 
 
@@ -72,6 +73,7 @@ def test_records_are_on_and_off_in_turn_and_none_is_lost_while_they_are_on(stand
     recorded, missing = launches_by_record(folder)
     assert (recorded > 0, missing) == (True, 0)
     begins, ends = calls.rows["began_ns"].astype(np.int64), calls.rows["returned_ns"].astype(np.int64)
+    assert 0 < found.counted.sum() <= process.records
     off = _within(found, begins, ends, on=False)
     assert off.any()
     kernels = records.rows["correlation"][records.rows["kind"] == RecordKind.KERNEL]
@@ -238,6 +240,13 @@ def test_records_cost_at_most_what_so_many_can() -> None:
     cost = cost_of(_process(windows(*spans), calls=0, records=4100), 41 * 100 * MS)
     # In the 4 s since records were off first.
     assert [cost.low, cost.high] == pytest.approx([0.0, 4100 * 6e-6 / 4.0])
+
+
+def test_records_of_the_start_up_are_not_in_the_cost_since() -> None:
+    spans = [(1000.0 * at, 1000.0 * (at + 1), at % 2 == 0, 1000.0 * at, 1000) for at in range(4)]
+    cost = cost_of(_process(windows(*spans, counted=1000), calls=0, records=10**6), 4 * SECOND)
+    assert cost.compared == 0
+    assert cost.high == pytest.approx(1000 * 6e-6)
 
 
 def test_few_comparisons_measure_nothing() -> None:

@@ -45,9 +45,8 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     windows = process.windows
     since_ns = max(process.started.monotonic_ns, 0 if windows.first_off_ns >= now_ns else windows.first_off_ns)
     low, high = calls_cost(process, since_ns, now_ns)
-    # All records, also those of the start-up, as if they had come since. Threads often work one after the other, as
-    # those of a training step, so that the records of all of them count.
-    possible = process.records * RECORD_NS / max(now_ns - since_ns, 1)
+    # Threads often work one after the other, as those of a training step, so that the records of all of them count.
+    possible = _records_per_ns(process, since_ns, now_ns) * RECORD_NS
     slowdowns = _slowdowns(windows)
     if len(slowdowns) >= LEAST_COMPARED:
         least, most = (windows.share_on(now_ns, since_ns) * end for end in _median_interval(slowdowns))
@@ -69,6 +68,16 @@ def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> tuple[flo
     rate = _most_calls_per_ns(process, since_ns, now_ns)
     low, high = (rate * (2 * process.callback_ns + ns) + stacks for ns in DISPATCH_NS)
     return low, high
+
+
+def _records_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> float:
+    """The rate of records since ``since_ns``; as long as no window has ended, as if all had come since."""
+    windows = process.windows
+    ended = (windows.begins >= since_ns) & (windows.took > 0)
+    counted = float(windows.counted[ended].sum())
+    if not counted or np.count_nonzero(ended) < 2:
+        return process.records / max(now_ns - since_ns, 1)
+    return counted / float(windows.took[ended].sum())
 
 
 def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> float:

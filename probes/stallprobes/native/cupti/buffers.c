@@ -6,12 +6,14 @@
 #include "cupti.h"
 #include "words.h"
 
-/* The first buffers are large: to change to another one holds a launch up, and each thread has its own. The core's batch
- * takes the records of a small one. */
+/* The first buffers of the injected library are large: to change to another one holds a launch up, and each thread has
+ * its own. The core's batch takes the records of a small one. */
 #ifdef SS_CORE
 enum { LARGE = 0 };
+#define IS_LARGE(number) 0
 #else
 enum { LARGE = SS_LARGE_BUFFERS };
+#define IS_LARGE(number) ((number) < LARGE)
 #endif
 #define LARGE_BYTES ((size_t)LARGE * SS_LARGE_BUFFER_BYTES)
 
@@ -26,15 +28,15 @@ void (*ss_on_completed)(void);
 
 uint8_t *ss_buffer_memory(int number)
 {
-    return number < LARGE ? memory + (size_t)number * SS_LARGE_BUFFER_BYTES
-                          : memory + LARGE_BYTES + (size_t)(number - LARGE) * SS_BUFFER_BYTES;
+    return IS_LARGE(number) ? memory + (size_t)number * SS_LARGE_BUFFER_BYTES
+                            : memory + LARGE_BYTES + (size_t)(number - LARGE) * SS_BUFFER_BYTES;
 }
 
 /* The number of the buffer at this address, beyond the last for one of somebody else. */
 static uintptr_t number_of(const uint8_t *buffer)
 {
-    uintptr_t place = (uintptr_t)buffer - (uintptr_t)memory;
-    return place < LARGE_BYTES ? place / SS_LARGE_BUFFER_BYTES : LARGE + (place - LARGE_BYTES) / SS_BUFFER_BYTES;
+    uintptr_t place = (uintptr_t)buffer - (uintptr_t)memory, large = place / SS_LARGE_BUFFER_BYTES;
+    return IS_LARGE(large) ? large : LARGE + (place - LARGE_BYTES) / SS_BUFFER_BYTES;
 }
 
 SS_EXPORTED void ss_requested(uint8_t **buffer, size_t *size, size_t *most)
@@ -47,7 +49,7 @@ SS_EXPORTED void ss_requested(uint8_t **buffer, size_t *size, size_t *most)
                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
             ss_add(ss_pool.taken, 1);
             *buffer = ss_buffer_memory((int)number);
-            *size = number < LARGE ? SS_LARGE_BUFFER_BYTES : SS_BUFFER_BYTES;
+            *size = IS_LARGE(number) ? SS_LARGE_BUFFER_BYTES : SS_BUFFER_BYTES;
             return;
         }
     }

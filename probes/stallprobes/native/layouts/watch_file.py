@@ -369,8 +369,9 @@ class Window(ctypes.Structure):
     ``sequence`` is 2n + 1 while entry number n is written and 2n + 2 after that. ``ended_ns`` is 0 in the last window.
     ``calls`` are those of all slots that returned in it, as ``finished`` counts them, and ``took_ns`` the time in which
     they did: a switch takes a while, which belongs to neither window. ``busiest`` of them are those of one slot, the
-    most. ``settled_ns`` is when a call that waits for the GPU and began in the window had returned, 0 before: until
-    then, work may run that was submitted without records.
+    most. ``counted`` records of all kinds were read in it, up to a flush after their work. ``settled_ns`` is when a
+    call that waits for the GPU and began in the window had returned, 0 before: until then, work may run that was
+    submitted without records.
     """
 
     sequence: UInt64
@@ -381,7 +382,7 @@ class Window(ctypes.Structure):
     took_ns: UInt64
     settled_ns: UInt64
     records: UInt32
-    unused: UInt32
+    counted: UInt32
 
 
 @structure

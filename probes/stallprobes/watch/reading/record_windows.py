@@ -22,8 +22,8 @@ class RecordWindows:
 
     ``ends`` of the last is the largest number until it ends. ``on``: with records. ``settled`` is when no work could
     run any more that was submitted without records, the largest number if that is not known. ``calls`` returned in the
-    window within ``took`` ns, ``busiest`` of them in the thread that made most. Without windows, records were never
-    off.
+    window within ``took`` ns, ``busiest`` of them in the thread that made most; ``counted`` records were read in it.
+    Without windows, records were never off.
     """
 
     begins: Int64s
@@ -33,12 +33,13 @@ class RecordWindows:
     calls: Int64s
     took: Int64s
     busiest: Int64s
+    counted: Int64s
 
     @classmethod
     def of(cls, rows: NDArray[Any]) -> RecordWindows:
         """The windows of ``rows``, in the layout of the file and in the order of time."""
         begins, ended, settled = (rows[name].astype(np.int64) for name in ("began_ns", "ended_ns", "settled_ns"))
-        amounts = (rows[name].astype(np.int64) for name in ("calls", "took_ns", "busiest"))
+        amounts = (rows[name].astype(np.int64) for name in ("calls", "took_ns", "busiest", "counted"))
         ends = np.where(ended > 0, ended, NEVER)
         # Of a window that ended meanwhile, or none.
         unknown = (settled < begins) | (settled > ends)
