@@ -17,15 +17,18 @@ from stallprobes.watch.attribution.findings import (
     WatchFindings,
     united,
 )
+from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import (
     end_text,
     figures_text,
     other_threads_text,
+    sharers_text,
     shown_sequences,
     start_up_text,
     verdict_text,
 )
+from stallprobes.watch.gpu_sharers import LEAST_SHARE
 from stallprobes.watch.line_text import line_text, lines_of_sequence, lines_title, remedy_text, shown_lines
 from stallprobes.watch.lines.result import SequenceLines
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
@@ -177,7 +180,8 @@ def _sequence(out: TextWriter, sequence: SequenceDivision, process: ProcessFindi
     out.runs(bar(sequence, width))
     for line in legend(sequence, width):
         out.runs(line)
-    out.paragraph(figures_text(sequence), indent="  ", first="")
+    shared = sharers_text(process) if sequence.share(Part.SHARED) >= LEAST_SHARE else ""
+    out.paragraph(" ".join(filter(None, (figures_text(sequence), shared))), indent="  ", first="")
 
 
 def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:

@@ -241,6 +241,11 @@ class ProcessAnalysis:
         begin_ns = self._divider.steady_ns or process.started.monotonic_ns
         return lines_of(self._samples, begin_ns, division, self._stacks, self._divider.leader)
 
+    @property
+    def switches(self) -> int:
+        """The context switches so far."""
+        return self._store.switches
+
     def _engine_use(self) -> EngineUse:
         tenures = {
             device: EngineTenures(one.contexts, one.starts, one.ends, one.joined)

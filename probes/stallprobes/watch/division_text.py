@@ -15,6 +15,7 @@ from stallprobes.watch.sentences import thread_text
 _LEAST_GPU_SHARE = 0.005
 # Functions whose waits cost most, of which a sentence names some.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
+_MOST_SHARERS = 4
 # An interval that is narrower than a figure's digits is not printed.
 _LEAST_INTERVAL = 0.005
 
@@ -74,6 +75,14 @@ def figures_text(sequence: SequenceDivision) -> str:
         f"{works} {figure_text(sequence.gpu)} of the time; {figure_text(sequence.host)} of the time the host does not "
         f"wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time{_waits(sequence)}."
     )
+
+
+def sharers_text(process: ProcessFindings) -> str:
+    """The processes that share the GPU, in a sentence: ``On the same GPU: python3 (pid 806).``; "" without any."""
+    named = [f"{one.name} (pid {one.pid})" for one in process.sharers[:_MOST_SHARERS]]
+    if len(process.sharers) > _MOST_SHARERS:
+        named.append(f"{len(process.sharers) - _MOST_SHARERS} more")
+    return f"On the same GPU: {', '.join(named)}." if named else ""
 
 
 def start_up_text(division: ProcessDivision, ended: bool) -> str:

@@ -438,6 +438,14 @@ class WatchDivision(Document):
     sequences: Annotated[list[WatchSequence], about("Those with most calls first.")]
 
 
+class WatchSharer(Document):
+    """A process on the GPU of another one."""
+
+    pid: Natural
+    name: Text
+    watched: bool
+
+
 class WatchProcess(Document):
     """A process of the program."""
 
@@ -467,6 +475,9 @@ class WatchProcess(Document):
     gaps: Annotated[list[Text], about("Evidence that is missing, and why.")]
     cost: WatchCosts | None
     division: Annotated[WatchDivision | None, about("Null where no work of the GPU was recorded.")]
+    sharers: Annotated[
+        list[WatchSharer], about("Processes that may have had the time-slices of others, where these take time.")
+    ]
     lines: Annotated[
         list[WatchLines],
         about(
@@ -563,6 +574,7 @@ def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
         losses={_word(kind.name): count for kind, count in process.losses.items()},
         cost=None if process.cost is None else _costs(process.cost),
         division=None if process.division is None else _division(process.division, process),
+        sharers=[WatchSharer.of(one) for one in process.sharers],
         lines=[_lines(one, process, stacks) for one in process.lines],
         lost=[_loss(loss) for loss in process.lost],
         threads=[_thread(thread, first_ns, stacks) for thread in process.threads],

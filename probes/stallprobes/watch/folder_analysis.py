@@ -17,6 +17,7 @@ from stallprobes.native.layouts.watch_file import BLOCK_CALLS, CALL_BLOCKS, RECO
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.reading.folder import MOST_FILES, ProcessLife, check_folder, life_of
@@ -67,6 +68,7 @@ class FolderAnalysis:
         self._known = known
         self._readings: dict[Path, _ReadFile] = {}
         self._problems: dict[Path, str] = {}
+        self._sharers = GpuSharers()
 
     @property
     def processes(self) -> tuple[WatchedProcess, ...]:
@@ -105,6 +107,8 @@ class FolderAnalysis:
                 self._problems[path] = str(error)
             else:
                 self._problems.pop(path, None)
+        shared = [one for one in self._readings.values() if not one.ended and one.analysis.switches >= LEAST_SWITCHES]
+        self._sharers.look([one.process.pid for one in shared if one.process is not None], time.monotonic_ns())
 
     def finish_looking(self, seconds: float = 5.0) -> None:
         """Wait, at most so long, for what is being read of the processes from outside; the next poll has it."""
@@ -116,7 +120,7 @@ class FolderAnalysis:
         """The findings by all readings so far."""
         found = [_findings(one, one.process) for one in self._readings.values() if one.process is not None]
         began_at_ns = min((process.started.realtime_ns for process in self.processes), default=0)
-        return watch_findings(found, began_at_ns, self._problems.values())
+        return watch_findings(self._sharers.named(found), began_at_ns, self._problems.values())
 
     def _read(self, path: Path, reading: _ReadFile) -> None:
         with MapFile(path) as file:

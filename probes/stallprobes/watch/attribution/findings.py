@@ -274,6 +274,15 @@ class ThreadFindings:
         return min(self.lost_ns / self.alive_ns, 1.0) if self.alive_ns else 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class GpuSharer:
+    """A process on the GPU of a watched one. ``watched``: it is watched too."""
+
+    pid: Unsigned
+    name: str
+    watched: bool
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProcessFindings(ProcessHead):
     """Findings about a watched process.
@@ -283,7 +292,7 @@ class ProcessFindings(ProcessHead):
     before they were read. ``sites`` are the places in the program's code that made slow calls, the most time lost
     first. ``cost`` is what watching costs the process, ``division`` what bounds it; None where that is not known.
     ``lines`` are where the time of each sequence of the division passes; without a division, that of threads that
-    hardly ever make calls at the same time.
+    hardly ever make calls at the same time. ``sharers`` are processes that may have had the time-slices of others.
     """
 
     began_ns: Unsigned
@@ -300,6 +309,7 @@ class ProcessFindings(ProcessHead):
     cost: WatchCost | None = None
     division: ProcessDivision | None = None
     lines: tuple[SequenceLines, ...] = ()
+    sharers: tuple[GpuSharer, ...] = ()
 
     @property
     def lost_ns(self) -> int:

@@ -1,0 +1,88 @@
+"""Processes that share a GPU with a watched one: other watched processes, else those that NVML lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stallprobes.errors import NvmlUnavailable
+from stallprobes.foreign_text import printable
+from stallprobes.machine import nvml
+from stallprobes.machine.gpus import processes_on
+from stallprobes.watch.attribution.findings import GpuSharer, ProcessFindings
+from stallprobes.watch.division.parts import Part
+
+# Others' time-slices of this share of a sequence's time have somebody who takes them.
+LEAST_SHARE = 0.05
+# NVML takes milliseconds, and processes come and go slowly.
+PAUSE_NS = 5_000_000_000
+# Nobody shares a GPU with a process that had fewer context switches.
+LEAST_SWITCHES = 64
+
+
+class GpuSharers:
+    """Notes, while processes run, who else computes on their GPUs."""
+
+    def __init__(self) -> None:
+        self._module: Any = None
+        self._due_ns = 0
+        self._seen: dict[int, dict[int, str]] = {}
+
+    def look(self, pids: Sequence[int], now_ns: int) -> None:
+        """Ask NVML, if it is time for it, who is on the GPUs of the running processes ``pids``."""
+        if not pids or now_ns < self._due_ns:
+            return
+        self._due_ns = now_ns + PAUSE_NS
+        try:
+            self._module = self._module or nvml.load()
+        except NvmlUnavailable:
+            self._due_ns = 2**62
+            return
+        for present in _by_gpu(self._module):
+            # In a container, NVML may list the process ids of the host: then a process is not in its own list.
+            for pid in present.keys() & set(pids):
+                others = {other: name for other, name in present.items() if other != pid}
+                self._seen.setdefault(pid, {}).update(others)
+
+    def named(self, processes: Iterable[ProcessFindings]) -> tuple[ProcessFindings, ...]:
+        """``processes``, those of which others take time-slices with the names of these."""
+        every = tuple(processes)
+        return tuple(replace(one, sharers=self._of(one, every)) if is_shared(one) else one for one in every)
+
+    def _of(self, process: ProcessFindings, every: Sequence[ProcessFindings]) -> tuple[GpuSharer, ...]:
+        watched = [other for other in every if other.pid != process.pid and _share_a_gpu(process, other)]
+        if watched:
+            return tuple(GpuSharer(pid=other.pid, name=other.name, watched=True) for other in watched)
+        seen = self._seen.get(process.pid, {})
+        return tuple(GpuSharer(pid=pid, name=printable(name), watched=False) for pid, name in sorted(seen.items()))
+
+
+def is_shared(process: ProcessFindings) -> bool:
+    """Whether others' time-slices take a part of the time of one of the process's sequences."""
+    division = process.division
+    return division is not None and any(one.share(Part.SHARED) >= LEAST_SHARE for one in division.sequences)
+
+
+def _share_a_gpu(one: ProcessFindings, other: ProcessFindings) -> bool:
+    """Whether both worked on GPUs with the same number at the same time."""
+    if one.division is None or other.division is None:
+        return False
+    same = {each.device for each in one.division.sequences} & {each.device for each in other.division.sequences}
+    first_ns = max(one.began_ns, other.began_ns)
+    last_ns = min(one.began_ns + one.duration_ns, other.began_ns + other.duration_ns)
+    return bool(same) and first_ns < last_ns
+
+
+def _by_gpu(module: Any) -> Iterable[dict[int, str]]:
+    """The names of the processes on each GPU by their ids."""
+    try:
+        count = module.nvmlDeviceGetCount()
+    except module.NVMLError:
+        return
+    for index in range(count):
+        try:
+            found = processes_on(module, module.nvmlDeviceGetHandleByIndex(index))
+        except module.NVMLError:
+            continue
+        yield {process.pid: process.name for process in found}
