@@ -1,10 +1,10 @@
 /* Call stacks of slow calls and of samples, and one for the name of each thread, taken on the stack of the thread that
  * made the call, at its exit or its entry.
  *
- * Each different stack is written once: its native return addresses, and the text of its Python frames. Python 3.11 and
- * 3.12 write that text themselves, with a function that takes no lock and no memory. Nothing here waits: the thread may
- * hold any lock of the program. The loader's lock on its list of libraries is taken for moments, as by an exception; no
- * thread holds it while it calls the driver.
+ * Each different stack is written once: its native return addresses, and the text of its Python frames. Python 3.11,
+ * 3.12 and 3.15 write that text themselves, with a function that takes no lock and no memory. Nothing here waits: the
+ * thread may hold any lock of the program. The loader's lock on its list of libraries is taken for moments, as by an
+ * exception; no thread holds it while it calls the driver.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -69,12 +69,15 @@ static char program_path[sizeof ((struct ss_module *)0)->path];
 
 static int (*backtrace)(int (*frame)(void *context, void *user), void *user);
 static uintptr_t (*address_in)(void *context);
-/* Python's: version, the state of the calling thread, whether the interpreter ends, and the writer of frames. */
+/* Python's: version, the state of the calling thread, whether the interpreter ends, and the writer of frames, without
+ * which they are read by the layout. */
 static struct {
     const char *(*version)(void);
     void *(*own_thread)(void);
     int (*is_finalizing)(void);
     void (*dump)(int descriptor, void *thread);
+    struct ss_python_layout layout;
+    int is_free_threaded;
     int usable;
 } python;
 
@@ -94,6 +97,49 @@ static int remember_python(struct dl_phdr_info *library, size_t size, void *path
     return 1;
 }
 
+static int is_version(const char *version, const char *minor)
+{
+    size_t length = strlen(minor);
+    return !strncmp(version, minor, length) && version[length] == '.';
+}
+
+/* The writer of frames, by its name in this version: others have a function of that name with another meaning. */
+static void find_writer(void *library, const char *version)
+{
+    if (is_version(version, "3.11") || is_version(version, "3.12")) {
+        find(library, "_Py_DumpTraceback", &python.dump);
+        find(library, "_Py_IsFinalizing", &python.is_finalizing);
+    } else {
+        find(library, "Py_IsFinalizing", &python.is_finalizing);
+        if (is_version(version, "3.15"))
+            find(library, "PyUnstable_DumpTraceback", &python.dump);
+    }
+}
+
+static int find_layout(void *library)
+{
+    struct ss_python_layout *layout = &python.layout;
+    const void *runtime;
+    find(library, "_PyRuntime", &runtime);
+    find(library, "PyCode_Type", &layout->code_type);
+    find(library, "PyUnicode_Type", &layout->string_type);
+    find(library, "PyBytes_Type", &layout->bytes_type);
+    if (!runtime || !layout->code_type || !layout->string_type || !layout->bytes_type)
+        return 0;
+    int learned = ss_learn_python(layout, runtime);
+    python.is_free_threaded = learned == SS_PYTHON_FREE_THREADED;
+    return learned == SS_PYTHON_KNOWN;
+}
+
+static void choose_way_of(void *library, const char *version)
+{
+    find_writer(library, version);
+    if (!python.own_thread || !python.is_finalizing)
+        return;
+    int has_table = is_version(version, "3.13") || is_version(version, "3.14");
+    python.usable = python.dump || (has_table && find_layout(library));
+}
+
 static void find_python(void)
 {
     char path[PATH_MAX] = "";
@@ -105,12 +151,7 @@ static void find_python(void)
     if (!python.version)
         return;
     find(library, "PyGILState_GetThisThreadState", &python.own_thread);
-    find(library, "_Py_IsFinalizing", &python.is_finalizing);
-    find(library, "_Py_DumpTraceback", &python.dump);
-    const char *version = python.version();
-    /* Other versions have the function with another meaning, or not at all. */
-    python.usable = python.own_thread && python.is_finalizing && python.dump &&
-                    (!strncmp(version, "3.11.", 5) || !strncmp(version, "3.12.", 5));
+    choose_way_of(library, python.version());
 }
 
 /* Before the first callback: functions are looked for here only, since that takes the loader's lock. */
@@ -141,7 +182,8 @@ void ss_begin_stacks(void)
     module_room = 0;
     ss_store(first_credit_ns, FIRST_CREDIT_NS);
     ss_header->flags |= (ss_settings.no_stacks ? SS_FLAG_NO_STACKS : 0) | (backtrace ? SS_FLAG_NATIVE_STACKS : 0) |
-                        (python.usable ? SS_FLAG_PYTHON_STACKS : 0);
+                        (python.usable ? SS_FLAG_PYTHON_STACKS : 0) |
+                        (python.is_free_threaded ? SS_FLAG_FREE_THREADED : 0);
     if (python.version) {
         char text[sizeof ss_header->python] = "";
         const char *version = python.version();
@@ -194,13 +236,10 @@ static int prepare_pipe(struct text_pipe *pipe)
 }
 
 /* Python's text, which it writes to a descriptor. */
-static void add_python_frames(struct scratch *stack)
+static void dump_python_frames(struct scratch *stack, void *thread)
 {
     static const char first_line[] = "Stack (most recent call first):\n", frame[] = "  File ";
     size_t first = sizeof first_line - 1;
-    void *thread = python.is_finalizing() ? NULL : python.own_thread();
-    if (!thread || prepare_pipe(&stack->pipe))
-        return;
     python.dump(stack->pipe.ends[1], thread);
     ssize_t got = read(stack->pipe.ends[0], stack->text, sizeof stack->text);
     char rest[256];
@@ -210,6 +249,18 @@ static void add_python_frames(struct scratch *stack)
     /* A thread that Python knows may run none of its code now. */
     if (got > (ssize_t)(first + sizeof frame) && !memcmp(stack->text + first, frame, sizeof frame - 1))
         stack->text_bytes = (uint32_t)got;
+}
+
+static void add_python_frames(struct scratch *stack)
+{
+    void *thread = python.is_finalizing() ? NULL : python.own_thread();
+    if (!thread || prepare_pipe(&stack->pipe))
+        return;
+    if (python.dump)
+        dump_python_frames(stack, thread);
+    else
+        stack->text_bytes = ss_python_text(&python.layout, stack->pipe.ends, thread, stack->text, sizeof stack->text,
+                                           &stack->flags);
 }
 
 static uint64_t hash_of(uint64_t hash, const void *data, size_t size)
