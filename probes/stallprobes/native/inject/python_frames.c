@@ -1,4 +1,4 @@
-/* Frames of Python 3.13 and 3.14, which export no function that writes them: read from the interpreter's structures, by
+/* Frames of Python 3.13 to 3.15, which export no function that writes all of them: read from the interpreter's structures, by
  * the table of offsets that it has for debuggers at the begin of _PyRuntime.
  *
  * A thread reads its own frames, which nobody else changes, and what they hold: code, and its names and lines. Memory is
@@ -39,7 +39,11 @@ enum { STRING_STATE = 1, STRING_LENGTH, STRING_ASCII_BYTES };
 static const struct known_table {
     uint32_t version;
     uint8_t thread, frame, code, object, bytes, string;
-} KNOWN_TABLES[] = {{0x030d, 19, 28, 34, 44, 64, 67}, {0x030e, 22, 31, 39, 50, 74, 77}};
+} KNOWN_TABLES[] = {
+    {0x030d, 19, 28, 34, 44, 64, 67},
+    {0x030e, 22, 31, 39, 50, 74, 77},
+    {0x030f, 22, 39, 47, 58, 86, 89},
+};
 
 /* Bits of the state of a string. */
 enum { STRING_KIND_SHIFT = 2, STRING_KIND_MASK = 7, STRING_COMPACT = 1 << 5, STRING_ASCII = 1 << 6 };

@@ -1,10 +1,10 @@
 /* Call stacks of slow calls and of samples, and one for the name of each thread, taken on the stack of the thread that
  * made the call, at its exit or its entry.
  *
- * Each different stack is written once: its native return addresses, and the text of its Python frames. Python 3.11,
- * 3.12 and 3.15 write that text themselves, with a function that takes no lock and no memory. Nothing here waits: the
- * thread may hold any lock of the program. The loader's lock on its list of libraries is taken for moments, as by an
- * exception; no thread holds it while it calls the driver.
+ * Each different stack is written once: its native return addresses, and the text of its Python frames. Python 3.11 and
+ * 3.12 write that text themselves, with a function that takes no lock and no memory. Nothing here waits: the thread may
+ * hold any lock of the program. The loader's lock on its list of libraries is taken for moments, as by an exception; no
+ * thread holds it while it calls the driver.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -97,47 +97,29 @@ static int remember_python(struct dl_phdr_info *library, size_t size, void *path
     return 1;
 }
 
-static int is_version(const char *version, const char *minor)
+/* Python 3.11 and 3.12: others have functions of these names with another meaning, or none. */
+static int find_writer(void *library)
 {
-    size_t length = strlen(minor);
-    return !strncmp(version, minor, length) && version[length] == '.';
+    find(library, "_Py_DumpTraceback", &python.dump);
+    find(library, "_Py_IsFinalizing", &python.is_finalizing);
+    return python.dump && python.is_finalizing;
 }
 
-/* The writer of frames, by its name in this version: others have a function of that name with another meaning. */
-static void find_writer(void *library, const char *version)
-{
-    if (is_version(version, "3.11") || is_version(version, "3.12")) {
-        find(library, "_Py_DumpTraceback", &python.dump);
-        find(library, "_Py_IsFinalizing", &python.is_finalizing);
-    } else {
-        find(library, "Py_IsFinalizing", &python.is_finalizing);
-        if (is_version(version, "3.15"))
-            find(library, "PyUnstable_DumpTraceback", &python.dump);
-    }
-}
-
+/* Newer ones, if they are known. */
 static int find_layout(void *library)
 {
     struct ss_python_layout *layout = &python.layout;
     const void *runtime;
+    find(library, "Py_IsFinalizing", &python.is_finalizing);
     find(library, "_PyRuntime", &runtime);
     find(library, "PyCode_Type", &layout->code_type);
     find(library, "PyUnicode_Type", &layout->string_type);
     find(library, "PyBytes_Type", &layout->bytes_type);
-    if (!runtime || !layout->code_type || !layout->string_type || !layout->bytes_type)
+    if (!python.is_finalizing || !runtime || !layout->code_type || !layout->string_type || !layout->bytes_type)
         return 0;
     int learned = ss_learn_python(layout, runtime);
     python.is_free_threaded = learned == SS_PYTHON_FREE_THREADED;
     return learned == SS_PYTHON_KNOWN;
-}
-
-static void choose_way_of(void *library, const char *version)
-{
-    find_writer(library, version);
-    if (!python.own_thread || !python.is_finalizing)
-        return;
-    int has_table = is_version(version, "3.13") || is_version(version, "3.14");
-    python.usable = python.dump || (has_table && find_layout(library));
 }
 
 static void find_python(void)
@@ -151,7 +133,9 @@ static void find_python(void)
     if (!python.version)
         return;
     find(library, "PyGILState_GetThisThreadState", &python.own_thread);
-    choose_way_of(library, python.version());
+    const char *version = python.version();
+    int writes = !strncmp(version, "3.11.", 5) || !strncmp(version, "3.12.", 5);
+    python.usable = python.own_thread && (writes ? find_writer(library) : find_layout(library));
 }
 
 /* Before the first callback: functions are looked for here only, since that takes the loader's lock. */
