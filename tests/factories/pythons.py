@@ -13,7 +13,10 @@ import pytest
 
 # Those whose frames are recorded.
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
-_CHECK = "import ctypes, sys, sysconfig; print('%d.%d' % sys.version_info[:2], bool(sysconfig.get_config_var('Py_GIL_DISABLED')))"
+_CHECK = """
+import ctypes, sys, sysconfig
+print("%d.%d" % sys.version_info[:2], bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
+"""
 
 
 def python_of(version: str) -> str:

@@ -49,12 +49,12 @@ def frames_of(innermost: FrameType) -> list[tuple[str, int, str]]:
     return found
 
 
-def from_c(copy: Callable[[], None]) -> None:
+def from_c(copy: Callable[[], object]) -> None:
     """Python called from C, twice."""
-    sorted([1], key=lambda _: list(map(lambda _: copy(), [1])) and 1)
+    sorted([1], key=lambda _: list(filter(lambda _: copy() or True, [1])) and 1)
 
 
-def from_generator(copy: Callable[[], None]) -> None:
+def from_generator(copy: Callable[[], object]) -> None:
     """A generator in another one."""
 
     def inner() -> Iterator[int]:
@@ -69,7 +69,7 @@ def from_generator(copy: Callable[[], None]) -> None:
         pass
 
 
-def from_coroutine(copy: Callable[[], None]) -> None:
+def from_coroutine(copy: Callable[[], object]) -> None:
     """A coroutine behind another one, in a task."""
 
     async def inner() -> None:
@@ -85,11 +85,11 @@ def from_coroutine(copy: Callable[[], None]) -> None:
 class Made:
     """Made often enough that the interpreter calls its __init__ without C."""
 
-    def __init__(self, copy: Callable[[], None] | None) -> None:
+    def __init__(self, copy: Callable[[], object] | None) -> None:
         if copy is not None:
             copy()
 
-    def __call__(self, copy: Callable[[], None]) -> None:
+    def __call__(self, copy: Callable[[], object]) -> None:
         copy()
 
     def __del__(self) -> None:
@@ -99,26 +99,26 @@ class Made:
         """Nothing, unless an object has something else."""
 
 
-def make(copy: Callable[[], None] | None) -> Made:
+def make(copy: Callable[[], object] | None) -> Made:
     """One of them."""
     return Made(copy)
 
 
-def from_init(copy: Callable[[], None]) -> None:
+def from_init(copy: Callable[[], object]) -> None:
     """The __init__ of an object, as the interpreter calls it when it has seen it often."""
     for _ in range(1000):
         make(None)
     make(copy)
 
 
-def from_end(copy: Callable[[], None]) -> None:
+def from_end(copy: Callable[[], object]) -> None:
     """The end of an object's life."""
     made: Any = make(None)
     made.at_end = copy
     del made
 
 
-def from_exception(copy: Callable[[], None]) -> None:
+def from_exception(copy: Callable[[], object]) -> None:
     """A handler."""
     try:
         raise ValueError
@@ -126,7 +126,7 @@ def from_exception(copy: Callable[[], None]) -> None:
         copy()
 
 
-def from_comprehension(copy: Callable[[], None]) -> None:
+def from_comprehension(copy: Callable[[], object]) -> None:
     """A comprehension, a wrapped function, and a call over several lines."""
 
     @functools.wraps(from_c)
@@ -142,7 +142,7 @@ def from_comprehension(copy: Callable[[], None]) -> None:
     )
 
 
-def from_deep(copy: Callable[[], None], depth: int = DEEP) -> None:
+def from_deep(copy: Callable[[], object], depth: int = DEEP) -> None:
     """More frames than are recorded."""
     if depth:
         from_deep(copy, depth - 1)
@@ -157,8 +157,8 @@ def compiled(source: str, file: str) -> dict[str, Any]:
     return names
 
 
-def from_long(copy: Callable[[], None]) -> None:
-    """A function of thousands of lines, with the call in the middle, and jumps back."""
+def from_long(copy: Callable[[], object]) -> None:
+    """A function of thousands of lines, with the call in the middle."""
     lines = ["def long(copy):", "    x = 0"]
     lines += [f"    if x == {number}: x += {number}; x -= {number}" for number in range(LONG)]
     lines += ["" for _ in range(300)] + ["    copy()"]
@@ -166,7 +166,7 @@ def from_long(copy: Callable[[], None]) -> None:
     compiled("\n".join(lines), "/tmp/long.py")["long"](copy)
 
 
-def from_names(copy: Callable[[], None]) -> None:
+def from_names(copy: Callable[[], object]) -> None:
     """Names of other characters, in strings of every kind."""
     source = "def {}(copy, then):\n    then(copy)\n"
     known = [("café", "/tmp/café.py"), ("путь", "/tmp/путь.py"), ("𝒳y", "/tmp/\U0001f600.py"), ("shown", 'a"b\n\\x.py')]
@@ -178,12 +178,12 @@ def from_names(copy: Callable[[], None]) -> None:
     step()
 
 
-def from_long_name(copy: Callable[[], None]) -> None:
+def from_long_name(copy: Callable[[], object]) -> None:
     """A name that is not shown as a whole, in a file without a name."""
     compiled(f"def {NAME}(copy):\n    copy()\n", "")[NAME](copy)
 
 
-def from_one_name(copy: Callable[[], None]) -> None:
+def from_one_name(copy: Callable[[], object]) -> None:
     """A function of the name of its file."""
     compiled("def same(copy):\n    copy()\n", "same")["same"](copy)
 

@@ -279,10 +279,10 @@ def _stack_gaps(process: WatchedProcess, sites: SiteSums, sampled: bool) -> Iter
     if not without and not sites.sites and not sampled:
         return
     if process.python and not process.python_stacks:
-        build = "free-threaded Python keeps" if process.free_threaded else f"this build of Python {process.python} keeps"
+        python = "free-threaded Python" if process.free_threaded else f"this build of Python {process.python}"
         yield (
             "Lines of Python code are known only of calls that py-spy saw in flight: stallscope does not know how "
-            f"{build} its frames, only how 3.11 to 3.15 do with the global lock."
+            f"{python} keeps its frames, only how 3.11 to 3.15 do with the global lock."
         )
     if not process.native_stacks:
         yield "Native frames were not recorded: libgcc_s.so.1 was not found in the program's environment."
