@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from factories.pythons import VERSIONS, full_version, python_of
 from factories.stand_in import SOURCES, Outcome, StandIn
 from factories.waiting import undisturbed
 from stallprobes.native.layouts import watch_file as layout
@@ -29,22 +30,20 @@ from stallprobes.watch.sentences import call_text, site_text
 PROGRAM = SOURCES.parent / "slow_steps.py"
 LINE = next(number for number, text in enumerate(PROGRAM.read_text().splitlines(), 1) if "# the line of" in text)
 STEPS = 5
-writes_frames = pytest.mark.skipif(
-    sys.version_info[:2] not in ((3, 11), (3, 12)), reason="Python 3.11 and 3.12 write their frames"
-)
+each_python = pytest.mark.parametrize("version", VERSIONS)
 
 
 def run_python(
-    stand_in: StandIn, folder: Path, *arguments: str, options: WatchOptions | None = None, code: int = 0
+    stand_in: StandIn, folder: Path, *arguments: str, python: str = sys.executable
 ) -> tuple[WatchedProcess, ...]:
     """Run a case of the Python program to its end; the processes that it left."""
     folder.mkdir(mode=0o700)
-    environment: Mapping[str, str] = stand_in.environment(folder, options or WatchOptions())
+    environment: Mapping[str, str] = stand_in.environment(folder, WatchOptions())
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(stand_in.folder / "libcuda.so.1"), *arguments],
+        [python, str(PROGRAM), str(stand_in.folder / "libcuda.so.1"), *arguments],
         env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     found = []
     for path in watch_files(folder):
         with MapFile(path) as file:
@@ -146,15 +145,16 @@ def test_calls_beyond_the_share_of_time_have_no_stack_and_are_counted(stand_in: 
     assert last.count(0) > len(last) // 2
 
 
-@writes_frames
-def test_a_python_program_is_named_by_line(stand_in: StandIn, tmp_path: Path) -> None:
+@each_python
+def test_a_python_program_is_named_by_line(stand_in: StandIn, tmp_path: Path, version: str) -> None:
+    python = python_of(version)
 
     def run(number: int) -> tuple[Path, tuple[WatchedProcess, ...]]:
         folder = tmp_path / f"out{number}"
-        return folder, run_python(stand_in, folder, "steps")
+        return folder, run_python(stand_in, folder, "steps", python=python)
 
     folder, (process,) = undisturbed(run, lambda found: len(findings_of(found[0]).sites) == 1)
-    assert (process.python, process.python_stacks) == (sys.version.split()[0], True)
+    assert (process.python, process.python_stacks) == (full_version(python), True)
     ((first, *rest),) = stacks_in(folder)
     assert all(stack == first for stack in rest)
     own = [(frame.function, frame.line, frame.file) for frame in first.own]
@@ -168,13 +168,15 @@ def test_a_python_program_is_named_by_line(stand_in: StandIn, tmp_path: Path) ->
     assert site.cause in WaitCause
 
 
-@writes_frames
+@each_python
 @pytest.mark.parametrize(
     ("case", "own"),
     [("lambda", ["copies", "<lambda>", "main", "<module>"]), ("thread", ["copies", "load"])],
 )
-def test_the_frames_of_a_python_program(stand_in: StandIn, tmp_path: Path, case: str, own: list[str]) -> None:
-    run_python(stand_in, tmp_path / "out", case)
+def test_the_frames_of_a_python_program(
+    stand_in: StandIn, tmp_path: Path, version: str, case: str, own: list[str]
+) -> None:
+    run_python(stand_in, tmp_path / "out", case, python=python_of(version))
     ((stack,),) = stacks_in(tmp_path / "out")
     assert names(stack) == own
     if case == "thread":
@@ -182,24 +184,26 @@ def test_the_frames_of_a_python_program(stand_in: StandIn, tmp_path: Path, case:
         assert [frame.function for frame in stack.python][-2:] == ["_bootstrap_inner", "_bootstrap"]
 
 
-def test_a_thread_that_python_does_not_know_has_native_frames(stand_in: StandIn, tmp_path: Path) -> None:
-    run_python(stand_in, tmp_path / "out", "foreign-thread")
+@each_python
+def test_a_thread_that_python_does_not_know_has_native_frames(stand_in: StandIn, tmp_path: Path, version: str) -> None:
+    run_python(stand_in, tmp_path / "out", "foreign-thread", python=python_of(version))
     ((stack,),) = stacks_in(tmp_path / "out")
     assert stack.python == ()
     assert "copy_four_bytes" in [frame.function for frame in stack.native]
 
 
-@writes_frames
-def test_descriptors_that_the_program_took_are_not_written_to(stand_in: StandIn, tmp_path: Path) -> None:
+@each_python
+def test_descriptors_that_the_program_took_are_not_written_to(stand_in: StandIn, tmp_path: Path, version: str) -> None:
     own = tmp_path / "own"
-    run_python(stand_in, tmp_path / "out", "close", str(own))
+    run_python(stand_in, tmp_path / "out", "close", str(own), python=python_of(version))
     assert own.read_bytes() == b""
     (stacks,) = stacks_in(tmp_path / "out")
     assert {names(stack)[0] for stack in stacks} == {"copies"}
 
 
-def test_a_call_that_returns_while_python_ends_does_no_harm(stand_in: StandIn, tmp_path: Path) -> None:
-    run_python(stand_in, tmp_path / "out", "end")
+@each_python
+def test_a_call_that_returns_while_python_ends_does_no_harm(stand_in: StandIn, tmp_path: Path, version: str) -> None:
+    run_python(stand_in, tmp_path / "out", "end", python=python_of(version))
     (stacks,) = stacks_in(tmp_path / "out")
     assert all(stack.python == () for stack in stacks)
 

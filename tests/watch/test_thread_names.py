@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from factories.pythons import VERSIONS, python_of
 from factories.stand_in import StandIn
 from factories.waiting import wait_until
 from factories.watch_calls import MAIN, OTHER, SYNC, at_ns, process, slow, thread
@@ -28,9 +29,6 @@ PROGRAM = PROGRAMS / "named_threads.py"
 NEVER_SLOW = WatchOptions(slow_ns=3_600_000_000_000)
 THREADING, WORKER = "/usr/lib/python3.12/threading.py", "/usr/lib/python3.12/concurrent/futures/thread.py"
 TORCH = "/opt/venv/lib/python3.12/site-packages/torch"
-writes_frames = pytest.mark.skipif(
-    sys.version_info[:2] not in ((3, 11), (3, 12)), reason="Python 3.11 and 3.12 write their frames"
-)
 # A package with a decorator, and a function that makes calls itself.
 PACKAGE = """
 import functools
@@ -173,13 +171,23 @@ def test_a_name_that_python_made_says_what_the_thread_runs(given: str, name: str
     assert names(made.named(read, {1: started(frame("serve"), CONTEXT)})) == [name]
 
 
-def test_the_names_that_python_gives_the_system_are_used_as_they_are() -> None:
-    """Python from 3.14 on, which keeps 15 characters, and does not name the main thread."""
+def test_the_names_that_python_gives_the_system_are_used() -> None:
+    """Python from 3.14 on, of which the system keeps 15 characters, and which does not name the main thread."""
     read = python_process(
         thread(MAIN, name="python3"), thread(OTHER, name="Thread-1 (serve"), thread(102, name="answers"),
-        thread(103, name="ThreadPoolExecu"), python="3.14.0",
+        thread(103, name="ThreadPoolExecu"), thread(104, name="Thread-2 (decor", stack=1),
+        thread(105, name="Thread-3 (run)", stack=1), thread(106, name="Thread-4", stack=1),
+        thread(107, name="Thread-12345678", stack=1), thread(108, name="Thread-1234567 ", stack=1), python="3.14.0",
     )  # fmt: skip
-    assert names(ThreadNames().named(read, {})) == ["MainThread", "Thread-1 (serve", "answers", POOL]
+    stacks = {1: started(frame("serve"), CONTEXT)}
+    made = ThreadNames()
+    assert names(made.named(read, stacks)) == [
+        "MainThread", "Thread-1 (serve", "answers", POOL, "Thread-2 (serve)", "Thread-3 (run)", "Thread-4 (serve)",
+        "Thread-12345678 (serve)", "Thread-1234567 (serve)",
+    ]  # fmt: skip
+    made.python = {104: "Thread-2 (decorated)", OTHER: "Thread-1 (serve_answers)"}
+    found = names(made.named(read, stacks))
+    assert (found[1], found[4]) == ("Thread-1 (serve_answers)", "Thread-2 (serve)")
 
 
 def comm(root: Path, number: int, name: str) -> Path:
@@ -231,11 +239,13 @@ def test_a_hostile_name_cannot_reach_the_terminal(tmp_path: Path) -> None:
 
 
 @contextmanager
-def running(stand_in: StandIn, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def running(
+    stand_in: StandIn, folder: Path, *arguments: str, python: str = sys.executable
+) -> Iterator[subprocess.Popen[str]]:
     """The program with named threads; it ends with the context."""
     folder.mkdir(mode=0o700)
     with subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(stand_in.folder / "libcuda.so.1"), *arguments],
+        [python, str(PROGRAM), str(stand_in.folder / "libcuda.so.1"), *arguments],
         env={**os.environ, **stand_in.environment(folder, NEVER_SLOW)},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as program:  # fmt: skip
@@ -269,13 +279,14 @@ def recorded(folder: Path) -> WatchedProcess:
         return file.read()
 
 
-@writes_frames
-def test_threads_without_slow_calls_have_names(stand_in: StandIn, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_threads_without_slow_calls_have_names(stand_in: StandIn, tmp_path: Path, version: str) -> None:
+    python = python_of(version)
     package = tmp_path / "site-packages"
     package.mkdir()
     (package / "wrapping.py").write_text(PACKAGE)
     folder = tmp_path / "out"
-    with running(stand_in, folder, "run", str(package)) as program:
+    with running(stand_in, folder, "run", str(package), python=python) as program:
         program.wait()
     read = recorded(folder)
     assert all(not one.slow_calls for one in read.threads)
@@ -285,9 +296,11 @@ def test_threads_without_slow_calls_have_names(stand_in: StandIn, tmp_path: Path
     analysis = FolderAnalysis(folder)
     analysis.poll()
     (found,) = analysis.processes
-    assert sorted(names(found)) == sorted(
-        ["MainThread", "serve", "run in named_threads.py", "first-named", "collect", POOL]
-    )
+    own = ["serve", "run in named_threads.py", "collect"]
+    if version not in ("3.11", "3.12", "3.13"):
+        # Python gives its own names to the system.
+        own = ["Thread-1 (serve)", "Thread-2 (run)", "Thread-4 (collect)"]
+    assert sorted(names(found)) == sorted(["MainThread", *own, "first-named", POOL])
 
 
 def test_no_stack_is_taken_for_a_name_where_none_is_wanted(stand_in: StandIn, tmp_path: Path) -> None:
@@ -304,19 +317,20 @@ def test_no_stack_is_taken_for_a_name_where_none_is_wanted(stand_in: StandIn, tm
     assert [one.stack for read in outcome.processes for one in read.threads] == [0, 0]
 
 
-@writes_frames
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_name_that_a_thread_sets_after_its_first_call_is_seen(
-    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
+    python = python_of(version)
     monkeypatch.setattr("stallprobes.watch.thread_names.PAUSE_NS", 0)
     folder = tmp_path / "out"
     analysis = FolderAnalysis(folder)
 
     def seen(name: str) -> bool:
         analysis.poll()
-        return any(name in names(one) for one in analysis.processes)
+        return any(name in found for one in analysis.processes for found in names(one))
 
-    with running(stand_in, folder, "late") as program:
+    with running(stand_in, folder, "late", python=python) as program:
         assert read_line(program) == "called\n"
         wait_until(lambda: seen("named_late"), "the thread is named by its function")
         write_line(program)

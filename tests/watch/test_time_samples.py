@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from factories.pythons import VERSIONS, python_of
 from factories.stand_in import SOURCES, StandIn
 from stallprobes.native.layouts.watch_file import SAMPLE_NS, SampledTime
 from stallprobes.watch.environment import WatchOptions
@@ -141,12 +141,14 @@ def test_threads_that_end_are_sampled_as_others(stand_in: StandIn, tmp_path: Pat
     check_sums(batch, calls)
 
 
-@pytest.mark.skipif(sys.version_info[:2] not in ((3, 11), (3, 12)), reason="Python 3.11 and 3.12 write their frames")
-def test_lines_of_a_python_program_are_sampled_without_a_threshold(stand_in: StandIn, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_lines_of_a_python_program_are_sampled_without_a_threshold(
+    stand_in: StandIn, tmp_path: Path, version: str
+) -> None:
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)
     done = subprocess.run(
-        [sys.executable, str(PYTHON_PROGRAM), str(stand_in.folder / "libcuda.so.1"), "short", "500"],
+        [python_of(version), str(PYTHON_PROGRAM), str(stand_in.folder / "libcuda.so.1"), "short", "500"],
         env={**os.environ, **stand_in.environment(folder)}, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

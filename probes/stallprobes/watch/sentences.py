@@ -281,9 +281,10 @@ def _stack_gaps(process: WatchedProcess, sites: SiteSums, sampled: bool) -> Iter
     if not without and not sites.sites and not sampled:
         return
     if process.python and not process.python_stacks:
+        python = "free-threaded Python" if process.free_threaded else f"this build of Python {process.python}"
         yield (
-            f"Lines of Python code are known only of calls that py-spy saw in flight: Python {process.python} has no "
-            "function that writes them, as 3.11 and 3.12 have."
+            "Lines of Python code are known only of calls that py-spy saw in flight: stallscope does not know how "
+            f"{python} keeps its frames, only how 3.11 to 3.15 do with the global lock."
         )
     if not process.native_stacks:
         yield "Native frames were not recorded: libgcc_s.so.1 was not found in the program's environment."

@@ -47,8 +47,8 @@ _FUNCTION_ROLES = {
 # What a thread has that nobody named: PyTorch names the main thread when it is imported, and threads that it starts
 # inherit that.
 _INTERPRETER = re.compile(r"python[\d.]*|pt_main_thread")
-# What Python calls a thread that the program does not name.
-_DEFAULT = re.compile(r"(?P<number>Thread-\d+)(?: \((?P<function>.*)\))?")
+# What Python calls a thread that the program does not name; the system cuts it off.
+_DEFAULT = re.compile(r"(?P<number>Thread-\d+)(?: (?:\((?:(?P<function>.*)\)|.*))?)?")
 # Functions that only call another one: the next inner one says what the thread runs.
 _WRAPPERS = frozenset(
     {
@@ -93,14 +93,14 @@ class ThreadNames:
         self._certain: dict[_ThreadKey, str] = {}
 
     def look(self, process: WatchedProcess, now_ns: int, root: Path = Path("/proc")) -> None:
-        """Read the system's names of threads of ``process``, which runs, that had none at their first call."""
+        """Read the system's names of threads of ``process``, which runs, that had none of the program's so far."""
         if self._read_ns is not None and now_ns - self._read_ns < PAUSE_NS:
             return
         self._read_ns = now_ns
         known = {_key(thread) for thread in process.threads}
         self._system = {key: name for key, name in self._system.items() if key in known}
         self._certain = {key: name for key, name in self._certain.items() if key in known}
-        for thread in self.nameless(process):
+        for thread in self._named_by_default(process):
             try:
                 name = (root / str(process.pid) / "task" / str(thread.id) / "comm").read_bytes()
             except OSError:
@@ -113,6 +113,12 @@ class ThreadNames:
         return tuple(
             one for one in process.threads if one.ended_ns is None and _is_inherited(self._system_name(one), inherited)
         )
+
+    def _named_by_default(self, process: WatchedProcess) -> tuple[WatchedThread, ...]:
+        """Those, and the ones with a name that Python made."""
+        inherited = self._inherited(process)
+        names = ((one, self._system_name(one)) for one in process.threads if one.ended_ns is None)
+        return tuple(one for one, name in names if _is_inherited(name, inherited) or _DEFAULT.fullmatch(name))
 
     def named(self, process: WatchedProcess, stacks: Mapping[int, CallStack]) -> WatchedProcess:
         """``process`` with the names of its threads; ``stacks`` are by their number in the file."""
@@ -136,7 +142,9 @@ class ThreadNames:
         default = _DEFAULT.fullmatch(given)
         if given and not default:
             return given
-        if not _is_inherited(system, inherited):
+        if system_default := _DEFAULT.fullmatch(system):
+            given, default = (given, default) if default else (system, system_default)
+        elif not _is_inherited(system, inherited):
             return system
         if thread.id == process.pid:
             return MAIN_THREAD

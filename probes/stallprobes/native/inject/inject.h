@@ -94,6 +94,24 @@ uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, u
 
 int ss_has_stacks(void);
 
+/* python_frames.c */
+/* Whether frames of an interpreter can be read by its table of offsets. */
+enum { SS_PYTHON_KNOWN = 0, SS_PYTHON_UNKNOWN, SS_PYTHON_FREE_THREADED };
+/* Where the interpreter's structures have what is needed: the state of a thread, a frame, code, an object, a string of
+ * bytes, a string; and the addresses of the types of three of them. */
+struct ss_python_layout {
+    uint64_t thread_frame;
+    uint64_t previous, executable, instruction, owner;
+    uint64_t file, name, table, first_line, instructions;
+    uint64_t type;
+    uint64_t bytes_size, bytes_text;
+    uint64_t string_state, string_length, ascii_bytes, other_bytes;
+    uint64_t code_type, string_type, bytes_type;
+};
+int ss_learn_python(struct ss_python_layout *layout, const void *runtime);
+uint32_t ss_python_text(const struct ss_python_layout *layout, const int pipe[2], const void *thread, char *bytes,
+                        uint32_t size, uint32_t *flags);
+
 /* samples.c */
 /* The time of a thread inside its outermost calls and, less that, the clock's: two clocks, of which the second moves
  * between calls alone. By enum SS_SAMPLED: when the next sample is due by either, UINT64_MAX for never, and up to when the

@@ -69,12 +69,15 @@ static char program_path[sizeof ((struct ss_module *)0)->path];
 
 static int (*backtrace)(int (*frame)(void *context, void *user), void *user);
 static uintptr_t (*address_in)(void *context);
-/* Python's: version, the state of the calling thread, whether the interpreter ends, and the writer of frames. */
+/* Python's: version, the state of the calling thread, whether the interpreter ends, and the writer of frames, without
+ * which they are read by the layout. */
 static struct {
     const char *(*version)(void);
     void *(*own_thread)(void);
     int (*is_finalizing)(void);
     void (*dump)(int descriptor, void *thread);
+    struct ss_python_layout layout;
+    int is_free_threaded;
     int usable;
 } python;
 
@@ -94,6 +97,31 @@ static int remember_python(struct dl_phdr_info *library, size_t size, void *path
     return 1;
 }
 
+/* Python 3.11 and 3.12: others have functions of these names with another meaning, or none. */
+static int find_writer(void *library)
+{
+    find(library, "_Py_DumpTraceback", &python.dump);
+    find(library, "_Py_IsFinalizing", &python.is_finalizing);
+    return python.dump && python.is_finalizing;
+}
+
+/* Newer ones, if they are known. */
+static int find_layout(void *library)
+{
+    struct ss_python_layout *layout = &python.layout;
+    const void *runtime;
+    find(library, "Py_IsFinalizing", &python.is_finalizing);
+    find(library, "_PyRuntime", &runtime);
+    find(library, "PyCode_Type", &layout->code_type);
+    find(library, "PyUnicode_Type", &layout->string_type);
+    find(library, "PyBytes_Type", &layout->bytes_type);
+    if (!python.is_finalizing || !runtime || !layout->code_type || !layout->string_type || !layout->bytes_type)
+        return 0;
+    int learned = ss_learn_python(layout, runtime);
+    python.is_free_threaded = learned == SS_PYTHON_FREE_THREADED;
+    return learned == SS_PYTHON_KNOWN;
+}
+
 static void find_python(void)
 {
     char path[PATH_MAX] = "";
@@ -105,12 +133,9 @@ static void find_python(void)
     if (!python.version)
         return;
     find(library, "PyGILState_GetThisThreadState", &python.own_thread);
-    find(library, "_Py_IsFinalizing", &python.is_finalizing);
-    find(library, "_Py_DumpTraceback", &python.dump);
     const char *version = python.version();
-    /* Other versions have the function with another meaning, or not at all. */
-    python.usable = python.own_thread && python.is_finalizing && python.dump &&
-                    (!strncmp(version, "3.11.", 5) || !strncmp(version, "3.12.", 5));
+    int writes = !strncmp(version, "3.11.", 5) || !strncmp(version, "3.12.", 5);
+    python.usable = python.own_thread && (writes ? find_writer(library) : find_layout(library));
 }
 
 /* Before the first callback: functions are looked for here only, since that takes the loader's lock. */
@@ -141,7 +166,8 @@ void ss_begin_stacks(void)
     module_room = 0;
     ss_store(first_credit_ns, FIRST_CREDIT_NS);
     ss_header->flags |= (ss_settings.no_stacks ? SS_FLAG_NO_STACKS : 0) | (backtrace ? SS_FLAG_NATIVE_STACKS : 0) |
-                        (python.usable ? SS_FLAG_PYTHON_STACKS : 0);
+                        (python.usable ? SS_FLAG_PYTHON_STACKS : 0) |
+                        (python.is_free_threaded ? SS_FLAG_FREE_THREADED : 0);
     if (python.version) {
         char text[sizeof ss_header->python] = "";
         const char *version = python.version();
@@ -194,13 +220,10 @@ static int prepare_pipe(struct text_pipe *pipe)
 }
 
 /* Python's text, which it writes to a descriptor. */
-static void add_python_frames(struct scratch *stack)
+static void dump_python_frames(struct scratch *stack, void *thread)
 {
     static const char first_line[] = "Stack (most recent call first):\n", frame[] = "  File ";
     size_t first = sizeof first_line - 1;
-    void *thread = python.is_finalizing() ? NULL : python.own_thread();
-    if (!thread || prepare_pipe(&stack->pipe))
-        return;
     python.dump(stack->pipe.ends[1], thread);
     ssize_t got = read(stack->pipe.ends[0], stack->text, sizeof stack->text);
     char rest[256];
@@ -210,6 +233,18 @@ static void add_python_frames(struct scratch *stack)
     /* A thread that Python knows may run none of its code now. */
     if (got > (ssize_t)(first + sizeof frame) && !memcmp(stack->text + first, frame, sizeof frame - 1))
         stack->text_bytes = (uint32_t)got;
+}
+
+static void add_python_frames(struct scratch *stack)
+{
+    void *thread = python.is_finalizing() ? NULL : python.own_thread();
+    if (!thread || prepare_pipe(&stack->pipe))
+        return;
+    if (python.dump)
+        dump_python_frames(stack, thread);
+    else
+        stack->text_bytes = ss_python_text(&python.layout, stack->pipe.ends, thread, stack->text, sizeof stack->text,
+                                           &stack->flags);
 }
 
 static uint64_t hash_of(uint64_t hash, const void *data, size_t size)

@@ -132,7 +132,8 @@ class LossKind(IntEnum):
 class Flag(IntEnum):
     """A bit of the header's flags.
 
-    NO_STACKS: the user wants none. NATIVE_STACKS, PYTHON_STACKS: which frames the library can record.
+    NO_STACKS: the user wants none. NATIVE_STACKS, PYTHON_STACKS: which frames the library can record. FREE_THREADED:
+    those of Python are not read since it has no global lock.
     """
 
     CALLS_ONLY = 1
@@ -141,6 +142,7 @@ class Flag(IntEnum):
     NO_STACKS = 8
     NATIVE_STACKS = 16
     PYTHON_STACKS = 32
+    FREE_THREADED = 64
 
 
 class CallFlag(IntEnum):

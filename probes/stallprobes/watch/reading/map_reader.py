@@ -481,6 +481,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             no_stacks=bool(flags & Flag.NO_STACKS),
             native_stacks=bool(flags & Flag.NATIVE_STACKS),
             python_stacks=bool(flags & Flag.PYTHON_STACKS),
+            free_threaded=bool(flags & Flag.FREE_THREADED),
             windows=RecordWindows.of(self._windows(self._count(header["windows"]))),
             budget=min(int(header["cost_ppm"]), layout.EVERYTHING_PPM) / layout.EVERYTHING_PPM,
             callback_ns=self._count(header["timed_ns"]) / max(self._count(header["timed"]), 1),

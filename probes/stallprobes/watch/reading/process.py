@@ -191,10 +191,11 @@ class WatchedProcess(ProcessHead):
 
     ``start_ticks`` is when it began, as in /proc. ``ended_ns`` is None unless the program ended by exit. ``python`` is
     the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
-    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record. ``budget`` is the share
-    (0 to 1) of the program's time that watching may cost. A callback of the library took ``callback_ns`` on average,
-    all stacks took ``stacks_ns``. ``not_held`` calls began while records were switched, so that CUPTI may give no more
-    records of their threads; records are switched on no more then.
+    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record, and ``free_threaded``
+    that it records none of Python since it is a build without the global lock. ``budget`` is the share (0 to 1) of the
+    program's time that watching may cost. A callback of the library took ``callback_ns`` on average, all stacks took
+    ``stacks_ns``. ``not_held`` calls began while records were switched, so that CUPTI may give no more records of their
+    threads; records are switched on no more then.
     """
 
     start_ticks: int
@@ -207,6 +208,7 @@ class WatchedProcess(ProcessHead):
     no_stacks: bool = False
     native_stacks: bool = False
     python_stacks: bool = False
+    free_threaded: bool = False
     windows: RecordWindows = field(default=NO_WINDOWS, compare=False)
     budget: float = 1.0
     callback_ns: float = 0.0

@@ -1,0 +1,383 @@
+/* Frames of Python 3.13 to 3.15, which export no function that writes all of them: read from the interpreter's structures, by
+ * the table of offsets that it has for debuggers at the begin of _PyRuntime.
+ *
+ * A thread reads its own frames, which nobody else changes, and what they hold: code, and its names and lines. Memory is
+ * read through a pipe, so that the kernel answers for an address that cannot be read, and a structure that is not as
+ * expected ends the text and not the program.
+ */
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "inject.h"
+
+enum {
+    /* As Python itself writes at most. */
+    MOST_FRAMES = 100,
+    MOST_CHARACTERS = 500,
+    /* Frames of calls from C to Python are between the others, each with another one behind it. */
+    MOST_STEPS = 2 * MOST_FRAMES,
+    /* Behind so much of a table of lines, a line is not looked for. */
+    MOST_OF_TABLE = 1 << 18,
+    /* No page is smaller. A part of one is read as a whole or not at all. */
+    PAGE = 4096,
+    WINDOW = 256,
+};
+
+/* The words of the table by the sections that are needed: a section begins with the size of its structure. */
+enum { VERSION = 1, FREE_THREADED = 2 };
+enum { THREAD_FRAME = 4 };
+enum { FRAME_PREVIOUS = 1, FRAME_CODE, FRAME_INSTRUCTION, FRAME_OWNER = 5 };
+enum { CODE_FILE = 1, CODE_NAME, CODE_TABLE = 4, CODE_FIRST_LINE, CODE_INSTRUCTIONS = 9 };
+enum { OBJECT_TYPE = 1 };
+enum { BYTES_SIZE = 1, BYTES_TEXT };
+enum { STRING_STATE = 1, STRING_LENGTH, STRING_ASCII_BYTES };
+
+/* Where the sections begin, by the upper half of the version. */
+static const struct known_table {
+    uint32_t version;
+    uint8_t thread, frame, code, object, bytes, string;
+} KNOWN_TABLES[] = {
+    {0x030d, 19, 28, 34, 44, 64, 67},
+    {0x030e, 22, 31, 39, 50, 74, 77},
+    {0x030f, 22, 39, 47, 58, 86, 89},
+};
+
+/* Bits of the state of a string. */
+enum { STRING_KIND_SHIFT = 2, STRING_KIND_MASK = 7, STRING_COMPACT = 1 << 5, STRING_ASCII = 1 << 6 };
+/* Frames of owners from this one on have no code of the program: Python is called from C there. */
+enum { OWNER_C = 3 };
+/* Bits of a reference to an object that say how it is counted. */
+static const uint64_t REFERENCE_TAGS = 3;
+/* How an entry of a table of lines says where its instructions come from; those below have the line before. */
+enum { LINE_PLUS_0 = 10, LINE_PLUS_2 = 12, LINE_WITHOUT_COLUMNS, LINE_LONG, LINE_NONE };
+
+/* A part of the process's memory as it was last read. */
+struct window {
+    uint64_t address;
+    uint32_t size;
+    unsigned char bytes[WINDOW];
+};
+
+struct reader {
+    const struct ss_python_layout *layout;
+    const int *pipe;
+    int failed;
+};
+
+struct text {
+    char *bytes;
+    uint32_t size, used;
+    int is_full;
+};
+
+/* A frame that has code. */
+struct frame {
+    uint64_t code, previous, instruction;
+    int is_of_c;
+};
+
+static uint64_t word_of(const unsigned char *table, uint32_t number)
+{
+    uint64_t word;
+    memcpy(&word, table + number * sizeof word, sizeof word);
+    return word;
+}
+
+static const struct known_table *table_of(uint64_t version)
+{
+    enum { FIRST_CANDIDATE = 0xc0 };
+    for (size_t at = 0; at < sizeof KNOWN_TABLES / sizeof *KNOWN_TABLES; at++)
+        if (version >> 16 == KNOWN_TABLES[at].version && (version & 0xf0) >= FIRST_CANDIDATE)
+            return &KNOWN_TABLES[at];
+    return NULL;
+}
+
+/* Whether the offsets are possible, and what does not differ between these versions is as it is in them: otherwise the
+ * table is another one. */
+static int is_plausible(const unsigned char *table, const struct known_table *known, const struct ss_python_layout *of)
+{
+    enum { LARGEST = 1 << 16 };
+    uint64_t frame = word_of(table, known->frame), code = word_of(table, known->code);
+    if (word_of(table, known->object) != 16 || of->type != 8 || of->bytes_size != 16 || of->bytes_text != 32)
+        return 0;
+    if (of->string_length != 16 || of->string_state != 32 || of->ascii_bytes != 40 || of->other_bytes != 56)
+        return 0;
+    if (of->thread_frame >= LARGEST || of->thread_frame >= word_of(table, known->thread))
+        return 0;
+    if (frame > LARGEST || of->previous >= frame || of->executable >= frame || of->instruction >= frame ||
+        of->owner >= frame)
+        return 0;
+    return code <= LARGEST && of->file < code && of->name < code && of->table < code && of->first_line < code &&
+           of->instructions <= code;
+}
+
+/* Learns the layout of the interpreter's structures from ``runtime``, its _PyRuntime; one of enum SS_PYTHON. */
+int ss_learn_python(struct ss_python_layout *layout, const void *runtime)
+{
+    static const char cookie[] = "xdebugpy";
+    const unsigned char *table = runtime;
+    if (memcmp(table, cookie, sizeof cookie - 1))
+        return SS_PYTHON_UNKNOWN;
+    const struct known_table *known = table_of(word_of(table, VERSION));
+    if (!known)
+        return SS_PYTHON_UNKNOWN;
+    if (word_of(table, FREE_THREADED))
+        return SS_PYTHON_FREE_THREADED;
+    layout->thread_frame = word_of(table, known->thread + THREAD_FRAME);
+    layout->previous = word_of(table, known->frame + FRAME_PREVIOUS);
+    layout->executable = word_of(table, known->frame + FRAME_CODE);
+    layout->instruction = word_of(table, known->frame + FRAME_INSTRUCTION);
+    layout->owner = word_of(table, known->frame + FRAME_OWNER);
+    layout->file = word_of(table, known->code + CODE_FILE);
+    layout->name = word_of(table, known->code + CODE_NAME);
+    layout->table = word_of(table, known->code + CODE_TABLE);
+    layout->first_line = word_of(table, known->code + CODE_FIRST_LINE);
+    layout->instructions = word_of(table, known->code + CODE_INSTRUCTIONS);
+    layout->type = word_of(table, known->object + OBJECT_TYPE);
+    layout->bytes_size = word_of(table, known->bytes + BYTES_SIZE);
+    layout->bytes_text = word_of(table, known->bytes + BYTES_TEXT);
+    layout->string_state = word_of(table, known->string + STRING_STATE);
+    layout->string_length = word_of(table, known->string + STRING_LENGTH);
+    layout->ascii_bytes = word_of(table, known->string + STRING_ASCII_BYTES);
+    /* The whole structure ends with a pointer, which compact strings do not have. */
+    layout->other_bytes = word_of(table, known->string) - sizeof(void *);
+    return is_plausible(table, known, layout) ? SS_PYTHON_KNOWN : SS_PYTHON_UNKNOWN;
+}
+
+/* Moves windows to their addresses, all at once since a call of the system takes longer than the copying. Those that
+ * cannot be read are empty. */
+static void fill(const struct reader *reader, struct window *const *windows, int count)
+{
+    struct iovec from[3], to[3];
+    for (int at = 0; at < count; at++) {
+        uint64_t left = PAGE - windows[at]->address % PAGE;
+        windows[at]->size = left < WINDOW ? (uint32_t)left : WINDOW;
+        from[at] = (struct iovec){(void *)(uintptr_t)windows[at]->address, windows[at]->size};
+        to[at] = (struct iovec){windows[at]->bytes, windows[at]->size};
+    }
+    /* The calls of the system themselves: a sanitizer would check what is read behind an object. */
+    long got = syscall(SYS_writev, reader->pipe[1], from, count);
+    got = got > 0 ? syscall(SYS_readv, reader->pipe[0], to, count) : 0;
+    for (int at = 0; at < count; at++) {
+        if (got < (long)windows[at]->size)
+            windows[at]->size = 0;
+        got -= windows[at]->size;
+    }
+}
+
+static int has(const struct window *window, uint64_t address, uint64_t size)
+{
+    return address >= window->address && address - window->address + size <= window->size;
+}
+
+/* A byte of the memory; 0 if it cannot be read. */
+static unsigned char byte_at(struct reader *reader, struct window *window, uint64_t address)
+{
+    if (!has(window, address, 1) && !reader->failed) {
+        window->address = address;
+        fill(reader, &window, 1);
+        reader->failed = !window->size;
+    }
+    return reader->failed ? 0 : window->bytes[address - window->address];
+}
+
+/* A number of ``size`` bytes. */
+static uint64_t number_at(struct reader *reader, struct window *window, uint64_t address, uint32_t size)
+{
+    uint64_t number = 0;
+    for (uint32_t at = 0; at < size; at++)
+        number |= (uint64_t)byte_at(reader, window, address + at) << 8 * at;
+    return number;
+}
+
+static uint64_t pointer_at(struct reader *reader, struct window *window, uint64_t address)
+{
+    uint64_t pointer;
+    if (!has(window, address, sizeof pointer))
+        return number_at(reader, window, address, sizeof pointer);
+    memcpy(&pointer, window->bytes + (address - window->address), sizeof pointer);
+    return pointer;
+}
+
+static int has_type(struct reader *reader, struct window *window, uint64_t object, uint64_t type)
+{
+    return pointer_at(reader, window, object + reader->layout->type) == type && !reader->failed;
+}
+
+static void put(struct text *text, char character)
+{
+    if (text->used < text->size)
+        text->bytes[text->used++] = character;
+    else
+        text->is_full = 1;
+}
+
+static void put_text(struct text *text, const char *more)
+{
+    for (; *more; more++)
+        put(text, *more);
+}
+
+static void put_number(struct text *text, uint64_t number)
+{
+    char digits[20];
+    int count = 0;
+    do
+        digits[count++] = (char)('0' + number % 10);
+    while (number /= 10);
+    while (count)
+        put(text, digits[--count]);
+}
+
+static void put_character(struct text *text, uint64_t character)
+{
+    if (character >= ' ' && character <= '~') {
+        put(text, (char)character);
+        return;
+    }
+    int digits = character < 0x100 ? 2 : character < 0x10000 ? 4 : 8;
+    put(text, '\\');
+    put(text, digits == 2 ? 'x' : digits == 4 ? 'u' : 'U');
+    while (digits--)
+        put(text, "0123456789abcdef"[character >> 4 * digits & 15]);
+}
+
+/* Writes a string between ``quote`` and another one, as Python does; ??? for what is none. */
+static void put_string(struct reader *reader, struct window *window, uint64_t string, const char *quote,
+                       struct text *text)
+{
+    const struct ss_python_layout *layout = reader->layout;
+    int is_string = string && has_type(reader, window, string, layout->string_type);
+    uint64_t state = is_string ? number_at(reader, window, string + layout->string_state, 4) : 0;
+    uint64_t length = is_string ? pointer_at(reader, window, string + layout->string_length) : 0;
+    uint32_t bytes = state >> STRING_KIND_SHIFT & STRING_KIND_MASK;
+    if (!(state & STRING_COMPACT) || (bytes != 1 && bytes != 2 && bytes != 4)) {
+        put_text(text, "???");
+        return;
+    }
+    uint64_t at = string + (state & STRING_ASCII ? layout->ascii_bytes : layout->other_bytes);
+    uint64_t shown = length < MOST_CHARACTERS ? length : MOST_CHARACTERS;
+    put_text(text, quote);
+    for (uint64_t number = 0; number < shown && !reader->failed && !text->is_full; number++, at += bytes)
+        put_character(text, number_at(reader, window, at, bytes));
+    put_text(text, shown < length ? "..." : "");
+    put_text(text, quote);
+}
+
+/* A number with a sign in the lowest bit, six bits in each byte, the lowest first. */
+static int64_t signed_number(struct reader *reader, struct window *window, uint64_t *at)
+{
+    enum { BITS = 6, MASK = 63, MORE = 64, HIGHEST_SHIFT = 30 };
+    uint64_t number = 0, byte;
+    uint32_t shift = 0;
+    do {
+        byte = byte_at(reader, window, (*at)++);
+        number |= (byte & MASK) << shift;
+        shift += BITS;
+    } while (byte & MORE && shift <= HIGHEST_SHIFT);
+    return number & 1 ? -(int64_t)(number >> 1) : (int64_t)(number >> 1);
+}
+
+/* The line of an instruction by its number, 0 if it has none. */
+static int64_t line_in_table(struct reader *reader, struct window *window, uint64_t table, int64_t line,
+                             uint64_t instruction)
+{
+    enum { BEGINS_ENTRY = 0x80, COUNT_MASK = 7, FORM_SHIFT = 3, FORM_MASK = 15 };
+    uint64_t size = pointer_at(reader, window, table + reader->layout->bytes_size);
+    uint64_t at = table + reader->layout->bytes_text;
+    uint64_t end = at + (size < MOST_OF_TABLE ? size : MOST_OF_TABLE), instructions = 0;
+    while (at < end && !reader->failed) {
+        unsigned char first = byte_at(reader, window, at++);
+        int form = first >> FORM_SHIFT & FORM_MASK;
+        if (form == LINE_LONG || form == LINE_WITHOUT_COLUMNS)
+            line += signed_number(reader, window, &at);
+        else if (form >= LINE_PLUS_0 && form <= LINE_PLUS_2)
+            line += form - LINE_PLUS_0;
+        instructions += (first & COUNT_MASK) + 1u;
+        if (instruction < instructions)
+            return form == LINE_NONE ? 0 : line;
+        while (at < end && !(byte_at(reader, window, at) & BEGINS_ENTRY) && !reader->failed)
+            at++;
+    }
+    return 0;
+}
+
+/* Reads the frame at ``address``. */
+static struct frame frame_at(struct reader *reader, struct window *window, uint64_t address)
+{
+    const struct ss_python_layout *layout = reader->layout;
+    struct frame frame = {
+        .code = pointer_at(reader, window, address + layout->executable) & ~REFERENCE_TAGS,
+        .previous = pointer_at(reader, window, address + layout->previous),
+        .instruction = pointer_at(reader, window, address + layout->instruction),
+        .is_of_c = byte_at(reader, window, address + layout->owner) >= OWNER_C,
+    };
+    return frame;
+}
+
+/* Writes a line for code that is executed at ``instruction``. */
+static void put_frame(struct reader *reader, struct window *code_window, const struct frame *frame, struct text *text)
+{
+    const struct ss_python_layout *layout = reader->layout;
+    struct window file, name, table;
+    uint64_t code = frame->code, begin = code + layout->instructions;
+    file.address = pointer_at(reader, code_window, code + layout->file);
+    name.address = pointer_at(reader, code_window, code + layout->name);
+    table.address = pointer_at(reader, code_window, code + layout->table);
+    int64_t line = (int32_t)number_at(reader, code_window, code + layout->first_line, 4);
+    /* Of the interpreter's own: it checks what __init__ returned. */
+    if (reader->failed || (!line && file.address == name.address))
+        return;
+    uint64_t file_object = file.address, name_object = name.address, table_object = table.address;
+    fill(reader, (struct window *[]){&file, &name, &table}, 3);
+    put_text(text, "  File ");
+    put_string(reader, &file, file_object, "\"", text);
+    put_text(text, ", line ");
+    /* A frame that has not begun is at the line of its function. */
+    if (frame->instruction >= begin)
+        line = has_type(reader, &table, table_object, layout->bytes_type)
+                   ? line_in_table(reader, &table, table_object, line, (frame->instruction - begin) / 2)
+                   : 0;
+    if (line > 0)
+        put_number(text, (uint64_t)line);
+    else
+        put_text(text, "???");
+    put_text(text, " in ");
+    put_string(reader, &name, name_object, "", text);
+    put(text, '\n');
+}
+
+/* Writes the frames of the calling thread as Python 3.12 would, and returns the size of the text. ``thread`` is Python's
+ * state of the thread, ``pipe`` an empty one that does not block. SS_STACK_PYTHON_CUT is set in ``flags`` if there are
+ * more frames. */
+uint32_t ss_python_text(const struct ss_python_layout *layout, const int pipe[2], const void *thread, char *bytes,
+                        uint32_t size, uint32_t *flags)
+{
+    struct reader reader = {.layout = layout, .pipe = pipe};
+    struct text text = {.bytes = bytes, .size = size};
+    struct window window = {.size = 0}, code = {.size = 0};
+    uint64_t address = pointer_at(&reader, &window, (uint64_t)(uintptr_t)thread + layout->thread_frame);
+    uint32_t whole = 0, frames = 0;
+    for (int steps = 0; address && !reader.failed; steps++) {
+        struct frame frame = frame_at(&reader, &window, address);
+        if (reader.failed || text.is_full || frames == MOST_FRAMES || steps == MOST_STEPS)
+            break;
+        address = frame.previous;
+        code.address = frame.code;
+        window.address = address;
+        fill(&reader, (struct window *[]){&code, &window}, 2);
+        if (frame.is_of_c || !frame.code || !has_type(&reader, &code, frame.code, layout->code_type))
+            continue;
+        put_frame(&reader, &code, &frame, &text);
+        if (!reader.failed && !text.is_full && text.used > whole) {
+            whole = text.used;
+            frames++;
+        }
+    }
+    if (address || text.is_full || reader.failed)
+        *flags |= SS_STACK_PYTHON_CUT;
+    return whole;
+}
