@@ -1,0 +1,125 @@
+"""Two seconds of real programs on a GPU, as the injected library recorded them: calls, records, windows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factories.watch_calls import process as process_of
+from factories.watch_calls import thread as thread_of
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.watch_file import WatchRecord, Window
+from stallprobes.records.rows import DRIVER_CALL, Rows
+from stallprobes.watch.analysis import ProcessAnalysis
+from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.reading.process import CallBatch, ClockPair, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.record_windows import RecordWindows
+
+FOLDER = Path(__file__).parents[1] / "data" / "watch" / "divisions"
+# Columns that nearly always grow are kept as differences, which compress well.
+_GROWING = {"began_ns", "returned_ns", "start", "end", "correlation", "sequence", "settled_ns", "ended_ns"}
+READINGS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedDivision:
+    """A part of a run: ``calls`` (DRIVER_CALL) and ``records`` (WatchRecord) in the order in which they were read.
+
+    ``names`` are those of kernels, ``functions`` those of the driver by their numbers, ``threads`` the names of threads
+    by their ids. ``clocks`` are two readings of CLOCK_MONOTONIC and CLOCK_REALTIME, at the begin and at the end.
+    """
+
+    calls: Rows
+    records: NDArray[Any]
+    windows: NDArray[Any]
+    names: Mapping[int, str]
+    functions: Mapping[int, str]
+    threads: Mapping[int, str]
+    clocks: tuple[ClockPair, ClockPair]
+
+    def save(self, path: Path) -> None:
+        """Write it, compressed."""
+        clocks = [[one.monotonic_ns, one.realtime_ns] for one in self.clocks]
+        words = {"names": self.names, "functions": self.functions, "threads": self.threads, "clocks": clocks}
+        columns: dict[str, Any] = {"words": np.frombuffer(json.dumps(words).encode(), np.uint8)}
+        for name, rows in (("calls", self.calls), ("records", self.records), ("windows", self.windows)):
+            for column in rows.dtype.names or ():
+                columns[f"{name}.{column}"] = _packed(column, rows[column])
+        np.savez_compressed(path, **columns)
+
+    @classmethod
+    def load(cls, path: Path) -> RecordedDivision:
+        """Read what ``save`` wrote."""
+        with np.load(path) as file:
+            words = json.loads(file["words"].tobytes())
+            calls = _rows(file, "calls", DRIVER_CALL)
+            records = _rows(file, "records", dtype_of(WatchRecord))
+            windows = _rows(file, "windows", dtype_of(Window))
+        names, functions, threads = (
+            {int(key): value for key, value in words[kind].items()} for kind in ("names", "functions", "threads")
+        )
+        first, last = (ClockPair(*one) for one in words["clocks"])
+        return cls(calls, records, windows, names, functions, threads, (first, last))
+
+    def process(self) -> WatchedProcess:
+        """The process at the end."""
+        first, last = self.clocks
+        threads = [
+            replace(thread_of(thread), name=name, started_ns=first.monotonic_ns)
+            for thread, name in self.threads.items()
+        ]
+        read = process_of(*threads, now=0)
+        return replace(
+            read, started=first, clocks=last, ended_ns=last.monotonic_ns, windows=RecordWindows.of(self.windows)
+        )
+
+    def findings(self) -> ProcessFindings:
+        """What the analysis finds, fed in several readings."""
+        analysis, process = ProcessAnalysis(None), self.process()
+        first, last = (one.monotonic_ns for one in self.clocks)
+        ends, arrived = self.calls["returned_ns"], _arrivals(self.records)
+        before = first - 1
+        for number in range(1, READINGS + 1):
+            until = first + (last - first) * number // READINGS
+            calls = self.calls[(ends > before) & (ends <= until)]
+            records = self.records[(arrived > before) & (arrived <= until)]
+            ended = number == READINGS
+            analysis.feed(
+                process if ended else replace(process, ended_ns=None),
+                RecordBatch(records, self.names, 0, 0),
+                until,
+                calls=CallBatch(calls, self.functions, 0),
+                ended=ended,
+            )
+            before = until
+        return analysis.findings()
+
+
+def _arrivals(records: NDArray[Any]) -> NDArray[np.int64]:
+    """When each record was there at the earliest: once all before it had ended. A switch has a clock of its own."""
+    ends = np.where(records["kind"] == 57, 0, records["end"]).astype(np.int64)
+    return np.maximum.accumulate(ends) if len(ends) else ends
+
+
+def _packed(column: str, values: NDArray[Any]) -> NDArray[Any]:
+    """A column as bytes of which those of a place stand together: most are 0."""
+    if column in _GROWING:
+        values = np.diff(values, prepend=values[:1] * 0)
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.dtype.itemsize).T.copy()
+
+
+def _rows(file: Any, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    assert dtype.names is not None
+    count = file[f"{name}.{dtype.names[0]}"].shape[1]
+    rows = np.zeros(count, dtype)
+    for column in dtype.names:
+        raw = np.ascontiguousarray(file[f"{name}.{column}"].T)
+        values = raw.reshape(-1).view(dtype[column]) if count else np.zeros(0, dtype[column])
+        rows[column] = np.cumsum(values, dtype=values.dtype) if column in _GROWING else values
+    return rows

@@ -1,0 +1,102 @@
+"""Real programs on a GPU, two seconds of each: what bounds them is what is known of them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+from factories.recorded_divisions import FOLDER, RecordedDivision
+from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
+from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.intervals import Int64s
+
+# Of each sequence: a thread of it, and the verdict.
+TRUTHS = {
+    "compiled_model": {"MainThread": Bound.WAIT},
+    "compiled_step": {"MainThread": Bound.HOST},
+    "copies_and_launches": {"launch": Bound.LOCK, "d2h": Bound.COPY},
+    "four_servers": {"serve": Bound.HOST},
+    "gaussian_process": {"MainThread": Bound.HOST},
+    "image_training": {"MainThread": Bound.HOST},
+    "image_training_pinned": {"MainThread": Bound.HOST},
+    "logged_training": {"MainThread": Bound.HOST},
+    "one_of_two_ranks": {"MainThread": Bound.SHARED},
+    "reader_and_worker": {"worker": Bound.HOST, "reader": Bound.COPY},
+    "text_generation": {"MainThread": Bound.HOST},
+}
+# One sequence, and records that were always on.
+WHOLE = ("image_training", "text_generation", "compiled_step")
+_WAITS = ("cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize")
+
+
+@cache
+def recorded(name: str) -> RecordedDivision:
+    return RecordedDivision.load(FOLDER / f"{name}.npz")
+
+
+@cache
+def found(name: str) -> ProcessFindings:
+    return recorded(name).findings()
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_the_verdicts_are_those_that_are_known(name: str) -> None:
+    process = found(name)
+    assert process.division is not None
+    names = {thread.id: thread.name for thread in process.threads}
+    verdicts = {
+        names[thread]: one.verdict for one in process.division.sequences for thread in one.threads if thread in names
+    }
+    assert {thread: verdicts[thread] for thread in TRUTHS[name]} == TRUTHS[name]
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_nearly_all_of_the_time_is_in_a_named_part(name: str) -> None:
+    division = found(name).division
+    assert division is not None
+    assert all(one.share(Part.UNKNOWN) < 0.05 for one in division.sequences)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_figures_are_those_of_a_plain_sum(name: str) -> None:
+    """The GPU's part is the union of its work, the host's the time outside calls that wait and only wait."""
+    data, division = recorded(name), found(name).division
+    assert division is not None
+    sequence = division.sequences[0]
+    first, last = (one.monotonic_ns for one in data.clocks)
+    work = data.records[np.isin(data.records["kind"], (RecordKind.KERNEL, RecordKind.COPY, RecordKind.MEMSET))]
+    calls = data.calls[np.isin(data.calls["thread"], sequence.threads)]
+    functions = np.array([data.functions.get(number, "") for number in range(max(data.functions) + 1)])
+    called = functions[calls["function"]]
+    waits = np.isin(called, _WAITS) | np.char.startswith(called, "cuCtxSynchronize")
+    pageable = (calls["source"] == MemoryKind.PAGEABLE) | (calls["target"] == MemoryKind.PAGEABLE)
+    waits |= np.char.startswith(called, "cuMemcpy") & ((np.char.find(called, "Async") < 0) | pageable)
+    times = [(calls[kept]["began_ns"], calls[kept]["returned_ns"]) for kept in (waits, ~waits)]
+    waiting = np.setdiff1d(ticks(*times[0], first, last), ticks(*times[1], first, last))
+    works = ticks(work["start"].astype(np.int64), work["end"].astype(np.int64), first, last)
+    whole = (last - first) / TICK_NS
+    assert sequence.gpu.share == pytest.approx(len(works) / whole, abs=0.01)
+    assert sequence.host.share == pytest.approx(1 - len(waiting) / whole, abs=0.01)
+    assert sequence.price.share == pytest.approx(1 - max(1 - len(waiting) / whole, len(works) / whole), abs=0.01)
+
+
+# An instant of the plain sum.
+TICK_NS = 500
+
+
+def ticks(begins: Int64s, ends: Int64s, first_ns: int, last_ns: int) -> Int64s:
+    """The instants that lie in one of the spans, each once."""
+    firsts = -((first_ns - np.maximum(begins, first_ns)) // TICK_NS)
+    counts = np.maximum(-((first_ns - np.minimum(ends, last_ns)) // TICK_NS) - firsts, 0)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.unique(np.repeat(firsts, counts) + within)
+
+
+def test_every_recording_has_words_and_a_truth() -> None:
+    words = json.loads((FOLDER / "fingerprints.json").read_text())
+    assert words["programs"].keys() == TRUTHS.keys() == {path.stem for path in FOLDER.glob("*.npz")}
+    assert all(path.stat().st_size < 1 << 20 for path in FOLDER.glob("*.npz"))
