@@ -70,6 +70,16 @@ def report(found: WatchFindings, width: int = 80, ascii: bool = False) -> str:
     return stream.getvalue()
 
 
+def test_time_off_the_cpu_is_said_where_the_host_has_much_of_it() -> None:
+    off = Figure(0.4, 0.35, 0.45)
+    said = " Between calls, the host is off the CPU for 40 % (35 to 45) of the time: input, locks or sleep."
+    assert figures_text(sequence(off_cpu=off)).endswith(said)
+    assert "off the CPU" not in figures_text(sequence())
+    assert "off the CPU" not in figures_text(sequence(off_cpu=Figure(0.05, 0.05, 0.05)))
+    busy = {Part.KERNELS: 95 * SECOND, Part.HOST: 5 * SECOND}
+    assert "off the CPU" not in figures_text(sequence(off_cpu=off, parts=busy))
+
+
 def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:
     one = sequence()
     assert verdict_text(one, process_of(one)) == "MainThread is host-bound: the GPU waits for the host."

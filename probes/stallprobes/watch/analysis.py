@@ -181,7 +181,7 @@ class ProcessAnalysis:
             del self._read[key]
         if calls is not None:
             self._divider = self._divider or ProcessDivider()
-            self._divider.feed(process, records, calls, now_ns, self._engine_use, ended)
+            self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays)
             if samples is not None:
                 self._samples = self._samples or SampleSums(process.started.monotonic_ns)
                 self._samples.add(samples, calls, self._divider.leader if self._divider.divided else None)

@@ -16,6 +16,8 @@ _LEAST_GPU_SHARE = 0.005
 # Functions whose waits cost most, of which a sentence names some.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
 _MOST_SHARERS = 4
+# Time off the CPU that is worth a sentence, as a share of that between calls, which takes at least as much.
+_LEAST_OFF_CPU = 0.1
 # An interval that is narrower than a figure's digits is not printed.
 _LEAST_INTERVAL = 0.005
 
@@ -74,6 +76,7 @@ def figures_text(sequence: SequenceDivision) -> str:
     return (
         f"{works} {figure_text(sequence.gpu)} of the time; {figure_text(sequence.host)} of the time the host does not "
         f"wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time{_waits(sequence)}."
+        f"{_off_cpu(sequence)}"
     )
 
 
@@ -141,6 +144,14 @@ def _waits(sequence: SequenceDivision) -> str:
     named = [one for one in sequence.waits if one.share >= _LEAST_WAIT][:_MOST_WAITS]
     parts = [f"{percent(one.share)} of that in {one.function}" for one in named]
     return f", {' and '.join(parts)}" if parts else ""
+
+
+def _off_cpu(sequence: SequenceDivision) -> str:
+    """How much of the host's time passes without a CPU, in a sentence; "" where it is little or not known."""
+    off = sequence.off_cpu
+    if off is None or off.share < _LEAST_OFF_CPU or sequence.share(Part.HOST) < _LEAST_OFF_CPU:
+        return ""
+    return f" Between calls, the host is off the CPU for {figure_text(off)} of the time: input, locks or sleep."
 
 
 def _several_gpus(process: ProcessFindings) -> bool:

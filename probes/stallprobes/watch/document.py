@@ -347,9 +347,9 @@ class WatchSequence(Document):
             "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the "
             "time. loading, allocation, lock, copy: calls that block for it take 15 %, or copies on the GPU 50 %. "
             "gpu: the GPU works 90 %, or launches find the queue full 15 %. communication: 30 %. wait: the price of "
-            "waiting is 15 % or more, and the host takes longer than the GPU. submission: more than half of the "
-            "time in which the host does not wait is inside calls that submit. host: none of these. unknown: more "
-            "than 5 % of the time is not known."
+            "waiting is 15 % or more. Else gpu where the GPU works for more of the time than the host does not wait; "
+            "submission: more than half of the time in which the host does not wait is inside calls that submit; host. "
+            "unknown: more than 5 % of the time is not known."
         ),
     ]
     second: Annotated[Bound | None, about("Another verdict that holds, or whose limit is at most 0.05 away.")]
@@ -361,6 +361,10 @@ class WatchSequence(Document):
     waits: Annotated[list[WatchWait], about("By function, the one that costs most first.")]
     submitting: Annotated[Share, about("Share of the time inside calls that submit, without waiting.")]
     queue_full: Annotated[Share, about("Share of the time in which such calls waited for a place in the queue.")]
+    off_cpu: Annotated[
+        WatchFigure | None,
+        about("Share of the time between calls in which no thread of the sequence had a CPU; null where not known."),
+    ]
     recorded: Annotated[Share, about("Share of the time that is covered.")]
     alone: Annotated[bool, about("Whether no other sequence of the process submits to the GPU.")]
     engine_known: Annotated[
@@ -621,6 +625,7 @@ def _sequence(sequence: SequenceDivision, process: ProcessFindings) -> WatchSequ
         waits=[WatchWait(one.function, one.calls, us_of(one.ns), round(one.share, 6)) for one in sequence.waits],
         submitting=round(sequence.submitting, 6),
         queue_full=round(sequence.queue_full, 6),
+        off_cpu=None if sequence.off_cpu is None else _figure(sequence.off_cpu),
         recorded=round(sequence.recorded, 6),
         sentence=verdict_text(sequence, process),
     )

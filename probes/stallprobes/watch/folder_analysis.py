@@ -47,7 +47,7 @@ class _ReadFile:
     last_ns: int = 0
     room_s: float = math.inf
     ended: bool = False
-    delays: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
+    delays: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
     stacks: StackReader = field(default_factory=StackReader)
     inspector: ProcessInspector = field(default_factory=ProcessInspector)
 
@@ -144,7 +144,7 @@ class FolderAnalysis:
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
         reading.process, reading.position, reading.samples, reading.ended = process, records.next, samples.next, ended
         delays: dict[int, Int64s] = {
-            thread: np.array(samples, dtype=np.int64).reshape(-1, 2) for thread, samples in reading.delays.items()
+            thread: np.array(samples, dtype=np.int64).reshape(-1, 3) for thread, samples in reading.delays.items()
         }
         reading.analysis.feed(
             process,
@@ -177,14 +177,14 @@ def _last_sign(process: WatchedProcess) -> int:
     return max(times)
 
 
-def _sample_run_delays(process: WatchedProcess, delays: dict[int, deque[tuple[int, int]]], now_ns: int) -> None:
+def _sample_run_delays(process: WatchedProcess, delays: dict[int, deque[tuple[int, int, int]]], now_ns: int) -> None:
     for thread in process.threads:
         if thread.ended_ns is not None:
             continue
         try:
             # Time on a CPU, time without one though ready to run (ns), number of time-slices.
             fields = Path(f"/proc/{process.pid}/task/{thread.id}/schedstat").read_bytes().split()
-            sample = now_ns, int(fields[1])
+            sample = now_ns, int(fields[1]), int(fields[0])
         except (OSError, IndexError, ValueError):
             continue
         delays.setdefault(thread.id, deque(maxlen=MOST_SAMPLES)).append(sample)

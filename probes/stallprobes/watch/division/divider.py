@@ -12,6 +12,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import LossKind, WatchState
 from stallprobes.records.rows import Rows
 from stallprobes.watch.division.call_kinds import CallKind, creates_context, loads
+from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
 from stallprobes.watch.division.instants import (
     LIMITS,
     NO_SPANS,
@@ -92,6 +93,7 @@ class ProcessDivider:
         self._done_ns = self._fed_ns = 0
         self._switches = 0
         self._placed: set[int] = set()
+        self._cpu: CpuSamples = NO_SAMPLES
         self._ended = False
 
     @property
@@ -125,14 +127,18 @@ class ProcessDivider:
         now_ns: int,
         engine_use: Callable[[], EngineUse] = lambda: NO_ENGINE_USE,
         ended: bool = False,
+        cpu: CpuSamples = NO_SAMPLES,
     ) -> None:
-        """Add a reading at ``now_ns`` (CLOCK_MONOTONIC); ``ended``: nothing follows it."""
+        """Add a reading at ``now_ns`` (CLOCK_MONOTONIC); ``ended``: nothing follows it.
+
+        ``cpu`` has the last samples of CPU time.
+        """
         if self._ended:
             return
         if self._start_up is None:
             self._start_up = StartUp(process.started.monotonic_ns)
             self._done_ns = self._fed_ns = process.started.monotonic_ns
-        self._process, self._ended = process, ended
+        self._process, self._ended, self._cpu = process, ended, cpu
         self._note_losses(process, records.missed, calls.missed, now_ns)
         divided = calls_of(calls)
         self._calls.append(divided.outermost)
@@ -359,6 +365,7 @@ class ProcessDivider:
             limits=self._limits,
         )
         sequence.add(times, until)
+        sequence.cpu.add(own, self._cpu, begin, until)
 
     def _closed_until(self, sequence: SequenceSums, work: Operations, spans: Spans, until: int) -> int:
         """The begin of the gap that reaches over ``until``, if one does and is not very long.

@@ -43,6 +43,7 @@ class SequenceDivision:
     ``submitting`` is the share inside calls that submit, ``queue_full`` that in which they found the queue full.
     ``alone``: no other sequence of the process submits to the GPU. ``recorded`` is the share of the time that is
     covered. ``engine_known``: times in which others had the GPU are known; else they are among those in which it works.
+    ``off_cpu`` is the share of the time between calls in which no thread of it had a CPU, None where that is not known.
     ``late_ns`` of work became known too late to be counted.
     ``second`` is another verdict that holds or is close to its limit, None without one. ``waits`` are by function, the
     one that costs most first.
@@ -63,6 +64,7 @@ class SequenceDivision:
     late_ns: Unsigned
     verdict: Bound
     second: Bound | None = None
+    off_cpu: Figure | None = None
     waits: tuple[WaitShare, ...] = ()
 
     @property

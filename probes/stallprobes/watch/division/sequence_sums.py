@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from stallprobes.watch.division.binned_sums import BinnedSums, figure
+from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.instants import (
     COLUMNS,
     QUEUE_FULL,
@@ -26,7 +27,8 @@ class SequenceSums:
     """The sums of a sequence from ``began_ns`` until ``done_ns``, in bins since ``origin_ns``.
 
     ``last_end_ns`` is the latest end of its work until then, ``calls`` the number of its calls, ``late_ns`` the time of
-    work that became known too late. ``threads`` and ``contexts`` are all that it has had.
+    work that became known too late. ``threads`` and ``contexts`` are all that it has had, ``cpu``
+    is its time between calls.
     """
 
     def __init__(self, origin_ns: int, began_ns: int) -> None:
@@ -36,6 +38,7 @@ class SequenceSums:
         self.contexts: set[int] = set()
         self._sums = BinnedSums(origin_ns)
         self._waits = WaitSums(origin_ns)
+        self.cpu = CpuSums(origin_ns)
 
     def add(self, times: SequenceTimes, until: int) -> None:
         """Add the time from ``done_ns`` to ``until``."""
@@ -82,6 +85,7 @@ class SequenceSums:
             host=host,
             gpu=gpu,
             price=price_of(host, gpu),
+            off_cpu=self.cpu.off_cpu(begin_ns),
             submitting=submits,
             queue_full=full,
             alone=alone,

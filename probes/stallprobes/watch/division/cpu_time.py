@@ -1,0 +1,74 @@
+"""Time of a sequence between calls, and how much of it its threads had a CPU: the rest is input, locks or sleep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from stallprobes.watch.division.binned_sums import BinnedSums, Figure
+from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.watch.division.instants import Spans, ThreadCalls
+from stallprobes.watch.intervals import Int64s
+
+# By thread id int64[n][3], ascending: a time (ns), the run delay until then, and the time on a CPU until then (ns).
+CpuSamples = Mapping[int, Int64s]
+NO_SAMPLES: CpuSamples = MappingProxyType({})
+_WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
+_BETWEEN, _LEAST, _MOST, _COLUMNS = range(4)
+# An interval that is wider says nothing.
+_WIDEST = 0.3
+
+
+class CpuSums:
+    """Sums of slices of time since ``origin_ns``, of those for which the CPU time of each thread is known."""
+
+    def __init__(self, origin_ns: int) -> None:
+        self._sums = BinnedSums(origin_ns, columns=_COLUMNS)
+
+    def add(self, threads: Mapping[int, ThreadCalls], samples: CpuSamples, begin_ns: int, end_ns: int) -> None:
+        """Add the time from ``begin_ns`` to ``end_ns``.
+
+        Calls that do not wait are taken to have a CPU. Those that wait have one or not, by how the program has the
+        driver wait: so the CPU time between calls has a least and a most.
+        """
+        used = [_cpu_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
+        known = [ns for ns in used if ns is not None]
+        if not known or len(known) < len(used):
+            return
+        working, waiting, begins, ends = 0, 0, [], []
+        for of in threads.values():
+            spans = Spans(np.maximum(of.spans.begins, begin_ns), np.minimum(of.spans.ends, end_ns))
+            durations = np.maximum(spans.ends - spans.begins, 0)
+            waits = np.isin(of.kinds, _WAITS)
+            waiting += int(durations[waits].sum())
+            working += int(durations[~waits].sum())
+            begins.append(spans.begins)
+            ends.append(spans.ends)
+        inside = Spans.united(np.concatenate(begins), np.concatenate(ends))
+        between = end_ns - begin_ns - int((inside.ends - inside.begins).sum())
+        most = min(max(sum(known) - working, 0), between)
+        least = min(max(sum(known) - working - waiting, 0), between)
+        self._sums.borders(begin_ns, end_ns)
+        first = (begin_ns - self._sums.origin_ns) // self._sums.width_ns
+        self._sums.add(max(first, 0), np.array([[between, least, most]], dtype=np.int64))
+
+    def off_cpu(self, begin_ns: int) -> Figure | None:
+        """The share (0 to 1) of the time between calls since ``begin_ns`` in which no thread had a CPU.
+
+        None where that is not known, or hardly.
+        """
+        between, least, most = self._sums.since(begin_ns).sum(axis=0).tolist()
+        if not between or most - least > _WIDEST * between:
+            return None
+        low, high = 1 - most / between, 1 - least / between
+        return Figure((low + high) / 2, low, high)
+
+
+def _cpu_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> float | None:
+    """The time that a thread had a CPU between two times, both of which lie between samples; else None."""
+    if samples is None or len(samples) < 2 or samples[0, 0] > begin_ns or samples[-1, 0] < end_ns:
+        return None
+    first, last = np.interp((begin_ns, end_ns), samples[:, 0], samples[:, 2])
+    return float(last - first)

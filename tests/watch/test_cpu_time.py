@@ -1,0 +1,64 @@
+"""Time between calls without a CPU, by samples of the CPU time of threads."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.watch.division.cpu_time import CpuSums
+from stallprobes.watch.division.instants import Spans, ThreadCalls
+from stallprobes.watch.intervals import Int64s, int64s
+
+MS = 1_000_000
+SECOND = 1000 * MS
+
+
+def calls(kind: CallKind, *spans: tuple[int, int]) -> ThreadCalls:
+    """Calls of a thread, from and to (ms)."""
+    begins, ends = int64s([begin * MS for begin, _ in spans]), int64s([end * MS for _, end in spans])
+    return ThreadCalls(spans=Spans(begins, ends), kinds=int64s([int(kind)] * len(spans)))
+
+
+def cpu(*samples: tuple[float, float]) -> Int64s:
+    """Samples at times (s), with the CPU time until then (s)."""
+    return int64s([[round(at * SECOND), 0, round(used * SECOND)] for at, used in samples]).reshape(-1, 3)
+
+
+def test_what_is_neither_in_calls_nor_on_a_cpu_is_off_it() -> None:
+    sums = CpuSums(0)
+    # 0.2 s inside calls that submit, 0.3 s of CPU beside them, and nothing in the other half second.
+    sums.add({1: calls(CallKind.SUBMITS, (100, 200), (600, 700))}, {1: cpu((0, 5), (1, 5.5))}, 0, SECOND)
+    found = sums.off_cpu(0)
+    assert found is not None
+    assert (found.share, found.low, found.high) == pytest.approx((0.5 / 0.8,) * 3)
+
+
+def test_whether_waits_have_a_cpu_is_not_known() -> None:
+    sums = CpuSums(0)
+    sums.add({1: calls(CallKind.WAITS, (0, 100))}, {1: cpu((0, 0), (1, 0.5))}, 0, SECOND)
+    found = sums.off_cpu(0)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((0.4 / 0.9, 0.5 / 0.9))
+    long = CpuSums(0)
+    long.add({1: calls(CallKind.WAITS, (0, 600))}, {1: cpu((0, 0), (1, 0.5))}, 0, SECOND)
+    assert long.off_cpu(0) is None
+
+
+def test_a_sequence_has_a_cpu_where_one_of_its_threads_has() -> None:
+    sums = CpuSums(0)
+    threads = {1: calls(CallKind.SUBMITS, (0, 100)), 2: calls(CallKind.SUBMITS, (500, 600))}
+    sums.add(threads, {1: cpu((0, 0), (1, 0.5)), 2: cpu((0, 0), (2, 1))}, 0, SECOND)
+    assert sums.off_cpu(0) == Figure(0.0, 0.0, 0.0)
+
+
+def test_a_time_of_which_a_thread_has_no_samples_is_left_out() -> None:
+    sums = CpuSums(0)
+    threads = {1: calls(CallKind.SUBMITS, (0, 100))}
+    for samples in ({}, {1: cpu((0.5, 0), (2, 1))}, {1: cpu((0, 0), (0.9, 1))}):
+        sums.add(threads, samples, 0, SECOND)
+    assert sums.off_cpu(0) is None
+    sums.add(threads, {1: cpu((0, 0), (3, 0))}, SECOND, 2 * SECOND)
+    assert sums.off_cpu(0) == Figure(1.0, 1.0, 1.0)
+    # Of the time before a steady state, nothing counts.
+    assert sums.off_cpu(2 * SECOND) is None
