@@ -50,12 +50,12 @@ _UNATTRIBUTED = RANKS[WaitCause.UNATTRIBUTED]
 class Recorded:
     """What was recorded of a process beside its slow calls.
 
-    ``records`` are in the layout of the file, ``names`` those of its kernels by their place. ``tenures`` are by device.
-    ``run_delays`` has for each thread's id int64[n][3], ascending: a time (ns), for how long until then the thread was
-    ready to run and had no CPU, and for how long it had one (ns). ``thread_names`` are by id, ``stacks`` by their
-    number in the file. ``first_launches`` are those of each kernel. ``complete``: no record was lost, so that the GPU did nothing else.
-    ``windows`` are those in which records were on or off. ``may_hold_streams``: the program makes calls after which a
-    stream waits for an event or a host function.
+    ``records`` are in the layout of the file, ``names`` those of its kernels by their place. ``tenures`` are by
+    device. ``run_delays`` has for each thread's id int64[n][3], ascending: a time (ns), for how long until then the
+    thread was ready to run and had no CPU, and for how long it had one (ns). ``thread_names`` are by id, ``stacks``
+    by their number in the file. ``first_launches`` are those of each kernel. ``complete``: no record was lost, so
+    that the GPU did nothing else. ``windows`` are those in which records were on or off. ``may_hold_streams``: the
+    program makes calls after which a stream waits for an event or a host function.
     """
 
     records: NDArray[Any]
