@@ -7,15 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from factories.watch_calls import LAUNCH, MAIN, SYNC, at_ns
+from factories.watch_calls import FUNCTIONS, LAUNCH, MAIN, at_ns
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.watch_file import SampledTime
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import SampleBatch
-
-# Functions by their numbers.
-FUNCTIONS = {1: LAUNCH, 2: SYNC, 3: "cuMemcpyDtoHAsync_v2", 4: "cuModuleLoadData"}
 
 
 class Sampled(NamedTuple):

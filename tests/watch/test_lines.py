@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import jsonschema
 import numpy as np
@@ -13,21 +13,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factories.time_samples import FUNCTIONS, Sampled, line_stack, sample_batch
-from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, slow
+from factories.time_samples import Sampled, line_stack, sample_batch
+from factories.watch_calls import FUNCTIONS, LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, slow
 from factories.watch_moments import findings
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
 from stallprobes.watch.document import document
 from stallprobes.watch.line_text import line_text, place_text, remedy_text, sequence_of, what_text
+from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.lines import MOST_LINES, interval, lines_of
 from stallprobes.watch.lines.result import LineTime, ProgramLine, SequenceLines
-from stallprobes.watch.lines.sample_sums import SampleSum, SampleSums
+from stallprobes.watch.lines.sample_sums import SampleSums
+from stallprobes.watch.lines.second_sums import SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 from stallscope.report.text import TextWriter
@@ -39,19 +42,27 @@ STACKS = {1: line_stack(10), 2: line_stack(20), 3: line_stack(30, "load")}
 NO_CALLS = call_batch()
 
 
-def one_sequence(thread: int) -> int:
-    """All threads are in one sequence."""
-    return MAIN
+@dataclass
+class Threads:
+    """Threads that are all in one sequence, or each in one of its own; of ``unknown`` ones that is not known."""
+
+    together: bool = True
+    unknown: set[int] = field(default_factory=set)
+
+    def leader(self, thread: int) -> int:
+        return MAIN if self.together else thread
+
+    def knows(self, thread: int, until_ns: int) -> bool:
+        return thread not in self.unknown
 
 
-def apart(thread: int) -> int:
-    """Each thread is a sequence of its own."""
-    return thread
+TOGETHER, APART = Threads(), Threads(together=False)
+one_sequence, apart = TOGETHER.leader, APART.leader
 
 
-def sums_of(samples: Iterable[Sampled], calls: CallBatch = NO_CALLS, leader: object = one_sequence) -> SampleSums:
+def sums_of(samples: Iterable[Sampled], calls: CallBatch = NO_CALLS, threads: Threads = TOGETHER) -> SampleSums:
     found = SampleSums(at_ns(0))
-    found.add(sample_batch(samples), calls, leader)  # type: ignore[arg-type]
+    found.add(sample_batch(samples), calls, threads)
     return found
 
 
@@ -137,27 +148,81 @@ def test_lines_of_the_start_up_are_left_out_to_the_second() -> None:
     assert lines_of(SampleSums(0), 0, None, STACKS, one_sequence) == ()
 
 
-def test_time_in_which_another_thread_of_the_sequence_made_calls_is_its_own() -> None:
-    """As where the main thread waits for autograd's: its time between calls is that after the other's last call."""
-    calls = call_batch([slow(LAUNCH, begin, begin + 50, thread=OTHER) for begin in range(1000, 9000, 100)])
+def test_an_instant_between_calls_belongs_to_the_thread_that_makes_the_next_call() -> None:
+    """As where the main thread waits for autograd's: of its time between calls, what follows the other's last call."""
+    calls = call_batch(
+        [slow(LAUNCH, begin, begin + 50, thread=OTHER) for begin in range(1000, 9000, 100)]
+        + [slow(SYNC, 0, 500), slow(LAUNCH, 9950, 9960)]
+    )
     samples = [
-        Sampled(500, 9950, 5000, LAUNCH, between=True, stack=1),
+        Sampled(500, 9950, 3000, LAUNCH, between=True, stack=1),
         Sampled(1050, 1100, 5000, LAUNCH, between=True, stack=2, thread=OTHER),
+        Sampled(1100, 1150, 5000, LAUNCH, stack=2, thread=OTHER),
     ]
-    (found,) = lines_of(sums_of(samples, calls), at_ns(0), None, STACKS, one_sequence)
-    # The last one returned at 8.95 ms: 1 of 9.45 ms is left.
-    assert found.ns == pytest.approx(5_000_000 + 5_000_000 * 1000 / 9450, abs=1)
+    sums = sums_of(samples, calls)
+    found = {(key.thread, key.kind): one.ns for key, one in sums.since(0).items()}
+    # The last call returned at 8.95 ms. The main thread's calls have no sample, so its one place has their time too.
+    assert found == {
+        (MAIN, BETWEEN): 1_000_000 + 500_000 + 10_000,
+        (OTHER, BETWEEN): 500_000 + 79 * 50_000,
+        (OTHER, int(CallKind.SUBMITS)): 80 * 50_000,
+    }
     # Threads that are no sequence do not matter to each other.
-    each = lines_of(sums_of(samples, calls, apart), at_ns(0), None, STACKS, apart)
-    assert [one.ns for one in each] == [5_000_000, 5_000_000]
+    each = sums_of(samples, calls, APART).since(0)
+    assert {(key.thread, key.kind): one.ns for key, one in each.items()}[MAIN, BETWEEN] == 9_450_000 + 510_000
+
+
+def test_a_thread_that_sleeps_while_another_is_in_a_call_has_none_of_the_time() -> None:
+    """Also where that call has not returned yet, or returned after the last reading of calls."""
+    sample = Sampled(0, 4000, 4000, between=True, thread=OTHER)
+    for calls, in_flight in (
+        (call_batch([slow(LAUNCH, 1000, 5000)]), {}),
+        (NO_CALLS, {MAIN: at_ns(3000)}),
+    ):
+        sums = SampleSums(at_ns(0))
+        sums.add(sample_batch([sample]), calls, TOGETHER, in_flight)
+        assert not sums.since(0)
+
+
+def test_a_wait_does_not_count_while_another_thread_of_the_sequence_works_in_a_call() -> None:
+    calls = call_batch([slow(SYNC, 0, 1000), slow(LAUNCH, 100, 400, thread=OTHER), slow(SYNC, 500, 600, thread=OTHER)])
+    sums = sums_of([Sampled(0, 1000, 5000, SYNC)], calls)
+    assert [one.ns for one in sums.since(0).values()] == [700_000]
+    # A wait that began before the calls of the reading: its part in the reading stands for all of it.
+    sums = SampleSums(at_ns(0))
+    sums.add(sample_batch(), call_batch([slow(LAUNCH, 0, 500, thread=OTHER)]), TOGETHER, {MAIN: at_ns(0)})
+    later = call_batch([slow(SYNC, 0, 1500), slow(LAUNCH, 500, 1000, thread=OTHER)])
+    sums.add(sample_batch([Sampled(0, 1500, 5000, SYNC)]), later, TOGETHER)
+    assert sums.since(0)[SampleKey(MAIN, 1, 2, int(CallKind.WAITS))].ns == 1_000_000
 
 
 def test_calls_of_an_earlier_reading_count_too() -> None:
     sums = SampleSums(at_ns(0))
-    sums.add(sample_batch(), call_batch([slow(LAUNCH, 1000, 2000, thread=OTHER)]), None)
-    sums.add(sample_batch([Sampled(0, 4000, 4000, between=True)]), NO_CALLS, one_sequence)
+    threads = Threads(unknown={OTHER})
+    sums.add(sample_batch(), call_batch([slow(LAUNCH, 1000, 2000, thread=OTHER)]), threads)
+    # Nothing is summed up before it is known whose time it is.
+    sums.add(sample_batch([Sampled(0, 4000, 4000, between=True)]), NO_CALLS, threads)
+    assert not sums.since(0)
+    threads.unknown.clear()
+    sums.add(sample_batch(), NO_CALLS, threads)
     (found,) = lines_of(sums, at_ns(0), None, STACKS, one_sequence)
     assert found.ns == 2_000_000
+
+
+def test_the_log_says_how_much_time_passes_and_the_samples_where() -> None:
+    """Points of a thread that get a sample less often than others, as its credit is spent, have no less of the time."""
+    made = [slow(LAUNCH, begin, begin + 10) for begin in range(0, 100_000, 100)]
+    made += [slow(LAUNCH, begin + 15, begin + 95, thread=OTHER) for begin in range(0, 100_000, 100)]
+    samples = [Sampled(0, 10, 50_000, LAUNCH, stack=1), Sampled(15, 95, 10_000, LAUNCH, stack=2, thread=OTHER)]
+    samples += [Sampled(215, 295, 5000, LAUNCH, stack=3, thread=OTHER)]
+    (found,) = lines_of(sums_of(samples, call_batch(made)), at_ns(0), None, STACKS, one_sequence)
+    shares = {one.place.line: one.share.share for one in found.lines if one.place is not None}
+    # 85 of 100 µs are of the other thread, with those before its calls, two thirds of them at one of its places.
+    assert shares == {
+        10: pytest.approx(0.15, abs=1e-3),
+        20: pytest.approx(0.85 * 2 / 3, abs=1e-3),
+        30: pytest.approx(0.85 / 3, abs=1e-3),
+    }
 
 
 def test_any_number_of_places_takes_a_limited_number_of_sums() -> None:
@@ -165,7 +230,7 @@ def test_any_number_of_places_takes_a_limited_number_of_sums() -> None:
     for first in range(0, 60_000, 1000):
         batch = sample_batch(Sampled(70 * SECOND_US, 70 * SECOND_US + 10, 1, stack=1) for _ in range(1000))
         batch.rows["stack"] = np.arange(first, first + 1000)
-        sums.add(batch, NO_CALLS, one_sequence)
+        sums.add(batch, NO_CALLS, TOGETHER)
     assert len(sums.since(0)) <= 2 * 8192
     stacks = {number: line_stack(number) for number in range(60_000)}
     (found,) = lines_of(sums, at_ns(0), None, stacks, one_sequence)
@@ -317,7 +382,7 @@ def test_the_lines_of_a_program_whose_work_is_not_recorded_have_no_price() -> No
 def test_samples_of_functions_without_a_name_are_other_calls() -> None:
     batch = sample_batch([Sampled(0, 10, 1000)])
     sums = SampleSums(at_ns(0))
-    sums.add(SampleBatch(batch.rows, {}, 1, 0), NO_CALLS, one_sequence)
+    sums.add(SampleBatch(batch.rows, {}, 1, 0), NO_CALLS, TOGETHER)
     (found,) = lines_of(sums, at_ns(0), None, STACKS, one_sequence)
     assert found.lines[0].calls == LineTime(share=1.0, function="function 1")
     assert FUNCTIONS[1] == LAUNCH

@@ -183,7 +183,8 @@ class ProcessAnalysis:
             self._divider.feed(process, records, calls, now_ns, self._engine_use, ended)
             if samples is not None:
                 self._samples = self._samples or SampleSums(process.started.monotonic_ns)
-                self._samples.add(samples, calls, self._divider.leader if self._divider.divided else None)
+                in_flight = {one.id: one.in_flight[0].begin_ns for one in process.threads if one.in_flight}
+                self._samples.add(samples, calls, self._divider, in_flight)
         self._settle()
 
     def findings(self) -> ProcessFindings:

@@ -99,14 +99,13 @@ class ProcessDivider:
         """The time until which everything is divided."""
         return min((one.done_ns for one in self._sequences.values()), default=self._done_ns)
 
-    @property
-    def divided(self) -> bool:
-        """Whether a part of the time is divided, so that it is known which threads are in a sequence."""
-        return self._start_up is not None and self._done_ns > self._start_up.began_ns
-
     def leader(self, thread: int) -> int:
         """The first thread of the sequence that a thread belongs to."""
         return self._book.leader(thread)
+
+    def knows(self, thread: int, until_ns: int) -> bool:
+        """Whether it is known which sequence a thread belongs to that made calls until a time."""
+        return self._book.knows(thread) or until_ns <= self._done_ns or self._ended
 
     @property
     def steady_ns(self) -> int | None:

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from stallprobes.watch.division.binned_sums import Figure
-from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
+from stallprobes.watch.lines.call_times import BETWEEN, WAITING
 from stallprobes.watch.lines.result import LineTime, ProgramLine, SequenceLines
-from stallprobes.watch.lines.sample_sums import BETWEEN, NO_SUM, SampleKey, SampleSum, SampleSums
+from stallprobes.watch.lines.sample_sums import SampleSums
+from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 
 # Lines of a sequence that are kept, those that cost most.
 MOST_LINES = 50
 # Of the normal distribution, for an interval of 95 %.
 _DEVIATIONS = 1.96
-_WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
 # The sorts of time at a line.
 _WAITS, _CALLS, _BETWEEN = range(3)
 # Where the GPU or others on it are the limit, host time costs nothing by itself: then all time counts alike, as where
@@ -101,13 +101,13 @@ def _sequence(
     waited: Counter[str] = Counter()
     for key, one in mine:
         whole = whole.plus(one)
-        if key.kind in _WAITING:
+        if key.kind in WAITING:
             waited[functions.get(key.function, "")] += one.ns
     for key, one in mine:
         line = places.setdefault(_place_of(stacks.get(key.stack)), _LineSum())
         line.add(key, one)
         function = functions.get(key.function, "")
-        if key.kind in _WAITING and function in prices:
+        if key.kind in WAITING and function in prices:
             line.price += prices[function] * one.ns / waited[function]
     lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
     by_time = count_alike(division)
@@ -152,7 +152,7 @@ def _time(line: _LineSum, sort: int, whole: SampleSum, functions: Mapping[int, s
 def _sort_of(key: SampleKey) -> int:
     if key.kind == BETWEEN:
         return _BETWEEN
-    return _WAITS if key.kind in _WAITING else _CALLS
+    return _WAITS if key.kind in WAITING else _CALLS
 
 
 def _place_of(stack: CallStack | None) -> StackFrame | None:
