@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories.time_samples import Sampled, line_stack, sample_batch
-from factories.watch_calls import FUNCTIONS, LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, slow
+from factories.watch_calls import FREE, FUNCTIONS, LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, slow
 from factories.watch_moments import findings
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
@@ -44,16 +44,23 @@ NO_CALLS = call_batch()
 
 @dataclass
 class Threads:
-    """Threads that are all in one sequence, or each in one of its own; of ``unknown`` ones that is not known."""
+    """Threads that are all in one sequence, or each in one of its own; of ``unknown`` ones that is not known.
+
+    ``worked`` is when the last work of a sequence on the GPU ended.
+    """
 
     together: bool = True
     unknown: set[int] = field(default_factory=set)
+    worked: dict[int, int] = field(default_factory=dict)
 
     def leader(self, thread: int) -> int:
         return MAIN if self.together else thread
 
     def knows(self, thread: int, until_ns: int) -> bool:
         return thread not in self.unknown
+
+    def last_end_ns(self, leader: int) -> int:
+        return self.worked.get(leader, 0)
 
 
 TOGETHER, APART = Threads(), Threads(together=False)
@@ -223,6 +230,43 @@ def test_the_log_says_how_much_time_passes_and_the_samples_where() -> None:
         20: pytest.approx(0.85 * 2 / 3, abs=1e-3),
         30: pytest.approx(0.85 / 3, abs=1e-3),
     }
+
+
+END = [
+    Sampled(0, 10, 1000, LAUNCH),
+    Sampled(10, 900, 2000, "cuMemcpyDtoHAsync_v2", between=True, stack=2),
+    Sampled(1000, 50_000, 40_000, FREE, between=True, stack=3),
+]
+END_CALLS = [slow(LAUNCH, 0, 10), slow(COPY, 900, 1000), slow(FREE, 50_000, 50_010)]
+
+
+def places_of(sums: SampleSums, ended: bool) -> set[int]:
+    """The numbers of the stacks of all sums."""
+    return {key.stack for key in sums.since(at_ns(0), ended)}
+
+
+def test_what_follows_the_last_work_of_a_run_that_has_ended_is_no_line() -> None:
+    sums = sums_of(END, call_batch(END_CALLS))
+    # While the program runs, work may follow.
+    assert places_of(sums, ended=False) == {1, 2, 3}
+    assert places_of(sums, ended=True) == {1, 2}
+    assert places_of(sums_of(END, call_batch(END_CALLS), Threads(worked={MAIN: at_ns(60_000)})), ended=True) == {
+        1,
+        2,
+        3,
+    }
+    # Without any work, all of it is kept.
+    frees = [one for one in END if one.function == FREE]
+    assert places_of(sums_of(frees, call_batch(END_CALLS[2:])), ended=True) == {3}
+
+
+def test_work_that_follows_makes_what_was_apart_a_line_again() -> None:
+    sums = sums_of(END, call_batch(END_CALLS))
+    more = call_batch([slow(LAUNCH, 70_000, 70_010), slow(FREE, 95_000, 95_010)])
+    later = [Sampled(60_000, 70_000, 5000, between=True, stack=4), Sampled(71_000, 95_000, 9000, FREE, True, 5)]
+    sums.add(sample_batch(later), more, TOGETHER)
+    assert places_of(sums, ended=False) == {1, 2, 3, 4, 5}
+    assert places_of(sums, ended=True) == {1, 2, 3, 4}
 
 
 def test_any_number_of_places_takes_a_limited_number_of_sums() -> None:

@@ -107,6 +107,10 @@ class ProcessDivider:
         """Whether it is known which sequence a thread belongs to that made calls until a time."""
         return self._book.knows(thread) or until_ns <= self._done_ns or self._ended
 
+    def last_end_ns(self, leader: int) -> int:
+        """The latest end of work of a sequence in the time that is divided; 0 without any."""
+        return max((one.last_end_ns for key, one in self._sequences.items() if key[0] == leader), default=0)
+
     @property
     def steady_ns(self) -> int | None:
         """When the steady state began; None without one, or while that is not known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -10,17 +10,20 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows
 from stallprobes.watch.division.call_kinds import CallKind, kinds_of
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Flags, Spans
 from stallprobes.watch.division.recorded_times import FOREVER
 from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.lines.second_sums import KeyedTimes
 from stallprobes.watch.reading.process import CallBatch
 
 # In place of a CallKind: the time passed between calls.
 BETWEEN = -1
 WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
+_SUBMITTING = (CallFamily.LAUNCH, CallFamily.COPY, CallFamily.FILL)
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
 # Threads whose last calls are known, the last ones that made calls.
 _MOST_THREADS = 1024
@@ -34,6 +37,9 @@ class Sequences(Protocol):
 
     def knows(self, thread: int, until_ns: int) -> bool:
         """Whether the sequence of a thread is known that made calls until ``until_ns``."""
+
+    def last_end_ns(self, leader: int) -> int:
+        """The latest end of work on the GPU of a sequence that is known; 0 without any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +62,6 @@ class Reading:
         return threads
 
 
-class CallTimes(NamedTuple):
-    """Times (ns) of a thread inside its calls and before them, with the function and kind of each and when it ended."""
-
-    functions: Int64s
-    kinds: Int64s
-    times: Int64s
-    ends: Int64s
-
-
 class _Calls(NamedTuple):
     """The outermost calls of the threads of a sequence, in the order of their begins."""
 
@@ -79,6 +76,9 @@ class CallLog:
 
     An instant at which no thread of a sequence is in a call belongs to the thread that makes the next call. An instant
     inside a wait does not count while another thread of the sequence is inside a call that does not wait.
+
+    The work of a sequence ends with its last operation on the GPU, by its record and by the last call that submitted
+    one or waited for one. ``ended`` are the sequences that had work, ``resumed`` those that have more in the reading.
     """
 
     def __init__(self, began_ns: int) -> None:
@@ -92,25 +92,44 @@ class CallLog:
         self._active: dict[int, Spans] = {}
         self._working: dict[int, Spans] = {}
         self._last: dict[int, int] = {}
+        # When the last call returned with which the work of each thread may have ended, and that of each sequence.
+        self._worked: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self.resumed: list[int] = []
 
-    def read(self, reading: Reading, leader: Callable[[int], int]) -> None:
-        """Take the calls of the next reading; ``leader`` gives the first thread of the sequence of a thread."""
-        self._leader = leader
+    @property
+    def ended(self) -> Set[int]:
+        """The sequences whose work has ended, unless more follows."""
+        return {leader for leader, end_ns in self._ends.items() if end_ns}
+
+    def read(self, reading: Reading, sequences: Sequences) -> None:
+        """Take the calls of the next reading."""
+        self._leader = leader = sequences.leader
         rows = reading.calls.rows[(reading.calls.rows["flags"] & int(CallFlag.NESTED)) == 0]
         self._own = _by_thread(rows)
         threads = {**self._returned, **reading.in_flight, **self._own}
-        sequences: dict[int, list[int]] = {}
+        groups: dict[int, list[int]] = {}
         for thread in threads:
-            sequences.setdefault(leader(thread), []).append(thread)
+            groups.setdefault(leader(thread), []).append(thread)
         self._last, self._calls, self._active, self._working = {}, {}, {}, {}
-        for first, members in sequences.items():
+        before, self._ends, self.resumed = self._ends, {}, []
+        for first, members in groups.items():
             self._sequence(first, members, reading)
+            worked = (self._worked.get(thread, 0) for thread in members)
+            self._ends[first] = max((before.get(first, 0), sequences.last_end_ns(first), *worked))
+            if self._ends[first] > max(self._read_ns, before.get(first, 0)):
+                self.resumed.append(first)
         self._before_ns = self._read_ns
         self._returned.update({thread: int(made["returned_ns"][-1]) for thread, made in self._own.items()})
         self._read_ns = max((self._read_ns, *self._returned.values()))
         if len(self._returned) > _MOST_THREADS:
             last = sorted(self._returned, key=lambda thread: self._returned[thread])[-_MOST_THREADS:]
             self._returned = {thread: self._returned[thread] for thread in last}
+            self._worked = {thread: self._worked[thread] for thread in last if thread in self._worked}
+
+    def worked_ns(self, thread: int) -> int:
+        """When the work of a thread's sequence ended, as far as it is known."""
+        return self._ends.get(self._leader(thread), 0)
 
     def _sequence(self, leader: int, members: list[int], reading: Reading) -> None:
         made = [self._own[thread] for thread in members if thread in self._own]
@@ -125,6 +144,11 @@ class CallLog:
             np.concatenate([before - 1, open_, begins]), np.concatenate([before, np.full_like(open_, FOREVER), ends])
         )
         works = ~np.isin(kinds, WAITING)
+        ending = np.isin(rows["function"], _submitting(reading.calls.functions))
+        ending |= np.isin(kinds, (int(CallKind.WAITS), int(CallKind.COPIES))) & (ends - begins >= LIMITS.blocked_ns)
+        for thread in members:
+            end = int(ends[ending & (rows["thread"] == thread)].max(initial=0)) if thread in self._own else 0
+            self._worked[thread] = max(self._worked.get(thread, 0), end)
         several = len(members) > 1
         self._working[leader] = Spans.united(begins[works], ends[works]) if several else NO_SPANS
 
@@ -132,8 +156,8 @@ class CallLog:
         """The outermost calls of a thread in the reading, in the order of their ends; ``nothing`` without any."""
         return self._own.get(thread, nothing)
 
-    def times(self) -> Iterator[tuple[int, CallTimes]]:
-        """The times of each thread in the reading."""
+    def times(self) -> Iterator[tuple[int, KeyedTimes]]:
+        """The times of each thread inside its calls and before them, with the function of each, and no stack."""
         for leader, calls in self._calls.items():
             (begins, ends), kinds = calls.spans, calls.kinds
             inside = ends - begins
@@ -143,13 +167,15 @@ class CallLog:
             gaps = np.where(self._is_first(leader, begins), np.maximum(begins - last, 0), 0)
             for thread in np.unique(calls.threads).tolist():
                 mine = calls.threads == thread
+                count = int(mine.sum())
                 yield (
                     thread,
-                    CallTimes(
-                        np.tile(calls.functions[mine], 2),
-                        np.concatenate((kinds[mine], np.full(int(mine.sum()), BETWEEN, dtype=np.int64))),
-                        np.concatenate((inside[mine], gaps[mine])),
-                        np.concatenate((ends[mine], begins[mine])),
+                    KeyedTimes(
+                        stacks=np.zeros(2 * count, dtype=np.int64),
+                        functions=np.tile(calls.functions[mine], 2),
+                        kinds=np.concatenate((kinds[mine], np.full(count, BETWEEN, dtype=np.int64))),
+                        times=np.concatenate((inside[mine], gaps[mine])),
+                        ends=np.concatenate((ends[mine], begins[mine])),
                     ),
                 )
 
@@ -192,6 +218,11 @@ def logged_kinds(rows: Rows, calls: CallBatch) -> Int64s:
     short = rows["returned_ns"] - rows["began_ns"] < LIMITS.blocked_ns
     kinds[(kinds == int(CallKind.COPIES)) & short] = int(CallKind.SUBMITS)
     return kinds
+
+
+def _submitting(functions: Mapping[int, str]) -> list[int]:
+    """The numbers of functions that submit work to the GPU."""
+    return [number for number, name in functions.items() if family_of(name) in _SUBMITTING]
 
 
 def _by_thread(calls: Rows) -> dict[int, Rows]:

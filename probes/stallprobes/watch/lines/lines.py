@@ -51,14 +51,16 @@ def lines_of(
     division: ProcessDivision | None,
     stacks: Mapping[int, CallStack],
     leader: Callable[[int], int],
+    ended: bool = False,
 ) -> tuple[SequenceLines, ...]:
     """The lines of each sequence of ``division`` since ``begin_ns``, in their order; without a division those of each
     group of threads with one ``leader``, the one with most samples first.
 
-    ``stacks`` are by their number in the file.
+    ``stacks`` are by their number in the file. ``ended``: the run has, and what followed the last work of a sequence is
+    left out.
     """
     sums: dict[int, list[_KeyedSum]] = {}
-    for key, one in samples.since(begin_ns).items():
+    for key, one in samples.since(begin_ns, ended).items():
         sums.setdefault(key.thread, []).append((key, one))
     if division is not None:
         found = [_sequence(sums, one.threads, one, samples.functions, stacks) for one in division.sequences]

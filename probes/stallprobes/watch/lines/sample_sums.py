@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from stallprobes.watch.lines.call_times import (
     Sequences,
     logged_kinds,
 )
-from stallprobes.watch.lines.second_sums import SampleKey, SampleSum, SecondSums
+from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
 
@@ -61,11 +61,13 @@ class SampleSums:
         self.missed += samples.missed
         self._held.append(Reading(samples.rows, calls, in_flight))
         while self._held and all(sequences.knows(one, self._held[0].until_ns) for one in self._held[0].threads):
-            self._add(self._held.popleft(), sequences.leader)
+            self._add(self._held.popleft(), sequences)
 
-    def since(self, begin_ns: int) -> Mapping[SampleKey, SampleSum]:
-        """The sums since a time of the start-up, to the second."""
-        found, times = self._sums.since(begin_ns), self._times.since(begin_ns)
+    def since(self, begin_ns: int, ended: bool = False) -> Mapping[SampleKey, SampleSum]:
+        """The sums since a time of the start-up, to the second; if the run has ``ended``, until the last work of each
+        sequence."""
+        apart = self._log.ended if ended else frozenset()
+        found, times = self._sums.since(begin_ns, apart), self._times.since(begin_ns, apart)
         sampled: Counter[SampleKey] = Counter()
         for key, one in found.items():
             sampled[key.without_stack] += one.ns
@@ -82,11 +84,14 @@ class SampleSums:
         }
         return {key: one.times(factors.get(key.without_stack, 1.0)) for key, one in found.items()}
 
-    def _add(self, reading: Reading, leader: Callable[[int], int]) -> None:
+    def _add(self, reading: Reading, sequences: Sequences) -> None:
         rows, calls = reading.rows, reading.calls
-        self._log.read(reading, leader)
+        self._log.read(reading, sequences)
+        for leader in self._log.resumed:
+            self._sums.settle(leader)
+            self._times.settle(leader)
         for thread, made in self._log.times():
-            self._times.add(thread, np.zeros_like(made.functions), *made)
+            self._times.add(sequences.leader(thread), self._log.worked_ns(thread), thread, made)
         for thread in np.unique(rows["thread"]).tolist():
             mine = rows[rows["thread"] == thread]
             inside = mine[mine["sampled"] == int(SampledTime.INSIDE)]
@@ -94,10 +99,12 @@ class SampleSums:
             times = int64s(inside["ns"]).copy()
             waits = np.isin(kinds, WAITING)
             times[waits] = self._log.without_others(thread, inside[waits])
-            self._sum(thread, inside, kinds, times)
             between = mine[mine["sampled"] == int(SampledTime.BETWEEN)]
-            kinds = np.full(len(between), BETWEEN, dtype=np.int64)
-            self._sum(thread, between, kinds, self._log.alone(thread, between))
+            kinds = np.append(kinds, np.full(len(between), BETWEEN, dtype=np.int64))
+            times = np.append(times, self._log.alone(thread, between))
+            every = np.concatenate((inside, between))
+            made = KeyedTimes(int64s(every["stack"]), int64s(every["api"]), kinds, times, int64s(every["at_ns"]))
+            self._sums.add(sequences.leader(thread), self._log.worked_ns(thread), thread, made)
 
     def _kinds(self, rows: NDArray[Any], own: Rows, calls: CallBatch) -> Int64s:
         """The kind of the call of each sample: by its arguments where the log has it, among its thread's ``own``."""
@@ -110,6 +117,3 @@ class SampleSums:
         kinds[(kinds == int(CallKind.COPIES)) & short] = int(CallKind.SUBMITS)
         kinds[logged] = logged_kinds(own[places[logged]], calls)
         return kinds
-
-    def _sum(self, thread: int, rows: NDArray[Any], kinds: Int64s, times: Int64s) -> None:
-        self._sums.add(thread, int64s(rows["stack"]), int64s(rows["api"]), kinds, times, int64s(rows["at_ns"]))
