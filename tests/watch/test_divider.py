@@ -360,6 +360,36 @@ def test_another_context_has_the_gpu() -> None:
     assert (one.verdict, one.engine_known) == (Bound.SHARED, True)
 
 
+def test_a_sequence_is_named_by_the_thread_that_submits_and_waits_most() -> None:
+    """Not by one that only creates the context, nor by autograd's where both make as many calls."""
+    work = [Call(LAUNCH, each, each + 2, 2, ((each + 2, each + 3, KERNEL),)) for each in range(10, 50, 4)]
+    busy = [Call(LAUNCH, each + 2, each + 3) for each in range(10, 50, 4)]
+    for main, expected in (([Call(LAUNCH, 1, 2)], (2, 1)), ([Call(LAUNCH, 1, 2), *busy], (1, 2))):
+        found = divided(sorted([*main, *work], key=lambda one: one.begin), [60])
+        assert found is not None
+        assert [one.threads for one in found.sequences] == [expected]
+
+
+def test_a_thread_that_has_left_a_sequence_is_none_of_its_threads() -> None:
+    """Two threads whose calls overlap only later."""
+    calls = [
+        Call(LAUNCH, each, each + 1, 1 + each % 4 // 2, ((each + 1, each + 2, KERNEL),)) for each in range(0, 40, 2)
+    ]
+    calls += [
+        Call(LAUNCH, each, each + 2, thread, ((each + 2, each + 3, KERNEL),))
+        for each in range(40, 90, 3)
+        for thread in (1, 2)
+    ]
+    divider = ProcessDivider(COARSE)
+    seen = []
+    for number, reading in enumerate(readings(calls, [30.0, 60.0, 95.0]), 1):
+        divider.feed(*reading, ended=number == 3)
+        found = divider.division()
+        seen.append(sorted(one.threads for one in found.sequences) if found is not None else [])
+    assert seen[0] == [(1, 2)]
+    assert seen[-1] == [(1,), (2,)]
+
+
 def test_a_launch_that_another_threads_copy_holds_up() -> None:
     calls = [
         Call(LAUNCH, 1, 2, 1, ((2, 3, KERNEL),)), Call(LAUNCH, 4, 20, 1, ((20, 21, KERNEL),)),

@@ -339,7 +339,9 @@ class WatchWait(Document):
 class WatchSequence(Document):
     """Threads that hardly ever call the driver at the same time, and their wall time on one GPU."""
 
-    threads: Annotated[list[Natural], about("Thread ids of the system, that of the first caller first.")]
+    threads: Annotated[
+        list[Natural], about("Thread ids of the system, first that of the thread that submits and waits most.")
+    ]
     gpu: Annotated[Natural, about("CUPTI's number of the GPU.")]
     verdict: Annotated[
         Bound,

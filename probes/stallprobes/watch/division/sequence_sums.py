@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import numpy as np
 
@@ -26,16 +26,21 @@ class SequenceSums:
     """The sums of a sequence from ``began_ns`` until ``done_ns``, in bins since ``origin_ns``.
 
     ``last_end_ns`` is the latest end of its work until then, ``calls`` the number of its calls, ``late_ns`` the time of
-    work that became known too late. ``threads`` and ``contexts`` are all that it has had.
+    work that became known too late. ``threads`` and ``contexts`` are all that it has had, each thread with the time
+    (ns) that it spent inside calls that submit work or wait for it.
     """
 
     def __init__(self, origin_ns: int, began_ns: int) -> None:
         self.began_ns = self.done_ns = began_ns
         self.last_end_ns = self.calls = self.late_ns = 0
-        self.threads: dict[int, None] = {}
+        self.threads: dict[int, int] = {}
         self.contexts: set[int] = set()
         self._sums = BinnedSums(origin_ns)
         self._waits = WaitSums(origin_ns)
+
+    def note_thread(self, thread: int, inside_ns: int = 0) -> None:
+        """Note that a thread of it has spent so much longer inside calls that submit work or wait for it."""
+        self.threads[thread] = self.threads.get(thread, 0) + inside_ns
 
     def add(self, times: SequenceTimes, until: int) -> None:
         """Add the time from ``done_ns`` to ``until``."""
@@ -56,11 +61,12 @@ class SequenceSums:
         sampled: bool,
         alone: bool,
         engine_known: bool,
+        left: Set[int] = frozenset(),
     ) -> SequenceDivision:
         """The division since ``begin_ns``.
 
         ``functions`` are names by number. ``sampled``: work was recorded for a part of the time. ``alone`` and
-        ``engine_known`` are as in the result.
+        ``engine_known`` are as in the result. ``left``: threads that are in another sequence by now.
         """
         sums = self._sums.since(begin_ns)
         totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
@@ -75,7 +81,7 @@ class SequenceSums:
         late = self.late_ns / covered if covered else 0.0
         verdict, second = bounds_of(parts, host.share, gpu.share, full, submits, late)
         return SequenceDivision(
-            threads=tuple(self.threads),
+            threads=self._threads(left),
             device=device,
             covered_ns=covered,
             parts=parts,
@@ -92,3 +98,13 @@ class SequenceSums:
             second=second,
             waits=self._waits.shares(begin_ns, functions),
         )
+
+    def _threads(self, left: Set[int]) -> tuple[int, ...]:
+        """The threads without those that have ``left``: the one that names it, and the others as they made calls first.
+
+        It is named by the first one with at least half of the most time inside calls that submit work or wait for it: a main
+        thread that has only created the context does not, and the one that trains does, whatever autograd's has.
+        """
+        threads = {thread: ns for thread, ns in self.threads.items() if thread not in left}
+        named = [thread for thread, ns in threads.items() if 2 * ns >= max(threads.values())][:1]
+        return tuple(dict.fromkeys((*named, *threads)))
