@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories.time_samples import Sampled, line_stack, sample_batch
-from factories.watch_calls import FREE, FUNCTIONS, LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, slow
+from factories.watch_calls import FREE, FUNCTIONS, H2D, LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, slow
 from factories.watch_moments import findings
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
@@ -25,10 +25,10 @@ from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
 from stallprobes.watch.document import document
-from stallprobes.watch.line_text import line_text, place_text, remedy_text, sequence_of, what_text
+from stallprobes.watch.line_text import inner_text, line_text, place_text, remedy_text, sequence_of, what_text
 from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.lines import MOST_LINES, interval, lines_of
-from stallprobes.watch.lines.result import LineTime, ProgramLine, SequenceLines
+from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, SequenceLines
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
@@ -327,30 +327,100 @@ def test_compiled_code_is_one_line_for_each_function() -> None:
 def line(**of: object) -> ProgramLine:
     fields = {
         "place": STACKS[1].place, "stack": STACKS[1], "thread": MAIN, "samples": 50, "share": Figure(0.4, 0.35, 0.46),
-        "waits": LineTime(share=0.4, function=SYNC), "price": 0.2,
+        "waits": LineTime(share=0.4, function=SYNC), "price": 0.2, "cost": Figure(0.2, 0.17, 0.23),
     }  # fmt: skip
     return ProgramLine(**(fields | of))  # type: ignore[arg-type]
+
+
+LIBRARY = (InnerPlace(place=STACKS[1].python[0], cost=0.15),)
 
 
 def process_with(*sequences: SequenceLines, division: ProcessDivision | None = None) -> ProcessFindings:
     return replace(findings(8, ended=True).processes[0], lines=sequences, division=division)
 
 
-def test_a_line_says_where_how_long_what_and_at_which_price() -> None:
-    process = process_with()
-    assert line_text(line(), process) == (
-        f"train.py:10 in step: 40 % (35 to 46) of the time, waits in {SYNC}; its waits cost at most 20 %."
+def test_a_line_says_where_it_is_what_it_costs_and_what_is_done_there() -> None:
+    process, (sequence,) = process_with(), divided().sequences
+    assert line_text(line(), process, sequence) == (
+        f"train.py:10 in step costs up to 20 % (17 to 23): waits in {SYNC} (40 % of the time)."
     )
     mixed = line(
-        waits=LineTime(),
+        waits=LineTime(share=0.02, function=SYNC),
         calls=LineTime(share=0.15, function=LAUNCH),
         between=LineTime(share=0.25, function=LAUNCH),
-        price=0.0,
+        price=0.02,
+        cost=Figure(0.42, 0.42, 0.42),
     )
-    assert what_text(mixed) == f"host time before {LAUNCH} 25 %, inside {LAUNCH} 15 %"
-    assert "cost at most" not in line_text(mixed, process)
-    assert "(MainThread)" in line_text(line(), process, main_thread=OTHER)
+    assert what_text(mixed, by_time=False) == f"host time before {LAUNCH} 25 %, inside {LAUNCH} 15 %"
+    # Where the GPU is the limit, all time counts alike.
+    (bound,) = divided(Bound.GPU).sequences
+    assert line_text(line(cost=Figure(0.4, 0.35, 0.46)), process, bound) == (
+        f"train.py:10 in step has 40 % (35 to 46) of the time: waits in {SYNC}."
+    )
+    assert "(MainThread)" in line_text(line(), process, sequence, main_thread=OTHER)
     assert place_text(line(place=None), process) == "MainThread (thread 100), without a call stack"
+
+
+def test_a_line_that_costs_much_names_the_inner_places() -> None:
+    (library, own, _) = STACKS[1].python
+    inner = tuple(InnerPlace(place=place, cost=cost) for place, cost in ((library, 0.12), (own, 0.05)))
+    assert inner_text(line(inner=inner)) == "Of it nn.py:7 in forward 12 %, the line itself 5 %."
+    assert inner_text(line(inner=inner, cost=Figure(0.05, 0.0, 0.1))) == inner_text(line()) == ""
+    kernel = StackFrame(FrameKind.NATIVE, "at::native::add", "/lib/site-packages/torch/lib/libtorch_cuda.so")
+    assert inner_text(line(inner=(InnerPlace(place=kernel, cost=0.1),))) == (
+        "Of it at::native::add in libtorch_cuda.so 10 %."
+    )
+    nameless = replace(kernel, function="")
+    assert inner_text(line(inner=(InnerPlace(place=nameless, cost=0.1),))) == "Of it libtorch_cuda.so 10 %."
+
+
+def test_autograds_thread_runs_the_backward_pass() -> None:
+    """Its code is compiled and of packages: no line of the program led there."""
+    place = StackFrame(FrameKind.NATIVE, "", "/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so")
+    process = process_with()
+    (main, *_) = process.threads
+    assert place_text(line(place=place), process) == "libtorch_cuda.so, without a line of the program"
+    process = replace(process, threads=(replace(main, id=MAIN, name="autograd 0"),))
+    assert place_text(line(place=place), process) == "backward pass"
+    (sequence,) = divided().sequences
+    assert line_text(line(place=place), process, sequence, OTHER).startswith("backward pass (autograd 0) costs up to ")
+
+
+def test_what_costs_most_at_a_line_is_its_innermost_frames() -> None:
+    deep = [
+        CallStack((StackFrame(FrameKind.PYTHON, "forward", "/lib/site-packages/nn.py", number), *STACKS[1].python[1:]))
+        for number in range(1, 6)
+    ]
+    stacks = dict(enumerate((*deep, CallStack(STACKS[1].python[1:])), 1))
+    times = (100, 300, 200, 5, 250, 400)
+    samples = [Sampled(0, 5, us, LAUNCH, between=True, stack=number) for number, us in enumerate(times, 1)]
+    (found,) = lines_of(sums_of(samples), at_ns(0), divided(), stacks, one_sequence)
+    (one,) = found.lines
+    # The line itself, and the two library lines with most of the time.
+    assert [(inner.place.line, round(inner.cost * sum(times))) for inner in one.inner] == [
+        (10, 400),
+        (2, 300),
+        (5, 250),
+    ]
+    alone = [Sampled(0, 5, 100, LAUNCH, between=True, stack=6)]
+    (found,) = lines_of(sums_of(alone), at_ns(0), divided(), stacks, one_sequence)
+    assert found.lines[0].inner == ()
+
+
+def test_compiled_code_of_all_packages_is_one_place() -> None:
+    libraries = ("libtorch_cuda.so", "libcudnn_ops.so.9")
+    stacks = {
+        number: CallStack(native=(StackFrame(FrameKind.NATIVE, "f<int>", f"/lib/site-packages/{name}", None, number),))
+        for number, name in enumerate(libraries, 1)
+    }
+    samples = [Sampled(0, 5, us, LAUNCH, between=True, stack=number) for number, us in ((1, 300), (2, 100))]
+    (found,) = lines_of(sums_of(samples), at_ns(0), divided(), stacks, one_sequence)
+    (one,) = found.lines
+    assert one.place is not None
+    assert (one.place.file, one.place.function, one.share.share) == ("/lib/site-packages/libtorch_cuda.so", "", 1.0)
+    assert [(inner.place.file.split("/")[-1], inner.cost) for inner in one.inner] == list(
+        zip(libraries, (0.75, 0.25), strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -361,7 +431,10 @@ def test_a_line_says_where_how_long_what_and_at_which_price() -> None:
         (line(waits=LineTime(share=0.4, function="cuMemFree_v2")), Bound.WAIT, WaitCause.FREE.remedy),
         (line(price=0.0), Bound.HOST, "The GPU has work meanwhile"),
         (line(), Bound.GPU, "The GPU has work meanwhile"),
+        (line(waits=LineTime(share=0.4, function=H2D)), Bound.WAIT, "Copy from pinned memory"),
         (line(between=LineTime(share=0.3, function=LAUNCH)), Bound.HOST, "Do this work of the host once"),
+        (line(between=LineTime(share=0.3, function=LAUNCH), inner=LIBRARY), Bound.HOST, "Submit more work with each"),
+        (line(between=LineTime(share=0.3, function=H2D), inner=LIBRARY), Bound.HOST, "Do this work of the host once"),
         (line(calls=LineTime(share=0.3, function=LAUNCH)), Bound.SUBMISSION, "Submit more work with each call"),
         (line(calls=LineTime(share=0.3, function="cuModuleLoadData")), Bound.LOADING, WaitCause.MODULE.remedy),
         (line(place=None), Bound.WAIT, ""),
@@ -376,7 +449,7 @@ def test_the_remedy_fits_what_costs_most(made: ProgramLine, verdict: Bound, word
 def test_the_document_has_the_lines() -> None:
     division = divided()
     of = SequenceLines(
-        threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(line(), line(place=None, stack=None))
+        threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(line(inner=LIBRARY), line(place=None, stack=None))
     )
     process = process_with(of, division=division)
     assert sequence_of(of, process) is division.sequences[0]
@@ -389,6 +462,8 @@ def test_the_document_has_the_lines() -> None:
     first, second = sequence["lines"]
     assert first["place"]["line"] == 10
     assert first["waits"] == {"share": 0.4, "function": SYNC}
+    assert first["inner"] == [{"place": first["inner"][0]["place"], "cost": 0.15}]
+    assert first["cost"]["share"] == 0.2
     assert (first["price"], first["share"]) == (0.2, {"share": 0.4, "low": 0.35, "high": 0.46})
     assert first["remedy"].startswith("Submit the next work")
     assert read["stacks"][first["stack"]]["python"][1]["line"] == 10
@@ -404,11 +479,11 @@ def report(process: ProcessFindings, width: int = 80) -> list[str]:
 
 def test_the_report_has_five_lines_with_each_remedy_once_and_fits_a_screen() -> None:
     made = tuple(line(place=line_stack(number).place) for number in range(10, 17))
-    small = line(place=line_stack(99).place, share=Figure(0.004, 0.0, 0.01))
+    small = line(place=line_stack(99).place, cost=Figure(0.004, 0.0, 0.01))
     of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(*made[:3], small, *made[3:]))
     text = report(process_with(of, division=divided()))
     first = text.index("Lines that cost most:")
-    assert sum(" in step: 40 %" in one for one in text) == 5
+    assert sum(" in step costs up to 20 %" in one for one in text) == 5
     assert not any("train.py:99" in one for one in text)
     assert sum("Submit the next work before this wait" in one for one in text) == 1
     # Verdict, bar, lines and start-up.
@@ -416,11 +491,25 @@ def test_the_report_has_five_lines_with_each_remedy_once_and_fits_a_screen() -> 
     assert text.index("", first) <= 40
 
 
+def test_a_report_about_a_sequence_fits_a_screen_whatever_there_is_to_say() -> None:
+    inner = tuple(InnerPlace(place=line_stack(number, "f" * 40).place, cost=0.1) for number in range(3))  # type: ignore[arg-type]
+    made = tuple(
+        line(place=line_stack(number, "g" * 40).place, inner=inner, waits=LineTime(share=0.4, function=function))
+        for number, function in enumerate((SYNC, COPY, H2D, "cuMemFree_v2", SYNC), 10)
+    )
+    of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=made)
+    text = report(process_with(of, division=divided()))
+    assert any("train.py:11" in one for one in text)
+    assert not any("train.py:14" in one for one in text)
+    assert text.index("", text.index("Lines that cost most:")) <= 40
+
+
 def test_the_lines_of_a_program_whose_work_is_not_recorded_have_no_price() -> None:
     of = SequenceLines(threads=(MAIN,), device=None, samples=9, ns=9, lines=(line(price=0.0),))
     text = report(process_with(of))
     assert "Lines with most of the time:" in text
-    assert "cost at most" not in " ".join(text)
+    assert "costs up to" not in " ".join(text)
+    assert "train.py:10 in step has 20 % (17 to 23) of the time" in " ".join(text)
 
 
 def test_samples_of_functions_without_a_name_are_other_calls() -> None:

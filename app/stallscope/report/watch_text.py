@@ -26,7 +26,7 @@ from stallprobes.watch.division_text import (
     start_up_text,
     verdict_text,
 )
-from stallprobes.watch.line_text import line_text, lines_of_sequence, lines_title, remedy_text, shown_lines
+from stallprobes.watch.line_text import inner_text, line_text, lines_of_sequence, lines_title, remedy_text, shown_lines
 from stallprobes.watch.lines.result import SequenceLines
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
 from stallprobes.watch.sentences import (
@@ -51,6 +51,8 @@ _WIDEST_BAR = 80
 _MOST_LISTED, _MOST_ROWS = 10, 12
 # Lines of the first sequence, and of each other one.
 _MOST_LINES, _MOST_OF_OTHERS = 5, 2
+# Lines of text for those of a sequence, so that a report about one fits a screen of 40.
+_ROOM_OF_LINES = 18
 # Threads that lost less are in the tables alone.
 _LEAST_SHARE = 0.005
 _CAUSE_COLUMNS = (
@@ -154,17 +156,26 @@ def _lines(
     most: int,
     prefix: str = "",
 ) -> None:
-    """The first lines of a sequence, each remedy once."""
+    """The first lines of a sequence that have room, each with its inner places, and each remedy once."""
     shown = shown_lines(lines, most)
     if lines is None or not shown:
         return
     out.line(f"{prefix}{lines_title(sequence)}:", "strong")
     said: set[str] = set()
-    for line in shown:
-        out.paragraph(line_text(line, process, lines.threads[0]), indent="    ", first="  ")
+    room = _ROOM_OF_LINES
+    for number, line in enumerate(shown):
         remedy = remedy_text(line, sequence)
-        if remedy and remedy not in said:
-            out.paragraph(remedy, indent="    ", style="dim")
+        texts = (
+            (line_text(line, process, sequence, lines.threads[0]), "  ", ""),
+            (inner_text(line), None, ""),
+            ("" if remedy in said else remedy, None, "dim"),
+        )
+        room -= sum(out.height(text, "    ", first) for text, first, _ in texts)
+        if number and room < 0:
+            return
+        for text, first, style in texts:
+            if text:
+                out.paragraph(text, indent="    ", first=first, style=style)
         said.add(remedy)
 
 

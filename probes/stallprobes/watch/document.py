@@ -331,7 +331,7 @@ class WatchWait(Document):
         Share,
         about(
             "Their share of the price of waiting: that is spread in proportion to the gap of the GPU's work in which "
-            "each wait returned, or to its duration where that is shorter."
+            "each wait returned, or to its duration where that is shorter, and no function has more than its time."
         ),
     ]
 
@@ -379,6 +379,13 @@ class WatchLineTime(Document):
     function: Annotated[Text, about("Function of the driver with most of it; empty without any.")]
 
 
+class WatchInnerPlace(Document):
+    """The innermost frame at a line, such as that of a library's function, or the line itself."""
+
+    place: StackFrame
+    cost: Annotated[Share, about("Its part of what the line costs.")]
+
+
 class WatchLine(Document):
     """The time of a sequence at one place of the program's own code, by samples."""
 
@@ -397,6 +404,14 @@ class WatchLine(Document):
     calls: Annotated[WatchLineTime, about("Inside other calls.")]
     between: Annotated[WatchLineTime, about("Before the next call at the line, which is of the function.")]
     price: Annotated[Share, about("What its waits cost at most, as a share of the time; 0 without a division.")]
+    cost: Annotated[
+        WatchFigure,
+        about("What it costs at most: price, calls and between; its share of the time where the GPU is the limit."),
+    ]
+    inner: Annotated[
+        list[WatchInnerPlace],
+        about("At most three, the one that costs most first; none if there is only the line itself."),
+    ]
     sentence: Text
     remedy: Annotated[Text, about("What helps; empty where nothing is known.")]
 
@@ -410,10 +425,7 @@ class WatchLines(Document):
     us: Annotated[Us, about("The time for which all samples stand.")]
     lines: Annotated[
         list[WatchLine],
-        about(
-            "Those that cost most first: by the price of their waits and their other time, or by all of their time "
-            "where the GPU is the limit."
-        ),
+        about("Those that cost most first."),
     ]
 
 
@@ -632,7 +644,9 @@ def _lines(lines: SequenceLines, process: ProcessFindings, stacks: _Stacks) -> W
                 calls=_line_time(line.calls),
                 between=_line_time(line.between),
                 price=round(line.price, 6),
-                sentence=line_text(line, process, lines.threads[0]),
+                cost=_figure(line.cost),
+                inner=[WatchInnerPlace(one.place, round(one.cost, 6)) for one in line.inner],
+                sentence=line_text(line, process, sequence, lines.threads[0]),
                 remedy=remedy_text(line, sequence),
             )
             for line in lines.lines

@@ -18,7 +18,7 @@ from stallprobes.watch.division.instants import (
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.division.result import SequenceDivision, bounds_of, price_of
-from stallprobes.watch.division.wait_sums import WaitSums
+from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 
 
@@ -78,6 +78,7 @@ class SequenceSums:
         works = sums[:, [NUMBERS[part] for part in GPU_PARTS]].sum(axis=1)
         host, gpu = figure(whole - sums[:, WAITING], whole, recorded), figure(works, whole, recorded)
         submits, full = (figure(sums[:, name], whole, recorded).share for name in (SUBMITS, QUEUE_FULL))
+        price = price_of(host, gpu)
         late = self.late_ns / covered if covered else 0.0
         verdict, second = bounds_of(parts, host.share, gpu.share, full, submits, late)
         return SequenceDivision(
@@ -87,7 +88,7 @@ class SequenceSums:
             parts=parts,
             host=host,
             gpu=gpu,
-            price=price_of(host, gpu),
+            price=price,
             submitting=submits,
             queue_full=full,
             alone=alone,
@@ -96,14 +97,14 @@ class SequenceSums:
             late_ns=self.late_ns,
             verdict=verdict,
             second=second,
-            waits=self._waits.shares(begin_ns, functions),
+            waits=limited(self._waits.shares(begin_ns, functions), price.share * (covered - parts.get(Part.END, 0))),
         )
 
     def _threads(self, left: Set[int]) -> tuple[int, ...]:
         """The threads without those that have ``left``: the one that names it, and the others as they made calls first.
 
-        It is named by the first one with at least half of the most time inside calls that submit work or wait for it: a main
-        thread that has only created the context does not, and the one that trains does, whatever autograd's has.
+        The first one names it that has at least half of the most time inside calls that submit work or wait for it: no
+        main thread that has only created the context, but the one that trains, whatever autograd's has.
         """
         threads = {thread: ns for thread, ns in self.threads.items() if thread not in left}
         named = [thread for thread, ns in threads.items() if 2 * ns >= max(threads.values())][:1]

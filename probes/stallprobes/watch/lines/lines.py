@@ -10,10 +10,11 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.lines.call_times import BETWEEN, WAITING
-from stallprobes.watch.lines.result import LineTime, ProgramLine, SequenceLines
+from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, SequenceLines
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.kernel_names import short_name
 
 # Lines of a sequence that are kept, those that cost most.
 MOST_LINES = 50
@@ -25,24 +26,31 @@ _WAITS, _CALLS, _BETWEEN = range(3)
 # that is not known.
 _COUNT_ALIKE = (Bound.GPU, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
 
+# Compiled code of installed packages.
+_PACKAGES = StackFrame(FrameKind.NATIVE, "", "")
+# Inner places of a line, and the least part of its cost.
+_MOST_INNER, _LEAST_INNER = 3, 0.05
 _KeyedSum = tuple[SampleKey, SampleSum]
 
 
 @dataclass
 class _LineSum:
-    """The samples at one place: by sort of time and function, by stack, and by thread."""
+    """The samples at one place: by sort of time and function, by stack, and by thread; ``costs`` (ns) are by stack."""
 
     whole: SampleSum = NO_SUM
     times: Counter[tuple[int, int]] = field(default_factory=Counter)
     stacks: Counter[int] = field(default_factory=Counter)
     threads: Counter[int] = field(default_factory=Counter)
+    costs: Counter[int] = field(default_factory=Counter)
     price: float = 0.0
 
-    def add(self, key: SampleKey, one: SampleSum) -> None:
+    def add(self, key: SampleKey, one: SampleSum, price: float, cost_ns: int) -> None:
         self.whole = self.whole.plus(one)
         self.times[_sort_of(key), key.function] += one.ns
         self.stacks[key.stack] += one.ns
         self.threads[key.thread] += one.ns
+        self.costs[key.stack] += cost_ns
+        self.price += price
 
 
 def lines_of(
@@ -97,23 +105,23 @@ def _sequence(
     stacks: Mapping[int, CallStack],
 ) -> SequenceLines:
     mine = [each for thread in dict.fromkeys(threads) for each in sums.get(thread, ())]
-    whole = NO_SUM
     places: dict[StackFrame | None, _LineSum] = {}
     prices = {} if division is None else {one.function: division.price.share * one.share for one in division.waits}
     waited: Counter[str] = Counter()
+    whole = NO_SUM
     for key, one in mine:
         whole = whole.plus(one)
         if key.kind in WAITING:
             waited[functions.get(key.function, "")] += one.ns
-    for key, one in mine:
-        line = places.setdefault(_place_of(stacks.get(key.stack)), _LineSum())
-        line.add(key, one)
-        function = functions.get(key.function, "")
-        if key.kind in WAITING and function in prices:
-            line.price += prices[function] * one.ns / waited[function]
-    lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
     by_time = count_alike(division)
-    lines.sort(key=lambda line: (-(line.share.share if by_time else line.cost), -line.share.share))
+    for key, one in mine:
+        function = functions.get(key.function, "")
+        waits = key.kind in WAITING
+        price = prices.get(function, 0.0) * one.ns / waited[function] if waits else 0.0
+        cost_ns = round(price * whole.ns) if waits and not by_time else one.ns
+        places.setdefault(_place_of(stacks.get(key.stack)), _LineSum()).add(key, one, price, cost_ns)
+    lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
+    lines.sort(key=lambda line: (-line.cost.share, -line.share.share, _order(line.place)))
     return SequenceLines(
         threads=tuple(threads),
         device=None if division is None else division.device,
@@ -130,17 +138,53 @@ def _line(
     functions: Mapping[int, str],
     stacks: Mapping[int, CallStack],
 ) -> ProgramLine:
+    stack = stacks.get(line.stacks.most_common(1)[0][0])
+    if place == _PACKAGES and stack is not None and stack.place is not None:
+        place = replace(stack.place, function="", offset=None)
+    share, cost = interval(line.whole.ns, whole), line.costs.total() / whole.ns if whole.ns else 0.0
+    # What waits cost is known apart from the number of samples.
+    scale = cost / share.share if share.share else 0.0
     return ProgramLine(
         place=place,
-        stack=stacks.get(line.stacks.most_common(1)[0][0]),
+        stack=stack,
         thread=line.threads.most_common(1)[0][0],
         samples=line.whole.samples,
-        share=interval(line.whole.ns, whole),
+        share=share,
+        cost=Figure(*(min(scale * bound, 1.0) for bound in (share.share, share.low, share.high))),
         waits=_time(line, _WAITS, whole, functions),
         calls=_time(line, _CALLS, whole, functions),
         between=_time(line, _BETWEEN, whole, functions),
         price=min(line.price, 1.0),
+        inner=_inner(line, whole, stacks),
     )
+
+
+def _inner(line: _LineSum, whole: SampleSum, stacks: Mapping[int, CallStack]) -> tuple[InnerPlace, ...]:
+    """The innermost frames at a line that cost most; none if that is the line itself."""
+    costs: Counter[StackFrame] = Counter()
+    for number, cost_ns in line.costs.items():
+        stack = stacks.get(number)
+        if stack is not None and stack.own:
+            costs[_innermost(stack)] += cost_ns
+    least = max(_LEAST_INNER * line.costs.total(), 1)
+    most = sorted(costs.items(), key=lambda item: (-item[1], _order(item[0])))[:_MOST_INNER]
+    found = tuple(InnerPlace(place=frame, cost=min(ns / whole.ns, 1.0)) for frame, ns in most if ns >= least)
+    places = {stack.place for number in line.costs if (stack := stacks.get(number)) is not None}
+    return found if any(one.place not in places for one in found) else ()
+
+
+def _innermost(stack: CallStack) -> StackFrame:
+    """The innermost frame of a stack with a place: of Python if there is any."""
+    if stack.python:
+        return stack.python[0]
+    # Instances of a template are one function.
+    frame = replace(stack.own[0], function=short_name(stack.own[0].function))
+    return replace(frame, offset=None) if frame.function or frame.is_installed else frame
+
+
+def _order(place: StackFrame | None) -> tuple[str, int, str]:
+    """What orders places that cost as much."""
+    return ("", 0, "") if place is None else (place.file, place.line or 0, place.function)
 
 
 def _time(line: _LineSum, sort: int, whole: SampleSum, functions: Mapping[int, str]) -> LineTime:
@@ -160,11 +204,11 @@ def _sort_of(key: SampleKey) -> int:
 def _place_of(stack: CallStack | None) -> StackFrame | None:
     """The place of a stack. Compiled code is one place for each function, as no line of it is known.
 
-    That of an installed package is one place, as for a thread of PyTorch's own: no line of the program led there.
+    That of all installed packages is one place, as for a thread of PyTorch's own: no line of the program led there.
     """
     place = None if stack is None else stack.place
     if place is None or place.kind is not FrameKind.NATIVE:
         return place
     if place.is_installed:
-        return replace(place, function="", offset=None)
+        return _PACKAGES
     return replace(place, offset=None) if place.function else place
