@@ -203,7 +203,7 @@ def test_bins_become_wider_and_keep_their_sums() -> None:
 
 
 def test_no_waits_have_more_of_the_price_than_their_time() -> None:
-    """As of a copy that blocks, whose own work fills its wait: the program loses what the other waits cannot explain."""
+    """As of a copy that blocks, whose own work fills its wait: it costs what the other waits cannot explain."""
     sync, copy = (
         WaitShare(function=name, calls=70, ns=ns, share=share)
         for name, ns, share in (("cuStreamSynchronize", 20, 1.0), ("cuMemcpyHtoDAsync_v2", 130, 0.0))
