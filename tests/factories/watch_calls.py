@@ -37,7 +37,7 @@ LAUNCH, SYNC, EVENT_SYNC = "cuLaunchKernel", "cuStreamSynchronize", "cuEventSync
 D2H, D2H_SYNC, H2D = "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoH_v2", "cuMemcpyHtoDAsync_v2"
 ALLOC, FREE, REGISTER = "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostRegister_v2"
 # Functions by the numbers that they have in each file; others follow.
-FUNCTIONS = {1: LAUNCH, 2: SYNC, 3: D2H, 4: "cuModuleLoadData", 5: FREE}
+FUNCTIONS = {1: LAUNCH, 2: SYNC, 3: D2H, 4: "cuModuleLoadData", 5: FREE, 6: H2D}
 SLOW_NS = 1_000_000
 
 

@@ -25,10 +25,19 @@ from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
 from stallprobes.watch.document import document
-from stallprobes.watch.line_text import inner_text, line_text, place_text, remedy_text, sequence_of, what_text
+from stallprobes.watch.line_text import (
+    inner_text,
+    line_text,
+    place_text,
+    remedy_text,
+    sequence_of,
+    shown_waits,
+    wait_text,
+    what_text,
+)
 from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.lines import MOST_LINES, interval, lines_of
-from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, SequenceLines
+from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, SequenceLines, WaitPlace
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
@@ -121,8 +130,51 @@ def test_a_copy_waits_if_it_blocks() -> None:
     samples = [Sampled(since, at, 1000, COPY, stack=number) for number, (since, at) in enumerate(ends, 1)]
     (found,) = lines_of(sums_of(samples, calls), at_ns(0), None, STACKS, one_sequence)
     waits = {one.place.line: one.waits.share > 0 for one in found.lines if one.place is not None}
-    # The second returned at once, and the last has no pageable memory.
-    assert waits == {10: True, 20: False, 30: False}
+    # A copy to pageable memory returns when it is done; the last has none.
+    assert waits == {10: True, 20: True, 30: False}
+    staged = [slow(H2D, begin, end, source=MemoryKind.PAGEABLE) for begin, end in ((0, 300), (400, 450))]
+    sums = sums_of([one._replace(function=H2D) for one in samples[:2]], call_batch(staged))
+    # From pageable memory a short one was staged.
+    assert {key.stack: key.kind for key in sums.since(0)} == {1: int(CallKind.COPIES), 2: int(CallKind.SUBMITS)}
+
+
+def test_waits_are_counted_by_the_log_and_placed_by_samples_of_their_own() -> None:
+    """Thousands of waits of 10 µs have hardly any samples of their time."""
+    short = [slow(SYNC, begin, begin + 10) for begin in range(0, 1_000_000, 1000)]
+    long = [slow(COPY, begin, begin + 500, target=MemoryKind.PAGEABLE) for begin in range(500, 1_000_000, 100_000)]
+    samples = [
+        Sampled(1000, 1010, 0, SYNC, stack=number, waits=waits) for number, waits in ((1, 300), (2, 100), (2, 50))
+    ]
+    # A sample of their time does not count where there are such samples.
+    samples += [Sampled(2000, 2010, 5000, SYNC, stack=3), Sampled(500, 1000, 5000, COPY, stack=3)]
+    division = replace(divided(), sequences=(replace(divided().sequences[0], price=Figure(0.01, 0.0, 0.02)),))
+    (found,) = lines_of(sums_of(samples, call_batch([*short, *long])), at_ns(0), division, STACKS, one_sequence)
+    calls = {(one.place.line, one.function): one.calls for one in found.waits if one.place is not None}
+    assert calls == {
+        (10, SYNC): pytest.approx(1000 * 2 / 3), (20, SYNC): pytest.approx(1000 / 3), (30, SYNC): 0.0, (30, COPY): 10.0,
+    }  # fmt: skip
+    first = found.waits[0]
+    assert first.inner == STACKS[1].python[0]
+    assert first.per_second == pytest.approx(first.calls / 0.999, rel=1e-2)
+    assert sum(one.price for one in found.waits) == pytest.approx(0.01)
+    assert [one.price for one in found.waits] == sorted((one.price for one in found.waits), reverse=True)
+
+
+def test_waits_without_samples_of_their_own_are_placed_by_those_of_their_time() -> None:
+    """The shorter the sampled wait, the more waits its sample stands for."""
+    made = [slow(SYNC, begin, begin + 10) for begin in range(0, 90_000, 1000)]
+    made += [slow(SYNC, begin, begin + 90) for begin in range(500, 90_000, 9000)]
+    samples = [Sampled(0, 10, 900, SYNC, stack=1), Sampled(500, 590, 900, SYNC, stack=2)]
+    sums = sums_of([*samples, Sampled(0, 10, 0, LAUNCH, stack=3, waits=7)], call_batch(made))
+    calls = {key.stack: number for key, number in sums.waits_since(at_ns(0)).items()}
+    assert calls == {1: pytest.approx(90), 2: pytest.approx(10)}
+
+
+def test_waits_without_any_sample_have_no_place() -> None:
+    made = call_batch([slow(SYNC, 0, 10)])
+    (found,) = lines_of(sums_of([Sampled(10, 20, 900)], made), at_ns(0), divided(), STACKS, one_sequence)
+    assert [(one.place, one.inner, one.calls) for one in found.waits] == [(None, None, 1.0)]
+    assert shown_waits(found, 3) == ()
 
 
 def test_the_price_of_waiting_is_spread_over_the_lines_of_the_waits_of_each_function() -> None:
@@ -374,6 +426,39 @@ def test_a_line_that_costs_much_names_the_inner_places() -> None:
     assert inner_text(line(inner=(InnerPlace(place=nameless, cost=0.1),))) == "Of it libtorch_cuda.so 10 %."
 
 
+def wait(**of: object) -> WaitPlace:
+    fields = {
+        "place": STACKS[1].place, "inner": STACKS[1].python[0], "function": SYNC, "thread": MAIN, "calls": 1800.0,
+        "per_second": 900.4, "share": 0.03, "price": 0.001,
+    }  # fmt: skip
+    return WaitPlace(**(fields | of))  # type: ignore[arg-type]
+
+
+def test_waits_say_where_they_are_how_many_and_what_they_cost() -> None:
+    process, (sequence,) = process_with(), divided().sequences
+    where = "train.py:10 in step, in nn.py:7 in forward: about"
+    assert wait_text(wait(), process, sequence) == (f"{where} 900 calls of {SYNC} a second, which cost less than 1 %.")
+    assert wait_text(wait(price=0.12, per_second=2.04, inner=None), process, sequence) == (
+        f"train.py:10 in step: about 2.0 calls of {SYNC} a second, which cost up to 12 %."
+    )
+    assert wait_text(wait(), process, None) == f"{where} 900 calls of {SYNC} a second, 3 % of the time."
+    place = StackFrame(FrameKind.NATIVE, "", "")
+    main = replace(process, threads=(replace(process.threads[0], id=MAIN, name="autograd 0"),))
+    assert wait_text(wait(place=place), main, sequence).startswith("backward pass: about")
+
+
+def test_the_report_has_three_places_of_waits() -> None:
+    few = wait(price=0.0, per_second=0.2)
+    waits = (wait(), few, *(wait(place=line_stack(number).place) for number in (21, 22, 23)))
+    of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(line(),), waits=waits)
+    text = report(process_with(of, division=divided()))
+    first = text.index("Waits:")
+    assert text.index("Lines that cost most:") < first
+    named = " ".join(text[first:])
+    assert ["train.py:21" in named, "train.py:22" in named, "train.py:23" in named] == [True, True, False]
+    assert "0.2 calls" not in named
+
+
 def test_autograds_thread_runs_the_backward_pass() -> None:
     """Its code is compiled and of packages: no line of the program led there."""
     place = StackFrame(FrameKind.NATIVE, "", "/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so")
@@ -449,7 +534,12 @@ def test_the_remedy_fits_what_costs_most(made: ProgramLine, verdict: Bound, word
 def test_the_document_has_the_lines() -> None:
     division = divided()
     of = SequenceLines(
-        threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(line(inner=LIBRARY), line(place=None, stack=None))
+        threads=(MAIN,),
+        device=0,
+        samples=50,
+        ns=250_000_000,
+        lines=(line(inner=LIBRARY), line(place=None, stack=None)),
+        waits=(wait(),),
     )
     process = process_with(of, division=division)
     assert sequence_of(of, process) is division.sequences[0]
@@ -464,6 +554,9 @@ def test_the_document_has_the_lines() -> None:
     assert first["waits"] == {"share": 0.4, "function": SYNC}
     assert first["inner"] == [{"place": first["inner"][0]["place"], "cost": 0.15}]
     assert first["cost"]["share"] == 0.2
+    (waits,) = sequence["waits"]
+    assert (waits["per_second"], waits["price"], waits["inner"]["line"]) == (900.4, 0.001, 7)
+    assert waits["sentence"].endswith("which cost less than 1 %.")
     assert (first["price"], first["share"]) == (0.2, {"share": 0.4, "low": 0.35, "high": 0.46})
     assert first["remedy"].startswith("Submit the next work")
     assert read["stacks"][first["stack"]]["python"][1]["line"] == 10

@@ -35,7 +35,7 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.division_text import verdict_text
-from stallprobes.watch.line_text import line_text, remedy_text, sequence_of
+from stallprobes.watch.line_text import line_text, remedy_text, sequence_of, wait_text
 from stallprobes.watch.lines.result import LineTime, SequenceLines
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
@@ -416,6 +416,20 @@ class WatchLine(Document):
     remedy: Annotated[Text, about("What helps; empty where nothing is known.")]
 
 
+class WatchWaitPlace(Document):
+    """Waits of one function at one innermost frame of one line."""
+
+    place: Annotated[StackFrame | None, about("The line, as in the lines.")]
+    inner: Annotated[StackFrame | None, about("The innermost frame; null where that is the line.")]
+    function: Text
+    thread: Annotated[Natural, about("Thread id of the system, of the thread with most of them.")]
+    calls: Annotated[float, Meta(ge=0), about("Their number by the log of calls, of which samples say what is here.")]
+    per_second: Annotated[float, Meta(ge=0)]
+    share: Annotated[Share, about("Of the time of the sequence.")]
+    price: Annotated[Share, about("What they cost at most, as a share of the time; 0 without a division.")]
+    sentence: Text
+
+
 class WatchLines(Document):
     """The lines of a sequence in the steady state, or in the whole run without one."""
 
@@ -423,10 +437,8 @@ class WatchLines(Document):
     gpu: Annotated[Natural | None, about("As in the division; null without one.")]
     samples: Natural
     us: Annotated[Us, about("The time for which all samples stand.")]
-    lines: Annotated[
-        list[WatchLine],
-        about("Those that cost most first."),
-    ]
+    lines: Annotated[list[WatchLine], about("Those that cost most first.")]
+    waits: Annotated[list[WatchWaitPlace], about("Those that cost most first, also such as cost hardly anything.")]
 
 
 class WatchStartUpPart(Document):
@@ -650,6 +662,17 @@ def _lines(lines: SequenceLines, process: ProcessFindings, stacks: _Stacks) -> W
                 remedy=remedy_text(line, sequence),
             )
             for line in lines.lines
+        ],
+        waits=[
+            WatchWaitPlace.of(
+                wait,
+                calls=round(wait.calls, 1),
+                per_second=round(wait.per_second, 3),
+                share=round(wait.share, 6),
+                price=round(wait.price, 6),
+                sentence=wait_text(wait, process, sequence),
+            )
+            for wait in lines.waits
         ],
     )
 

@@ -14,7 +14,8 @@ from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figure_text, percent
 from stallprobes.watch.lines.lines import count_alike
-from stallprobes.watch.lines.result import ProgramLine, SequenceLines
+from stallprobes.watch.lines.places import PACKAGES
+from stallprobes.watch.lines.result import ProgramLine, SequenceLines, WaitPlace
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text, thread_text
 
@@ -24,6 +25,8 @@ _LEAST_NAMED = 0.1
 _LEAST_SHOWN = 0.01
 # Lines that cost less are not worth a second sentence.
 _LEAST_WITH_INNER = 0.1
+# Rates below have a decimal.
+_LEAST_RATE = 9.5
 # A price that is no more is as good as none.
 _LEAST_PRICE = 0.005
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
@@ -37,13 +40,7 @@ _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the progr
 
 def place_text(line: ProgramLine, process: ProcessFindings) -> str:
     """Where a line is: ``train.py:42 in step``; what the thread does where no line of the program is known."""
-    if line.place is not None and line.place.is_installed and not line.place.function:
-        if _AUTOGRAD.match(_name(line, process)):
-            return "backward pass"
-        return f"{os.path.basename(line.place.file)}, without a line of the program"
-    if line.place is not None:
-        return frame_text(line.place)
-    return f"{thread_text(line.thread, _name(line, process))}, without a call stack"
+    return _where(line.place, line.thread, process)
 
 
 def what_text(line: ProgramLine, by_time: bool) -> str:
@@ -67,7 +64,7 @@ def line_text(
     """
     where, by_time = place_text(line, process), count_alike(sequence)
     if main_thread not in (None, line.thread) and line.place is not None:
-        where += f" ({_name(line, process) or thread_text(line.thread, '')})"
+        where += f" ({_name_of(line.thread, process) or thread_text(line.thread, '')})"
     figure = f"has {figure_text(line.cost)} of the time" if by_time else f"costs up to {figure_text(line.cost)}"
     return f"{where} {figure}: {what_text(line, by_time)}."
 
@@ -84,6 +81,26 @@ def short_line_text(line: ProgramLine, process: ProcessFindings, sequence: Seque
     """A line of ``sequence`` in few words, what it costs or its share of the time first:
     `` 41 % train.py:42 in step: waits in cuStreamSynchronize``."""
     return f"{percent(line.cost.share):>5} {place_text(line, process)}: {what_text(line, count_alike(sequence))}"
+
+
+def wait_text(wait: WaitPlace, process: ProcessFindings, sequence: SequenceDivision | None) -> str:
+    """Waits in a sentence: ``train.py:42 in step, in loss.py:7 in item: about 900 calls of cuStreamSynchronize a
+    second, which cost up to 1 %.``"""
+    where = _where(wait.place, wait.thread, process)
+    inner = f", in {frame_text(wait.inner)}" if wait.inner is not None and wait.place != PACKAGES else ""
+    rate = f"{wait.per_second:.0f}" if wait.per_second >= _LEAST_RATE else f"{wait.per_second:.1f}"
+    calls = f"about {rate} {'call' if rate == '1' else 'calls'} of {wait.function} a second"
+    if count_alike(sequence):
+        return f"{where}{inner}: {calls}, {percent(wait.share)} of the time."
+    price = f"up to {percent(wait.price)}" if wait.price >= _LEAST_PRICE else "less than 1 %"
+    return f"{where}{inner}: {calls}, which cost {price}."
+
+
+def shown_waits(lines: SequenceLines | None, most: int) -> tuple[WaitPlace, ...]:
+    """The first waits of a sequence that cost something or are many, at most so many."""
+    waits = () if lines is None else lines.waits
+    named = (one for one in waits if one.place is not None)
+    return tuple(one for one in named if one.price >= _LEAST_SHOWN or one.per_second >= 1)[:most]
 
 
 def shown_lines(lines: SequenceLines | None, most: int) -> tuple[ProgramLine, ...]:
@@ -124,8 +141,19 @@ def sequence_of(lines: SequenceLines, process: ProcessFindings) -> SequenceDivis
     return next((one for one in process.division.sequences if (one.threads, one.device) == keys), None)
 
 
-def _name(line: ProgramLine, process: ProcessFindings) -> str:
-    return next((thread.name for thread in process.threads if thread.id == line.thread), "")
+def _where(place: StackFrame | None, thread: int, process: ProcessFindings) -> str:
+    name = _name_of(thread, process)
+    if place is None:
+        return f"{thread_text(thread, name)}, without a call stack"
+    if place == PACKAGES or (place.is_installed and not place.function):
+        if _AUTOGRAD.match(name):
+            return "backward pass"
+        return f"{os.path.basename(place.file) or 'a library'}, without a line of the program"
+    return frame_text(place)
+
+
+def _name_of(thread: int, process: ProcessFindings) -> str:
+    return next((one.name for one in process.threads if one.id == thread), "")
 
 
 def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows
@@ -127,6 +128,11 @@ class CallLog:
             self._returned = {thread: self._returned[thread] for thread in last}
             self._worked = {thread: self._worked[thread] for thread in last if thread in self._worked}
 
+    @property
+    def until_ns(self) -> int:
+        """When the last call of all returned."""
+        return self._read_ns
+
     def worked_ns(self, thread: int) -> int:
         """When the work of a thread's sequence ended, as far as it is known."""
         return self._ends.get(self._leader(thread), 0)
@@ -197,15 +203,15 @@ class CallLog:
         left, whole = np.clip(at - np.maximum(since, last), 0, None), np.maximum(at - since, 1)
         return int64s(int64s(rows["ns"]) * (left / whole))
 
-    def without_others(self, thread: int, rows: NDArray[Any]) -> Int64s:
-        """The part of the time (ns) of each sample inside a wait in which no other thread works inside a call.
+    def without_others(self, thread: int, rows: NDArray[Any], times: Int64s) -> Int64s:
+        """The part of ``times`` (ns) of each sample inside a wait in which no other thread works inside a call.
 
         Of a call that began before the reading, what is in it stands for all of it.
         """
         at = int64s(rows["at_ns"])
         since = np.minimum(np.maximum(int64s(rows["since_ns"]), self._before_ns), at)
         covered = self._covered(self._leader(thread), since, at)
-        return int64s(int64s(rows["ns"]) * (1 - covered / np.maximum(at - since, 1)))
+        return int64s(times * (1 - covered / np.maximum(at - since, 1)))
 
     def _covered(self, leader: int, begins: Int64s, ends: Int64s) -> Int64s:
         working = self._working.get(leader, NO_SPANS)
@@ -213,10 +219,14 @@ class CallLog:
 
 
 def logged_kinds(rows: Rows, calls: CallBatch) -> Int64s:
-    """The kind of each of some ``calls``. A short copy did not block."""
+    """The kind of each of some ``calls``. A short copy from pageable memory did not block: it was staged.
+
+    One to pageable memory returns only when it is done.
+    """
     kinds = kinds_of(rows, calls.functions)
-    short = rows["returned_ns"] - rows["began_ns"] < LIMITS.blocked_ns
-    kinds[(kinds == int(CallKind.COPIES)) & short] = int(CallKind.SUBMITS)
+    staged = rows["target"] != int(MemoryKind.PAGEABLE)
+    staged &= rows["returned_ns"] - rows["began_ns"] < LIMITS.blocked_ns
+    kinds[(kinds == int(CallKind.COPIES)) & staged] = int(CallKind.SUBMITS)
     return kinds
 
 

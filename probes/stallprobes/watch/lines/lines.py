@@ -10,11 +10,12 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.lines.call_times import BETWEEN, WAITING
+from stallprobes.watch.lines.places import PACKAGES, innermost, order, place_of
 from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, SequenceLines
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
-from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
-from stallprobes.watch.reading.kernel_names import short_name
+from stallprobes.watch.lines.waits import KeyedWaits, wait_places
+from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 
 # Lines of a sequence that are kept, those that cost most.
 MOST_LINES = 50
@@ -26,8 +27,6 @@ _WAITS, _CALLS, _BETWEEN = range(3)
 # that is not known.
 _COUNT_ALIKE = (Bound.GPU, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
 
-# Compiled code of installed packages.
-_PACKAGES = StackFrame(FrameKind.NATIVE, "", "")
 # Inner places of a line, and the least part of its cost.
 _MOST_INNER, _LEAST_INNER = 3, 0.05
 _KeyedSum = tuple[SampleKey, SampleSum]
@@ -67,16 +66,14 @@ def lines_of(
     ``stacks`` are by their number in the file. ``ended``: the run has, and what followed the last work of a sequence is
     left out.
     """
-    sums: dict[int, list[_KeyedSum]] = {}
-    for key, one in samples.since(begin_ns, ended).items():
-        sums.setdefault(key.thread, []).append((key, one))
+    read = _Read(samples, begin_ns, stacks, ended)
     if division is not None:
-        found = [_sequence(sums, one.threads, one, samples.functions, stacks) for one in division.sequences]
+        found = [read.sequence(one.threads, one) for one in division.sequences]
     else:
         groups: dict[int, list[int]] = {}
-        for thread in sums:
+        for thread in read.threads:
             groups.setdefault(leader(thread), []).append(thread)
-        found = [_sequence(sums, tuple(threads), None, samples.functions, stacks) for threads in groups.values()]
+        found = [read.sequence(tuple(threads), None) for threads in groups.values()]
         found.sort(key=lambda one: -one.samples)
     return tuple(found)
 
@@ -97,38 +94,57 @@ def interval(ns: int, whole: SampleSum) -> Figure:
     return Figure(share, max(min(middle - width, share), 0.0), min(max(middle + width, share), 1.0))
 
 
-def _sequence(
-    sums: Mapping[int, Iterable[_KeyedSum]],
-    threads: Iterable[int],
-    division: SequenceDivision | None,
-    functions: Mapping[int, str],
-    stacks: Mapping[int, CallStack],
-) -> SequenceLines:
-    mine = [each for thread in dict.fromkeys(threads) for each in sums.get(thread, ())]
-    places: dict[StackFrame | None, _LineSum] = {}
-    prices = {} if division is None else {one.function: division.price.share * one.share for one in division.waits}
-    waited: Counter[str] = Counter()
-    whole = NO_SUM
-    for key, one in mine:
-        whole = whole.plus(one)
-        if key.kind in WAITING:
-            waited[functions.get(key.function, "")] += one.ns
-    by_time = count_alike(division)
-    for key, one in mine:
-        function = functions.get(key.function, "")
-        waits = key.kind in WAITING
-        price = prices.get(function, 0.0) * one.ns / waited[function] if waits else 0.0
-        cost_ns = round(price * whole.ns) if waits and not by_time else one.ns
-        places.setdefault(_place_of(stacks.get(key.stack)), _LineSum()).add(key, one, price, cost_ns)
-    lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
-    lines.sort(key=lambda line: (-line.cost.share, -line.share.share, _order(line.place)))
-    return SequenceLines(
-        threads=tuple(threads),
-        device=None if division is None else division.device,
-        samples=whole.samples,
-        ns=whole.ns,
-        lines=tuple(lines[:MOST_LINES]),
-    )
+class _Read:
+    """The sums of all threads since ``begin_ns``."""
+
+    def __init__(self, samples: SampleSums, begin_ns: int, stacks: Mapping[int, CallStack], ended: bool) -> None:
+        self._functions, self._stacks = samples.functions, stacks
+        self._seconds = samples.seconds_since(begin_ns)
+        self._sums: dict[int, list[_KeyedSum]] = {}
+        for key, one in samples.since(begin_ns, ended).items():
+            self._sums.setdefault(key.thread, []).append((key, one))
+        self._waits: dict[int, dict[SampleKey, float]] = {}
+        for key, calls in samples.waits_since(begin_ns, ended).items():
+            self._waits.setdefault(key.thread, {})[key] = calls
+
+    @property
+    def threads(self) -> Iterable[int]:
+        """The threads with samples."""
+        return self._sums
+
+    def sequence(self, threads: tuple[int, ...], division: SequenceDivision | None) -> SequenceLines:
+        """The lines of the sequence of some threads."""
+        functions, stacks = self._functions, self._stacks
+        mine = [each for thread in dict.fromkeys(threads) for each in self._sums.get(thread, ())]
+        places: dict[StackFrame | None, _LineSum] = {}
+        prices = {} if division is None else {one.function: division.price.share * one.share for one in division.waits}
+        waited: Counter[str] = Counter()
+        whole = NO_SUM
+        for key, one in mine:
+            whole = whole.plus(one)
+            if key.kind in WAITING:
+                waited[functions.get(key.function, "")] += one.ns
+        calls = {key: made for thread in threads for key, made in self._waits.get(thread, {}).items()}
+        waits = {key: KeyedWaits(key, made, 0, 0.0) for key, made in calls.items()}
+        by_time = count_alike(division)
+        for key, one in mine:
+            price = 0.0
+            if key.kind in WAITING and one.ns:
+                function = functions.get(key.function, "")
+                price = prices.get(function, 0.0) * one.ns / waited[function]
+                waits[key] = KeyedWaits(key, calls.get(key, 0.0), one.ns, price)
+            cost_ns = one.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
+            places.setdefault(place_of(stacks.get(key.stack)), _LineSum()).add(key, one, price, cost_ns)
+        lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
+        lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
+        return SequenceLines(
+            threads=threads,
+            device=None if division is None else division.device,
+            samples=whole.samples,
+            ns=whole.ns,
+            lines=tuple(lines[:MOST_LINES]),
+            waits=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
+        )
 
 
 def _line(
@@ -139,7 +155,7 @@ def _line(
     stacks: Mapping[int, CallStack],
 ) -> ProgramLine:
     stack = stacks.get(line.stacks.most_common(1)[0][0])
-    if place == _PACKAGES and stack is not None and stack.place is not None:
+    if place == PACKAGES and stack is not None and stack.place is not None:
         place = replace(stack.place, function="", offset=None)
     share, cost = interval(line.whole.ns, whole), line.costs.total() / whole.ns if whole.ns else 0.0
     # What waits cost is known apart from the number of samples.
@@ -165,26 +181,12 @@ def _inner(line: _LineSum, whole: SampleSum, stacks: Mapping[int, CallStack]) ->
     for number, cost_ns in line.costs.items():
         stack = stacks.get(number)
         if stack is not None and stack.own:
-            costs[_innermost(stack)] += cost_ns
+            costs[innermost(stack)] += cost_ns
     least = max(_LEAST_INNER * line.costs.total(), 1)
-    most = sorted(costs.items(), key=lambda item: (-item[1], _order(item[0])))[:_MOST_INNER]
+    most = sorted(costs.items(), key=lambda item: (-item[1], order(item[0])))[:_MOST_INNER]
     found = tuple(InnerPlace(place=frame, cost=min(ns / whole.ns, 1.0)) for frame, ns in most if ns >= least)
     places = {stack.place for number in line.costs if (stack := stacks.get(number)) is not None}
     return found if any(one.place not in places for one in found) else ()
-
-
-def _innermost(stack: CallStack) -> StackFrame:
-    """The innermost frame of a stack with a place: of Python if there is any."""
-    if stack.python:
-        return stack.python[0]
-    # Instances of a template are one function.
-    frame = replace(stack.own[0], function=short_name(stack.own[0].function))
-    return replace(frame, offset=None) if frame.function or frame.is_installed else frame
-
-
-def _order(place: StackFrame | None) -> tuple[str, int, str]:
-    """What orders places that cost as much."""
-    return ("", 0, "") if place is None else (place.file, place.line or 0, place.function)
 
 
 def _time(line: _LineSum, sort: int, whole: SampleSum, functions: Mapping[int, str]) -> LineTime:
@@ -199,16 +201,3 @@ def _sort_of(key: SampleKey) -> int:
     if key.kind == BETWEEN:
         return _BETWEEN
     return _WAITS if key.kind in WAITING else _CALLS
-
-
-def _place_of(stack: CallStack | None) -> StackFrame | None:
-    """The place of a stack. Compiled code is one place for each function, as no line of it is known.
-
-    That of all installed packages is one place, as for a thread of PyTorch's own: no line of the program led there.
-    """
-    place = None if stack is None else stack.place
-    if place is None or place.kind is not FrameKind.NATIVE:
-        return place
-    if place.is_installed:
-        return _PACKAGES
-    return replace(place, offset=None) if place.function else place

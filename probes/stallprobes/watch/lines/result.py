@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from stallprobes.files.codec import Unsigned
 from stallprobes.watch.division.binned_sums import Figure, Share
@@ -57,11 +60,30 @@ class ProgramLine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WaitPlace:
+    """Waits of one function at one innermost frame of one line, in one or several threads of a sequence.
+
+    ``place`` is the line as in ``ProgramLine``; ``inner`` the innermost frame, None where that is the line. ``calls``
+    and ``share`` are their number and their share (0 to 1) of the sequence's time by the log of calls, of which samples
+    say what was at this place; ``price`` is what they cost at most.
+    """
+
+    place: StackFrame | None
+    inner: StackFrame | None
+    function: str
+    thread: Unsigned
+    calls: Annotated[float, Meta(ge=0)]
+    per_second: Annotated[float, Meta(ge=0)]
+    share: Share
+    price: Share
+
+
+@dataclass(frozen=True, kw_only=True)
 class SequenceLines:
     """The lines of a sequence in its steady state, or in the whole run without one, those that cost most first.
 
     ``threads`` and ``device`` are those of its division; ``device`` is None where no work of the GPU was recorded.
-    ``samples`` stand for ``ns`` of its time. ``lines`` are at most MOST_LINES.
+    ``samples`` stand for ``ns`` of its time. ``lines`` are at most MOST_LINES, ``waits`` at most MOST_WAITS.
     """
 
     threads: tuple[Unsigned, ...]
@@ -69,3 +91,4 @@ class SequenceLines:
     samples: Unsigned
     ns: Unsigned
     lines: tuple[ProgramLine, ...]
+    waits: tuple[WaitPlace, ...] = ()
