@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from factories.watch_calls import LAUNCH, MAIN, SYNC, at_ns
+from factories.watch_calls import FUNCTIONS, LAUNCH, MAIN, at_ns
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.watch_file import SampledTime
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import SampleBatch
 
-# Functions by their numbers.
-FUNCTIONS = {1: LAUNCH, 2: SYNC, 3: "cuMemcpyDtoHAsync_v2", 4: "cuModuleLoadData"}
-
 
 class Sampled(NamedTuple):
-    """A sample that stands for ``us``, between ``since`` and ``at`` (us); ``between``: it is of time between calls."""
+    """A sample that stands for ``us``, between ``since`` and ``at`` (us); ``between``: it is of time between calls.
+
+    One that stands for ``waits`` does so in place of a time.
+    """
 
     since: float
     at: float
@@ -28,6 +28,7 @@ class Sampled(NamedTuple):
     between: bool = False
     stack: int = 1
     thread: int = MAIN
+    waits: int = 0
 
 
 def sample_batch(samples: Iterable[Sampled] = ()) -> SampleBatch:
@@ -39,6 +40,8 @@ def sample_batch(samples: Iterable[Sampled] = ()) -> SampleBatch:
         row["since_ns"], row["at_ns"], row["ns"] = at_ns(one.since), at_ns(one.at), round(one.us * 1000)
         row["thread"], row["stack"], row["api"] = one.thread, one.stack, numbers[one.function]
         row["sampled"] = int(SampledTime.BETWEEN if one.between else SampledTime.INSIDE)
+        if one.waits:
+            row["sampled"], row["ns"] = int(SampledTime.WAITS), one.waits
     return SampleBatch(rows, FUNCTIONS, len(made), 0)
 
 

@@ -36,6 +36,8 @@ MAIN, OTHER, THIRD = 100, 101, 102
 LAUNCH, SYNC, EVENT_SYNC = "cuLaunchKernel", "cuStreamSynchronize", "cuEventSynchronize"
 D2H, D2H_SYNC, H2D = "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoH_v2", "cuMemcpyHtoDAsync_v2"
 ALLOC, FREE, REGISTER = "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostRegister_v2"
+# Functions by the numbers that they have in each file; others follow.
+FUNCTIONS = {1: LAUNCH, 2: SYNC, 3: D2H, 4: "cuModuleLoadData", 5: FREE, 6: H2D}
 SLOW_NS = 1_000_000
 
 
@@ -146,14 +148,17 @@ def batch(records: Iterable[Mapping[str, Any]], missed: int = 0) -> RecordBatch:
 def call_batch(calls: Iterable[FinishedCall] = (), missed: int = 0) -> CallBatch:
     """A batch with ``calls``."""
     calls = sorted(calls, key=lambda one: one.end_ns)
-    functions = sorted({one.function for one in calls})
+    numbers = {name: number for number, name in FUNCTIONS.items()}
+    for name in sorted({one.function for one in calls}):
+        numbers.setdefault(name, len(numbers) + 1)
     rows = np.zeros(len(calls), DRIVER_CALL)
     for row, one in zip(rows, calls, strict=True):
-        row["began_ns"], row["returned_ns"], row["function"] = one.begin_ns, one.end_ns, functions.index(one.function)
+        row["began_ns"], row["returned_ns"], row["function"] = one.begin_ns, one.end_ns, numbers[one.function]
         row["stream"], row["bytes"] = one.stream or 0, one.bytes or 0
         for name in ("thread", "context", "correlation", "source", "target"):
             row[name] = getattr(one, name)
-    return CallBatch(rows, dict(enumerate(functions)), missed)
+    made = {numbers[one.function]: one.function for one in calls}
+    return CallBatch(rows, made, missed)
 
 
 def slow_batch(read: WatchedProcess) -> CallBatch:

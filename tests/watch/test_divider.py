@@ -262,10 +262,14 @@ def test_the_price_is_spread_over_waits_by_the_gaps_behind_them() -> None:
     for times in ([80.0], [40.0, 55.0, 80.0]):
         found = divided(calls, times, started=replace(process_of().started, monotonic_ns=at(-10)))
         assert found is not None
-        assert found.sequences[0].waits == (
-            WaitShare(function=SYNC, calls=3, ns=28 * UNIT, share=10 / 16),
-            WaitShare(function=D2H, calls=1, ns=6 * UNIT, share=6 / 16),
-        )
+        (one,) = found.sequences
+        # The copy has 6 of 16 parts by its gap, but no more of the price than it took.
+        price = one.price.share * one.steady_ns
+        copy = 6 * UNIT / price
+        assert copy < 6 / 16
+        named = [(each.function, each.calls, each.ns) for each in one.waits]
+        assert named == [(SYNC, 3, 28 * UNIT), (D2H, 1, 6 * UNIT)]
+        assert [each.share for each in one.waits] == pytest.approx([1 - copy, copy])
 
 
 def test_windows_without_records_widen_the_intervals_and_are_not_covered() -> None:
@@ -358,6 +362,36 @@ def test_another_context_has_the_gpu() -> None:
         Part.SUBMITTING: 1, Part.QUEUED: 3, Part.SHARED: 15, Part.KERNELS: 10, Part.END: 10,
     }  # fmt: skip
     assert (one.verdict, one.engine_known) == (Bound.SHARED, True)
+
+
+def test_a_sequence_is_named_by_the_thread_that_submits_and_waits_most() -> None:
+    """Not by one that only creates the context, nor by autograd's where both make as many calls."""
+    work = [Call(LAUNCH, each, each + 2, 2, ((each + 2, each + 3, KERNEL),)) for each in range(10, 50, 4)]
+    busy = [Call(LAUNCH, each + 2, each + 3) for each in range(10, 50, 4)]
+    for main, expected in (([Call(LAUNCH, 1, 2)], (2, 1)), ([Call(LAUNCH, 1, 2), *busy], (1, 2))):
+        found = divided(sorted([*main, *work], key=lambda one: one.begin), [60])
+        assert found is not None
+        assert [one.threads for one in found.sequences] == [expected]
+
+
+def test_a_thread_that_has_left_a_sequence_is_none_of_its_threads() -> None:
+    """Two threads whose calls overlap only later."""
+    calls = [
+        Call(LAUNCH, each, each + 1, 1 + each % 4 // 2, ((each + 1, each + 2, KERNEL),)) for each in range(0, 40, 2)
+    ]
+    calls += [
+        Call(LAUNCH, each, each + 2, thread, ((each + 2, each + 3, KERNEL),))
+        for each in range(40, 90, 3)
+        for thread in (1, 2)
+    ]
+    divider = ProcessDivider(COARSE)
+    seen = []
+    for number, reading in enumerate(readings(calls, [30.0, 60.0, 95.0]), 1):
+        divider.feed(*reading, ended=number == 3)
+        found = divider.division()
+        seen.append(sorted(one.threads for one in found.sequences) if found is not None else [])
+    assert seen[0] == [(1, 2)]
+    assert seen[-1] == [(1,), (2,)]
 
 
 def test_a_launch_that_another_threads_copy_holds_up() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from stallprobes.watch.division.call_kinds import CallKind, creates_context, kin
 from stallprobes.watch.division.instants import COLUMNS, Instants, Spans, sums_of
 from stallprobes.watch.division.parts import BOUNDS, NUMBERS, PARTS, Bound, Part
 from stallprobes.watch.division.pending import communicate
-from stallprobes.watch.division.result import bounds_of, price_of
+from stallprobes.watch.division.result import WaitShare, bounds_of, price_of
 from stallprobes.watch.division.sequences import MOST_THREADS, SequenceBook
+from stallprobes.watch.division.wait_sums import limited
 from stallprobes.watch.intervals import int64s
 
 MS = 1_000_000
@@ -200,3 +202,17 @@ def test_bins_become_wider_and_keep_their_sums() -> None:
     assert int(found[:, -1].sum()) == 500
     # Only whole bins are of a later time.
     assert int(sums.since(1001)[:, NUMBERS[Part.HOST]].sum()) == 1000 - 160
+
+
+def test_no_waits_have_more_of_the_price_than_their_time() -> None:
+    """As of a copy that blocks, whose own work fills its wait: it costs what the other waits cannot explain."""
+    sync, copy = (
+        WaitShare(function=name, calls=70, ns=ns, share=share)
+        for name, ns, share in (("cuStreamSynchronize", 20, 1.0), ("cuMemcpyHtoDAsync_v2", 130, 0.0))
+    )
+    assert limited([sync, copy], 100) == (replace(copy, share=0.8), replace(sync, share=0.2))
+    # Where their time is enough, their weights say what they cost.
+    assert limited([sync, copy], 20) == (sync, copy)
+    # More than all of their time is the price of none.
+    assert [one.share for one in limited([sync, copy], 300)] == pytest.approx([130 / 300, 20 / 300])
+    assert limited([], 100) == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import jsonschema
 import numpy as np
@@ -13,21 +13,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factories.time_samples import FUNCTIONS, Sampled, line_stack, sample_batch
-from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, slow
+from factories.time_samples import Sampled, line_stack, sample_batch
+from factories.watch_calls import FREE, FUNCTIONS, H2D, LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, slow
 from factories.watch_moments import findings
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
 from stallprobes.watch.document import document
-from stallprobes.watch.line_text import line_text, place_text, remedy_text, sequence_of, what_text
+from stallprobes.watch.line_text import (
+    inner_text,
+    line_text,
+    place_text,
+    remedy_text,
+    sequence_of,
+    shown_waits,
+    wait_text,
+    what_text,
+)
+from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.lines import MOST_LINES, interval, lines_of
-from stallprobes.watch.lines.result import LineTime, ProgramLine, SequenceLines
-from stallprobes.watch.lines.sample_sums import SampleSum, SampleSums
+from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, SequenceLines, WaitPlace
+from stallprobes.watch.lines.sample_sums import SampleSums
+from stallprobes.watch.lines.second_sums import SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 from stallscope.report.text import TextWriter
@@ -39,19 +51,34 @@ STACKS = {1: line_stack(10), 2: line_stack(20), 3: line_stack(30, "load")}
 NO_CALLS = call_batch()
 
 
-def one_sequence(thread: int) -> int:
-    """All threads are in one sequence."""
-    return MAIN
+@dataclass
+class Threads:
+    """Threads that are all in one sequence, or each in one of its own; of ``unknown`` ones that is not known.
+
+    ``worked`` is when the last work of a sequence on the GPU ended.
+    """
+
+    together: bool = True
+    unknown: set[int] = field(default_factory=set)
+    worked: dict[int, int] = field(default_factory=dict)
+
+    def leader(self, thread: int) -> int:
+        return MAIN if self.together else thread
+
+    def knows(self, thread: int, until_ns: int) -> bool:
+        return thread not in self.unknown
+
+    def last_end_ns(self, leader: int) -> int:
+        return self.worked.get(leader, 0)
 
 
-def apart(thread: int) -> int:
-    """Each thread is a sequence of its own."""
-    return thread
+TOGETHER, APART = Threads(), Threads(together=False)
+one_sequence, apart = TOGETHER.leader, APART.leader
 
 
-def sums_of(samples: Iterable[Sampled], calls: CallBatch = NO_CALLS, leader: object = one_sequence) -> SampleSums:
+def sums_of(samples: Iterable[Sampled], calls: CallBatch = NO_CALLS, threads: Threads = TOGETHER) -> SampleSums:
     found = SampleSums(at_ns(0))
-    found.add(sample_batch(samples), calls, leader)  # type: ignore[arg-type]
+    found.add(sample_batch(samples), calls, threads)
     return found
 
 
@@ -103,8 +130,51 @@ def test_a_copy_waits_if_it_blocks() -> None:
     samples = [Sampled(since, at, 1000, COPY, stack=number) for number, (since, at) in enumerate(ends, 1)]
     (found,) = lines_of(sums_of(samples, calls), at_ns(0), None, STACKS, one_sequence)
     waits = {one.place.line: one.waits.share > 0 for one in found.lines if one.place is not None}
-    # The second returned at once, and the last has no pageable memory.
-    assert waits == {10: True, 20: False, 30: False}
+    # A copy to pageable memory returns when it is done; the last has none.
+    assert waits == {10: True, 20: True, 30: False}
+    staged = [slow(H2D, begin, end, source=MemoryKind.PAGEABLE) for begin, end in ((0, 300), (400, 450))]
+    sums = sums_of([one._replace(function=H2D) for one in samples[:2]], call_batch(staged))
+    # From pageable memory a short one was staged.
+    assert {key.stack: key.kind for key in sums.since(0)} == {1: int(CallKind.COPIES), 2: int(CallKind.SUBMITS)}
+
+
+def test_waits_are_counted_by_the_log_and_placed_by_samples_of_their_own() -> None:
+    """Thousands of waits of 10 µs have hardly any samples of their time."""
+    short = [slow(SYNC, begin, begin + 10) for begin in range(0, 1_000_000, 1000)]
+    long = [slow(COPY, begin, begin + 500, target=MemoryKind.PAGEABLE) for begin in range(500, 1_000_000, 100_000)]
+    samples = [
+        Sampled(1000, 1010, 0, SYNC, stack=number, waits=waits) for number, waits in ((1, 300), (2, 100), (2, 50))
+    ]
+    # A sample of their time does not count where there are such samples.
+    samples += [Sampled(2000, 2010, 5000, SYNC, stack=3), Sampled(500, 1000, 5000, COPY, stack=3)]
+    division = replace(divided(), sequences=(replace(divided().sequences[0], price=Figure(0.01, 0.0, 0.02)),))
+    (found,) = lines_of(sums_of(samples, call_batch([*short, *long])), at_ns(0), division, STACKS, one_sequence)
+    calls = {(one.place.line, one.function): one.calls for one in found.waits if one.place is not None}
+    assert calls == {
+        (10, SYNC): pytest.approx(1000 * 2 / 3), (20, SYNC): pytest.approx(1000 / 3), (30, SYNC): 0.0, (30, COPY): 10.0,
+    }  # fmt: skip
+    first = found.waits[0]
+    assert first.inner == STACKS[1].python[0]
+    assert first.per_second == pytest.approx(first.calls / 0.999, rel=1e-2)
+    assert sum(one.price for one in found.waits) == pytest.approx(0.01)
+    assert [one.price for one in found.waits] == sorted((one.price for one in found.waits), reverse=True)
+
+
+def test_waits_without_samples_of_their_own_are_placed_by_those_of_their_time() -> None:
+    """The shorter the sampled wait, the more waits its sample stands for."""
+    made = [slow(SYNC, begin, begin + 10) for begin in range(0, 90_000, 1000)]
+    made += [slow(SYNC, begin, begin + 90) for begin in range(500, 90_000, 9000)]
+    samples = [Sampled(0, 10, 900, SYNC, stack=1), Sampled(500, 590, 900, SYNC, stack=2)]
+    sums = sums_of([*samples, Sampled(0, 10, 0, LAUNCH, stack=3, waits=7)], call_batch(made))
+    calls = {key.stack: number for key, number in sums.waits_since(at_ns(0)).items()}
+    assert calls == {1: pytest.approx(90), 2: pytest.approx(10)}
+
+
+def test_waits_without_any_sample_have_no_place() -> None:
+    made = call_batch([slow(SYNC, 0, 10)])
+    (found,) = lines_of(sums_of([Sampled(10, 20, 900)], made), at_ns(0), divided(), STACKS, one_sequence)
+    assert [(one.place, one.inner, one.calls) for one in found.waits] == [(None, None, 1.0)]
+    assert shown_waits(found, 3) == ()
 
 
 def test_the_price_of_waiting_is_spread_over_the_lines_of_the_waits_of_each_function() -> None:
@@ -137,27 +207,118 @@ def test_lines_of_the_start_up_are_left_out_to_the_second() -> None:
     assert lines_of(SampleSums(0), 0, None, STACKS, one_sequence) == ()
 
 
-def test_time_in_which_another_thread_of_the_sequence_made_calls_is_its_own() -> None:
-    """As where the main thread waits for autograd's: its time between calls is that after the other's last call."""
-    calls = call_batch([slow(LAUNCH, begin, begin + 50, thread=OTHER) for begin in range(1000, 9000, 100)])
+def test_an_instant_between_calls_belongs_to_the_thread_that_makes_the_next_call() -> None:
+    """As where the main thread waits for autograd's: of its time between calls, what follows the other's last call."""
+    calls = call_batch(
+        [slow(LAUNCH, begin, begin + 50, thread=OTHER) for begin in range(1000, 9000, 100)]
+        + [slow(SYNC, 0, 500), slow(LAUNCH, 9950, 9960)]
+    )
     samples = [
-        Sampled(500, 9950, 5000, LAUNCH, between=True, stack=1),
+        Sampled(500, 9950, 3000, LAUNCH, between=True, stack=1),
         Sampled(1050, 1100, 5000, LAUNCH, between=True, stack=2, thread=OTHER),
+        Sampled(1100, 1150, 5000, LAUNCH, stack=2, thread=OTHER),
     ]
-    (found,) = lines_of(sums_of(samples, calls), at_ns(0), None, STACKS, one_sequence)
-    # The last one returned at 8.95 ms: 1 of 9.45 ms is left.
-    assert found.ns == pytest.approx(5_000_000 + 5_000_000 * 1000 / 9450, abs=1)
+    sums = sums_of(samples, calls)
+    found = {(key.thread, key.kind): one.ns for key, one in sums.since(0).items()}
+    # The last call returned at 8.95 ms. The main thread's calls have no sample, so its one place has their time too.
+    assert found == {
+        (MAIN, BETWEEN): 1_000_000 + 500_000 + 10_000,
+        (OTHER, BETWEEN): 500_000 + 79 * 50_000,
+        (OTHER, int(CallKind.SUBMITS)): 80 * 50_000,
+    }
     # Threads that are no sequence do not matter to each other.
-    each = lines_of(sums_of(samples, calls, apart), at_ns(0), None, STACKS, apart)
-    assert [one.ns for one in each] == [5_000_000, 5_000_000]
+    each = sums_of(samples, calls, APART).since(0)
+    assert {(key.thread, key.kind): one.ns for key, one in each.items()}[MAIN, BETWEEN] == 9_450_000 + 510_000
+
+
+def test_a_thread_that_sleeps_while_another_is_in_a_call_has_none_of_the_time() -> None:
+    """Also where that call has not returned yet, or returned after the last reading of calls."""
+    sample = Sampled(0, 4000, 4000, between=True, thread=OTHER)
+    for calls, in_flight in (
+        (call_batch([slow(LAUNCH, 1000, 5000)]), {}),
+        (NO_CALLS, {MAIN: at_ns(3000)}),
+    ):
+        sums = SampleSums(at_ns(0))
+        sums.add(sample_batch([sample]), calls, TOGETHER, in_flight)
+        assert not sums.since(0)
+
+
+def test_a_wait_does_not_count_while_another_thread_of_the_sequence_works_in_a_call() -> None:
+    calls = call_batch([slow(SYNC, 0, 1000), slow(LAUNCH, 100, 400, thread=OTHER), slow(SYNC, 500, 600, thread=OTHER)])
+    sums = sums_of([Sampled(0, 1000, 5000, SYNC)], calls)
+    assert [one.ns for one in sums.since(0).values()] == [700_000]
+    # A wait that began before the calls of the reading: its part in the reading stands for all of it.
+    sums = SampleSums(at_ns(0))
+    sums.add(sample_batch(), call_batch([slow(LAUNCH, 0, 500, thread=OTHER)]), TOGETHER, {MAIN: at_ns(0)})
+    later = call_batch([slow(SYNC, 0, 1500), slow(LAUNCH, 500, 1000, thread=OTHER)])
+    sums.add(sample_batch([Sampled(0, 1500, 5000, SYNC)]), later, TOGETHER)
+    assert sums.since(0)[SampleKey(MAIN, 1, 2, int(CallKind.WAITS))].ns == 1_000_000
 
 
 def test_calls_of_an_earlier_reading_count_too() -> None:
     sums = SampleSums(at_ns(0))
-    sums.add(sample_batch(), call_batch([slow(LAUNCH, 1000, 2000, thread=OTHER)]), None)
-    sums.add(sample_batch([Sampled(0, 4000, 4000, between=True)]), NO_CALLS, one_sequence)
+    threads = Threads(unknown={OTHER})
+    sums.add(sample_batch(), call_batch([slow(LAUNCH, 1000, 2000, thread=OTHER)]), threads)
+    # Nothing is summed up before it is known whose time it is.
+    sums.add(sample_batch([Sampled(0, 4000, 4000, between=True)]), NO_CALLS, threads)
+    assert not sums.since(0)
+    threads.unknown.clear()
+    sums.add(sample_batch(), NO_CALLS, threads)
     (found,) = lines_of(sums, at_ns(0), None, STACKS, one_sequence)
     assert found.ns == 2_000_000
+
+
+def test_the_log_says_how_much_time_passes_and_the_samples_where() -> None:
+    """Points of a thread that get a sample less often than others, as its credit is spent, have no less of the time."""
+    made = [slow(LAUNCH, begin, begin + 10) for begin in range(0, 100_000, 100)]
+    made += [slow(LAUNCH, begin + 15, begin + 95, thread=OTHER) for begin in range(0, 100_000, 100)]
+    samples = [Sampled(0, 10, 50_000, LAUNCH, stack=1), Sampled(15, 95, 10_000, LAUNCH, stack=2, thread=OTHER)]
+    samples += [Sampled(215, 295, 5000, LAUNCH, stack=3, thread=OTHER)]
+    (found,) = lines_of(sums_of(samples, call_batch(made)), at_ns(0), None, STACKS, one_sequence)
+    shares = {one.place.line: one.share.share for one in found.lines if one.place is not None}
+    # 85 of 100 µs are of the other thread, with those before its calls, two thirds of them at one of its places.
+    assert shares == {
+        10: pytest.approx(0.15, abs=1e-3),
+        20: pytest.approx(0.85 * 2 / 3, abs=1e-3),
+        30: pytest.approx(0.85 / 3, abs=1e-3),
+    }
+
+
+END = [
+    Sampled(0, 10, 1000, LAUNCH),
+    Sampled(10, 900, 2000, "cuMemcpyDtoHAsync_v2", between=True, stack=2),
+    Sampled(1000, 50_000, 40_000, FREE, between=True, stack=3),
+]
+END_CALLS = [slow(LAUNCH, 0, 10), slow(COPY, 900, 1000), slow(FREE, 50_000, 50_010)]
+
+
+def places_of(sums: SampleSums, ended: bool) -> set[int]:
+    """The numbers of the stacks of all sums."""
+    return {key.stack for key in sums.since(at_ns(0), ended)}
+
+
+def test_what_follows_the_last_work_of_a_run_that_has_ended_is_no_line() -> None:
+    sums = sums_of(END, call_batch(END_CALLS))
+    # While the program runs, work may follow.
+    assert places_of(sums, ended=False) == {1, 2, 3}
+    assert places_of(sums, ended=True) == {1, 2}
+    assert places_of(sums_of(END, call_batch(END_CALLS), Threads(worked={MAIN: at_ns(60_000)})), ended=True) == {
+        1,
+        2,
+        3,
+    }
+    # Without any work, all of it is kept.
+    frees = [one for one in END if one.function == FREE]
+    assert places_of(sums_of(frees, call_batch(END_CALLS[2:])), ended=True) == {3}
+
+
+def test_work_that_follows_makes_what_was_apart_a_line_again() -> None:
+    sums = sums_of(END, call_batch(END_CALLS))
+    more = call_batch([slow(LAUNCH, 70_000, 70_010), slow(FREE, 95_000, 95_010)])
+    later = [Sampled(60_000, 70_000, 5000, between=True, stack=4), Sampled(71_000, 95_000, 9000, FREE, True, 5)]
+    sums.add(sample_batch(later), more, TOGETHER)
+    assert places_of(sums, ended=False) == {1, 2, 3, 4, 5}
+    assert places_of(sums, ended=True) == {1, 2, 3, 4}
 
 
 def test_any_number_of_places_takes_a_limited_number_of_sums() -> None:
@@ -165,7 +326,7 @@ def test_any_number_of_places_takes_a_limited_number_of_sums() -> None:
     for first in range(0, 60_000, 1000):
         batch = sample_batch(Sampled(70 * SECOND_US, 70 * SECOND_US + 10, 1, stack=1) for _ in range(1000))
         batch.rows["stack"] = np.arange(first, first + 1000)
-        sums.add(batch, NO_CALLS, one_sequence)
+        sums.add(batch, NO_CALLS, TOGETHER)
     assert len(sums.since(0)) <= 2 * 8192
     stacks = {number: line_stack(number) for number in range(60_000)}
     (found,) = lines_of(sums, at_ns(0), None, stacks, one_sequence)
@@ -218,30 +379,133 @@ def test_compiled_code_is_one_line_for_each_function() -> None:
 def line(**of: object) -> ProgramLine:
     fields = {
         "place": STACKS[1].place, "stack": STACKS[1], "thread": MAIN, "samples": 50, "share": Figure(0.4, 0.35, 0.46),
-        "waits": LineTime(share=0.4, function=SYNC), "price": 0.2,
+        "waits": LineTime(share=0.4, function=SYNC), "price": 0.2, "cost": Figure(0.2, 0.17, 0.23),
     }  # fmt: skip
     return ProgramLine(**(fields | of))  # type: ignore[arg-type]
+
+
+LIBRARY = (InnerPlace(place=STACKS[1].python[0], cost=0.15),)
 
 
 def process_with(*sequences: SequenceLines, division: ProcessDivision | None = None) -> ProcessFindings:
     return replace(findings(8, ended=True).processes[0], lines=sequences, division=division)
 
 
-def test_a_line_says_where_how_long_what_and_at_which_price() -> None:
-    process = process_with()
-    assert line_text(line(), process) == (
-        f"train.py:10 in step: 40 % (35 to 46) of the time, waits in {SYNC}; its waits cost at most 20 %."
+def test_a_line_says_where_it_is_what_it_costs_and_what_is_done_there() -> None:
+    process, (sequence,) = process_with(), divided().sequences
+    assert line_text(line(), process, sequence) == (
+        f"train.py:10 in step costs up to 20 % (17 to 23): waits in {SYNC} (40 % of the time)."
     )
     mixed = line(
-        waits=LineTime(),
+        waits=LineTime(share=0.02, function=SYNC),
         calls=LineTime(share=0.15, function=LAUNCH),
         between=LineTime(share=0.25, function=LAUNCH),
-        price=0.0,
+        price=0.02,
+        cost=Figure(0.42, 0.42, 0.42),
     )
-    assert what_text(mixed) == f"host time before {LAUNCH} 25 %, inside {LAUNCH} 15 %"
-    assert "cost at most" not in line_text(mixed, process)
-    assert "(MainThread)" in line_text(line(), process, main_thread=OTHER)
+    assert what_text(mixed, by_time=False) == f"host time before {LAUNCH} 25 %, inside {LAUNCH} 15 %"
+    # Where the GPU is the limit, all time counts alike.
+    (bound,) = divided(Bound.GPU).sequences
+    assert line_text(line(cost=Figure(0.4, 0.35, 0.46)), process, bound) == (
+        f"train.py:10 in step has 40 % (35 to 46) of the time: waits in {SYNC}."
+    )
+    assert "(MainThread)" in line_text(line(), process, sequence, main_thread=OTHER)
     assert place_text(line(place=None), process) == "MainThread (thread 100), without a call stack"
+
+
+def test_a_line_that_costs_much_names_the_inner_places() -> None:
+    (library, own, _) = STACKS[1].python
+    inner = tuple(InnerPlace(place=place, cost=cost) for place, cost in ((library, 0.12), (own, 0.05)))
+    assert inner_text(line(inner=inner)) == "Of it nn.py:7 in forward 12 %, the line itself 5 %."
+    assert inner_text(line(inner=inner, cost=Figure(0.05, 0.0, 0.1))) == inner_text(line()) == ""
+    kernel = StackFrame(FrameKind.NATIVE, "at::native::add", "/lib/site-packages/torch/lib/libtorch_cuda.so")
+    assert inner_text(line(inner=(InnerPlace(place=kernel, cost=0.1),))) == (
+        "Of it at::native::add in libtorch_cuda.so 10 %."
+    )
+    nameless = replace(kernel, function="")
+    assert inner_text(line(inner=(InnerPlace(place=nameless, cost=0.1),))) == "Of it libtorch_cuda.so 10 %."
+
+
+def wait(**of: object) -> WaitPlace:
+    fields = {
+        "place": STACKS[1].place, "inner": STACKS[1].python[0], "function": SYNC, "thread": MAIN, "calls": 1800.0,
+        "per_second": 900.4, "share": 0.03, "price": 0.001,
+    }  # fmt: skip
+    return WaitPlace(**(fields | of))  # type: ignore[arg-type]
+
+
+def test_waits_say_where_they_are_how_many_and_what_they_cost() -> None:
+    process, (sequence,) = process_with(), divided().sequences
+    where = "train.py:10 in step, in nn.py:7 in forward: about"
+    assert wait_text(wait(), process, sequence) == (f"{where} 900 calls of {SYNC} a second, which cost less than 1 %.")
+    assert wait_text(wait(price=0.12, per_second=2.04, inner=None), process, sequence) == (
+        f"train.py:10 in step: about 2.0 calls of {SYNC} a second, which cost up to 12 %."
+    )
+    assert wait_text(wait(), process, None) == f"{where} 900 calls of {SYNC} a second, 3 % of the time."
+    place = StackFrame(FrameKind.NATIVE, "", "")
+    main = replace(process, threads=(replace(process.threads[0], id=MAIN, name="autograd 0"),))
+    assert wait_text(wait(place=place), main, sequence).startswith("backward pass: about")
+
+
+def test_the_report_has_three_places_of_waits() -> None:
+    few = wait(price=0.0, per_second=0.2)
+    waits = (wait(), few, *(wait(place=line_stack(number).place) for number in (21, 22, 23)))
+    of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(line(),), waits=waits)
+    text = report(process_with(of, division=divided()))
+    first = text.index("Waits:")
+    assert text.index("Lines that cost most:") < first
+    named = " ".join(text[first:])
+    assert ["train.py:21" in named, "train.py:22" in named, "train.py:23" in named] == [True, True, False]
+    assert "0.2 calls" not in named
+
+
+def test_autograds_thread_runs_the_backward_pass() -> None:
+    """Its code is compiled and of packages: no line of the program led there."""
+    place = StackFrame(FrameKind.NATIVE, "", "/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so")
+    process = process_with()
+    (main, *_) = process.threads
+    assert place_text(line(place=place), process) == "libtorch_cuda.so, without a line of the program"
+    process = replace(process, threads=(replace(main, id=MAIN, name="autograd 0"),))
+    assert place_text(line(place=place), process) == "backward pass"
+    (sequence,) = divided().sequences
+    assert line_text(line(place=place), process, sequence, OTHER).startswith("backward pass (autograd 0) costs up to ")
+
+
+def test_what_costs_most_at_a_line_is_its_innermost_frames() -> None:
+    deep = [
+        CallStack((StackFrame(FrameKind.PYTHON, "forward", "/lib/site-packages/nn.py", number), *STACKS[1].python[1:]))
+        for number in range(1, 6)
+    ]
+    stacks = dict(enumerate((*deep, CallStack(STACKS[1].python[1:])), 1))
+    times = (100, 300, 200, 5, 250, 400)
+    samples = [Sampled(0, 5, us, LAUNCH, between=True, stack=number) for number, us in enumerate(times, 1)]
+    (found,) = lines_of(sums_of(samples), at_ns(0), divided(), stacks, one_sequence)
+    (one,) = found.lines
+    # The line itself, and the two library lines with most of the time.
+    assert [(inner.place.line, round(inner.cost * sum(times))) for inner in one.inner] == [
+        (10, 400),
+        (2, 300),
+        (5, 250),
+    ]
+    alone = [Sampled(0, 5, 100, LAUNCH, between=True, stack=6)]
+    (found,) = lines_of(sums_of(alone), at_ns(0), divided(), stacks, one_sequence)
+    assert found.lines[0].inner == ()
+
+
+def test_compiled_code_of_all_packages_is_one_place() -> None:
+    libraries = ("libtorch_cuda.so", "libcudnn_ops.so.9")
+    stacks = {
+        number: CallStack(native=(StackFrame(FrameKind.NATIVE, "f<int>", f"/lib/site-packages/{name}", None, number),))
+        for number, name in enumerate(libraries, 1)
+    }
+    samples = [Sampled(0, 5, us, LAUNCH, between=True, stack=number) for number, us in ((1, 300), (2, 100))]
+    (found,) = lines_of(sums_of(samples), at_ns(0), divided(), stacks, one_sequence)
+    (one,) = found.lines
+    assert one.place is not None
+    assert (one.place.file, one.place.function, one.share.share) == ("/lib/site-packages/libtorch_cuda.so", "", 1.0)
+    assert [(inner.place.file.split("/")[-1], inner.cost) for inner in one.inner] == list(
+        zip(libraries, (0.75, 0.25), strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -252,7 +516,10 @@ def test_a_line_says_where_how_long_what_and_at_which_price() -> None:
         (line(waits=LineTime(share=0.4, function="cuMemFree_v2")), Bound.WAIT, WaitCause.FREE.remedy),
         (line(price=0.0), Bound.HOST, "The GPU has work meanwhile"),
         (line(), Bound.GPU, "The GPU has work meanwhile"),
+        (line(waits=LineTime(share=0.4, function=H2D)), Bound.WAIT, "Copy from pinned memory"),
         (line(between=LineTime(share=0.3, function=LAUNCH)), Bound.HOST, "Do this work of the host once"),
+        (line(between=LineTime(share=0.3, function=LAUNCH), inner=LIBRARY), Bound.HOST, "Submit more work with each"),
+        (line(between=LineTime(share=0.3, function=H2D), inner=LIBRARY), Bound.HOST, "Do this work of the host once"),
         (line(calls=LineTime(share=0.3, function=LAUNCH)), Bound.SUBMISSION, "Submit more work with each call"),
         (line(calls=LineTime(share=0.3, function="cuModuleLoadData")), Bound.LOADING, WaitCause.MODULE.remedy),
         (line(place=None), Bound.WAIT, ""),
@@ -267,7 +534,12 @@ def test_the_remedy_fits_what_costs_most(made: ProgramLine, verdict: Bound, word
 def test_the_document_has_the_lines() -> None:
     division = divided()
     of = SequenceLines(
-        threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(line(), line(place=None, stack=None))
+        threads=(MAIN,),
+        device=0,
+        samples=50,
+        ns=250_000_000,
+        lines=(line(inner=LIBRARY), line(place=None, stack=None)),
+        waits=(wait(),),
     )
     process = process_with(of, division=division)
     assert sequence_of(of, process) is division.sequences[0]
@@ -280,6 +552,11 @@ def test_the_document_has_the_lines() -> None:
     first, second = sequence["lines"]
     assert first["place"]["line"] == 10
     assert first["waits"] == {"share": 0.4, "function": SYNC}
+    assert first["inner"] == [{"place": first["inner"][0]["place"], "cost": 0.15}]
+    assert first["cost"]["share"] == 0.2
+    (waits,) = sequence["waits"]
+    assert (waits["per_second"], waits["price"], waits["inner"]["line"]) == (900.4, 0.001, 7)
+    assert waits["sentence"].endswith("which cost less than 1 %.")
     assert (first["price"], first["share"]) == (0.2, {"share": 0.4, "low": 0.35, "high": 0.46})
     assert first["remedy"].startswith("Submit the next work")
     assert read["stacks"][first["stack"]]["python"][1]["line"] == 10
@@ -295,11 +572,11 @@ def report(process: ProcessFindings, width: int = 80) -> list[str]:
 
 def test_the_report_has_five_lines_with_each_remedy_once_and_fits_a_screen() -> None:
     made = tuple(line(place=line_stack(number).place) for number in range(10, 17))
-    small = line(place=line_stack(99).place, share=Figure(0.004, 0.0, 0.01))
+    small = line(place=line_stack(99).place, cost=Figure(0.004, 0.0, 0.01))
     of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(*made[:3], small, *made[3:]))
     text = report(process_with(of, division=divided()))
     first = text.index("Lines that cost most:")
-    assert sum(" in step: 40 %" in one for one in text) == 5
+    assert sum(" in step costs up to 20 %" in one for one in text) == 5
     assert not any("train.py:99" in one for one in text)
     assert sum("Submit the next work before this wait" in one for one in text) == 1
     # Verdict, bar, lines and start-up.
@@ -307,17 +584,31 @@ def test_the_report_has_five_lines_with_each_remedy_once_and_fits_a_screen() -> 
     assert text.index("", first) <= 40
 
 
+def test_a_report_about_a_sequence_fits_a_screen_whatever_there_is_to_say() -> None:
+    inner = tuple(InnerPlace(place=line_stack(number, "f" * 40).place, cost=0.1) for number in range(3))  # type: ignore[arg-type]
+    made = tuple(
+        line(place=line_stack(number, "g" * 40).place, inner=inner, waits=LineTime(share=0.4, function=function))
+        for number, function in enumerate((SYNC, COPY, H2D, "cuMemFree_v2", SYNC), 10)
+    )
+    of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=made)
+    text = report(process_with(of, division=divided()))
+    assert any("train.py:11" in one for one in text)
+    assert not any("train.py:14" in one for one in text)
+    assert text.index("", text.index("Lines that cost most:")) <= 40
+
+
 def test_the_lines_of_a_program_whose_work_is_not_recorded_have_no_price() -> None:
     of = SequenceLines(threads=(MAIN,), device=None, samples=9, ns=9, lines=(line(price=0.0),))
     text = report(process_with(of))
     assert "Lines with most of the time:" in text
-    assert "cost at most" not in " ".join(text)
+    assert "costs up to" not in " ".join(text)
+    assert "train.py:10 in step has 20 % (17 to 23) of the time" in " ".join(text)
 
 
 def test_samples_of_functions_without_a_name_are_other_calls() -> None:
     batch = sample_batch([Sampled(0, 10, 1000)])
     sums = SampleSums(at_ns(0))
-    sums.add(SampleBatch(batch.rows, {}, 1, 0), NO_CALLS, one_sequence)
+    sums.add(SampleBatch(batch.rows, {}, 1, 0), NO_CALLS, TOGETHER)
     (found,) = lines_of(sums, at_ns(0), None, STACKS, one_sequence)
     assert found.lines[0].calls == LineTime(share=1.0, function="function 1")
     assert FUNCTIONS[1] == LAUNCH

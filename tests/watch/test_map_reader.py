@@ -192,7 +192,7 @@ def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) ->
     [
         ("magic", 0, "not complete: its beginning"),
         ("magic", 1, "not the file of a watched process"),
-        ("format", 1, "has the format 1; this version reads 6"),
+        ("format", 1, "has the format 1; this version reads 7"),
         ("pid", 5, "names another process"),
         ("state", 99, "unknown state 99"),
         ("slots", 2**32 - 1, "number of slots"),
@@ -267,9 +267,10 @@ def test_any_number_at_any_place_gives_a_process_or_a_sentence(path: Path) -> No
         ("at_ns", 2**63, "sample with the at_ns of"),
         ("since_ns", 2**62, "a sample that ends before it begins"),
         ("ns", 2**56, "sample with the ns of"),
+        ("cpu_ns", 2**63, "sample with the cpu_ns of"),
         ("stack", layout.STACKS + 1, "sample with the stack of"),
         ("api", layout.APIS, "sample with the api of"),
-        ("sampled", 2, "sample with the sampled of"),
+        ("sampled", 3, "sample with the sampled of"),
     ],
 )
 def test_a_damaged_sample_gives_a_sentence(path: Path, name: str, value: int, words: str) -> None:

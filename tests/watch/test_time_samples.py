@@ -60,7 +60,7 @@ def check_sums(batch: SampleBatch, calls: CallBatch) -> None:
 def by_place(batch: SampleBatch, stacks: dict[int, CallStack]) -> Counter[tuple[SampledTime, str, str]]:
     """The sampled time by its kind, the function of the driver, and the function of the program."""
     found: Counter[tuple[SampledTime, str, str]] = Counter()
-    for row in batch.rows:
+    for row in batch.rows[batch.rows["sampled"] != int(SampledTime.WAITS)]:
         stack = stacks.get(int(row["stack"]))
         place = "" if stack is None or stack.place is None else stack.place.function
         found[SampledTime(int(row["sampled"])), batch.functions[int(row["api"])], place] += int(row["ns"])
@@ -106,6 +106,25 @@ def test_findings_have_the_lines_of_short_waits_and_what_they_cost(stand_in: Sta
     assert wait.share.low - 0.1 < share < wait.share.high + 0.1
     (gone,) = {line.between.function for line in lines.lines if line.between.share > 0.1}
     assert gone == "cuLaunchKernel"
+
+
+def test_waits_that_take_hardly_any_time_have_samples_of_their_own(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.run(tmp_path / "out", "short-steps", "2000")
+    ((batch, calls, stacks),) = samples_in(tmp_path / "out")
+    waits = batch.rows[batch.rows["sampled"] == int(SampledTime.WAITS)]
+    functions = {name: number for number, name in calls.functions.items()}
+    made = calls.rows[calls.rows["function"] == functions["cuStreamSynchronize"]]
+    # About one in 50 ms, of waits of which all are at one line; those after the last sample have none.
+    seconds = (int(made["returned_ns"][-1]) - int(made["began_ns"][0])) / 1e9
+    assert 5 * seconds < len(waits) < 60 * seconds + 5
+    assert 0 <= len(made) - int(waits["ns"].sum()) < 0.2 * len(made)
+    places = Counter(stacks[int(row["stack"])].place.function for row in waits)  # type: ignore[union-attr]
+    assert set(places) == {"wait_for_step"}
+    # The time on a CPU only grows.
+    for thread in np.unique(batch.rows["thread"]):
+        rows = batch.rows[batch.rows["thread"] == thread]
+        assert (np.diff(rows["cpu_ns"].astype(np.int64)) >= 0).all()
+        assert 0 < rows["cpu_ns"][-1] < 60e9
 
 
 def test_each_thread_is_sampled_by_itself(stand_in: StandIn, tmp_path: Path) -> None:

@@ -76,15 +76,21 @@ class TextWriter:
     def paragraph(self, text: str, indent: str = "", first: str | None = None, style: str = "") -> None:
         """Write ``text`` folded to the width: ``first`` begins its first line, ``indent`` the others (and the first
         without ``first``)."""
-        lines = wrapped(
+        for line in self._folded(text, indent, first):
+            self.write(TerminalText(self._styled(line, style) + "\n"))
+
+    def height(self, text: str, indent: str = "", first: str | None = None) -> int:
+        """Number of lines of ``paragraph``; 0 for ""."""
+        return len(self._folded(text, indent, first)) if text else 0
+
+    def _folded(self, text: str, indent: str, first: str | None) -> list[str]:
+        return wrapped(
             self.printed(text),
             min(self.width, PARAGRAPH_WIDTH),
             first=self.printed(indent if first is None else first),
             indent=self.printed(indent),
             break_long_words=False,
         )
-        for line in lines:
-            self.write(TerminalText(self._styled(line, style) + "\n"))
 
     def section(self, title: str, texts: Iterable[str], style: str = "") -> None:
         """Write ``texts`` under a title, a paragraph for each; nothing without any."""

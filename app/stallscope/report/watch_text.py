@@ -29,7 +29,16 @@ from stallprobes.watch.division_text import (
     verdict_text,
 )
 from stallprobes.watch.gpu_sharers import LEAST_SHARE
-from stallprobes.watch.line_text import line_text, lines_of_sequence, lines_title, remedy_text, shown_lines
+from stallprobes.watch.line_text import (
+    inner_text,
+    line_text,
+    lines_of_sequence,
+    lines_title,
+    remedy_text,
+    shown_lines,
+    shown_waits,
+    wait_text,
+)
 from stallprobes.watch.lines.result import SequenceLines
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
 from stallprobes.watch.sentences import (
@@ -52,8 +61,10 @@ _MOST_HEADLINES = 5
 _WIDEST_BAR = 80
 # Sentences of a list, and tables or rows of one.
 _MOST_LISTED, _MOST_ROWS = 10, 12
-# Lines of the first sequence, and of each other one.
-_MOST_LINES, _MOST_OF_OTHERS = 5, 2
+# Lines and places of waits of the first sequence, and of each other one.
+_MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
+# Lines of text for those of a sequence, so that a report about one fits a screen of 40.
+_ROOM_OF_LINES = 18
 # Threads that lost less are in the tables alone.
 _LEAST_SHARE = 0.005
 _CAUSE_COLUMNS = (
@@ -133,7 +144,8 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
         for number, sequence in enumerate(sequences[:_MOST_HEADLINES]):
             _sequence(out, sequence, process, process_prefix(process, several))
             lines = lines_of_sequence(sequence, process)
-            _lines(out, lines, sequence, process, _MOST_OF_OTHERS if number else _MOST_LINES)
+            most = _MOST_OF_OTHERS if number else _MOST_OF_FIRST
+            _lines(out, lines, sequence, process, *most)
         others += sum(len(one.threads) for one in sequences[_MOST_HEADLINES:])
         last = (
             start_up_text(process.division, process.ended),
@@ -144,7 +156,7 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
             out.paragraph(process_prefix(process, several) + " ".join(filter(None, last)), indent="  ", first="")
     undivided = [process for process in processes if process.division is None and process.lines]
     for process in undivided[:_MOST_HEADLINES]:
-        _lines(out, process.lines[0], None, process, _MOST_LINES, process_prefix(process, several))
+        _lines(out, process.lines[0], None, process, *_MOST_OF_FIRST, process_prefix(process, several))
     if shown or undivided:
         out.line()
 
@@ -155,20 +167,34 @@ def _lines(
     sequence: SequenceDivision | None,
     process: ProcessFindings,
     most: int,
+    most_waits: int,
     prefix: str = "",
 ) -> None:
-    """The first lines of a sequence, each remedy once."""
+    """The first lines of a sequence that have room, each with its inner places, and each remedy once."""
     shown = shown_lines(lines, most)
     if lines is None or not shown:
         return
     out.line(f"{prefix}{lines_title(sequence)}:", "strong")
     said: set[str] = set()
-    for line in shown:
-        out.paragraph(line_text(line, process, lines.threads[0]), indent="    ", first="  ")
+    room = _ROOM_OF_LINES
+    for number, line in enumerate(shown):
         remedy = remedy_text(line, sequence)
-        if remedy and remedy not in said:
-            out.paragraph(remedy, indent="    ", style="dim")
+        texts = (
+            (line_text(line, process, sequence, lines.threads[0]), "  ", ""),
+            (inner_text(line), None, ""),
+            ("" if remedy in said else remedy, None, "dim"),
+        )
+        room -= sum(out.height(text, "    ", first) for text, first, _ in texts)
+        if number and room < 0:
+            break
+        for text, first, style in texts:
+            if text:
+                out.paragraph(text, indent="    ", first=first, style=style)
         said.add(remedy)
+    if waits := shown_waits(lines, most_waits):
+        out.line("Waits:", "strong")
+    for wait in waits:
+        out.paragraph(wait_text(wait, process, sequence), indent="    ", first="  ")
 
 
 def _sequence(out: TextWriter, sequence: SequenceDivision, process: ProcessFindings, prefix: str) -> None:

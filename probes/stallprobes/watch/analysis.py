@@ -131,6 +131,7 @@ class ProcessAnalysis:
         self._sums = _Sums()
         self._process: WatchedProcess | None = None
         self._now_ns = 0
+        self._ended = False
         self._run_delays: dict[int, Int64s] = {}
         self._names: dict[int, str] = {}
         self._stacks: dict[int, CallStack] = {}
@@ -160,7 +161,7 @@ class ProcessAnalysis:
         """
         if calls is not None:
             process = self._settler.feed(process, records, calls)
-        self._process, self._now_ns = process, now_ns
+        self._process, self._now_ns, self._ended = process, now_ns, ended
         self._readings += 1
         self._run_delays = dict(run_delays or {})
         self._stacks.update(stacks or {})
@@ -184,7 +185,8 @@ class ProcessAnalysis:
             self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays)
             if samples is not None:
                 self._samples = self._samples or SampleSums(process.started.monotonic_ns)
-                self._samples.add(samples, calls, self._divider.leader if self._divider.divided else None)
+                in_flight = {one.id: one.in_flight[0].begin_ns for one in process.threads if one.in_flight}
+                self._samples.add(samples, calls, self._divider, in_flight)
         self._settle()
 
     def findings(self) -> ProcessFindings:
@@ -239,7 +241,7 @@ class ProcessAnalysis:
         if self._samples is None or self._divider is None:
             return ()
         begin_ns = self._divider.steady_ns or process.started.monotonic_ns
-        return lines_of(self._samples, begin_ns, division, self._stacks, self._divider.leader)
+        return lines_of(self._samples, begin_ns, division, self._stacks, self._divider.leader, self._ended)
 
     @property
     def switches(self) -> int:

@@ -44,9 +44,11 @@ def sequence_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
     first = sequence.threads[0] if sequence.threads else 0
     name = names.get(first, "")
     same = {one.threads[:1] for one in sequences if names.get(one.threads[0] if one.threads else 0, "") == name}
-    text = thread_text(first, name) if len(same) > 1 or not name else name
+    words = [f"thread {first}"] if len(same) > 1 and name else []
     if len(sequence.threads) > 1:
-        text += f" (with {plural(len(sequence.threads) - 1, 'more thread')})"
+        words.append(f"with {plural(len(sequence.threads) - 1, 'more thread')}")
+    text = name or thread_text(first, name)
+    text += f" ({', '.join(words)})" if words else ""
     return text + (f" on GPU {sequence.device}" if _several_gpus(process) else "")
 
 

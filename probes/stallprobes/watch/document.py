@@ -35,7 +35,7 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.division_text import verdict_text
-from stallprobes.watch.line_text import line_text, remedy_text, sequence_of
+from stallprobes.watch.line_text import line_text, remedy_text, sequence_of, wait_text
 from stallprobes.watch.lines.result import LineTime, SequenceLines
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
@@ -331,7 +331,7 @@ class WatchWait(Document):
         Share,
         about(
             "Their share of the price of waiting: that is spread in proportion to the gap of the GPU's work in which "
-            "each wait returned, or to its duration where that is shorter."
+            "each wait returned, or to its duration where that is shorter, and no function has more than its time."
         ),
     ]
 
@@ -339,7 +339,9 @@ class WatchWait(Document):
 class WatchSequence(Document):
     """Threads that hardly ever call the driver at the same time, and their wall time on one GPU."""
 
-    threads: Annotated[list[Natural], about("Thread ids of the system, that of the first caller first.")]
+    threads: Annotated[
+        list[Natural], about("Thread ids of the system, first that of the thread that submits and waits most.")
+    ]
     gpu: Annotated[Natural, about("CUPTI's number of the GPU.")]
     verdict: Annotated[
         Bound,
@@ -381,6 +383,13 @@ class WatchLineTime(Document):
     function: Annotated[Text, about("Function of the driver with most of it; empty without any.")]
 
 
+class WatchInnerPlace(Document):
+    """The innermost frame at a line, such as that of a library's function, or the line itself."""
+
+    place: StackFrame
+    cost: Annotated[Share, about("Its part of what the line costs.")]
+
+
 class WatchLine(Document):
     """The time of a sequence at one place of the program's own code, by samples."""
 
@@ -399,8 +408,30 @@ class WatchLine(Document):
     calls: Annotated[WatchLineTime, about("Inside other calls.")]
     between: Annotated[WatchLineTime, about("Before the next call at the line, which is of the function.")]
     price: Annotated[Share, about("What its waits cost at most, as a share of the time; 0 without a division.")]
+    cost: Annotated[
+        WatchFigure,
+        about("What it costs at most: price, calls and between; its share of the time where the GPU is the limit."),
+    ]
+    inner: Annotated[
+        list[WatchInnerPlace],
+        about("At most three, the one that costs most first; none if there is only the line itself."),
+    ]
     sentence: Text
     remedy: Annotated[Text, about("What helps; empty where nothing is known.")]
+
+
+class WatchWaitPlace(Document):
+    """Waits of one function at one innermost frame of one line."""
+
+    place: Annotated[StackFrame | None, about("The line, as in the lines.")]
+    inner: Annotated[StackFrame | None, about("The innermost frame; null where that is the line.")]
+    function: Text
+    thread: Annotated[Natural, about("Thread id of the system, of the thread with most of them.")]
+    calls: Annotated[float, Meta(ge=0), about("Their number by the log of calls, of which samples say what is here.")]
+    per_second: Annotated[float, Meta(ge=0)]
+    share: Annotated[Share, about("Of the time of the sequence.")]
+    price: Annotated[Share, about("What they cost at most, as a share of the time; 0 without a division.")]
+    sentence: Text
 
 
 class WatchLines(Document):
@@ -410,13 +441,8 @@ class WatchLines(Document):
     gpu: Annotated[Natural | None, about("As in the division; null without one.")]
     samples: Natural
     us: Annotated[Us, about("The time for which all samples stand.")]
-    lines: Annotated[
-        list[WatchLine],
-        about(
-            "Those that cost most first: by the price of their waits and their other time, or by all of their time "
-            "where the GPU is the limit."
-        ),
-    ]
+    lines: Annotated[list[WatchLine], about("Those that cost most first.")]
+    waits: Annotated[list[WatchWaitPlace], about("Those that cost most first, also such as cost hardly anything.")]
 
 
 class WatchStartUpPart(Document):
@@ -647,10 +673,23 @@ def _lines(lines: SequenceLines, process: ProcessFindings, stacks: _Stacks) -> W
                 calls=_line_time(line.calls),
                 between=_line_time(line.between),
                 price=round(line.price, 6),
-                sentence=line_text(line, process, lines.threads[0]),
+                cost=_figure(line.cost),
+                inner=[WatchInnerPlace(one.place, round(one.cost, 6)) for one in line.inner],
+                sentence=line_text(line, process, sequence, lines.threads[0]),
                 remedy=remedy_text(line, sequence),
             )
             for line in lines.lines
+        ],
+        waits=[
+            WatchWaitPlace.of(
+                wait,
+                calls=round(wait.calls, 1),
+                per_second=round(wait.per_second, 3),
+                share=round(wait.share, 6),
+                price=round(wait.price, 6),
+                sentence=wait_text(wait, process, sequence),
+            )
+            for wait in lines.waits
         ],
     )
 

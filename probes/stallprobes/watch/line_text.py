@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Iterator
 
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
@@ -13,58 +14,98 @@ from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figure_text, percent
 from stallprobes.watch.lines.lines import count_alike
-from stallprobes.watch.lines.result import ProgramLine, SequenceLines
+from stallprobes.watch.lines.places import PACKAGES
+from stallprobes.watch.lines.result import ProgramLine, SequenceLines, WaitPlace
+from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text, thread_text
 
 # Sorts of time with a smaller part of a line's are not named.
 _LEAST_NAMED = 0.1
 # Lines with less of the time are not worth one.
 _LEAST_SHOWN = 0.01
+# Lines that cost less are not worth a second sentence.
+_LEAST_WITH_INNER = 0.1
+# Rates below have a decimal.
+_LEAST_RATE = 9.5
 # A price that is no more is as good as none.
 _LEAST_PRICE = 0.005
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
 _CALLS_REMEDY = "Submit more work with each call: larger batches, fused kernels, or a CUDA graph."
 _WAITS_REMEDY = "Submit the next work before this wait, or wait for several steps at once."
+# A thread of PyTorch's that runs the backward pass.
+_AUTOGRAD = re.compile(r"autograd \d+$")
+_UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does not block."
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
 
 
 def place_text(line: ProgramLine, process: ProcessFindings) -> str:
-    """Where a line is: ``train.py:42 in step``; the thread where no line of the program is known."""
-    if line.place is not None and line.place.is_installed and not line.place.function:
-        return f"{os.path.basename(line.place.file)}, without a line of the program"
-    if line.place is not None:
-        return frame_text(line.place)
-    return f"{thread_text(line.thread, _name(line, process))}, without a call stack"
+    """Where a line is: ``train.py:42 in step``; what the thread does where no line of the program is known."""
+    return _where(line.place, line.thread, process)
 
 
-def what_text(line: ProgramLine) -> str:
-    """What is done at a line: ``waits in cuStreamSynchronize``, ``host time before cuLaunchKernel 9 %, ...``."""
-    sorts = sorted(_sorts(line), key=lambda sort: -sort[0])
-    named = [sort for sort in sorts if sort[0] >= _LEAST_NAMED * line.share.share] or sorts[:1]
+def what_text(line: ProgramLine, by_time: bool) -> str:
+    """What is done at a line: ``waits in cuStreamSynchronize``, ``host time before cuLaunchKernel 9 %, ...``.
+
+    Waits have their price, unless lines are ordered ``by_time``, and their time where it is longer.
+    """
+    sorts = sorted(_sorts(line, by_time), key=lambda sort: -sort[0])
+    named = [sort for sort in sorts if sort[0] >= _LEAST_NAMED * line.cost.share or sort[2]] or sorts[:1]
     if len(named) == 1:
-        return named[0][1]
-    return ", ".join(f"{text} {percent(share)}" for share, text in named)
+        return named[0][1] + named[0][2]
+    return ", ".join(f"{text} {percent(share)}{more}" for share, text, more in named)
 
 
-def line_text(line: ProgramLine, process: ProcessFindings, main_thread: int | None = None) -> str:
-    """A line in a sentence: its place, its share of the time, what is done there, and what its waits cost.
+def line_text(
+    line: ProgramLine, process: ProcessFindings, sequence: SequenceDivision | None, main_thread: int | None = None
+) -> str:
+    """A line of ``sequence`` in a sentence: its place, what it costs or its share of the time, and what is done there.
 
     The thread is named unless it is ``main_thread``, the first one of the sequence.
     """
-    where = place_text(line, process)
+    where, by_time = place_text(line, process), count_alike(sequence)
     if main_thread not in (None, line.thread) and line.place is not None:
-        where += f" ({_name(line, process) or thread_text(line.thread, '')})"
-    return f"{where}: {figure_text(line.share)} of the time, {what_text(line)}{_price(line)}."
+        where += f" ({_name_of(line.thread, process) or thread_text(line.thread, '')})"
+    figure = f"has {figure_text(line.cost)} of the time" if by_time else f"costs up to {figure_text(line.cost)}"
+    return f"{where} {figure}: {what_text(line, by_time)}."
 
 
-def short_line_text(line: ProgramLine, process: ProcessFindings) -> str:
-    """A line in few words, its share of the time first: `` 41 % train.py:42 in step: waits in cuStreamSynchronize``."""
-    return f"{percent(line.share.share):>5} {place_text(line, process)}: {what_text(line)}{_price(line)}"
+def inner_text(line: ProgramLine) -> str:
+    """Where a line that costs much does so: ``Of it modeling.py:245 in forward 12 %, linear.py:125 in forward 9 %.``"""
+    if not line.inner or line.cost.share < _LEAST_WITH_INNER:
+        return ""
+    places = (f"{_inner(one.place, line)} {percent(one.cost)}" for one in line.inner)
+    return f"Of it {', '.join(places)}."
+
+
+def short_line_text(line: ProgramLine, process: ProcessFindings, sequence: SequenceDivision | None) -> str:
+    """A line of ``sequence`` in few words, what it costs or its share of the time first:
+    `` 41 % train.py:42 in step: waits in cuStreamSynchronize``."""
+    return f"{percent(line.cost.share):>5} {place_text(line, process)}: {what_text(line, count_alike(sequence))}"
+
+
+def wait_text(wait: WaitPlace, process: ProcessFindings, sequence: SequenceDivision | None) -> str:
+    """Waits in a sentence: ``train.py:42 in step, in loss.py:7 in item: about 900 calls of cuStreamSynchronize a
+    second, which cost up to 1 %.``"""
+    where = _where(wait.place, wait.thread, process)
+    inner = f", in {frame_text(wait.inner)}" if wait.inner is not None and wait.place != PACKAGES else ""
+    rate = f"{wait.per_second:.0f}" if wait.per_second >= _LEAST_RATE else f"{wait.per_second:.1f}"
+    calls = f"about {rate} {'call' if rate == '1' else 'calls'} of {wait.function} a second"
+    if count_alike(sequence):
+        return f"{where}{inner}: {calls}, {percent(wait.share)} of the time."
+    price = f"up to {percent(wait.price)}" if wait.price >= _LEAST_PRICE else "less than 1 %"
+    return f"{where}{inner}: {calls}, which cost {price}."
+
+
+def shown_waits(lines: SequenceLines | None, most: int) -> tuple[WaitPlace, ...]:
+    """The first waits of a sequence that cost something or are many, at most so many."""
+    waits = () if lines is None else lines.waits
+    named = (one for one in waits if one.place is not None)
+    return tuple(one for one in named if one.price >= _LEAST_SHOWN or one.per_second >= 1)[:most]
 
 
 def shown_lines(lines: SequenceLines | None, most: int) -> tuple[ProgramLine, ...]:
     """The first lines of a sequence that are worth one, at most so many."""
-    return tuple(line for line in lines.lines if line.share.share >= _LEAST_SHOWN)[:most] if lines is not None else ()
+    return tuple(line for line in lines.lines if line.cost.share >= _LEAST_SHOWN)[:most] if lines is not None else ()
 
 
 def lines_title(sequence: SequenceDivision | None) -> str:
@@ -80,7 +121,7 @@ def remedy_text(line: ProgramLine, sequence: SequenceDivision | None) -> str:
         return _GPU_REMEDY
     waits = line.waits.share if sequence is None else line.price
     if max(line.calls.share, line.between.share) > waits:
-        return _BETWEEN_REMEDY if line.between.share >= line.calls.share else _of_call(line.calls.function)
+        return _of_host(line) if line.between.share >= line.calls.share else _of_call(line.calls.function)
     if sequence is not None and line.price < _LEAST_PRICE:
         return _GPU_REMEDY
     return _of_wait(line.waits.function)
@@ -100,28 +141,50 @@ def sequence_of(lines: SequenceLines, process: ProcessFindings) -> SequenceDivis
     return next((one for one in process.division.sequences if (one.threads, one.device) == keys), None)
 
 
-def _name(line: ProgramLine, process: ProcessFindings) -> str:
-    return next((thread.name for thread in process.threads if thread.id == line.thread), "")
+def _where(place: StackFrame | None, thread: int, process: ProcessFindings) -> str:
+    name = _name_of(thread, process)
+    if place is None:
+        return f"{thread_text(thread, name)}, without a call stack"
+    if place == PACKAGES or (place.is_installed and not place.function):
+        if _AUTOGRAD.match(name):
+            return "backward pass"
+        return f"{os.path.basename(place.file) or 'a library'}, without a line of the program"
+    return frame_text(place)
 
 
-def _sorts(line: ProgramLine) -> Iterator[tuple[float, str]]:
-    """The share and the words of each sort of time at a line."""
+def _name_of(thread: int, process: ProcessFindings) -> str:
+    return next((one.name for one in process.threads if one.id == thread), "")
+
+
+def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]:
+    """The share, the words of each sort of time at a line, and what else is known of it."""
     if line.waits.share:
-        yield line.waits.share, f"waits in {line.waits.function}"
+        longer = not by_time and line.waits.share >= line.price + _LEAST_SHOWN
+        more = f" ({percent(line.waits.share)} of the time)" if longer else ""
+        yield line.waits.share if by_time else line.price, f"waits in {line.waits.function}", more
     if line.calls.share:
-        yield line.calls.share, f"inside {line.calls.function}"
+        yield line.calls.share, f"inside {line.calls.function}", ""
     if line.between.share:
-        yield line.between.share, f"host time before {line.between.function}"
+        yield line.between.share, f"host time before {line.between.function}", ""
 
 
-def _price(line: ProgramLine) -> str:
-    return f"; its waits cost at most {percent(line.price)}" if line.price >= _LEAST_PRICE else ""
+def _inner(place: StackFrame, line: ProgramLine) -> str:
+    if place == line.place and place.kind is FrameKind.PYTHON:
+        return "the line itself"
+    name = os.path.basename(place.file)
+    return name if place.kind is FrameKind.NATIVE and not place.function and place.offset is None else frame_text(place)
+
+
+def _of_host(line: ProgramLine) -> str:
+    """What helps against host time: where most of it passes in a library that launches kernels, fewer launches."""
+    library = sum(one.cost for one in line.inner if one.place.is_installed) >= line.cost.share / 2
+    return _CALLS_REMEDY if library and family_of(line.between.function) is CallFamily.LAUNCH else _BETWEEN_REMEDY
 
 
 def _of_wait(function: str) -> str:
     family = family_of(function)
     if family is CallFamily.COPY:
-        return WaitCause.OWN_WORK.remedy
+        return _UPLOAD_REMEDY if "HtoD" in function else WaitCause.OWN_WORK.remedy
     return WaitCause.FREE.remedy if family is CallFamily.ALLOCATION else _WAITS_REMEDY
 
 

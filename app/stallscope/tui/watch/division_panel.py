@@ -41,7 +41,7 @@ class DivisionView:
         """The lines of the program of the first sequence that are worth one."""
         for sequence, process, _ in _sequences(self.findings):
             lines = shown_lines(lines_of_sequence(sequence, process), _MOST_LINES)
-            return [short_line_text(line, process) for line in lines]
+            return [short_line_text(line, process, sequence) for line in lines]
         return []
 
 

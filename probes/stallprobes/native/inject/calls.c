@@ -290,12 +290,17 @@ static void pass_gate(struct own *self, const struct ss_slot *slot, uint32_t api
     self->counts = (uint32_t)ss_enter_gate(self->counted_in);
 }
 
-static void take_sample(struct own *self, int sampled, uint32_t api, uint64_t since, uint64_t at, uint32_t stack)
+/* Returns the stack of the sample, 0 for none. */
+static uint32_t take_sample(struct own *self, int sampled, uint32_t api, uint64_t since, uint64_t at, uint32_t stack)
 {
     struct ss_time_sample sample = {.at_ns = at, .since_ns = since, .stack = stack, .api = api};
     sample.thread = ss_load(self->slot->thread);
     sample.sampled = (uint32_t)sampled;
-    ss_take_sample(&self->sampling, &sample);
+    if (sampled == SS_SAMPLED_WAITS)
+        ss_take_wait(&self->sampling, &sample);
+    else
+        ss_take_sample(&self->sampling, &sample);
+    return sample.stack;
 }
 
 /* Takes a sample of the time before a call that has just begun. Returns when the call begins after that. */
@@ -370,10 +375,13 @@ static uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t 
 }
 
 /* What follows an outermost call, of which the library has made something that takes long. */
-static SS_APART void end_long_call(struct own *self, uint32_t api, uint64_t start, uint64_t now, uint32_t stack)
+static SS_APART void end_long_call(struct own *self, uint32_t api, uint64_t start, uint64_t now, uint32_t stack,
+                                   int wait_due)
 {
     if (self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE])
-        take_sample(self, SS_SAMPLED_INSIDE, api, start, now, stack);
+        stack = take_sample(self, SS_SAMPLED_INSIDE, api, start, now, stack);
+    if (wait_due)
+        take_sample(self, SS_SAMPLED_WAITS, api, start, now, stack);
     self->sampling.left_ns = ss_clock();
     ss_leave_out(&self->sampling, self->sampling.left_ns - now);
 }
@@ -432,8 +440,11 @@ static void leave(struct own *self, uint32_t api, const struct ss_callback_data 
     if (!depth) {
         self->sampling.inside_ns += ns;
         self->sampling.left_ns = now;
-        if (ss_unlikely(slow || named || self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE]))
-            end_long_call(self, api, start, now, stack);
+        int waits = prefix->waits || slot->calls[depth].target == SS_MEMORY_PAGEABLE;
+        int wait_due = waits && ss_count_wait(&self->sampling);
+        if (ss_unlikely(slow || named || wait_due ||
+                        self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE]))
+            end_long_call(self, api, start, now, stack, wait_due);
     }
     change_depth(slot, depth, NULL);
 }

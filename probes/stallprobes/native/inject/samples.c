@@ -4,7 +4,12 @@
  * SAMPLE_NS on average, a stack is taken: at the exit of the call, or at the entry of the call before which the time
  * passed. A sample stands for the time since the point before, so that the samples of a thread add up to its time. That
  * the distances are random keeps a program whose steps take as long from being seen at one place of a step alone.
+ *
+ * Thousands of short waits have hardly any of that time: one of so many of a thread's waits has a sample too, as many as
+ * pass in WAIT_SAMPLE_NS on average, which stands for their number.
  */
+#include <time.h>
+
 #include "inject.h"
 
 enum {
@@ -12,6 +17,8 @@ enum {
     MOST_DEFERRED = 64,
     /* Of a long call, the last points alone have random distances. */
     MOST_POINTS = 16,
+    /* Waits of which one is sampled, also where they are counted in a very short time. */
+    MOST_WAITS = 1 << 16,
 };
 /* What is known of the space of the ring. */
 enum { NONE, ASKED, READY };
@@ -43,7 +50,7 @@ static uint64_t next_distance(struct ss_sampling *sampling)
 struct ss_sampling ss_begin_sampling(uint32_t thread)
 {
     uint64_t now = ss_clock();
-    struct ss_sampling sampling = {.left_ns = now, .random = (now << 20 ^ thread) | 1};
+    struct ss_sampling sampling = {.left_ns = now, .random = (now << 20 ^ thread) | 1, .distance = 1, .chosen_ns = now};
     sampling.taken_ns[SS_SAMPLED_BETWEEN] = now;
     for (int of = 0; of < 2; of++) {
         uint64_t first = sampling.taken_ns[of] + 1 + next_random(&sampling) % SS_SAMPLE_NS;
@@ -78,6 +85,15 @@ static int has_space(void)
     return 1;
 }
 
+/* The time (ns) that the calling thread has spent on a CPU. */
+static uint64_t cpu_time(void)
+{
+    struct timespec time;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time))
+        return 0;
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
 /* Writes a sample; 0 if another thread, a whole ring behind, still writes to its place. */
 static int write_sample(const struct ss_time_sample *sample)
 {
@@ -92,6 +108,7 @@ static int write_sample(const struct ss_time_sample *sample)
     ss_store(written->at_ns, sample->at_ns);
     ss_store(written->since_ns, sample->since_ns);
     ss_store(written->ns, sample->ns);
+    ss_store(written->cpu_ns, cpu_time());
     ss_store(written->thread, sample->thread);
     ss_store(written->stack, sample->stack);
     ss_store(written->api, sample->api);
@@ -128,4 +145,29 @@ void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample)
     sampling->due_ns[sampled] = next;
     if (wanted && (sample->stack || sample->ns >= (uint64_t)MOST_DEFERRED * SS_SAMPLE_NS) && write_sample(sample))
         sampling->taken_ns[sampled] = point;
+}
+
+/* Counts a wait that returns. Returns whether it is one for which a sample is due. */
+int ss_count_wait(struct ss_sampling *sampling)
+{
+    sampling->waits++;
+    return ++sampling->passed >= sampling->distance && ss_has_stacks();
+}
+
+/* Takes the sample of a wait that is due, as ss_take_sample. Without a stack, a later wait has the sample. */
+void ss_take_wait(struct ss_sampling *sampling, struct ss_time_sample *sample)
+{
+    uint64_t elapsed = sample->at_ns > sampling->chosen_ns ? sample->at_ns - sampling->chosen_ns : 1;
+    uint64_t usual = sampling->passed * SS_WAIT_SAMPLE_NS / elapsed;
+    usual = usual < 1 ? 1 : usual > MOST_WAITS ? MOST_WAITS : usual;
+    sampling->distance = 1 + next_random(sampling) % (2 * usual - 1);
+    sampling->chosen_ns = sample->at_ns;
+    sampling->passed = 0;
+    if (!has_space())
+        return;
+    if (!sample->stack)
+        sample->stack = ss_stack_of_call(&sampling->credit, sample->api, sample->since_ns, sample->at_ns);
+    sample->ns = sampling->waits;
+    if (sample->stack && write_sample(sample))
+        sampling->waits = 0;
 }

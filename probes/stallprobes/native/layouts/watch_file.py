@@ -12,7 +12,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.structure import Int32, UInt8, UInt16, UInt32, UInt64, structure
 
-FILE_FORMAT = 6
+FILE_FORMAT = 7
 FILE_MAGIC = int.from_bytes(b"stallsw1", "little")
 
 # Environment variables of the library.
@@ -50,6 +50,8 @@ STACK_TEXT = 7664
 # Each thread takes a sample of its time about as often (ns), while it is inside calls and while it is between them. The
 # ring has 80 s of one thread.
 SAMPLE_NS = 5_000_000
+# While a thread waits for the GPU now and then, one of its waits is sampled about as often (ns).
+WAIT_SAMPLE_NS = 50_000_000
 TIME_SAMPLES = 1 << 14
 # Bytes of the name of an NVTX range that are kept, with a zero.
 RANGE = 64
@@ -168,10 +170,11 @@ class StackFlag(IntEnum):
 
 
 class SampledTime(IntEnum):
-    """What a sample of a thread's time stands for: time inside its outermost calls, or between them."""
+    """What a sample of a thread stands for: time inside its outermost calls, time between them, or waits."""
 
     INSIDE = 0
     BETWEEN = 1
+    WAITS = 2
 
 
 @structure
@@ -415,18 +418,19 @@ class Stack(ctypes.Structure):
 
 @structure
 class TimeSample(ctypes.Structure):
-    """A sample of a thread's time, taken at ``at_ns``, which stands for ``ns`` of it.
+    """A sample of a thread's time, taken at ``at_ns``, which stands for ``ns`` of it, or for ``ns`` waits.
 
-    ``sampled`` is a ``SampledTime``. Inside calls, the sampled one began at ``since_ns`` and returned at ``at_ns``;
-    between calls, the one before returned at ``since_ns`` and the next began at ``at_ns``. ``api`` is the function of
-    that call, ``stack`` the number of the stack from 1, 0 if none could be taken. ``sequence`` is as in the ring of
-    records.
+    ``sampled`` is a ``SampledTime``. Inside calls, the sampled one began at ``since_ns`` and returned at ``at_ns``, as
+    did a wait; between calls, the one before returned at ``since_ns`` and the next began at ``at_ns``. ``api`` is the
+    function of that call, ``stack`` the number of the stack from 1, 0 if none could be taken. ``cpu_ns`` is the time
+    that the thread had spent on a CPU. ``sequence`` is as in the ring of records.
     """
 
     sequence: UInt64
     at_ns: UInt64
     since_ns: UInt64
     ns: UInt64
+    cpu_ns: UInt64
     thread: UInt32
     stack: UInt32
     api: UInt32

@@ -101,14 +101,17 @@ class ProcessDivider:
         """The time until which everything is divided."""
         return min((one.done_ns for one in self._sequences.values()), default=self._done_ns)
 
-    @property
-    def divided(self) -> bool:
-        """Whether a part of the time is divided, so that it is known which threads are in a sequence."""
-        return self._start_up is not None and self._done_ns > self._start_up.began_ns
-
     def leader(self, thread: int) -> int:
         """The first thread of the sequence that a thread belongs to."""
         return self._book.leader(thread)
+
+    def knows(self, thread: int, until_ns: int) -> bool:
+        """Whether it is known which sequence a thread belongs to that made calls until a time."""
+        return self._book.knows(thread) or until_ns <= self._done_ns or self._ended
+
+    def last_end_ns(self, leader: int) -> int:
+        """The latest end of work of a sequence in the time that is divided; 0 without any."""
+        return max((one.last_end_ns for key, one in self._sequences.items() if key[0] == leader), default=0)
 
     @property
     def steady_ns(self) -> int | None:
@@ -165,7 +168,7 @@ class ProcessDivider:
             return None
         steady_ns = self.steady_ns
         begin_ns = start_up.began_ns if steady_ns is None else steady_ns
-        found = [(one, self._result(one, key[1], begin_ns)) for key, one in self._sequences.items()]
+        found = [(one, self._result(one, *key, begin_ns)) for key, one in self._sequences.items()]
         found.sort(key=lambda item: -item[0].calls)
         submitting = {thread for one in self._sequences.values() for thread in one.threads}
         kinds = {
@@ -333,7 +336,8 @@ class ProcessDivider:
         beside: _Beside,
     ) -> None:
         begin = sequence.done_ns
-        sequence.threads.update(dict.fromkeys(own))
+        for thread in own:
+            sequence.note_thread(thread)
         sequence.contexts.update(_distinct(column(rows, "context")).tolist())
         # Calls that reach over the border of two slices count twice, which changes no order.
         sequence.calls += sum(len(_within(of.spans, begin, until).begins) for of in own.values())
@@ -352,6 +356,8 @@ class ProcessDivider:
             until = self._closed_until(sequence, work, spans, until)
         if until <= begin:
             return
+        for thread, of in own.items():
+            sequence.note_thread(thread, _inside(of, begin, until))
         times = SequenceTimes(
             threads=own or {-1: ThreadCalls(spans=NO_SPANS, kinds=NONE)},
             work=work,
@@ -400,7 +406,7 @@ class ProcessDivider:
         lost = self._lost.ends > min(oldest, self.done_ns)
         self._lost = Spans(self._lost.begins[lost], self._lost.ends[lost])
 
-    def _result(self, sequence: SequenceSums, device: int, begin_ns: int) -> SequenceDivision:
+    def _result(self, sequence: SequenceSums, leader: int, device: int, begin_ns: int) -> SequenceDivision:
         assert self._process is not None
         return sequence.division(
             device,
@@ -409,6 +415,7 @@ class ProcessDivider:
             sampled=len(self._process.windows) > 0,
             alone=sum(other == device for _, other in self._sequences) == 1,
             engine_known=self._knows_engine(device),
+            left={one for one in sequence.threads if self._book.knows(one) and self._book.leader(one) != leader},
         )
 
     def _knows_engine(self, device: int) -> bool:
@@ -437,6 +444,13 @@ def _within(spans: Spans, begin_ns: int, end_ns: int) -> Spans:
     """The spans that reach into a time, cut to it."""
     kept = (spans.ends > begin_ns) & (spans.begins < end_ns)
     return Spans(np.maximum(spans.begins[kept], begin_ns), np.minimum(spans.ends[kept], end_ns))
+
+
+def _inside(calls: ThreadCalls, begin_ns: int, end_ns: int) -> int:
+    """The time (ns) that a thread spends inside calls that submit work or wait for it."""
+    chosen = calls.kinds <= int(CallKind.COPIES)
+    spans = _within(Spans(calls.spans.begins[chosen], calls.spans.ends[chosen]), begin_ns, end_ns)
+    return int((spans.ends - spans.begins).sum())
 
 
 def _holding(threads: Iterable[ThreadCalls]) -> Spans:

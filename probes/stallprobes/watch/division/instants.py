@@ -99,6 +99,15 @@ class Spans(NamedTuple):
         """Which times lie in a span."""
         return np.asarray(self.place(times) >= 0, dtype=np.bool_)
 
+    def before(self, times: Int64s) -> Int64s:
+        """The time (ns) that the spans cover before each time."""
+        if not len(self.begins):
+            return np.zeros(len(times), dtype=np.int64)
+        sums = np.concatenate(([0], np.cumsum(self.ends - self.begins)))
+        places = np.searchsorted(self.begins, times, "right") - 1
+        inside = np.minimum(times, self.ends[places]) - self.begins[places]
+        return np.where(places >= 0, sums[np.maximum(places, 0)] + inside, 0)
+
 
 NO_SPANS = Spans(NONE, NONE)
 

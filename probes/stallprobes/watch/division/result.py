@@ -23,7 +23,7 @@ class WaitShare:
     """The waits of one function: their number, the time (ns) that they took, and their share (0 to 1) of the price.
 
     The price of all waits is spread over them in proportion to the gap of the GPU's work in which each returned, or its
-    duration where that is shorter.
+    duration where that is shorter. No function has more than the time of its waits; what is more goes to the others.
     """
 
     function: str
@@ -36,9 +36,10 @@ class WaitShare:
 class SequenceDivision:
     """The wall time of one sequence on one GPU in the steady state, or of the whole run without one.
 
-    ``threads`` are the ids of its threads, the first one that made calls first; ``device`` is CUPTI's number of the
-    GPU. ``parts`` has the time (ns) of each part that occurs; together they are ``covered_ns``, the time in which all
-    work was recorded. The other figures are shares of that time without its end. ``host``: the sequence was not waiting
+    ``threads`` are the ids of its threads, first the one that submits and waits most. ``device`` is CUPTI's number of
+    the GPU. ``parts`` has the time (ns) of each part that occurs; together they are ``covered_ns``, the time in which
+    all work was recorded.
+    The other figures are shares of that time without its end. ``host``: the sequence was not waiting
     for the GPU (h). ``gpu``: the GPU worked for it (g). ``price``: what its waits cost at most, 1 - max(h, g).
     ``submitting`` is the share inside calls that submit, ``queue_full`` that in which they found the queue full.
     ``alone``: no other sequence of the process submits to the GPU. ``recorded`` is the share of the time that is

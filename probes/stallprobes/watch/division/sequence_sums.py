@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from stallprobes.watch.division.instants import (
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.division.result import SequenceDivision, bounds_of, price_of
-from stallprobes.watch.division.wait_sums import WaitSums
+from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 
 
@@ -27,18 +27,22 @@ class SequenceSums:
     """The sums of a sequence from ``began_ns`` until ``done_ns``, in bins since ``origin_ns``.
 
     ``last_end_ns`` is the latest end of its work until then, ``calls`` the number of its calls, ``late_ns`` the time of
-    work that became known too late. ``threads`` and ``contexts`` are all that it has had, ``cpu``
-    is its time between calls.
+    work that became known too late. ``threads`` and ``contexts`` are all that it has had, each thread with the time
+    (ns) that it spent inside calls that submit work or wait for it. ``cpu`` is its time between calls.
     """
 
     def __init__(self, origin_ns: int, began_ns: int) -> None:
         self.began_ns = self.done_ns = began_ns
         self.last_end_ns = self.calls = self.late_ns = 0
-        self.threads: dict[int, None] = {}
+        self.threads: dict[int, int] = {}
         self.contexts: set[int] = set()
         self._sums = BinnedSums(origin_ns)
         self._waits = WaitSums(origin_ns)
         self.cpu = CpuSums(origin_ns)
+
+    def note_thread(self, thread: int, inside_ns: int = 0) -> None:
+        """Note that a thread of it has spent so much longer inside calls that submit work or wait for it."""
+        self.threads[thread] = self.threads.get(thread, 0) + inside_ns
 
     def add(self, times: SequenceTimes, until: int) -> None:
         """Add the time from ``done_ns`` to ``until``."""
@@ -59,11 +63,12 @@ class SequenceSums:
         sampled: bool,
         alone: bool,
         engine_known: bool,
+        left: Set[int] = frozenset(),
     ) -> SequenceDivision:
         """The division since ``begin_ns``.
 
         ``functions`` are names by number. ``sampled``: work was recorded for a part of the time. ``alone`` and
-        ``engine_known`` are as in the result.
+        ``engine_known`` are as in the result. ``left``: threads that are in another sequence by now.
         """
         sums = self._sums.since(begin_ns)
         totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
@@ -75,16 +80,17 @@ class SequenceSums:
         works = sums[:, [NUMBERS[part] for part in GPU_PARTS]].sum(axis=1)
         host, gpu = figure(whole - sums[:, WAITING], whole, recorded), figure(works, whole, recorded)
         submits, full = (figure(sums[:, name], whole, recorded).share for name in (SUBMITS, QUEUE_FULL))
+        price = price_of(host, gpu)
         late = self.late_ns / covered if covered else 0.0
         verdict, second = bounds_of(parts, host.share, gpu.share, full, submits, late)
         return SequenceDivision(
-            threads=tuple(self.threads),
+            threads=self._threads(left),
             device=device,
             covered_ns=covered,
             parts=parts,
             host=host,
             gpu=gpu,
-            price=price_of(host, gpu),
+            price=price,
             off_cpu=self.cpu.off_cpu(begin_ns),
             submitting=submits,
             queue_full=full,
@@ -94,5 +100,15 @@ class SequenceSums:
             late_ns=self.late_ns,
             verdict=verdict,
             second=second,
-            waits=self._waits.shares(begin_ns, functions),
+            waits=limited(self._waits.shares(begin_ns, functions), price.share * (covered - parts.get(Part.END, 0))),
         )
+
+    def _threads(self, left: Set[int]) -> tuple[int, ...]:
+        """The threads without those that have ``left``: the one that names it, and the others as they made calls first.
+
+        The first one names it that has at least half of the most time inside calls that submit work or wait for it: no
+        main thread that has only created the context, but the one that trains, whatever autograd's has.
+        """
+        threads = {thread: ns for thread, ns in self.threads.items() if thread not in left}
+        named = [thread for thread, ns in threads.items() if 2 * ns >= max(threads.values())][:1]
+        return tuple(dict.fromkeys((*named, *threads)))

@@ -57,6 +57,10 @@ class SequenceBook:
         """The first thread of the sequence that a thread belongs to, which may have ended."""
         return self._leaders.get(thread, thread)
 
+    def knows(self, thread: int) -> bool:
+        """Whether calls of a thread were noted, and the thread not forgotten since."""
+        return thread in self._busy
+
     def _group(self) -> None:
         """Add each thread to the first sequence whose calls its own hardly overlap."""
         groups: dict[int, list[int]] = {}

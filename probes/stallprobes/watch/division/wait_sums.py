@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -58,3 +59,20 @@ class WaitSums:
             if place < MOST_FUNCTIONS and totals[place, _CALLS]
         ]
         return tuple(sorted(found, key=lambda one: (-one.share, -one.ns, one.function)))
+
+
+def limited(waits: Sequence[WaitShare], price_ns: float) -> tuple[WaitShare, ...]:
+    """``waits`` of which none has more of the price (ns) of all of them than its time.
+
+    What is more is spread over the others in proportion to what their time leaves: a copy that blocks is work of the
+    GPU itself, so that its weight says nothing of what the program loses in it.
+    """
+    prices = [min(one.share * price_ns, one.ns) for one in waits]
+    left = [one.ns - price for one, price in zip(waits, prices, strict=True)]
+    more = price_ns - sum(prices)
+    if more <= 0 or not sum(left):
+        return tuple(waits)
+    part = min(more / sum(left), 1.0)
+    prices = [price + part * room for price, room in zip(prices, left, strict=True)]
+    found = (replace(one, share=min(price / price_ns, 1.0)) for one, price in zip(waits, prices, strict=True))
+    return tuple(sorted(found, key=lambda one: (-one.share, -one.ns, one.function)))

@@ -7,42 +7,49 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from stallprobes.watch.division.binned_sums import Figure
-from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
-from stallprobes.watch.lines.result import LineTime, ProgramLine, SequenceLines
-from stallprobes.watch.lines.sample_sums import BETWEEN, NO_SUM, SampleKey, SampleSum, SampleSums
-from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.lines.call_times import BETWEEN, WAITING
+from stallprobes.watch.lines.places import PACKAGES, innermost, order, place_of
+from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, SequenceLines
+from stallprobes.watch.lines.sample_sums import SampleSums
+from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
+from stallprobes.watch.lines.waits import KeyedWaits, wait_places
+from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 
 # Lines of a sequence that are kept, those that cost most.
 MOST_LINES = 50
 # Of the normal distribution, for an interval of 95 %.
 _DEVIATIONS = 1.96
-_WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
 # The sorts of time at a line.
 _WAITS, _CALLS, _BETWEEN = range(3)
 # Where the GPU or others on it are the limit, host time costs nothing by itself: then all time counts alike, as where
 # that is not known.
 _COUNT_ALIKE = (Bound.GPU, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
 
+# Inner places of a line, and the least part of its cost.
+_MOST_INNER, _LEAST_INNER = 3, 0.05
 _KeyedSum = tuple[SampleKey, SampleSum]
 
 
 @dataclass
 class _LineSum:
-    """The samples at one place: by sort of time and function, by stack, and by thread."""
+    """The samples at one place: by sort of time and function, by stack, and by thread; ``costs`` (ns) are by stack."""
 
     whole: SampleSum = NO_SUM
     times: Counter[tuple[int, int]] = field(default_factory=Counter)
     stacks: Counter[int] = field(default_factory=Counter)
     threads: Counter[int] = field(default_factory=Counter)
+    costs: Counter[int] = field(default_factory=Counter)
     price: float = 0.0
 
-    def add(self, key: SampleKey, one: SampleSum) -> None:
+    def add(self, key: SampleKey, one: SampleSum, price: float, cost_ns: int) -> None:
         self.whole = self.whole.plus(one)
         self.times[_sort_of(key), key.function] += one.ns
         self.stacks[key.stack] += one.ns
         self.threads[key.thread] += one.ns
+        self.costs[key.stack] += cost_ns
+        self.price += price
 
 
 def lines_of(
@@ -51,22 +58,22 @@ def lines_of(
     division: ProcessDivision | None,
     stacks: Mapping[int, CallStack],
     leader: Callable[[int], int],
+    ended: bool = False,
 ) -> tuple[SequenceLines, ...]:
     """The lines of each sequence of ``division`` since ``begin_ns``, in their order; without a division those of each
     group of threads with one ``leader``, the one with most samples first.
 
-    ``stacks`` are by their number in the file.
+    ``stacks`` are by their number in the file. ``ended``: the run has, and what followed the last work of a sequence is
+    left out.
     """
-    sums: dict[int, list[_KeyedSum]] = {}
-    for key, one in samples.since(begin_ns).items():
-        sums.setdefault(key.thread, []).append((key, one))
+    read = _Read(samples, begin_ns, stacks, ended)
     if division is not None:
-        found = [_sequence(sums, one.threads, one, samples.functions, stacks) for one in division.sequences]
+        found = [read.sequence(one.threads, one) for one in division.sequences]
     else:
         groups: dict[int, list[int]] = {}
-        for thread in sums:
+        for thread in read.threads:
             groups.setdefault(leader(thread), []).append(thread)
-        found = [_sequence(sums, tuple(threads), None, samples.functions, stacks) for threads in groups.values()]
+        found = [read.sequence(tuple(threads), None) for threads in groups.values()]
         found.sort(key=lambda one: -one.samples)
     return tuple(found)
 
@@ -87,38 +94,57 @@ def interval(ns: int, whole: SampleSum) -> Figure:
     return Figure(share, max(min(middle - width, share), 0.0), min(max(middle + width, share), 1.0))
 
 
-def _sequence(
-    sums: Mapping[int, Iterable[_KeyedSum]],
-    threads: Iterable[int],
-    division: SequenceDivision | None,
-    functions: Mapping[int, str],
-    stacks: Mapping[int, CallStack],
-) -> SequenceLines:
-    mine = [each for thread in dict.fromkeys(threads) for each in sums.get(thread, ())]
-    whole = NO_SUM
-    places: dict[StackFrame | None, _LineSum] = {}
-    prices = {} if division is None else {one.function: division.price.share * one.share for one in division.waits}
-    waited: Counter[str] = Counter()
-    for key, one in mine:
-        whole = whole.plus(one)
-        if key.kind in _WAITING:
-            waited[functions.get(key.function, "")] += one.ns
-    for key, one in mine:
-        line = places.setdefault(_place_of(stacks.get(key.stack)), _LineSum())
-        line.add(key, one)
-        function = functions.get(key.function, "")
-        if key.kind in _WAITING and function in prices:
-            line.price += prices[function] * one.ns / waited[function]
-    lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
-    by_time = count_alike(division)
-    lines.sort(key=lambda line: (-(line.share.share if by_time else line.cost), -line.share.share))
-    return SequenceLines(
-        threads=tuple(threads),
-        device=None if division is None else division.device,
-        samples=whole.samples,
-        ns=whole.ns,
-        lines=tuple(lines[:MOST_LINES]),
-    )
+class _Read:
+    """The sums of all threads since ``begin_ns``."""
+
+    def __init__(self, samples: SampleSums, begin_ns: int, stacks: Mapping[int, CallStack], ended: bool) -> None:
+        self._functions, self._stacks = samples.functions, stacks
+        self._seconds = samples.seconds_since(begin_ns)
+        self._sums: dict[int, list[_KeyedSum]] = {}
+        for key, one in samples.since(begin_ns, ended).items():
+            self._sums.setdefault(key.thread, []).append((key, one))
+        self._waits: dict[int, dict[SampleKey, float]] = {}
+        for key, calls in samples.waits_since(begin_ns, ended).items():
+            self._waits.setdefault(key.thread, {})[key] = calls
+
+    @property
+    def threads(self) -> Iterable[int]:
+        """The threads with samples."""
+        return self._sums
+
+    def sequence(self, threads: tuple[int, ...], division: SequenceDivision | None) -> SequenceLines:
+        """The lines of the sequence of some threads."""
+        functions, stacks = self._functions, self._stacks
+        mine = [each for thread in dict.fromkeys(threads) for each in self._sums.get(thread, ())]
+        places: dict[StackFrame | None, _LineSum] = {}
+        prices = {} if division is None else {one.function: division.price.share * one.share for one in division.waits}
+        waited: Counter[str] = Counter()
+        whole = NO_SUM
+        for key, one in mine:
+            whole = whole.plus(one)
+            if key.kind in WAITING:
+                waited[functions.get(key.function, "")] += one.ns
+        calls = {key: made for thread in threads for key, made in self._waits.get(thread, {}).items()}
+        waits = {key: KeyedWaits(key, made, 0, 0.0) for key, made in calls.items()}
+        by_time = count_alike(division)
+        for key, one in mine:
+            price = 0.0
+            if key.kind in WAITING and one.ns:
+                function = functions.get(key.function, "")
+                price = prices.get(function, 0.0) * one.ns / waited[function]
+                waits[key] = KeyedWaits(key, calls.get(key, 0.0), one.ns, price)
+            cost_ns = one.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
+            places.setdefault(place_of(stacks.get(key.stack)), _LineSum()).add(key, one, price, cost_ns)
+        lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
+        lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
+        return SequenceLines(
+            threads=threads,
+            device=None if division is None else division.device,
+            samples=whole.samples,
+            ns=whole.ns,
+            lines=tuple(lines[:MOST_LINES]),
+            waits=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
+        )
 
 
 def _line(
@@ -128,17 +154,39 @@ def _line(
     functions: Mapping[int, str],
     stacks: Mapping[int, CallStack],
 ) -> ProgramLine:
+    stack = stacks.get(line.stacks.most_common(1)[0][0])
+    if place == PACKAGES and stack is not None and stack.place is not None:
+        place = replace(stack.place, function="", offset=None)
+    share, cost = interval(line.whole.ns, whole), line.costs.total() / whole.ns if whole.ns else 0.0
+    # What waits cost is known apart from the number of samples.
+    scale = cost / share.share if share.share else 0.0
     return ProgramLine(
         place=place,
-        stack=stacks.get(line.stacks.most_common(1)[0][0]),
+        stack=stack,
         thread=line.threads.most_common(1)[0][0],
         samples=line.whole.samples,
-        share=interval(line.whole.ns, whole),
+        share=share,
+        cost=Figure(*(min(scale * bound, 1.0) for bound in (share.share, share.low, share.high))),
         waits=_time(line, _WAITS, whole, functions),
         calls=_time(line, _CALLS, whole, functions),
         between=_time(line, _BETWEEN, whole, functions),
         price=min(line.price, 1.0),
+        inner=_inner(line, whole, stacks),
     )
+
+
+def _inner(line: _LineSum, whole: SampleSum, stacks: Mapping[int, CallStack]) -> tuple[InnerPlace, ...]:
+    """The innermost frames at a line that cost most; none if that is the line itself."""
+    costs: Counter[StackFrame] = Counter()
+    for number, cost_ns in line.costs.items():
+        stack = stacks.get(number)
+        if stack is not None and stack.own:
+            costs[innermost(stack)] += cost_ns
+    least = max(_LEAST_INNER * line.costs.total(), 1)
+    most = sorted(costs.items(), key=lambda item: (-item[1], order(item[0])))[:_MOST_INNER]
+    found = tuple(InnerPlace(place=frame, cost=min(ns / whole.ns, 1.0)) for frame, ns in most if ns >= least)
+    places = {stack.place for number in line.costs if (stack := stacks.get(number)) is not None}
+    return found if any(one.place not in places for one in found) else ()
 
 
 def _time(line: _LineSum, sort: int, whole: SampleSum, functions: Mapping[int, str]) -> LineTime:
@@ -152,17 +200,4 @@ def _time(line: _LineSum, sort: int, whole: SampleSum, functions: Mapping[int, s
 def _sort_of(key: SampleKey) -> int:
     if key.kind == BETWEEN:
         return _BETWEEN
-    return _WAITS if key.kind in _WAITING else _CALLS
-
-
-def _place_of(stack: CallStack | None) -> StackFrame | None:
-    """The place of a stack. Compiled code is one place for each function, as no line of it is known.
-
-    That of an installed package is one place, as for a thread of PyTorch's own: no line of the program led there.
-    """
-    place = None if stack is None else stack.place
-    if place is None or place.kind is not FrameKind.NATIVE:
-        return place
-    if place.is_installed:
-        return replace(place, function="", offset=None)
-    return replace(place, offset=None) if place.function else place
+    return _WAITS if key.kind in WAITING else _CALLS

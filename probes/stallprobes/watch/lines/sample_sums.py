@@ -2,172 +2,162 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.watch_file import CallFlag, SampledTime
+from stallprobes.native.layouts.watch_file import SampledTime
 from stallprobes.records.rows import Rows
-from stallprobes.watch.division.call_kinds import CallKind, kind_of, kinds_of
+from stallprobes.watch.division.call_kinds import CallKind, kind_of
 from stallprobes.watch.division.instants import LIMITS
-from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
+from stallprobes.watch.division.start_up import SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.lines.call_times import (
+    BETWEEN,
+    NOTHING_IN_FLIGHT,
+    WAITING,
+    CallLog,
+    Reading,
+    Sequences,
+    logged_kinds,
+)
+from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
-# In place of a CallKind: the time passed between calls.
-BETWEEN = -1
-# Different keys of a second, and of the time after the last second in which a steady state may begin; further samples
-# are summed up without a stack, and beyond twice as many left out.
-_MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
-# Threads whose last calls are known, the last ones that made calls.
-_MOST_THREADS = 1024
-
-
-class SampleKey(NamedTuple):
-    """What samples have in common: ``kind`` is a CallKind, or BETWEEN; ``stack`` and ``function`` are numbers of the
-    file, of which ``stack`` is 0 without one."""
-
-    thread: int
-    stack: int
-    function: int
-    kind: int
-
-
-class SampleSum(NamedTuple):
-    """Samples: their number, the time (ns) that they stand for, and the sum of the squares of these times."""
-
-    samples: int = 0
-    ns: int = 0
-    squares: float = 0.0
-
-    def plus(self, other: SampleSum) -> SampleSum:
-        """Both together."""
-        return SampleSum(self.samples + other.samples, self.ns + other.ns, self.squares + other.squares)
-
-
-NO_SUM = SampleSum()
+# No sample stands for more.
+_MOST_NS = 2.0**55
 
 
 class SampleSums:
     """The samples of a process that began at ``began_ns``, in the seconds in which its steady state may begin.
 
-    What passes for a thread between its calls while another thread of its sequence makes calls is not the sequence's:
-    of such a sample, the part after the last call of the others counts. ``functions`` are the names of functions by
-    their numbers; ``samples`` were added, and ``missed`` ones overwritten before they were read.
+    The log of calls says how long each thread was inside calls of each function and before them, and the samples at
+    which places: that some points of a thread's time get a sample less often than others then moves no time from one
+    thread or function to another. ``functions`` are the names of functions by their numbers; ``samples`` were added,
+    and ``missed`` ones overwritten before they were read.
     """
 
     def __init__(self, began_ns: int) -> None:
         self.functions: dict[int, str] = {}
         self.samples = self.missed = 0
-        self._began_ns = began_ns
-        self._seconds: list[dict[SampleKey, SampleSum]] = []
+        self._sums, self._times = SecondSums(began_ns), SecondSums(began_ns)
+        # Thousandths of waits in place of times: by their own samples, and by those of their time.
+        self._counted, self._estimated = SecondSums(began_ns), SecondSums(began_ns)
         # Until it is known who is in a sequence with whom.
-        self._held: list[tuple[SampleBatch, CallBatch]] = []
-        # When the last call of each thread returned.
-        self._returned: dict[int, int] = {}
+        self._held: deque[Reading] = deque()
+        self._log = CallLog(began_ns)
 
-    def add(self, samples: SampleBatch, calls: CallBatch, leader: Callable[[int], int] | None) -> None:
+    def add(
+        self,
+        samples: SampleBatch,
+        calls: CallBatch,
+        sequences: Sequences,
+        in_flight: Mapping[int, int] = NOTHING_IN_FLIGHT,
+    ) -> None:
         """Add the samples of a reading, with the calls that finished since the reading before.
 
-        ``leader`` gives the thread by which the sequence of a thread is named; None while that is not known.
+        ``in_flight`` is when calls began that have not returned, by thread.
         """
         self.functions.update(samples.functions)
+        self.functions.update(calls.functions)
         self.samples += len(samples)
         self.missed += samples.missed
-        self._held.append((samples, calls))
-        if leader is None:
-            return
-        for batch, made in self._held:
-            self._add(batch.rows, made, leader)
-        self._held = []
+        self._held.append(Reading(samples.rows, calls, in_flight))
+        while self._held and all(sequences.knows(one, self._held[0].until_ns) for one in self._held[0].threads):
+            self._add(self._held.popleft(), sequences)
 
-    def since(self, begin_ns: int) -> Mapping[SampleKey, SampleSum]:
-        """The sums since a time of the start-up, to the second."""
-        first = max(-((self._began_ns - begin_ns) // SECOND_NS), 0)
-        found: dict[SampleKey, list[Any]] = {}
-        for second in self._seconds[min(first, MOST_SECONDS) :]:
-            for key, each in second.items():
-                known = found.get(key)
-                if known is None:
-                    found[key] = list(each)
-                else:
-                    for place, value in enumerate(each):
-                        known[place] += value
-        return {key: SampleSum(*values) for key, values in found.items()}
+    def since(self, begin_ns: int, ended: bool = False) -> Mapping[SampleKey, SampleSum]:
+        """The sums since a time of the start-up, to the second; if the run has ``ended``, until the last work of each
+        sequence."""
+        apart = self._log.ended if ended else frozenset()
+        found, times = self._sums.since(begin_ns, apart), self._times.since(begin_ns, apart)
+        sampled: Counter[SampleKey] = Counter()
+        for key, one in found.items():
+            sampled[key.without_stack] += one.ns
+        # Of each thread, what the log has, and what of it is of functions with samples.
+        logged: Counter[int] = Counter()
+        placed: Counter[int] = Counter()
+        for key, one in times.items():
+            logged[key.thread] += one.ns
+            placed[key.thread] += one.ns if sampled[key] else 0
+        factors = {
+            key: times[key].ns / ns * (logged[key.thread] / placed[key.thread])
+            for key, ns in sampled.items()
+            if ns and key in times
+        }
+        return {key: one.times(factors.get(key.without_stack, 1.0)) for key, one in found.items()}
 
-    def _add(self, rows: NDArray[Any], calls: CallBatch, leader: Callable[[int], int]) -> None:
-        own = _by_thread(calls.rows[(calls.rows["flags"] & int(CallFlag.NESTED)) == 0])
-        nothing = calls.rows[:0]
-        sequences: dict[int, list[int]] = {}
-        for thread in {**self._returned, **own} if len(rows) else ():
-            sequences.setdefault(leader(thread), []).append(thread)
+    def waits_since(self, begin_ns: int, ended: bool = False) -> Mapping[SampleKey, float]:
+        """The number of waits of each key since a time, as ``since``; without a stack those that have no sample.
+
+        Their number is that of the log. Where they were made is by the waits that were sampled, or else by the samples
+        of their time: the shorter a sampled wait, the more of them it stands for.
+        """
+        apart = self._log.ended if ended else frozenset()
+        counted, estimated = self._counted.since(begin_ns, apart), self._estimated.since(begin_ns, apart)
+        made = {key: one for key, one in self._times.since(begin_ns, apart).items() if key.kind in WAITING}
+        places: dict[SampleKey, dict[SampleKey, int]] = {}
+        for sums in (estimated, counted):
+            of: dict[SampleKey, dict[SampleKey, int]] = {}
+            for key, one in sums.items():
+                of.setdefault(key.without_stack, {})[key] = one.ns
+            places.update(of)
+        found: dict[SampleKey, float] = {}
+        for key, one in made.items():
+            parts = places.get(key, {key: 1})
+            found.update({each: one.samples * part / sum(parts.values()) for each, part in parts.items()})
+        return found
+
+    def seconds_since(self, begin_ns: int) -> float:
+        """The seconds from a time to the last call."""
+        return max((self._log.until_ns - begin_ns) / SECOND_NS, 0.0)
+
+    def _add(self, reading: Reading, sequences: Sequences) -> None:
+        rows, calls = reading.rows, reading.calls
+        self._log.read(reading, sequences)
+        every = (self._sums, self._times, self._counted, self._estimated)
+        for leader in self._log.resumed:
+            for sums in every:
+                sums.settle(leader)
+        for thread, made in self._log.times():
+            self._times.add(sequences.leader(thread), self._log.worked_ns(thread), thread, made)
         for thread in np.unique(rows["thread"]).tolist():
             mine = rows[rows["thread"] == thread]
-            inside = mine[mine["sampled"] == int(SampledTime.INSIDE)]
-            kinds = self._kinds(inside, own.get(thread, nothing), calls.functions)
-            self._sum(inside, kinds, int64s(inside["ns"]), leader)
+            of = sequences.leader(thread), self._log.worked_ns(thread), thread
             between = mine[mine["sampled"] == int(SampledTime.BETWEEN)]
-            others = [
-                (self._returned.get(other, 0), own.get(other, nothing))
-                for other in sequences.get(leader(thread), ())
-                if other != thread and len(between)
-            ]
-            times = _alone(between, others)
-            self._sum(between, np.full(len(between), BETWEEN, dtype=np.int64), times, leader)
-        self._returned.update({thread: int(made["returned_ns"][-1]) for thread, made in own.items()})
-        if len(self._returned) > _MOST_THREADS:
-            last = sorted(self._returned, key=lambda thread: self._returned[thread])[-_MOST_THREADS:]
-            self._returned = {thread: self._returned[thread] for thread in last}
+            kinds = np.full(len(between), BETWEEN, dtype=np.int64)
+            self._sums.add(*of, _keyed(between, kinds, self._log.alone(thread, between)))
+            inside = mine[mine["sampled"] != int(SampledTime.BETWEEN)]
+            kinds = self._kinds(inside, self._log.own(thread, calls.rows[:0]), calls)
+            counted = inside["sampled"] == int(SampledTime.WAITS)
+            kept = ~counted | np.isin(kinds, WAITING)
+            inside, kinds, counted = inside[kept], kinds[kept], counted[kept]
+            lengths = np.maximum(int64s(inside["at_ns"]) - int64s(inside["since_ns"]), 1)
+            # Waits stand for their number of times as long as the one that was sampled.
+            whole = np.where(counted, np.minimum(inside["ns"] * lengths.astype(np.float64), _MOST_NS), inside["ns"])
+            times, waits = int64s(whole), np.isin(kinds, WAITING)
+            times[waits] = self._log.without_others(thread, inside[waits], times[waits])
+            self._sums.add(*of, _keyed(inside, kinds, times))
+            numbers = np.minimum(1000 * inside["ns"] / np.where(counted, 1.0, lengths), _MOST_NS)
+            for sums, chosen in ((self._counted, counted), (self._estimated, waits & ~counted)):
+                sums.add(*of, _keyed(inside[chosen], kinds[chosen], int64s(numbers[chosen])))
 
-    def _kinds(self, rows: NDArray[Any], calls: Rows, functions: Mapping[int, str]) -> Int64s:
-        """The kind of the call of each sample: by its arguments where the log has it. A short copy did not block."""
+    def _kinds(self, rows: NDArray[Any], own: Rows, calls: CallBatch) -> Int64s:
+        """The kind of the call of each sample: by its arguments where the log has it, among its thread's ``own``."""
         names = (self.functions.get(number, "") for number in rows["api"].tolist())
         kinds = int64s([int(kind_of(name, False)) for name in names])
-        places = np.searchsorted(calls["returned_ns"], rows["at_ns"])
-        logged = places < len(calls)
-        logged[logged] = calls["returned_ns"][places[logged]] == rows["at_ns"][logged]
-        kinds[logged] = kinds_of(calls[places[logged]], functions)
+        places = np.searchsorted(own["returned_ns"], rows["at_ns"])
+        logged = places < len(own)
+        logged[logged] = own["returned_ns"][places[logged]] == rows["at_ns"][logged]
         short = int64s(rows["at_ns"]) - int64s(rows["since_ns"]) < LIMITS.blocked_ns
         kinds[(kinds == int(CallKind.COPIES)) & short] = int(CallKind.SUBMITS)
+        kinds[logged] = logged_kinds(own[places[logged]], calls)
         return kinds
 
-    def _sum(self, rows: NDArray[Any], kinds: Int64s, times: Int64s, leader: Callable[[int], int]) -> None:
-        seconds = np.clip((int64s(rows["at_ns"]) - self._began_ns) // SECOND_NS, 0, MOST_SECONDS)
-        columns = (rows["thread"], rows["stack"], rows["api"], kinds, times, seconds)
-        for *found, ns, second in zip(*(column.tolist() for column in columns), strict=True):
-            if not ns:
-                continue
-            while len(self._seconds) <= second:
-                self._seconds.append({})
-            sums = self._seconds[second]
-            most = _MOST_KEYS if second == MOST_SECONDS else _MOST_OF_SECOND
-            key = SampleKey(*found)
-            if key not in sums and len(sums) >= most:
-                key = key._replace(thread=leader(key.thread), stack=0)
-            if key in sums or len(sums) < 2 * most:
-                sums[key] = sums.get(key, NO_SUM).plus(SampleSum(1, ns, float(ns) ** 2))
 
-
-def _by_thread(calls: Rows) -> dict[int, Rows]:
-    """The calls of each thread, in their order."""
-    threads = np.ascontiguousarray(calls["thread"])
-    order = np.argsort(threads, kind="stable")
-    borders = np.flatnonzero(np.diff(threads[order])) + 1
-    parts = np.split(order, borders) if len(order) else []
-    return {int(threads[part[0]]): calls[part] for part in parts}
-
-
-def _alone(rows: NDArray[Any], others: list[tuple[int, Rows]]) -> Int64s:
-    """The part of the time (ns) of each sample between calls that follows the last call of ``others``.
-
-    Each of these has when its last call before ``calls`` returned, and its calls.
-    """
-    since, at = int64s(rows["since_ns"]), int64s(rows["at_ns"])
-    first = since.copy()
-    for before_ns, calls in others:
-        returned = np.concatenate(([before_ns], int64s(calls["returned_ns"])))
-        first = np.maximum(first, returned[np.maximum(np.searchsorted(returned, at, "right") - 1, 0)])
-    left, whole = np.clip(at - first, 0, None), np.maximum(at - since, 1)
-    return int64s(int64s(rows["ns"]) * (left / whole))
+def _keyed(rows: NDArray[Any], kinds: Int64s, times: Int64s) -> KeyedTimes:
+    """Samples with their kinds and times (ns)."""
+    return KeyedTimes(int64s(rows["stack"]), int64s(rows["api"]), kinds, times, int64s(rows["at_ns"]))

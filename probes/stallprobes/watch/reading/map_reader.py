@@ -177,6 +177,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         for name, most in (
             ("at_ns", MOST),
             ("ns", MOST_OF_SAMPLE),
+            ("cpu_ns", MOST),
             ("stack", layout.STACKS),
             ("api", layout.APIS - 1),
             ("sampled", max(SampledTime)),

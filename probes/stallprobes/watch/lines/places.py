@@ -1,0 +1,38 @@
+"""Places of samples: the line of the program's own code that led to a call, and the innermost frame there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.kernel_names import short_name
+
+# Compiled code of installed packages.
+PACKAGES = StackFrame(FrameKind.NATIVE, "", "")
+
+
+def place_of(stack: CallStack | None) -> StackFrame | None:
+    """The place of a stack. Compiled code is one place for each function, as no line of it is known.
+
+    That of all installed packages is one place, as for a thread of PyTorch's own: no line of the program led there.
+    """
+    place = None if stack is None else stack.place
+    if place is None or place.kind is not FrameKind.NATIVE:
+        return place
+    if place.is_installed:
+        return PACKAGES
+    return replace(place, offset=None) if place.function else place
+
+
+def innermost(stack: CallStack) -> StackFrame:
+    """The innermost frame of a stack with a place: of Python if there is any."""
+    if stack.python:
+        return stack.python[0]
+    # Instances of a template are one function.
+    frame = replace(stack.own[0], function=short_name(stack.own[0].function))
+    return replace(frame, offset=None) if frame.function or frame.is_installed else frame
+
+
+def order(place: StackFrame | None) -> tuple[str, int, str]:
+    """What orders places that cost as much."""
+    return ("", 0, "") if place is None else (place.file, place.line or 0, place.function)
