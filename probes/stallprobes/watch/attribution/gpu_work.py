@@ -64,9 +64,10 @@ class WorkTable:
     @classmethod
     def of(cls, records: NDArray[Any], calls: CallTable) -> WorkTable:
         """The work among ``records``, which are in the layout of the file. Records without an end are left out."""
-        rows = records[np.isin(records["kind"], _WORK) & (records["end"] >= records["start"])]
-        rows = rows[np.argsort(rows["start"], kind="stable")]
-        starts, ends = int64s(rows["start"]), int64s(rows["end"])
+        starts, ends = int64s(records["start"]), int64s(records["end"])
+        places = np.flatnonzero(np.isin(records["kind"], _WORK) & (ends >= starts))
+        places = places[np.argsort(starts[places], kind="stable")]
+        rows, starts, ends = records[places], starts[places], ends[places]
         engine = needs_engine(rows)
         pairs, streams = np.unique(_pair(rows["context"], rows["stream"]), return_inverse=True)
         known, contexts = np.unique(int64s(rows["context"]), return_inverse=True)
