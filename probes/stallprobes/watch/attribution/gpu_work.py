@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import GPU_WORK
+from stallprobes.records.rows import rows_at
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import GroupedTimes, Int64s, IntervalGroups, int64s, running_maximum
@@ -67,7 +68,7 @@ class WorkTable:
         starts, ends = int64s(records["start"]), int64s(records["end"])
         places = np.flatnonzero(np.isin(records["kind"], _WORK) & (ends >= starts))
         places = places[np.argsort(starts[places], kind="stable")]
-        rows, starts, ends = records[places], starts[places], ends[places]
+        rows, starts, ends = rows_at(records, places), starts[places], ends[places]
         engine = needs_engine(rows)
         pairs, streams = np.unique(_pair(rows["context"], rows["stream"]), return_inverse=True)
         known, contexts = np.unique(int64s(rows["context"]), return_inverse=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import WatchRecord
+from stallprobes.records.rows import joined, rows_at, rows_where
 from stallprobes.watch.attribution.slow_calls import column_of
 from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of, waiting_starts
 from stallprobes.watch.division.instants import Flags
@@ -27,6 +28,7 @@ LEAST_SWITCHES = 512
 # Records this long before and after a call may say something of it; so many are kept in any case.
 BESIDE_NS = 20_000_000
 LEAST_BESIDE = 256
+_RECORD = dtype_of(WatchRecord)
 # No time of a real program is as large.
 _MOST_NS = 2**62
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
@@ -74,7 +76,7 @@ class RecordStore:
     def __init__(self) -> None:
         # As they came: to join them takes as long as everything else, and is rarely needed.
         self._batches: deque[_Batch] = deque()
-        self._switches: NDArray[Any] = np.zeros(0, dtype_of(WatchRecord))
+        self._switches: NDArray[Any] = np.zeros(0, _RECORD)
         self.names: dict[int, str] = {}
         self.missed = self.unplaced = self.switches = 0
         self.first_launches: dict[tuple[int, int], int] = {}
@@ -90,7 +92,7 @@ class RecordStore:
     @property
     def rows(self) -> NDArray[Any]:
         """All records but switches, in the layout of the file."""
-        return np.concatenate([np.zeros(0, dtype_of(WatchRecord)), *(batch.rows for batch in self._batches)])
+        return joined(_RECORD, (batch.rows for batch in self._batches))
 
     def add(self, batch: RecordBatch) -> None:
         """Add the records of ``batch``."""
@@ -98,12 +100,12 @@ class RecordStore:
         self.names.update(batch.names)
         rows = batch.rows
         if not (rows["end"].max(initial=0) <= _MOST_NS and rows["start"].max(initial=0) <= _MOST_NS):
-            rows = rows[(rows["end"] <= _MOST_NS) & (rows["start"] <= _MOST_NS)]
+            rows = rows_where(rows, (rows["end"] <= _MOST_NS) & (rows["start"] <= _MOST_NS))
         switch = rows["kind"] == _SWITCH
         if switch.any():
             self.switches += int(np.count_nonzero(switch))
-            self._switches = np.concatenate((self._switches, rows[switch]))[-MOST_RECORDS:]
-            rows = rows[~switch]
+            self._switches = joined(_RECORD, (self._switches, rows_where(rows, switch)))[-MOST_RECORDS:]
+            rows = rows_where(rows, ~switch)
         if len(rows):
             self._batches.append(_Batch.of(rows))
             self._note_first_launches(rows)
@@ -121,7 +123,7 @@ class RecordStore:
             offset = max(clock.offset_ns for clock in self._clocks.values())
             kept = int64s(self._switches["start"]) >= switches_ns + offset
             kept[-LEAST_SWITCHES:] = True
-        self._switches = self._switches[kept]
+        self._switches = rows_where(self._switches, kept)
 
     def beside(self, calls: Sequence[SlowDriverCall]) -> NDArray[Any]:
         """The records that may say something of ``calls``, in the layout of the file.
@@ -134,21 +136,21 @@ class RecordStore:
         order = np.argsort(begins, kind="stable")
         ends = np.maximum.accumulate((begins + durations)[order]) + BESIDE_NS
         begins, own = begins[order] - BESIDE_NS, np.unique(correlations)
-        found = [np.zeros(0, dtype_of(WatchRecord))]
+        found = []
         for batch in self._batches:
             kept = batch.beside(begins, ends, own)
             if batch is self._batches[-1]:
                 kept[-LEAST_BESIDE:] = True
-            found.append(batch.rows[kept])
-        return np.concatenate(found)
+            found.append(rows_where(batch.rows, kept))
+        return joined(_RECORD, found)
 
     def tenures(self) -> Mapping[int, Tenures]:
         """The tenures of each GPU, as far as the switches show its clock."""
         if self.switches == self._placed:
             return self._tenures
         rows = self.rows
-        work = rows[needs_engine(rows)]
-        work = work[np.argsort(work["start"], kind="stable")]
+        work = rows_where(rows, needs_engine(rows))
+        work = rows_at(work, np.argsort(work["start"], kind="stable"))
         self._devices.update(zip(work["context"].tolist(), work["device"].tolist(), strict=True))
         devices = set(self._devices.values())
         only = next(iter(devices)) if len(devices) == 1 else -1
@@ -174,11 +176,11 @@ class RecordStore:
         return found
 
     def _note_first_launches(self, rows: NDArray[Any]) -> None:
-        kernels = rows[rows["kind"] == int(RecordKind.KERNEL)]
+        kernels = rows_where(rows, rows["kind"] == int(RecordKind.KERNEL))
         keys = (int64s(kernels["context"]) << 32) | int64s(kernels["name"])
         if len(self._launched):
             known = self._launched[np.minimum(np.searchsorted(self._launched, keys), len(self._launched) - 1)] == keys
-            kernels, keys = kernels[~known], keys[~known]
+            kernels, keys = rows_where(kernels, ~known), keys[~known]
         order = np.argsort(kernels["start"], kind="stable")
         found, places = np.unique(keys[order], return_index=True)
         for row in kernels[order[places]]:

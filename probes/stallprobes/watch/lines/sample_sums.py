@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.watch_file import CallFlag, SampledTime
-from stallprobes.records.rows import Rows
+from stallprobes.records.rows import Rows, rows_at, rows_where
 from stallprobes.watch.division.call_kinds import CallKind, kind_of, kinds_of
 from stallprobes.watch.division.instants import LIMITS
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
@@ -98,13 +98,13 @@ class SampleSums:
         return {key: SampleSum(*values) for key, values in found.items()}
 
     def _add(self, rows: NDArray[Any], calls: CallBatch, leader: Callable[[int], int]) -> None:
-        own = _by_thread(calls.rows[(calls.rows["flags"] & int(CallFlag.NESTED)) == 0])
+        own = _by_thread(rows_where(calls.rows, (calls.rows["flags"] & int(CallFlag.NESTED)) == 0))
         nothing = calls.rows[:0]
         sequences: dict[int, list[int]] = {}
         for thread in {**self._returned, **own} if len(rows) else ():
             sequences.setdefault(leader(thread), []).append(thread)
         for thread in np.unique(rows["thread"]).tolist():
-            mine = rows[rows["thread"] == thread]
+            mine = rows_where(rows, rows["thread"] == thread)
             inside = mine[mine["sampled"] == int(SampledTime.INSIDE)]
             kinds = self._kinds(inside, own.get(thread, nothing), calls.functions)
             self._sum(inside, kinds, int64s(inside["ns"]), leader)
@@ -156,7 +156,7 @@ def _by_thread(calls: Rows) -> dict[int, Rows]:
     order = np.argsort(threads, kind="stable")
     borders = np.flatnonzero(np.diff(threads[order])) + 1
     parts = np.split(order, borders) if len(order) else []
-    return {int(threads[part[0]]): calls[part] for part in parts}
+    return {int(threads[part[0]]): rows_at(calls, part) for part in parts}
 
 
 def _alone(rows: NDArray[Any], others: list[tuple[int, Rows]]) -> Int64s:
