@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import compress
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,12 +17,10 @@ from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import (
     CallRow,
     ExplainedCall,
-    LossKey,
     ProcessFindings,
     ThreadFindings,
     TimeLost,
     WatchFindings,
-    add_loss,
     united,
 )
 from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
@@ -32,6 +29,7 @@ from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.other_threads import calls_in_flight
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.call_sites import SiteSums
+from stallprobes.watch.call_sums import CallSums, KeptCalls
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
@@ -67,51 +65,16 @@ MOST_CALLS = 10_000
 _FORGET_READINGS = 64
 
 
-@dataclass
+@dataclass(slots=True)
 class _HeldCall:
     """A slow call whose cause is not final, or that may be the cause of such a call."""
 
     slot: int
     slow: SlowDriverCall
+    end_ns: int
     final: bool = False
     # By py-spy, while it was in flight.
     stack: CallStack | None = None
-
-
-class _KeptCalls(NamedTuple):
-    """The slow calls of a row that were kept: their number, their excess, and that of those that are not nested."""
-
-    calls: int = 0
-    excess_ns: int = 0
-    lost_ns: int = 0
-
-
-@dataclass
-class _Sums:
-    """Sums of explained calls: by slot of the thread and cause, by slot and function, and by place in the program."""
-
-    lost: dict[int, dict[LossKey, TimeLost]] = field(default_factory=dict)
-    kept: dict[tuple[int, str], _KeptCalls] = field(default_factory=dict)
-    sites: SiteSums = field(default_factory=SiteSums)
-
-    def copy(self) -> _Sums:
-        """A copy that may be changed."""
-        return _Sums({slot: dict(of) for slot, of in self.lost.items()}, dict(self.kept), self.sites.copy())
-
-    def add(self, slot: int, call: ExplainedCall) -> None:
-        """Add a call of the thread in ``slot``."""
-        kept, lost_ns = self.kept_of(slot, call.function), 0 if call.nested else call.excess_ns
-        self.kept[slot, call.function] = _KeptCalls(
-            kept.calls + 1, kept.excess_ns + call.excess_ns, kept.lost_ns + lost_ns
-        )
-        self.sites.add(call)
-        losses = self.lost.setdefault(slot, {})
-        for loss in () if call.nested else call.losses:
-            add_loss(losses, loss)
-
-    def kept_of(self, slot: int, function: str) -> _KeptCalls:
-        """The calls of a function that were kept."""
-        return self.kept.get((slot, function), _KeptCalls())
 
 
 class ProcessAnalysis:
@@ -124,11 +87,12 @@ class ProcessAnalysis:
         self._held: list[_HeldCall] = []
         # Those calls as they are explained by the present reading; None until they are.
         self._present: tuple[ExplainedCall, ...] | None = None
-        # The reading in which each call was last: by thread, begin, end and correlation.
-        self._read: dict[tuple[int, int, int, int], int] = {}
+        # The calls of the last readings by thread, begin, duration and correlation, and those of as many before.
+        self._read: set[tuple[int, int, int, int]] = set()
+        self._read_before: set[tuple[int, int, int, int]] = set()
         self._final: deque[ExplainedCall] = deque(maxlen=MOST_CALLS)
         self._dropped = self._readings = 0
-        self._sums = _Sums()
+        self._sums = CallSums()
         self._process: WatchedProcess | None = None
         self._now_ns = 0
         self._ended = False
@@ -171,15 +135,16 @@ class ProcessAnalysis:
         self._names.update((thread.id, thread.name) for thread in process.threads)
         for thread in process.threads:
             for slow in thread.slow_calls:
-                key = *slow.key, slow.end_ns, slow.correlation
+                key = slow.thread, slow.begin_ns, slow.duration_ns, slow.correlation
                 if key not in self._read:
-                    self._held.append(_HeldCall(thread.slot, slow))
-                self._read[key] = self._readings
+                    self._read.add(key)
+                    if key not in self._read_before:
+                        self._held.append(_HeldCall(thread.slot, slow, slow.end_ns))
         # Stacks, read in flight, of calls that have returned.
         for held in self._held if outside.stacks else ():
             held.stack = outside.stacks.get(held.slow.key, held.stack)
-        for key in [key for key, reading in self._read.items() if reading < self._readings - _FORGET_READINGS]:
-            del self._read[key]
+        if self._readings % _FORGET_READINGS == 0:
+            self._read_before, self._read = self._read, set()
         if calls is not None:
             self._divider = self._divider or ProcessDivider()
             self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays)
@@ -199,8 +164,7 @@ class ProcessAnalysis:
             self._present = self._explained(process)
         explained = zip(self._held, self._present, strict=True)
         recent = [(held.slot, call) for held, call in explained if not held.final]
-        for slot, call in recent:
-            sums.add(slot, call)
+        sums.add(recent)
         end_ns = process.ended_ns or self._now_ns
         threads = [self._thread(process, thread, sums, end_ns) for thread in process.threads]
         lost = united(one for thread in threads for one in thread.lost)
@@ -266,18 +230,19 @@ class ProcessAnalysis:
         border = self._now_ns - SETTLED_NS
         self._present = None
         # Several at a time: finding the causes takes as long for one call.
-        if any(held.slow.end_ns < border - SETTLED_TOGETHER_NS and not held.final for held in self._held):
-            self._present = self._explained(self._process)
+        if any(held.end_ns < border - SETTLED_TOGETHER_NS and not held.final for held in self._held):
+            self._present, final = self._explained(self._process), []
             for held, call in zip(self._held, self._present, strict=True):
-                if held.slow.end_ns < border and not held.final:
+                if held.end_ns < border and not held.final:
                     held.final = True
-                    self._dropped += len(self._final) == MOST_CALLS
-                    self._final.append(call)
-                    self._sums.add(held.slot, call)
+                    final.append((held.slot, call))
+            self._sums.add(final)
+            self._dropped += max(len(self._final) + len(final) - MOST_CALLS, 0)
+            self._final.extend(call for _, call in final)
         open_calls = (call.begin_ns for thread in self._process.threads for call in thread.in_flight)
         not_final = (held.slow.begin_ns for held in self._held if not held.final)
         oldest = min((border, *open_calls, *not_final)) - WAKE_UP_NS
-        kept = [held.slow.end_ns >= oldest for held in self._held]
+        kept = [held.end_ns >= oldest for held in self._held]
         self._held = list(compress(self._held, kept))
         if self._present is not None:
             self._present = tuple(compress(self._present, kept))
@@ -309,7 +274,7 @@ class ProcessAnalysis:
         found = attribute(slow, excess, recorded, self._known)
         return tuple(_with_stack(call, held.stack) for call, held in zip(found, self._held, strict=True))
 
-    def _thread(self, process: WatchedProcess, thread: WatchedThread, sums: _Sums, end_ns: int) -> ThreadFindings:
+    def _thread(self, process: WatchedProcess, thread: WatchedThread, sums: CallSums, end_ns: int) -> ThreadFindings:
         # Of the first owner nobody knows when it began.
         began_ns = thread.started_ns if thread.owners < 2 else process.started.monotonic_ns
         last_ns = thread.ended_ns or end_ns
@@ -328,7 +293,7 @@ class ProcessAnalysis:
             rows=tuple(sorted(rows, key=lambda row: (-row.lost_ns, -row.total_ns, row.function))),
             in_flight=tuple(calls_in_flight(process, thread, end_ns, self._outside)),
             slow_calls=sum(row.slow for row in rows),
-            lost=united((*sums.lost.get(thread.slot, {}).values(), *unkept)),
+            lost=united((*sums.lost_of(thread.slot), *unkept)),
         )
 
 
@@ -384,7 +349,7 @@ def _unkept_ns(histogram: Histogram, slow_ns: int, median_ns: int, unkept: int, 
     return max(int(histogram.counts[first:] @ excess) - kept_ns, 0)
 
 
-def _row(function: str, figures: CallFigures, slow_ns: int, kept: _KeptCalls) -> CallRow:
+def _row(function: str, figures: CallFigures, slow_ns: int, kept: KeptCalls) -> CallRow:
     """The row of ``function`` in a thread; its calls are slow from ``slow_ns`` on."""
     median_ns = usual_ns(figures.total, slow_ns)
     unkept = max(figures.slow - kept.calls, 0)

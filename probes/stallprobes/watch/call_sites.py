@@ -64,9 +64,12 @@ class SiteSums:
             self.without[kind] += 1
             return
         key = kind, call.stack.key
-        if key in self.sites or len(self.sites) < MOST_SITES:
-            first = _SiteSum(call.family, call.stack, call.begin_ns, call.end_ns)
-            self.sites.setdefault(key, first).add(call, call.stack)
+        site = self.sites.get(key)
+        if site is None:
+            if len(self.sites) == MOST_SITES:
+                return
+            site = self.sites[key] = _SiteSum(call.family, call.stack, call.begin_ns, call.end_ns)
+        site.add(call, call.stack)
 
     def sites_by_time(self, unkept: Mapping[str, int]) -> tuple[CallSite, ...]:
         """The places, the most time lost first. ``unkept`` slow calls of each function are known by their number only.

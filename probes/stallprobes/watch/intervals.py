@@ -126,3 +126,10 @@ def expanded(first: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     owners = np.repeat(np.arange(len(first)), sizes)
     within = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return owners, first[owners] + within
+
+
+def distinct_pairs(first: Int64s, second: Int64s) -> tuple[Int64s, Int64s]:
+    """The different pairs of numbers from 0 to 2**31, in their order."""
+    # As one number: NumPy sorts pairs a hundred times as slowly.
+    pairs = np.unique(first << 32 | second)
+    return pairs >> 32, pairs & 0xFFFFFFFF

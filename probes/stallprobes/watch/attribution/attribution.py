@@ -166,23 +166,22 @@ def attribute(
     )
     for at, cause in own_causes(calls, answers.open, known_work):
         answers.given[at] = _Answer(cause, Certainty.KNOWN, excess[at], WaitEvidence(excess[at]))
-    nested = calls.nested()
-    found = []
-    for at, (one, answer) in enumerate(zip(slow, answers.given, strict=True)):
-        named = {"thread_name": recorded.thread_names.get(one.thread, ""), "stack": recorded.stacks.get(one.stack)}
-        found.append(
-            ExplainedCall(
-                **(vars(one) | named),
-                excess_ns=excess[at],
-                cause=answer.cause,
-                certainty=answer.certainty,
-                explained_ns=min(answer.explained_ns, excess[at]),
-                evidence=answer.evidence,
-                nested=bool(nested[at]),
-                also=answer.also,
-            )
+    names, stacks = recorded.thread_names, recorded.stacks
+    return tuple(
+        ExplainedCall.of(
+            one,
+            thread_name=names.get(one.thread, ""),
+            excess_ns=ns,
+            cause=answer.cause,
+            certainty=answer.certainty,
+            explained_ns=min(answer.explained_ns, ns),
+            evidence=answer.evidence,
+            nested=nested,
+            also=answer.also,
+            stack=stacks.get(one.stack),
         )
-    return tuple(found)
+        for one, ns, answer, nested in zip(slow, excess, answers.given, calls.nested().tolist(), strict=True)
+    )
 
 
 def run_delays(calls: CallTable, samples: Mapping[int, Int64s]) -> Int64s:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from stallprobes.files.codec import Unsigned
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
@@ -110,6 +111,13 @@ class ExplainedCall(FinishedCall):
     nested: bool = False
     also: tuple[PartOfWait, ...] = ()
     stack: CallStack | None = None
+
+    @classmethod
+    def of(cls, call: FinishedCall, **others: Any) -> ExplainedCall:
+        """``call`` with the fields that it has not, or has otherwise."""
+        found = cls.made(vars(call) | others)
+        found.__post_init__()
+        return found
 
     def __post_init__(self) -> None:
         if self.cause.is_other_thread and not self.evidence.calls:

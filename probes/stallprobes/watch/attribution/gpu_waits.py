@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.traces.delay import LONGEST_CHANGE_NS
 from stallprobes.watch.attribution.gpu_work import WorkTable
-from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.attribution.slow_calls import CallTable, column_of
 from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.division.call_kinds import Waits, is_blocking_copy
-from stallprobes.watch.intervals import Int64s, IntervalGroups, expanded, int64s
-from stallprobes.watch.reading.process import memory_kind
+from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct_pairs, expanded, int64s
 
 # Records of the call itself are its cause if they cover so much of its excess, what happened at the same time only if
 # it covers so much more and ends at the same time. A thread that waits for another one returns later by the time that
@@ -121,18 +120,19 @@ def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures:
 
 def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which calls are copies with pageable memory at one end, and which of the copies block."""
-    pageable, blocking = np.zeros(len(calls), dtype=np.bool_), np.zeros(len(calls), dtype=np.bool_)
-    for at in np.flatnonzero(calls.waits == Waits.COPY).tolist():
-        call = calls.calls[at]
-        source, target = call.source, call.target
-        if work.last_of_call[at] >= 0:
-            # The library may not know the kind of a program's memory; the driver does.
-            row = work.rows[work.last_of_call[at]]
-            source = source or memory_kind(int(row["source"]))
-            target = target or memory_kind(int(row["target"]))
-        blocking[at] = is_blocking_copy(call.function, source, target)
-        pageable[at] = is_blocking_copy("Async", source, target)
-    return pageable, blocking
+    copies = calls.waits == Waits.COPY
+    pageable = np.zeros(len(calls), dtype=np.bool_)
+    if not copies.any():
+        return pageable, pageable
+    owned = copies & (work.last_of_call >= 0)
+    for end in ("source", "target"):
+        kinds = column_of(calls.calls, end)
+        # The library may not know the kind of a program's memory; the driver does.
+        unknown = owned & (kinds == int(MemoryKind.UNKNOWN))
+        kinds[unknown] = work.rows[end][work.last_of_call[unknown]]
+        pageable |= copies & (kinds == int(MemoryKind.PAGEABLE))
+    always = calls.by_function(lambda name, _: is_blocking_copy(name, MemoryKind.UNKNOWN, MemoryKind.UNKNOWN)) != 0
+    return pageable, copies & (pageable | always)
 
 
 def _stream_of_synchronizations(calls: CallTable, records: NDArray[Any], work: WorkTable, stream: Int64s) -> None:
@@ -313,8 +313,7 @@ def neighbours(calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]) -> N
     owners, places = expanded(first, last)
     at, rows = members[owners], order[places]
     same = (int64s(work.rows["context"])[rows] == calls.contexts[at]) & (work.owners[rows] != at)
-    pairs = np.unique(np.column_stack((at[same], work.streams[rows[same]])), axis=0)
-    at, streams = pairs[:, 0], pairs[:, 1]
+    at, streams = distinct_pairs(at[same], work.streams[rows[same]])
     # What was submitted later is not waited for.
     prior = work.prior_of_stream.before(streams, calls.order_of(calls.correlations[at]), calls.begins[at])
     covered = work.by_stream.covered(streams, calls.begins[at], np.minimum(prior, until[at]))

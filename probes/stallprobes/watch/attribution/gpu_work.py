@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import GPU_WORK
+from stallprobes.records.rows import rows_at
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import GroupedTimes, Int64s, IntervalGroups, int64s, running_maximum
@@ -64,9 +65,10 @@ class WorkTable:
     @classmethod
     def of(cls, records: NDArray[Any], calls: CallTable) -> WorkTable:
         """The work among ``records``, which are in the layout of the file. Records without an end are left out."""
-        rows = records[np.isin(records["kind"], _WORK) & (records["end"] >= records["start"])]
-        rows = rows[np.argsort(rows["start"], kind="stable")]
-        starts, ends = int64s(rows["start"]), int64s(rows["end"])
+        starts, ends = int64s(records["start"]), int64s(records["end"])
+        places = np.flatnonzero(np.isin(records["kind"], _WORK) & (ends >= starts))
+        places = places[np.argsort(starts[places], kind="stable")]
+        rows, starts, ends = rows_at(records, places), starts[places], ends[places]
         engine = needs_engine(rows)
         pairs, streams = np.unique(_pair(rows["context"], rows["stream"]), return_inverse=True)
         known, contexts = np.unique(int64s(rows["context"]), return_inverse=True)

@@ -13,7 +13,7 @@ from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, SAME_END_NS, WAKE_UP_NS
 from stallprobes.watch.attribution.slow_calls import CallTable, blame_of
-from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, expanded, int64s
+from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, distinct_pairs, expanded
 from stallprobes.watch.reading.process import DriverCall, OutsideReading, WatchedProcess, WatchedThread
 
 # Rank of each cause: that of the enum, so that stronger evidence comes first.
@@ -43,16 +43,19 @@ class CulpritCalls:
     def of(cls, calls: CallTable, causes: Int64s) -> CulpritCalls:
         """The groups of ``calls`` by ``causes``, the rank of each call's cause for others, or -1."""
         places = np.flatnonzero(causes >= 0)
-        keys = np.column_stack((causes[places], calls.threads[places], calls.contexts[places]))
-        known, groups = np.unique(keys, axis=0, return_inverse=True)
-        groups, begins, ends = int64s(groups.reshape(-1)), calls.begins[places], calls.ends[places]
+        keys = np.stack((causes[places], calls.threads[places], calls.contexts[places]))
+        order = np.lexsort(keys[::-1])
+        new = np.append(True, (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0))[: len(places)]
+        groups = np.empty(len(places), dtype=np.int64)
+        groups[order] = np.cumsum(new) - 1
+        known, begins, ends = keys[:, order[new]], calls.begins[places], calls.ends[places]
         return cls(
             places=places,
             groups=groups,
             members=GroupMembers(groups, begins, ends),
-            cause=known[:, 0],
-            thread=known[:, 1],
-            context=known[:, 2],
+            cause=known[0],
+            thread=known[1],
+            context=known[2],
             intervals=IntervalGroups(groups, begins, ends),
         )
 
@@ -66,15 +69,15 @@ def causes_for_others(calls: CallTable, pageable: NDArray[np.bool_], own: Int64s
 
     ``own`` is the rank of each call's own cause: one that loads a module holds what module loading holds.
     """
+    plain = calls.by_function(lambda name, family: _rank(blame_of(name, family, False)))
+    of_pageable = calls.by_function(lambda name, family: _rank(blame_of(name, family, True)))
+    found = np.where(pageable, of_pageable, plain)
     loading = np.isin(own, [RANKS[cause] for cause in _LOADING])
-    found = np.full(len(calls), -1, dtype=np.int64)
-    for at, slow in enumerate(calls.calls):
-        blame = blame_of(slow.function, slow.family, bool(pageable[at]))
-        if blame is None and loading[at]:
-            blame = WaitCause.MODULE
-        if blame is not None:
-            found[at] = RANKS[blame]
-    return found
+    return np.where((found < 0) & loading, RANKS[WaitCause.MODULE], found)
+
+
+def _rank(cause: WaitCause | None) -> int:
+    return -1 if cause is None else RANKS[cause]
 
 
 def culprits_of(
@@ -95,8 +98,7 @@ def culprits_of(
     last = np.searchsorted(ends, calls.ends[victims] + SAME_END_NS, "right")
     owners, places = expanded(first, last)
     at, groups = victims[owners], culprit_calls.groups[order[places]]
-    pairs = np.unique(np.column_stack((at, groups)), axis=0)
-    at, groups = pairs[:, 0], pairs[:, 1]
+    at, groups = distinct_pairs(at, groups)
     same = (culprit_calls.context[groups] == calls.contexts[at]) & (calls.contexts[at] != 0)
     kept = (culprit_calls.thread[groups] != calls.threads[at]) & (same | (culprit_calls.cause[groups] == _CONTEXT))
     at, groups = at[kept], groups[kept]

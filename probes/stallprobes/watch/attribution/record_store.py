@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ from numpy.typing import NDArray
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import WatchRecord
+from stallprobes.records.rows import joined, rows_at, rows_where
+from stallprobes.watch.attribution.slow_calls import column_of
 from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of
+from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
@@ -24,9 +28,41 @@ LEAST_SWITCHES = 512
 # Records this long before and after a call may say something of it; so many are kept in any case.
 BESIDE_NS = 20_000_000
 LEAST_BESIDE = 256
+_RECORD = dtype_of(WatchRecord)
 # No time of a real program is as large.
 _MOST_NS = 2**62
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Records of one reading, with the latest of their ends and the limits of their correlation numbers."""
+
+    rows: NDArray[Any]
+    last_ns: int
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, rows: NDArray[Any]) -> _Batch:
+        correlations = rows["correlation"]
+        return cls(rows, int(rows["end"].max()), int(correlations.min()), int(correlations.max()))
+
+    def beside(self, begins: Int64s, ends: Int64s, own: Int64s) -> Flags:
+        """Which records overlap one of the spans, or have a correlation number of ``own``.
+
+        The spans are in the order of their begins, ``ends`` the latest so far; the numbers ascend.
+        """
+        rows, kept = self.rows, np.zeros(len(self.rows), dtype=np.bool_)
+        if self.last_ns >= begins[0]:
+            # Of the spans that begin before a record ends, one reaches into it if the latest does.
+            at = np.searchsorted(begins, int64s(rows["end"]), "right") - 1
+            kept |= (at >= 0) & (ends[at] >= int64s(rows["start"]))
+        if own[-1] >= self.least and own[0] <= self.most:
+            correlations = int64s(rows["correlation"])
+            place = np.minimum(np.searchsorted(own, correlations), len(own) - 1)
+            kept |= own[place] == correlations
+        return kept
 
 
 class RecordStore:
@@ -40,8 +76,8 @@ class RecordStore:
 
     def __init__(self) -> None:
         # As they came: to join them takes as long as everything else, and is rarely needed.
-        self._batches: deque[NDArray[Any]] = deque()
-        self._switches: NDArray[Any] = np.zeros(0, dtype_of(WatchRecord))
+        self._batches: deque[_Batch] = deque()
+        self._switches: NDArray[Any] = np.zeros(0, _RECORD)
         self.names: dict[int, str] = {}
         self.missed = self.unplaced = self.switches = 0
         self.first_launches: dict[tuple[int, int], int] = {}
@@ -53,12 +89,12 @@ class RecordStore:
         self._placed = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._batches))
+        return sum(len(batch.rows) for batch in self._batches)
 
     @property
     def rows(self) -> NDArray[Any]:
         """All records but switches, in the layout of the file."""
-        return np.concatenate([np.zeros(0, dtype_of(WatchRecord)), *self._batches])
+        return joined(_RECORD, (batch.rows for batch in self._batches))
 
     def add(self, batch: RecordBatch) -> None:
         """Add the records of ``batch``."""
@@ -66,22 +102,22 @@ class RecordStore:
         self.names.update(batch.names)
         rows = batch.rows
         if not (rows["end"].max(initial=0) <= _MOST_NS and rows["start"].max(initial=0) <= _MOST_NS):
-            rows = rows[(rows["end"] <= _MOST_NS) & (rows["start"] <= _MOST_NS)]
+            rows = rows_where(rows, (rows["end"] <= _MOST_NS) & (rows["start"] <= _MOST_NS))
         switch = rows["kind"] == _SWITCH
         if switch.any():
             self.switches += int(np.count_nonzero(switch))
-            self._switches = np.concatenate((self._switches, rows[switch]))[-MOST_RECORDS:]
-            rows = rows[~switch]
+            self._switches = joined(_RECORD, (self._switches, rows_where(rows, switch)))[-MOST_RECORDS:]
+            rows = rows_where(rows, ~switch)
         if len(rows):
-            self._batches.append(rows)
+            self._batches.append(_Batch.of(rows))
             self._note_first_launches(rows)
         while len(self) > MOST_RECORDS:
-            self.missed += len(self._batches.popleft())
+            self.missed += len(self._batches.popleft().rows)
 
     def drop_before(self, time_ns: int, switches_ns: int) -> None:
         """Drop batches whose work ended before ``time_ns``, and switches before ``switches_ns`` (CLOCK_MONOTONIC)."""
-        while self._batches and len(self) - len(self._batches[0]) >= LEAST_WORK:
-            if int(self._batches[0]["end"].max()) >= time_ns:
+        while self._batches and len(self) - len(self._batches[0].rows) >= LEAST_WORK:
+            if self._batches[0].last_ns >= time_ns:
                 break
             self._batches.popleft()
         kept = np.ones(len(self._switches), dtype=np.bool_)
@@ -89,38 +125,34 @@ class RecordStore:
             offset = max(clock.offset_ns for clock in self._clocks.values())
             kept = int64s(self._switches["start"]) >= switches_ns + offset
             kept[-LEAST_SWITCHES:] = True
-        self._switches = self._switches[kept]
+        self._switches = rows_where(self._switches, kept)
 
     def beside(self, calls: Sequence[SlowDriverCall]) -> NDArray[Any]:
         """The records that may say something of ``calls``, in the layout of the file.
 
         Those of their times, their own, and some more: that there was work at all is evidence too.
         """
-        begins = int64s([call.begin_ns for call in calls]) - BESIDE_NS
-        ends = int64s([call.end_ns for call in calls]) + BESIDE_NS
+        begins, durations, correlations = (
+            column_of(calls, name) for name in ("begin_ns", "duration_ns", "correlation")
+        )
         order = np.argsort(begins, kind="stable")
-        begins, ends = begins[order], np.maximum.accumulate(ends[order])
-        own = np.unique(int64s([call.correlation for call in calls]))
-        found = [np.zeros(0, dtype_of(WatchRecord))]
-        for rows in self._batches:
-            # Of the spans that begin before a record ends, one reaches into it if the latest does.
-            at = np.searchsorted(begins, int64s(rows["end"]), "right") - 1
-            kept = (at >= 0) & (ends[at] >= int64s(rows["start"]))
-            correlations = int64s(rows["correlation"])
-            place = np.minimum(np.searchsorted(own, correlations), len(own) - 1)
-            kept |= own[place] == correlations
-            if rows is self._batches[-1]:
+        ends = np.maximum.accumulate((begins + durations)[order]) + BESIDE_NS
+        begins, own = begins[order] - BESIDE_NS, np.unique(correlations)
+        found = []
+        for batch in self._batches:
+            kept = batch.beside(begins, ends, own)
+            if batch is self._batches[-1]:
                 kept[-LEAST_BESIDE:] = True
-            found.append(rows[kept])
-        return np.concatenate(found)
+            found.append(rows_where(batch.rows, kept))
+        return joined(_RECORD, found)
 
     def tenures(self) -> Mapping[int, Tenures]:
         """The tenures of each GPU, as far as the switches show its clock."""
         if self.switches == self._placed:
             return self._tenures
         rows = self.rows
-        work = rows[needs_engine(rows)]
-        work = work[np.argsort(work["start"], kind="stable")]
+        work = rows_where(rows, needs_engine(rows))
+        work = rows_at(work, np.argsort(work["start"], kind="stable"))
         self._devices.update(zip(work["context"].tolist(), work["device"].tolist(), strict=True))
         devices = set(self._devices.values())
         only = next(iter(devices)) if len(devices) == 1 else -1
@@ -147,11 +179,11 @@ class RecordStore:
         return found
 
     def _note_first_launches(self, rows: NDArray[Any]) -> None:
-        kernels = rows[rows["kind"] == int(RecordKind.KERNEL)]
+        kernels = rows_where(rows, rows["kind"] == int(RecordKind.KERNEL))
         keys = (int64s(kernels["context"]) << 32) | int64s(kernels["name"])
         if len(self._launched):
             known = self._launched[np.minimum(np.searchsorted(self._launched, keys), len(self._launched) - 1)] == keys
-            kernels, keys = kernels[~known], keys[~known]
+            kernels, keys = rows_where(kernels, ~known), keys[~known]
         order = np.argsort(kernels["start"], kind="stable")
         found, places = np.unique(keys[order], return_index=True)
         for row in kernels[order[places]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +50,19 @@ def blame_of(function: str, family: CallFamily | None, pageable: bool) -> WaitCa
             return None
 
 
+class Function(NamedTuple):
+    """A function of the driver, as the calls of a table name it."""
+
+    name: str
+    family: CallFamily | None
+
+
 @dataclass(frozen=True, eq=False)
 class CallTable:
     """Slow calls in the order of ``calls``. Times in ns; ``excess`` is the duration less the row's median.
 
-    ``order_of`` makes correlation numbers comparable across their wrap.
+    ``numbers`` are the places of their functions in ``functions``. ``order_of`` makes correlation numbers comparable
+    across their wrap.
     """
 
     calls: Sequence[FinishedCall]
@@ -62,20 +72,36 @@ class CallTable:
     threads: Int64s
     contexts: Int64s
     correlations: Int64s
+    functions: Sequence[Function]
+    numbers: Int64s
     waits: NDArray[np.int64]
     first_correlation: int
 
     @classmethod
     def of(cls, calls: Sequence[FinishedCall], excess: Sequence[int]) -> CallTable:
         """The table of ``calls``, with the excess of each."""
-        plain = np.array(
-            [(one.begin_ns, one.end_ns, one.thread, one.context, one.correlation) for one in calls],
-            dtype=np.int64,
-        ).reshape(-1, 5)
-        waits = int64s([waits_of(one.function, one.family) for one in calls])
-        begins, ends, threads, contexts, correlations = (np.ascontiguousarray(column) for column in plain.T)
+        begins, durations, threads, contexts, correlations = (
+            column_of(calls, name) for name in ("begin_ns", "duration_ns", "thread", "context", "correlation")
+        )
+        named = list(zip(map(attrgetter("function"), calls), map(attrgetter("family"), calls), strict=True))
+        places = {one: place for place, one in enumerate(dict.fromkeys(named))}
+        functions = tuple(Function(*one) for one in places)
+        numbers = np.fromiter(map(places.__getitem__, named), np.int64, len(named))
+        waits = int64s([waits_of(*one) for one in functions])[numbers]
         first = int(correlations[0]) if len(calls) else 0
-        return cls(calls, begins, ends, int64s(excess), threads, contexts, correlations, waits, first)
+        return cls(
+            calls=calls,
+            begins=begins,
+            ends=begins + durations,
+            excess=int64s(excess),
+            threads=threads,
+            contexts=contexts,
+            correlations=correlations,
+            functions=functions,
+            numbers=numbers,
+            waits=waits,
+            first_correlation=first,
+        )
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -83,6 +109,10 @@ class CallTable:
     def order_of(self, correlations: Int64s) -> Int64s:
         """Numbers that ascend with time, for correlation numbers of the time of these calls."""
         return (correlations - self.first_correlation + _HALF) % _WRAP
+
+    def by_function(self, value: Callable[[str, CallFamily | None], int]) -> Int64s:
+        """A number for each call that depends on its function alone."""
+        return int64s([value(*one) for one in self.functions])[self.numbers]
 
     def nested(self) -> NDArray[np.bool_]:
         """Which calls another slow call of their thread contains."""
@@ -102,3 +132,8 @@ class CallTable:
         places = np.searchsorted(self.correlations[order], correlations)
         found = order[np.minimum(places, len(order) - 1)]
         return np.where((self.correlations[found] == correlations) & (correlations != 0), found, -1)
+
+
+def column_of(calls: Sequence[FinishedCall], name: str) -> Int64s:
+    """A number that each of ``calls`` has, by its name."""
+    return np.fromiter(map(attrgetter(name), calls), np.int64, len(calls))

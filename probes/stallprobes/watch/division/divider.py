@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
-from stallprobes.native.layouts.watch_file import LossKind, WatchState
-from stallprobes.records.rows import Rows
+from stallprobes.native.layouts.watch_file import LossKind, WatchRecord, WatchState
+from stallprobes.records.rows import Rows, joined, rows_at, rows_where
 from stallprobes.watch.division.call_kinds import CallKind, creates_context, loads
 from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
 from stallprobes.watch.division.instants import (
@@ -61,6 +62,7 @@ _CREATES_NS = 1_000_000
 _FEW_SWITCHES = 64
 # Sequences that are kept, those with most calls.
 MOST_SEQUENCES = 64
+_RECORD = dtype_of(WatchRecord)
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
 
 
@@ -149,7 +151,7 @@ class ProcessDivider:
         self._communication |= communicate(records.names)
         self._functions.update(calls.functions)
         self._operations.append(operations_of(records.rows, self._communication))
-        overheads = records.rows[records.rows["kind"] == int(RecordKind.OVERHEAD)]
+        overheads = rows_where(records.rows, records.rows["kind"] == int(RecordKind.OVERHEAD))
         self._overheads.append(overheads)
         self._note_start_up(self._start_up, records.rows, overheads, calls, divided.outermost)
         until = (process.ended_ns or now_ns) if ended else now_ns - LAG_NS
@@ -233,12 +235,12 @@ class ProcessDivider:
     # Slices.
 
     def _divide(self, process: WatchedProcess, until: int, now_ns: int, engine_use: EngineUse) -> None:
-        calls, operations = np.concatenate([np.zeros(0, CALL), *self._calls]), self._joined_operations()
-        overheads = np.concatenate(self._overheads)
+        calls, operations = joined(CALL, self._calls), self._joined_operations()
+        overheads = joined(_RECORD, self._overheads)
         # What begins later belongs to the next slice.
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
         flying = _not_among(calls_in_flight(process, now_ns), calls)
-        every = np.concatenate((calls[calls["begin"] < until], flying))
+        every = joined(CALL, (rows_where(calls, calls["begin"] < until), flying))
         with_overheads(every, overheads)
         without_returned_copies(every, operations, self._limits.blocked_ns)
         threads = by_thread(every)
@@ -253,12 +255,12 @@ class ProcessDivider:
         spans, leaders, devices = recorded(process), self._leaders_of(begun), column(begun, "device")
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
-            others = begun[on_device & ~mine]
+            others = rows_where(begun, on_device & ~mine)
             own = {thread: of for thread, of in threads.items() if self._book.leader(thread) == leader}
             self._add(
                 self._sequence(leader, device, own, begin),
                 own,
-                begun if mine.all() else begun[mine],
+                begun if mine.all() else rows_where(begun, mine),
                 until,
                 spans,
                 engine_use.tenures.get(device),
@@ -274,11 +276,11 @@ class ProcessDivider:
         self._keep(calls, operations, overheads)
 
     def _joined_operations(self) -> Rows:
-        rows = np.concatenate([np.zeros(0, OPERATION), *self._operations])
+        rows = joined(OPERATION, self._operations)
         starts = column(rows, "start")
         if (starts[1:] > starts[:-1]).all():
             return rows
-        return rows[np.lexsort((column(rows, "correlation"), starts))]
+        return rows_at(rows, np.lexsort((column(rows, "correlation"), starts)))
 
     def _note_flying(self, operations: Rows, flying: Rows) -> None:
         """Note the threads of operations whose calls have not returned."""
@@ -401,7 +403,7 @@ class ProcessDivider:
                     kept | own,
                     kept_operations | (mine & (operations["end"] > sequence.done_ns - before)),
                 )
-        self._calls, self._operations = [calls[kept]], [operations[kept_operations]]
+        self._calls, self._operations = [rows_where(calls, kept)], [rows_where(operations, kept_operations)]
         self._overheads = [overheads[int64s(overheads["end"]) > oldest]]
         lost = self._lost.ends > min(oldest, self.done_ns)
         self._lost = Spans(self._lost.begins[lost], self._lost.ends[lost])
@@ -429,7 +431,7 @@ def _not_among(flying: Rows, calls: Rows) -> Rows:
     """The calls in flight of a reading that have not returned meanwhile."""
     if not len(flying):
         return flying
-    last = calls[calls["begin"] >= flying["begin"].min()]
+    last = rows_where(calls, np.isin(calls["begin"], flying["begin"]))
     returned = set(zip(last["thread"].tolist(), last["begin"].tolist(), strict=True))
     keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
     return flying[[key not in returned for key in keys]]

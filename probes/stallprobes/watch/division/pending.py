@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, MemoryKind, OverheadKind, RecordKind
 from stallprobes.native.layouts.watch_file import CallFlag
-from stallprobes.records.rows import Rows
+from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.division.call_kinds import CallKind, kind_of, kinds_of
 from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s, int64s
@@ -54,7 +54,7 @@ def calls_of(batch: CallBatch) -> DividedRows:
     # Thread ids of Linux are smaller.
     rows["thread"], rows["correlation"] = batch.rows["thread"] & _THREADS, batch.rows["correlation"]
     rows["kind"], rows["function"] = kinds_of(batch.rows, batch.functions), batch.rows["function"]
-    return DividedRows(rows[(batch.rows["flags"] & int(CallFlag.NESTED)) == 0], rows)
+    return DividedRows(rows_where(rows, (batch.rows["flags"] & int(CallFlag.NESTED)) == 0), rows)
 
 
 def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
@@ -88,7 +88,7 @@ def needs_engine(rows: NDArray[Any]) -> Flags:
 
 def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
     """The operations among ``records``; ``communication`` are the places of names of kernels that communicate."""
-    rows = records[np.isin(records["kind"], _WORK) & (records["end"] >= records["start"])]
+    rows = rows_where(records, np.isin(records["kind"], _WORK) & (records["end"] >= records["start"]))
     found = np.zeros(len(rows), OPERATION)
     for name in ("start", "end", "device", "context", "correlation"):
         found[name] = rows[name]
@@ -182,7 +182,7 @@ def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> N
     copies = np.flatnonzero((calls["kind"] == int(CallKind.COPIES)) & (calls["end"] - calls["begin"] < blocked_ns))
     if not len(copies):
         return
-    operations = operations[np.isin(operations["correlation"], calls["correlation"][copies])]
+    operations = rows_where(operations, np.isin(operations["correlation"], calls["correlation"][copies]))
     # The last operation of a call is the one that ends last.
     order = np.lexsort((operations["end"], operations["correlation"]))
     numbers, ends = operations["correlation"][order], operations["end"][order]

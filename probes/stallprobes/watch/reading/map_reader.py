@@ -28,7 +28,6 @@ from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.native.layouts.watch_file import (
-    CallFlag,
     Flag,
     LossKind,
     SampledTime,
@@ -36,7 +35,8 @@ from stallprobes.native.layouts.watch_file import (
     StackFlag,
     WatchState,
 )
-from stallprobes.records.rows import DRIVER_CALL, Rows
+from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
+from stallprobes.watch.reading.file_calls import driver_calls, file_text, slow_calls
 from stallprobes.watch.reading.process import (
     CallBatch,
     CallFigures,
@@ -49,7 +49,6 @@ from stallprobes.watch.reading.process import (
     SlowDriverCall,
     WatchedProcess,
     WatchedThread,
-    memory_kind,
 )
 from stallprobes.watch.reading.record_windows import RecordWindows
 
@@ -154,7 +153,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         # What was overwritten meanwhile, or may just be.
         oldest = self._count(self._header()["records"]) - layout.RECORDS + 1
         numbers = np.arange(first, first + len(rows))
-        kept = rows[(rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest)]
+        kept = rows_where(rows, (rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest))
         if not np.isin(kept["kind"], layout.COLLECTED).all():
             raise self._damaged("has a record of an unknown kind")
         kept["bytes"] = np.minimum(kept["bytes"], MOST_IN_RECORD)
@@ -207,7 +206,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         kept = self._blocks()["number"][places] == blocks["number"][places]
         entries = np.arange(layout.BLOCK_CALLS)
         new = (entries >= read[places, None]) & (entries < blocks["calls"][places, None]) & kept[:, None]
-        logged = np.concatenate([np.zeros(0, _LOGGED), *chunks])[new.reshape(-1)]
+        logged = rows_where(joined(_LOGGED, chunks), new.reshape(-1))
         rows = self._finished_calls(logged, np.repeat(blocks["thread"][places], new.sum(axis=1)))
         functions = {number: self._api(number)[0] for number in np.unique(rows["function"]).tolist()}
         return CallBatch(rows, functions, position.move(process, blocks, places[kept]))
@@ -251,7 +250,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         self._count(logged["end_ns"].max(initial=0))
         if (logged["end_ns"] < calls["start_ns"]).any():
             raise self._damaged("has a call that ends before it starts")
-        return rows[np.argsort(rows["returned_ns"], kind="stable")]
+        return rows_at(rows, np.argsort(rows["returned_ns"], kind="stable"))
 
     def _blocks(self) -> NDArray[Any]:
         blocks = self._array(_BLOCK, layout.BLOCKS_AT, layout.CALL_BLOCKS)
@@ -332,7 +331,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         slot = self._array(_SLOT, offset, 1)[0]
         thread = WatchedThread(
             id=int(slot["thread"]),
-            name=_text(slot["name"]),
+            name=file_text(slot["name"]),
             started_ns=self._count(slot["started_ns"]),
             ended_ns=self._count(slot["ended_ns"]) or None,
             in_flight=self._in_flight(offset, int(slot["thread"])) if learns and slot["use"] == SlotUse.LIVE else (),
@@ -357,7 +356,9 @@ class MapFile(AbstractContextManager["MapFile"]):
             before = int(part["sequence"])
             if before % 2 == 0 and int(self._array(_IN_FLIGHT, offset, 1)[0]["sequence"]) == before:
                 depth = self._limited(int(part["depth"]), layout.DEPTH, "number of calls in flight")
-                return tuple(DriverCall(**self._call(call, thread)) for call in part["calls"][:depth])
+                calls = part["calls"][:depth]
+                self._count(calls["start_ns"].max(initial=0))
+                return tuple(driver_calls(calls, thread, self._api))
         return ()
 
     def _slow_calls(self, slot: Any, offset: int, earlier: WatchedThread | None) -> tuple[SlowDriverCall, ...]:
@@ -370,45 +371,19 @@ class MapFile(AbstractContextManager["MapFile"]):
             known = {at: slow for at, slow in known.items() if not slow.function.startswith(_UNNAMED)}
         # What was overwritten meanwhile, or may just be.
         oldest = self._count(self._array(_SLOW_COUNT, offset, 1)[0]["slow_calls"]) - layout.SLOW_CALLS + 1
-        found = []
-        for number in range(max(end - layout.SLOW_CALLS, oldest, 0), end):
-            if number in known:
-                found.append(known[number])
-                continue
-            row = slot["slow"][number % layout.SLOW_CALLS]
-            if row["sequence"] == 2 * number + 2:
-                call = self._call(row["call"], int(row["thread"]))
-                duration_ns = self._count(row["end_ns"]) - call["begin_ns"]
-                if duration_ns < 0:
-                    raise self._damaged("has a call that ends before it starts")
-                found.append(
-                    SlowDriverCall(
-                        **call,
-                        duration_ns=duration_ns,
-                        result=int(row["result"]),
-                        range=_text(row["range"]),
-                        stack=int(row["stack"]),
-                    )
-                )
-        return tuple(found)
+        numbers = range(max(end - layout.SLOW_CALLS, oldest, 0), end)
+        new = np.array([number for number in numbers if number not in known], np.int64)
+        rows = rows_at(slot["slow"], new % layout.SLOW_CALLS)
+        complete = rows["sequence"] == 2 * new.astype(np.uint64) + 2
+        known.update(zip(new[complete].tolist(), self._decoded(rows_where(rows, complete)), strict=True))
+        return tuple(known[number] for number in numbers if number in known)
 
-    def _call(self, row: Any, thread: int) -> dict[str, Any]:
-        """The fields of a call of ``thread``."""
-        function, family = self._api(int(row["api"]))
-        flags = int(row["flags"])
-        return {
-            "function": function,
-            "family": family,
-            "thread": thread,
-            "begin_ns": self._count(row["start_ns"]),
-            # Arguments may be anything, also in a call that fails.
-            "stream": min(int(row["stream"]), MOST) if flags & CallFlag.STREAM else None,
-            "bytes": min(int(row["bytes"]), MOST) if flags & CallFlag.BYTES else None,
-            "source": memory_kind(int(row["source"])),
-            "target": memory_kind(int(row["target"])),
-            "context": int(row["context"]),
-            "correlation": int(row["correlation"]),
-        }
+    def _decoded(self, rows: NDArray[Any]) -> list[SlowDriverCall]:
+        self._count(rows["end_ns"].max(initial=0))
+        self._count(rows["call"]["start_ns"].max(initial=0))
+        if (rows["end_ns"] < rows["call"]["start_ns"]).any():
+            raise self._damaged("has a call that ends before it starts")
+        return slow_calls(rows, self._api)
 
     def _api(self, number: int) -> tuple[str, CallFamily | None]:
         """Name and family of a function by its number in the file."""
@@ -416,7 +391,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             if number >= layout.APIS:
                 raise self._damaged(f"names the function number {number}")
             row = self._array(_API, layout.APIS_AT + number * _API.itemsize, 1)[0]
-            name = _text(row["name"])
+            name = file_text(row["name"])
             if not name:
                 # The names are written once all functions are chosen.
                 return f"{_UNNAMED}{number}", None
@@ -462,12 +437,12 @@ class MapFile(AbstractContextManager["MapFile"]):
             parent_pid=int(header["parent_pid"]),
             image=self._image,
             start_ticks=int(header["start_ticks"]),
-            name=_text(header["program"]),
-            command=_text(header["command"]),
+            name=file_text(header["program"]),
+            command=file_text(header["command"]),
             state=self._state(int(header["state"])),
             code=int(header["code"]),
-            failed_function=_text(header["function"]),
-            cupti_path=_text(header["cupti_path"]),
+            failed_function=file_text(header["function"]),
+            cupti_path=file_text(header["cupti_path"]),
             cupti_version=int(header["cupti_version"]),
             calls_only=bool(flags & Flag.CALLS_ONLY),
             kinds=frozenset(int(kind) for kind in layout.COLLECTED if kinds >> kind & 1),
@@ -478,7 +453,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             threads=tuple(thread for use, thread in slots if use != SlotUse.UNUSED),
             losses=losses,
             records=self._count(header["records"]),
-            python=_text(header["python"]),
+            python=file_text(header["python"]),
             no_stacks=bool(flags & Flag.NO_STACKS),
             native_stacks=bool(flags & Flag.NATIVE_STACKS),
             python_stacks=bool(flags & Flag.PYTHON_STACKS),
@@ -515,7 +490,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             count = min(end - first, places - place)
             parts.append(self._array(form, at + place * form.itemsize, count))
             first += count
-        return np.concatenate(parts) if parts else np.zeros(0, form)
+        return parts[0] if len(parts) == 1 else joined(form, parts)
 
     def _names(self, places: NDArray[Any]) -> dict[int, str]:
         used = self._limited(int(self._header()["name_bytes"]), layout.NAME_BYTES, "size of the names")
@@ -528,7 +503,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             length = int.from_bytes(names[place - 1 : at], "little")
             if length > layout.LONGEST_NAME or at + length > used:
                 raise self._damaged("has a name that lies outside its names")
-            found[place] = _text(names[at : at + length])
+            found[place] = file_text(names[at : at + length])
         return found
 
     def _limited(self, value: int, most: int, name: str) -> int:
@@ -564,11 +539,6 @@ def _part(*names: str) -> np.dtype[Any]:
 
 _IN_FLIGHT = _part("sequence", "depth", "calls")
 _SLOW_COUNT = _part("slow_calls")
-
-
-def _text(raw: bytes) -> str:
-    """Text of the watched process: to its first zero, without control characters."""
-    return printable(bytes(raw).split(b"\0", 1)[0].decode("utf-8", "replace"))
 
 
 def watch_files(folder: Path) -> Iterator[Path]:
