@@ -1,12 +1,12 @@
 """Slow CUDA calls from known lines of Python code, through the library whose path is the first argument.
 
-python slow_steps.py LIBCUDA steps|short|lambda|thread|foreign-thread|close|end|hang
+python slow_steps.py LIBCUDA steps|deep|short|lambda|thread|foreign-thread|close|end|hang
 
-Each call takes 2 ms. steps: five copies, or as many as the next argument says, from one line. short: so many waits of
-0.2 ms from one line, each after work of 0.1 ms before another one. lambda: one copy from a lambda. thread: one in a
-thread of Python's. foreign-thread: one in a thread that Python does not know. close: the program closes all descriptors
-and opens a file of its own between two copies. end: a call that returns while the interpreter ends. hang: a copy that
-does not return.
+Each call takes 2 ms. steps: five copies, or as many as the next argument says, from one line. deep: as many below 60
+frames. short: so many waits of 0.2 ms from one line, each after work of 0.1 ms before another one. lambda: one copy
+from a lambda. thread: one in a thread of Python's. foreign-thread: one in a thread that Python does not know. close:
+the program closes all descriptors and opens a file of its own between two copies. end: a call that returns while the
+interpreter ends. hang: a copy that does not return.
 """
 
 from __future__ import annotations
@@ -71,6 +71,14 @@ def load(library: Library, length_ns: int = CALL_NS) -> None:
     library.copies(1)
 
 
+def call_deeply(library: Library, count: int, depth: int = 60) -> None:
+    """Copies below many frames."""
+    if depth:
+        call_deeply(library, count, depth - 1)
+    else:
+        library.copies(count)
+
+
 def close_descriptors(own: str) -> None:
     """Close what the program does not know, and take the numbers for a file of its own."""
     for number in range(3, 64):
@@ -87,6 +95,8 @@ def main(path: str, case: str, *more: str) -> None:
     library.lasting(CALL_NS)
     if case == "steps":
         library.copies(int(more[0]) if more else STEPS)
+    elif case == "deep":
+        call_deeply(library, int(more[0]))
     elif case == "short":
         library.short_steps(int(more[0]))
     elif case == "lambda":

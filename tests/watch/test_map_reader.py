@@ -22,7 +22,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.native.layouts.watch_file import CallFlag, LossKind, WatchState
+from stallprobes.native.layouts.watch_file import CallFlag, Flag, LossKind, WatchState
 from stallprobes.watch.reading import folder as folder_module
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.folder import check_folder, create_folder
@@ -86,6 +86,16 @@ def texts(value: Any) -> Iterator[str]:
     elif is_dataclass(value):
         for field in fields(value):
             yield from texts(getattr(value, field.name))
+
+
+def test_the_flags_say_which_frames_are_recorded(path: Path) -> None:
+    for flags, expected in (
+        (Flag.NATIVE_STACKS | Flag.PYTHON_STACKS, (True, True, False)),
+        (Flag.FREE_THREADED, (False, False, True)),
+    ):
+        change(path, at(dtype_of(layout.FileHeader), "flags"), int(flags).to_bytes(4, "little"))
+        process, _ = read(path)
+        assert (process.native_stacks, process.python_stacks, process.free_threaded) == expected
 
 
 def test_a_file_is_read_as_typed_values(path: Path) -> None:

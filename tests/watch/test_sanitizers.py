@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from factories.pythons import VERSIONS, python_of
 from factories.sanitizers import OPTIONS, SANITIZERS, UNOPTIMIZED, works
 from factories.stand_in import COMPILER, SOURCES, StandIn
 from factories.waiting import wait_until
@@ -55,13 +55,15 @@ def test_no_sanitizer_finds_anything(sanitized: StandIn, tmp_path: Path, case: t
     assert sum(process.calls for process in outcome.processes) > 0
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     "program", [("slow_steps.py", "steps"), ("slow_steps.py", "thread"), ("named_threads.py", "late")], ids=" ".join
 )
 def test_no_sanitizer_finds_anything_in_a_python_program(
-    sanitized: StandIn, tmp_path: Path, program: tuple[str, str]
+    sanitized: StandIn, tmp_path: Path, version: str, program: tuple[str, str]
 ) -> None:
     """The interpreter itself is built without the sanitizer, whose library it therefore loads first."""
+    python = python_of(version)
     runtime = "libtsan.so" if "thread" in str(sanitized.folder.parent.name) else "libasan.so"
     found = subprocess.run(
         [str(COMPILER), f"-print-file-name={runtime}"], capture_output=True, text=True
@@ -73,7 +75,7 @@ def test_no_sanitizer_finds_anything_in_a_python_program(
     settings = FORKED_OPTIONS | {"LD_PRELOAD": found}
     name, case = program
     done = subprocess.run(
-        [sys.executable, str(SOURCES.parent / name), str(sanitized.folder / "libcuda.so.1"), case],
+        [python, str(SOURCES.parent / name), str(sanitized.folder / "libcuda.so.1"), case],
         env=sanitized.environment(folder, settings=settings), input="\n\n", capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -464,9 +464,10 @@ static uint32_t take_for_credit(struct ss_credit *credit, uint32_t api, int firs
     if (first) {
         __atomic_fetch_sub(&first_credit_ns, (int64_t)(end - now), __ATOMIC_RELAXED);
     } else {
-        /* Without native frames all of it counts for Python: what follows its frames would be spent without a limit. */
+        /* Without native frames all of it counts for Python: what follows its frames would be spent without a limit. So
+         * would Python's frames be that the other half pays for, where native ones are known and cost nothing. */
         int64_t spent = (int64_t)(end - now);
-        int64_t for_python = python.usable ? native ? (int64_t)(python_end - now) : spent : 0;
+        int64_t for_python = credit->python_ns > 0 ? native ? (int64_t)(python_end - now) : spent : 0;
         credit->python_ns -= for_python;
         credit->native_ns -= spent - for_python;
     }
