@@ -19,6 +19,8 @@ enum {
     MOST_POINTS = 16,
     /* Waits of which one is sampled, also where they are counted in a very short time. */
     MOST_WAITS = 1 << 16,
+    /* The first wait of a thread that is sampled: one that waits less often leaves the time of stacks to the names. */
+    FIRST_WAIT = 8,
 };
 /* What is known of the space of the ring. */
 enum { NONE, ASKED, READY };
@@ -50,7 +52,9 @@ static uint64_t next_distance(struct ss_sampling *sampling)
 struct ss_sampling ss_begin_sampling(uint32_t thread)
 {
     uint64_t now = ss_clock();
-    struct ss_sampling sampling = {.left_ns = now, .random = (now << 20 ^ thread) | 1, .distance = 1, .chosen_ns = now};
+    struct ss_sampling sampling = {
+        .left_ns = now, .random = (now << 20 ^ thread) | 1, .distance = FIRST_WAIT, .chosen_ns = now,
+    };
     sampling.taken_ns[SS_SAMPLED_BETWEEN] = now;
     for (int of = 0; of < 2; of++) {
         uint64_t first = sampling.taken_ns[of] + 1 + next_random(&sampling) % SS_SAMPLE_NS;
