@@ -52,6 +52,12 @@ class Reading:
     in_flight: Mapping[int, int]
 
     @property
+    def outermost(self) -> Rows:
+        """The calls that no other call of their thread contains."""
+        rows: Rows = self.calls.rows[(self.calls.rows["flags"] & int(CallFlag.NESTED)) == 0]
+        return rows
+
+    @property
     def until_ns(self) -> int:
         """When the last call of the reading returned, or the last sample was taken."""
         return max(int(self.rows["at_ns"].max(initial=0)), int(self.calls.rows["returned_ns"].max(initial=0)))
@@ -106,8 +112,7 @@ class CallLog:
     def read(self, reading: Reading, sequences: Sequences) -> None:
         """Take the calls of the next reading."""
         self._leader = leader = sequences.leader
-        rows = reading.calls.rows[(reading.calls.rows["flags"] & int(CallFlag.NESTED)) == 0]
-        self._own = _by_thread(rows)
+        self._own = _by_thread(reading.outermost)
         threads = {**self._returned, **reading.in_flight, **self._own}
         groups: dict[int, list[int]] = {}
         for thread in threads:
