@@ -85,6 +85,7 @@ def test_stacks_of_the_same_own_frames_have_one_key() -> None:
         (python("step"), "train.py:42 in step"),
         (python("", line=None), "train.py"),
         (python("step", ""), "an unknown file:42 in step"),
+        (python("asnumpy", "/lib/cupy/__init__.py"), "cupy/__init__.py:42 in asnumpy"),
         (native("void solve<float>(float*, int)"), "solve in solver"),
         (native(""), "solver+0x1234"),
         (native("", ""), "address 0x1234"),

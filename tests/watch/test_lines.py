@@ -231,6 +231,35 @@ def test_an_instant_between_calls_belongs_to_the_thread_that_makes_the_next_call
     assert {(key.thread, key.kind): one.ns for key, one in each.items()}[MAIN, BETWEEN] == 9_450_000 + 510_000
 
 
+def woken(cpu: dict[int, float], readings: int = 3) -> dict[int | None, float]:
+    """The shares of a main thread and of one that it wakes for a call in each 400 µs, as JAX does; ``cpu`` is the part
+    of the time that each is on a CPU."""
+    sums, step, length = SampleSums(at_ns(0)), 400, 400_000
+    for first in range(0, readings * length, length):
+        begins = range(first, first + length, step)
+        calls = [slow(LAUNCH, begin, begin + 20) for begin in begins]
+        calls += [slow(H2D, begin + 220, begin + 240, thread=OTHER) for begin in begins]
+        samples = [
+            Sampled(at - back, at, 5000, function, between=True, stack=stack, thread=thread, cpu=cpu[thread] * at)
+            for thread, function, stack, offset, back in ((MAIN, LAUNCH, 1, 400, 380), (OTHER, H2D, 2, 220, 380))
+            for at in range(first + offset, first + length, 40 * step)
+        ]
+        sums.add(sample_batch(samples), call_batch(calls), TOGETHER)
+    (found,) = lines_of(sums, at_ns(0), None, STACKS, one_sequence)
+    return {one.place.line: one.share.share for one in found.lines if one.place is not None}
+
+
+def test_time_in_which_a_thread_waits_to_be_woken_is_of_the_thread_that_works() -> None:
+    # Both work: each has what precedes its call.
+    assert woken({MAIN: 0.9, OTHER: 0.9}) == {10: pytest.approx(0.45, abs=0.01), 20: pytest.approx(0.55, abs=0.01)}
+    # The thread that is woken works for a tenth of the time: 200 of 400 µs would be its own, of which 160 are not.
+    assert woken({MAIN: 0.95, OTHER: 0.1}) == {10: pytest.approx(0.85, abs=0.02), 20: pytest.approx(0.15, abs=0.02)}
+    # The main thread sleeps too, as while the GPU works: nobody's time is more than that.
+    assert woken({MAIN: 0.3, OTHER: 0.1}) == {10: pytest.approx(0.45, abs=0.01), 20: pytest.approx(0.55, abs=0.01)}
+    # Not known.
+    assert woken({MAIN: 0.0, OTHER: 0.0}) == {10: pytest.approx(0.45, abs=0.01), 20: pytest.approx(0.55, abs=0.01)}
+
+
 def test_a_thread_that_sleeps_while_another_is_in_a_call_has_none_of_the_time() -> None:
     """Also where that call has not returned yet, or returned after the last reading of calls."""
     sample = Sampled(0, 4000, 4000, between=True, thread=OTHER)
@@ -527,8 +556,9 @@ def test_compiled_code_of_all_packages_is_one_place() -> None:
 )
 def test_the_remedy_fits_what_costs_most(made: ProgramLine, verdict: Bound, words: str) -> None:
     (sequence,) = divided(verdict).sequences
-    assert remedy_text(made, sequence).startswith(words)
-    assert bool(remedy_text(made, sequence)) == bool(words)
+    text = remedy_text(made, process_with(), sequence)
+    assert text.startswith(words)
+    assert bool(text) == bool(words)
 
 
 def test_the_document_has_the_lines() -> None:

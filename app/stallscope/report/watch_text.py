@@ -30,6 +30,8 @@ from stallprobes.watch.division_text import (
 )
 from stallprobes.watch.gpu_sharers import LEAST_SHARE
 from stallprobes.watch.line_text import (
+    holding_calls,
+    holding_text,
     inner_text,
     line_text,
     lines_of_sequence,
@@ -63,6 +65,8 @@ _WIDEST_BAR = 80
 _MOST_LISTED, _MOST_ROWS = 10, 12
 # Lines and places of waits of the first sequence, and of each other one.
 _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
+# Calls that hold up those of other threads.
+_MOST_HOLDING = 3
 # Lines of text for those of a sequence, so that a report about one fits a screen of 40.
 _ROOM_OF_LINES = 18
 # Threads that lost less are in the tables alone.
@@ -146,6 +150,9 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
             lines = lines_of_sequence(sequence, process)
             most = _MOST_OF_OTHERS if number else _MOST_OF_FIRST
             _lines(out, lines, sequence, process, *most)
+        for holding in holding_calls(process)[:_MOST_HOLDING]:
+            text = process_prefix(process, several) + holding_text(holding, process)
+            out.paragraph(text, indent="  ", first="", style="warn")
         others += sum(len(one.threads) for one in sequences[_MOST_HEADLINES:])
         last = (
             start_up_text(process.division, process.ended),
@@ -178,7 +185,7 @@ def _lines(
     said: set[str] = set()
     room = _ROOM_OF_LINES
     for number, line in enumerate(shown):
-        remedy = remedy_text(line, sequence)
+        remedy = remedy_text(line, process, sequence, lines)
         texts = (
             (line_text(line, process, sequence, lines.threads[0]), "  ", ""),
             (inner_text(line), None, ""),

@@ -434,6 +434,18 @@ class WatchWaitPlace(Document):
     sentence: Text
 
 
+class WatchHoldingCalls(Document):
+    """Calls of a function in another thread beside which calls of the sequence are unusually long."""
+
+    thread: Annotated[Natural, about("Thread id of the system, of the thread that makes them.")]
+    function: Text
+    place: Annotated[StackFrame | None, about("The line that made most of them; null if no sample says so.")]
+    held: Annotated[Text, about("Function of most of the calls that they hold up.")]
+    calls: Annotated[Natural, about("Calls of the sequence that they hold up.")]
+    per_second: Annotated[float, Meta(ge=0)]
+    share: Annotated[Share, about("Part of the time of the sequence in which its calls are held up.")]
+
+
 class WatchLines(Document):
     """The lines of a sequence in the steady state, or in the whole run without one."""
 
@@ -443,6 +455,10 @@ class WatchLines(Document):
     us: Annotated[Us, about("The time for which all samples stand.")]
     lines: Annotated[list[WatchLine], about("Those that cost most first.")]
     waits: Annotated[list[WatchWaitPlace], about("Those that cost most first, also such as cost hardly anything.")]
+    holding: Annotated[
+        list[WatchHoldingCalls],
+        about("Calls of other threads that hold up those of the sequence, those with most of its time first."),
+    ]
 
 
 class WatchStartUpPart(Document):
@@ -676,7 +692,7 @@ def _lines(lines: SequenceLines, process: ProcessFindings, stacks: _Stacks) -> W
                 cost=_figure(line.cost),
                 inner=[WatchInnerPlace(one.place, round(one.cost, 6)) for one in line.inner],
                 sentence=line_text(line, process, sequence, lines.threads[0]),
-                remedy=remedy_text(line, sequence),
+                remedy=remedy_text(line, process, sequence, lines),
             )
             for line in lines.lines
         ],
@@ -690,6 +706,10 @@ def _lines(lines: SequenceLines, process: ProcessFindings, stacks: _Stacks) -> W
                 sentence=wait_text(wait, process, sequence),
             )
             for wait in lines.waits
+        ],
+        holding=[
+            WatchHoldingCalls.of(one, per_second=round(one.per_second, 3), share=round(one.share, 6))
+            for one in lines.holding
         ],
     )
 

@@ -126,7 +126,9 @@ def in_flight_text(call: CallInFlight, ended: bool = False) -> str:
 
 def frame_text(frame: StackFrame) -> str:
     """A frame as a sentence names it: ``train.py:42 in step``, ``solve in solver``."""
-    file = os.path.basename(frame.file)
+    folder, file = os.path.split(frame.file)
+    # Its name alone says nothing.
+    file = os.path.join(os.path.basename(folder), file) if file == "__init__.py" else file
     if frame == UNKNOWN_PYTHON:
         return "an unknown line of Python"
     if frame.kind is FrameKind.PYTHON:

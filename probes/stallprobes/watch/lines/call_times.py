@@ -25,6 +25,8 @@ from stallprobes.watch.reading.process import CallBatch
 BETWEEN = -1
 WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
 _SUBMITTING = (CallFamily.LAUNCH, CallFamily.COPY, CallFamily.FILL)
+# A thread has slept if it was off the CPU for more of its time.
+_MOST_ASLEEP = 0.5
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
 # Threads whose last calls are known, the last ones that made calls.
 _MOST_THREADS = 1024
@@ -50,6 +52,12 @@ class Reading:
     rows: NDArray[Any]
     calls: CallBatch
     in_flight: Mapping[int, int]
+
+    @property
+    def outermost(self) -> Rows:
+        """The calls that no other call of their thread contains."""
+        rows: Rows = self.calls.rows[(self.calls.rows["flags"] & int(CallFlag.NESTED)) == 0]
+        return rows
 
     @property
     def until_ns(self) -> int:
@@ -78,6 +86,10 @@ class CallLog:
     An instant at which no thread of a sequence is in a call belongs to the thread that makes the next call. An instant
     inside a wait does not count while another thread of the sequence is inside a call that does not wait.
 
+    A thread that is woken for its next call, as of a library's pool, sleeps in that time, and the one that wakes it
+    works: where a thread was off the CPU for most of what would be its own, as much goes to others of the sequence as
+    they spent on a CPU beyond what they have.
+
     The work of a sequence ends with its last operation on the GPU, by its record and by the last call that submitted
     one or waited for one. ``ended`` are the sequences that had work, ``resumed`` those that have more in the reading.
     """
@@ -95,6 +107,9 @@ class CallLog:
         self._last: dict[int, int] = {}
         # When the last call returned with which the work of each thread may have ended, and that of each sequence.
         self._worked: dict[int, int] = {}
+        # When the last sample of each thread was taken, and its time on a CPU then; and its part on a CPU until then.
+        self._clocks: dict[int, tuple[int, int]] = {}
+        self._on_cpu: dict[int, float] = {}
         self._ends: dict[int, int] = {}
         self.resumed: list[int] = []
 
@@ -106,8 +121,8 @@ class CallLog:
     def read(self, reading: Reading, sequences: Sequences) -> None:
         """Take the calls of the next reading."""
         self._leader = leader = sequences.leader
-        rows = reading.calls.rows[(reading.calls.rows["flags"] & int(CallFlag.NESTED)) == 0]
-        self._own = _by_thread(rows)
+        self._own = _by_thread(reading.outermost)
+        self._note_clocks(reading.rows)
         threads = {**self._returned, **reading.in_flight, **self._own}
         groups: dict[int, list[int]] = {}
         for thread in threads:
@@ -127,6 +142,20 @@ class CallLog:
             last = sorted(self._returned, key=lambda thread: self._returned[thread])[-_MOST_THREADS:]
             self._returned = {thread: self._returned[thread] for thread in last}
             self._worked = {thread: self._worked[thread] for thread in last if thread in self._worked}
+
+    def _note_clocks(self, rows: NDArray[Any]) -> None:
+        """Note the part of the time that each thread was on a CPU between its last samples of two readings."""
+        self._on_cpu = {}
+        for thread in np.unique(rows["thread"]).tolist():
+            mine = rows[rows["thread"] == thread]
+            times = [(int(mine["at_ns"][place]), int(mine["cpu_ns"][place])) for place in (0, -1)]
+            (begin, before), (end, after) = self._clocks.get(thread, times[0]), times[1]
+            if end > begin:
+                self._on_cpu[thread] = min(max((after - before) / (end - begin), 0.0), 1.0)
+            self._clocks[thread] = times[1]
+        if len(self._clocks) > _MOST_THREADS:
+            last = sorted(self._clocks, key=lambda thread: self._clocks[thread])[-_MOST_THREADS:]
+            self._clocks = {thread: self._clocks[thread] for thread in last}
 
     @property
     def until_ns(self) -> int:
@@ -171,6 +200,7 @@ class CallLog:
             inside[waits] -= self._covered(leader, begins[waits], ends[waits])
             last = np.maximum.accumulate(np.append(self._last[leader], ends))[:-1]
             gaps = np.where(self._is_first(leader, begins), np.maximum(begins - last, 0), 0)
+            gaps = self._of_those_who_work(calls.threads, inside, gaps)
             for thread in np.unique(calls.threads).tolist():
                 mine = calls.threads == thread
                 count = int(mine.sum())
@@ -184,6 +214,29 @@ class CallLog:
                         ends=np.concatenate((ends[mine], begins[mine])),
                     ),
                 )
+
+    def _of_those_who_work(self, threads: Int64s, inside: Int64s, gaps: Int64s) -> Int64s:
+        """The times before calls, of which those of threads that slept are others' that worked meanwhile."""
+        owned = {thread: int(gaps[threads == thread].sum()) for thread in np.unique(threads).tolist()}
+        if len(owned) < 2:
+            return gaps
+        slept: dict[int, float] = {}
+        worked: dict[int, float] = {}
+        for thread, own_ns in owned.items():
+            if thread in self._on_cpu and own_ns:
+                on_cpu = self._on_cpu[thread] * (self._read_ns - self._before_ns)
+                # It may have spent all of it in its calls.
+                if own_ns - on_cpu > _MOST_ASLEEP * own_ns:
+                    slept[thread] = own_ns - on_cpu
+                worked[thread] = max(on_cpu - own_ns - int(inside[threads == thread].sum()), 0.0)
+        moved = min(sum(slept.values()), sum(worked.values()))
+        factors = np.ones(len(gaps))
+        for thread in owned if moved else ():
+            more = moved * (
+                worked.get(thread, 0.0) / sum(worked.values()) - slept.get(thread, 0.0) / sum(slept.values())
+            )
+            factors[threads == thread] = 1 + more / owned[thread] if owned[thread] else 1.0
+        return int64s(gaps * factors)
 
     def _is_first(self, leader: int, begins: Int64s) -> Flags:
         """Whether no call of the sequence that is still open began before each time."""

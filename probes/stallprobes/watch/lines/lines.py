@@ -10,8 +10,9 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.lines.call_times import BETWEEN, WAITING
+from stallprobes.watch.lines.held_calls import HeldSum, Holder
 from stallprobes.watch.lines.places import PACKAGES, innermost, order, place_of
-from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, SequenceLines
+from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, LineTime, ProgramLine, SequenceLines
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
@@ -103,6 +104,7 @@ class _Read:
         self._sums: dict[int, list[_KeyedSum]] = {}
         for key, one in samples.since(begin_ns, ended).items():
             self._sums.setdefault(key.thread, []).append((key, one))
+        self._held = samples.held_since(begin_ns)
         self._waits: dict[int, dict[SampleKey, float]] = {}
         for key, calls in samples.waits_since(begin_ns, ended).items():
             self._waits.setdefault(key.thread, {})[key] = calls
@@ -144,7 +146,42 @@ class _Read:
             ns=whole.ns,
             lines=tuple(lines[:MOST_LINES]),
             waits=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
+            holding=tuple(self._holding(threads)),
         )
+
+    def _holding(self, threads: tuple[int, ...]) -> list[HoldingCalls]:
+        """The calls of other threads that hold up calls of some threads."""
+        sums: dict[Holder, HeldSum] = {}
+        held: dict[Holder, Counter[int]] = {}
+        for key, one in self._held.items():
+            if key.thread in threads:
+                known = sums.get(key.holder, HeldSum())
+                sums[key.holder] = HeldSum(known.calls + one.calls, known.ns + one.ns)
+                held.setdefault(key.holder, Counter())[key.function] += one.calls
+        found = [
+            HoldingCalls(
+                thread=holder.thread,
+                function=self._name(holder.function),
+                place=self._place_of(holder),
+                held=self._name(held[holder].most_common(1)[0][0]),
+                calls=one.calls,
+                per_second=one.calls / self._seconds if self._seconds else 0.0,
+                share=min(one.ns / 1e9 / self._seconds, 1.0) if self._seconds else 0.0,
+            )
+            for holder, one in sums.items()
+        ]
+        return sorted(found, key=lambda one: (-one.share, one.thread, one.function))
+
+    def _place_of(self, holder: Holder) -> StackFrame | None:
+        """The line with most of the time of a thread inside or before calls of a function."""
+        times: Counter[int] = Counter()
+        for key, one in self._sums.get(holder.thread, ()):
+            if key.function == holder.function and key.stack:
+                times[key.stack] += one.ns
+        return place_of(self._stacks.get(times.most_common(1)[0][0])) if times else None
+
+    def _name(self, function: int) -> str:
+        return self._functions.get(function, f"function {function}")
 
 
 def _line(

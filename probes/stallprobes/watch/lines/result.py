@@ -79,11 +79,30 @@ class WaitPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HoldingCalls:
+    """Calls of ``function`` in another ``thread`` that hold up calls of a sequence, most of them of ``held``.
+
+    While they last, calls of the sequence that usually take microseconds are as long. ``place`` is the line that made
+    most of them, None if no sample says so. ``calls`` of the sequence were held up, ``share`` (0 to 1) is the part of
+    its time in which they were.
+    """
+
+    thread: Unsigned
+    function: str
+    place: StackFrame | None
+    held: str
+    calls: Unsigned
+    per_second: Annotated[float, Meta(ge=0)]
+    share: Share
+
+
+@dataclass(frozen=True, kw_only=True)
 class SequenceLines:
     """The lines of a sequence in its steady state, or in the whole run without one, those that cost most first.
 
     ``threads`` and ``device`` are those of its division; ``device`` is None where no work of the GPU was recorded.
     ``samples`` stand for ``ns`` of its time. ``lines`` are at most MOST_LINES, ``waits`` at most MOST_WAITS.
+    ``holding`` are calls of other threads that hold up its own, those with most of its time first.
     """
 
     threads: tuple[Unsigned, ...]
@@ -92,3 +111,4 @@ class SequenceLines:
     ns: Unsigned
     lines: tuple[ProgramLine, ...]
     waits: tuple[WaitPlace, ...] = ()
+    holding: tuple[HoldingCalls, ...] = ()

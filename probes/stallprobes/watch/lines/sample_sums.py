@@ -24,6 +24,7 @@ from stallprobes.watch.lines.call_times import (
     Sequences,
     logged_kinds,
 )
+from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
@@ -49,6 +50,7 @@ class SampleSums:
         # Until it is known who is in a sequence with whom.
         self._held: deque[Reading] = deque()
         self._log = CallLog(began_ns)
+        self._held_calls = HeldCalls(began_ns)
 
     def add(
         self,
@@ -111,6 +113,10 @@ class SampleSums:
             found.update({each: one.samples * part / sum(parts.values()) for each, part in parts.items()})
         return found
 
+    def held_since(self, begin_ns: int) -> Mapping[HeldUp, HeldSum]:
+        """The calls since a time that calls of other threads held up."""
+        return self._held_calls.since(begin_ns)
+
     def seconds_since(self, begin_ns: int) -> float:
         """The seconds from a time to the last call."""
         return max((self._log.until_ns - begin_ns) / SECOND_NS, 0.0)
@@ -118,6 +124,7 @@ class SampleSums:
     def _add(self, reading: Reading, sequences: Sequences) -> None:
         rows, calls = reading.rows, reading.calls
         self._log.read(reading, sequences)
+        self._held_calls.add(reading.outermost, calls)
         every = (self._sums, self._times, self._counted, self._estimated)
         for leader in self._log.resumed:
             for sums in every:

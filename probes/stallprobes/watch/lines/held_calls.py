@@ -1,0 +1,159 @@
+"""Calls that a call of another thread holds up, by the log of calls: which are unusually long beside which."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from stallprobes.records.rows import Rows
+from stallprobes.watch.division.call_kinds import CallKind, kinds_of
+from stallprobes.watch.division.instants import LIMITS, Flags, Spans
+from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
+from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.reading.process import CallBatch
+
+# A call is unusually long if it blocked and took so many times as long as the median of its function in the reading.
+_UNUSUAL = 10
+# Calls of a function in a reading by which that is known.
+_LEAST_CALLS = 20
+# The part of a long call that one of another thread covers to hold it up.
+_LEAST_COVERED = 0.5
+# Long calls beside a function's that are evidence, and how many times as often as others the calls beside it are long.
+_LEAST_HELD, _LEAST_RATIO = 3, 10
+# Of a reading, those that took longest.
+_MOST_LONG, _MOST_HOLDING = 512, 2048
+# Different pairs of a second.
+_MOST_PAIRS = 1024
+
+
+class Holder(NamedTuple):
+    """The calls of one function in one thread, beside which calls of others are long; ``function`` is its number."""
+
+    thread: int
+    function: int
+
+
+class HeldUp(NamedTuple):
+    """The calls of one function in one thread that calls of ``holder`` hold up."""
+
+    holder: Holder
+    thread: int
+    function: int
+
+
+class HeldSum(NamedTuple):
+    """Calls that were held up: their number, and for how long (ns)."""
+
+    calls: int = 0
+    ns: int = 0
+
+
+class _Second:
+    """The sums of a second: long calls by pair, calls that began beside each holder, and all calls and long ones."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[HeldUp, HeldSum] = {}
+        self.beside: Counter[Holder] = Counter()
+        self.calls = self.long = 0
+
+
+class HeldCalls:
+    """The held calls of a process that began at ``began_ns``, in the seconds in which its steady state may begin."""
+
+    def __init__(self, began_ns: int) -> None:
+        self._began_ns = began_ns
+        self._seconds: dict[int, _Second] = {}
+
+    def add(self, rows: Rows, calls: CallBatch) -> None:
+        """Add the outermost calls of a reading; ``calls`` has the names of their functions."""
+        if not len(rows):
+            return
+        begins, ends = int64s(rows["began_ns"]), int64s(rows["returned_ns"])
+        kinds, lengths = kinds_of(rows, calls.functions), ends - begins
+        usual = (kinds != int(CallKind.WAITS)) & _has_median(rows)
+        limits = np.maximum(_UNUSUAL * _medians(rows, lengths), LIMITS.blocked_ns)
+        holds = (kinds >= int(CallKind.COPIES)) & (lengths >= LIMITS.blocked_ns)
+        long = _longest(usual & (lengths >= limits), lengths, _MOST_LONG)
+        holding = _longest(holds, lengths, _MOST_HOLDING)
+        last = int((ends.max() - self._began_ns) // SECOND_NS)
+        second = self._seconds.setdefault(min(max(last, 0), MOST_SECONDS), _Second())
+        second.calls += int(usual.sum())
+        second.long += len(long)
+        times = np.sort(begins[usual])
+        for holder, mine in _by_holder(rows, holding):
+            spans = Spans.united(begins[mine], ends[mine])
+            inside = np.searchsorted(times, spans.ends) - np.searchsorted(times, spans.begins, "right")
+            second.beside[holder] += int(inside.sum())
+        for one in long.tolist() if len(holding) else ():
+            covered = np.minimum(ends[holding], ends[one]) - np.maximum(begins[holding], begins[one])
+            covered[rows["thread"][holding] == rows["thread"][one]] = 0
+            best = int(np.argmax(covered))
+            if covered[best] >= _LEAST_COVERED * lengths[one]:
+                by = holding[best]
+                holder = Holder(int(rows["thread"][by]), int(rows["function"][by]))
+                key = HeldUp(holder, int(rows["thread"][one]), int(rows["function"][one]))
+                if key in second.pairs or len(second.pairs) < _MOST_PAIRS:
+                    known = second.pairs.get(key, HeldSum())
+                    second.pairs[key] = HeldSum(known.calls + 1, known.ns + int(covered[best]))
+
+    def since(self, begin_ns: int) -> Mapping[HeldUp, HeldSum]:
+        """The calls that were held up since a time, by function and thread, where the log is evidence for it.
+
+        A call that is in a function for most of the time is beside all that is long. So calls that begin beside it have
+        to be long ten times as often as others.
+        """
+        first = (begin_ns - self._began_ns) // SECOND_NS
+        chosen = [one for second, one in self._seconds.items() if second >= min(first, MOST_SECONDS)]
+        pairs: dict[HeldUp, HeldSum] = {}
+        held: Counter[Holder] = Counter()
+        for second in chosen:
+            for key, one in second.pairs.items():
+                known = pairs.get(key, HeldSum())
+                pairs[key] = HeldSum(known.calls + one.calls, known.ns + one.ns)
+                held[key.holder] += one.calls
+        beside: Counter[Holder] = sum((one.beside for one in chosen), Counter())
+        calls, long = (sum(numbers) for numbers in ((one.calls for one in chosen), (one.long for one in chosen)))
+        others = long - held.total()
+
+        def is_evident(holder: Holder) -> bool:
+            # A held call may have begun just before the one that holds it up.
+            began = max(beside[holder], held[holder])
+            usual = (others + 1) / (max(calls - began, 0) + 1)
+            return held[holder] >= _LEAST_HELD and held[holder] / began >= _LEAST_RATIO * usual
+
+        return {key: one for key, one in pairs.items() if is_evident(key.holder)}
+
+
+def _has_median(rows: Rows) -> Flags:
+    """Whether there are enough calls of the function of each."""
+    counts = np.bincount(rows["function"])
+    return np.asarray(counts[rows["function"]] >= _LEAST_CALLS, dtype=np.bool_)
+
+
+def _medians(rows: Rows, lengths: Int64s) -> Int64s:
+    """The median of the lengths of each call's function."""
+    medians = np.zeros(int(rows["function"].max()) + 1, dtype=np.int64)
+    for function in np.unique(rows["function"]).tolist():
+        medians[function] = int(np.median(lengths[rows["function"] == function]))
+    return int64s(medians[rows["function"]])
+
+
+def _longest(chosen: Flags, lengths: Int64s, most: int) -> Int64s:
+    """The places of chosen calls, at most so many, those that took longest."""
+    places = np.flatnonzero(chosen)
+    return int64s(places[np.argsort(-lengths[places], kind="stable")[:most]])
+
+
+def _by_holder(rows: Rows, places: Int64s) -> Iterator[tuple[Holder, Int64s]]:
+    """The places of the calls of each function in each thread."""
+    keys: Iterable[tuple[int, int]] = zip(
+        rows["thread"][places].tolist(), rows["function"][places].tolist(), strict=True
+    )
+    found: dict[Holder, list[int]] = {}
+    for place, (thread, function) in zip(places.tolist(), keys, strict=True):
+        found.setdefault(Holder(thread, function), []).append(place)
+    for holder, mine in found.items():
+        yield holder, int64s(mine)
