@@ -99,7 +99,8 @@ def show_watch(
 ) -> None:
     """``findings`` about the program ``title``. ``notes`` are further sentences about what is missing.
 
-    ``full``: with the slow calls one by one, and a table of functions for each thread.
+    ``full``: with the time lost by cause and place, the slow calls one by one, and a table of functions per thread.
+    A program without a steady state, which its lines say little of, has the first two in any case.
     """
     places = [(thread, process) for process in findings.processes for thread in process.threads]
     several = len(findings.processes) > 1
@@ -107,15 +108,18 @@ def show_watch(
     missing = [*notes, *findings.problems, *(text for process in findings.processes for text in not_recorded(process))]
     out.section("Not recorded", dict.fromkeys(missing), "warn")
     _costs(out, findings.processes, several)
-    _causes(out, findings.processes)
-    _sites(out, findings.processes, several)
+    steady = any(process.division is not None and process.division.steady for process in findings.processes)
+    if full or not steady:
+        _causes(out, findings.processes)
+        _sites(out, findings.processes, several)
     if full:
         _slow_calls(out, findings, several)
     _in_flight(out, findings, several)
     if full:
         _tables(out, places, several)
     elif any(thread.rows for thread, _ in places):
-        out.note("The slow calls one by one, and the functions of each thread: --full.")
+        more = "Slow calls by cause and place, and one by one" if steady else "The slow calls one by one"
+        out.note(f"{more}, and the functions of each thread: --full.")
 
 
 def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequence[_Place], several: bool) -> None:
