@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
+_Number = TypeVar("_Number", np.int64, np.uint64)
 # Beyond it a sum could leave int64.
 _MOST = 2**62
+_SHORT = 2**15
 NONE: Int64s = np.zeros(0, dtype=np.int64)
 
 
 def int64s(values: Any) -> Int64s:
     """``values`` as int64, without a copy where they are."""
     return np.asarray(values, dtype=np.int64)
+
+
+def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
+    """The different values in order; most follow an equal one, which NumPy's function makes no use of."""
+    return np.unique(values[np.append(True, values[1:] != values[:-1])]) if len(values) else values
+
+
+def numbered(values: NDArray[_Number]) -> tuple[NDArray[_Number], Int64s]:
+    """The different values in order, and the place of each value among them."""
+    known = distinct(values)
+    return known, int64s(np.searchsorted(known, values))
+
+
+def count_until(values: Int64s, times: Int64s) -> Int64s:
+    """How many of ``values`` are at or before each of ``times``; both ascend.
+
+    As ``np.searchsorted(values, times, "right")``, which looks up each time where this looks up each value.
+    """
+    return np.cumsum(np.bincount(np.searchsorted(times, values, "left"), minlength=len(times) + 1)[: len(times)])
+
+
+def grouped_order(groups: Int64s, values: Int64s) -> Int64s:
+    """The places in the order (group, value); groups are numbered from 0."""
+    if len(values) and (values[1:] >= values[:-1]).all() and int(groups.max()) < _SHORT:
+        # In time that does not depend on the order: NumPy sorts short numbers digit by digit.
+        return np.argsort(groups.astype(np.int16), kind="stable")
+    return np.lexsort((values, groups))
 
 
 def running_maximum(groups: Int64s, values: Int64s) -> Int64s:
@@ -63,8 +92,8 @@ class GroupMembers:
     """Rows by the number of their group (from 0), each with its span, in the order of their starts."""
 
     def __init__(self, groups: Int64s, starts: Int64s, ends: Int64s) -> None:
-        self._rows = np.lexsort((starts, groups))
-        groups = groups[self._rows]
+        self._rows = grouped_order(groups, starts)
+        groups = self._groups = groups[self._rows]
         self._firsts = np.searchsorted(groups, np.arange(int(groups.max(initial=-1)) + 2))
         self._starts, self._ends = starts[self._rows], ends[self._rows]
         self._latest = running_maximum(groups, self._ends)
@@ -77,6 +106,14 @@ class GroupMembers:
         first = first if most is None else max(first, end - most)
         return self._rows[first:end][self._ends[first:end] > begin_ns]
 
+    def during_each(self, groups: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+        """The pairs (number of the span, row) of many spans with the rows of its group that overlap it, in order."""
+        first = GroupedTimes(self._groups, self._latest).last(groups, begins) + 1
+        first = np.where(first > 0, first, self._firsts[groups])
+        owners, places = expanded(first, GroupedTimes(self._groups, self._starts).last(groups, ends - 1) + 1)
+        kept = self._ends[places] > begins[owners]
+        return owners[kept], self._rows[places[kept]]
+
 
 class IntervalGroups:
     """Intervals by the number of their group (from 0), overlapping ones of a group united.
@@ -87,7 +124,7 @@ class IntervalGroups:
     def __init__(self, groups: Int64s, starts: Int64s, ends: Int64s) -> None:
         kept = ends > starts
         groups, starts, ends = groups[kept], starts[kept], ends[kept]
-        order = np.lexsort((starts, groups))
+        order = grouped_order(groups, starts)
         groups, starts = groups[order], starts[order]
         ends = running_maximum(groups, ends[order])
         new = np.append(True, (groups[1:] != groups[:-1]) | (starts[1:] > ends[:-1]))[: len(groups)]

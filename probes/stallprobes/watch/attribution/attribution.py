@@ -141,10 +141,11 @@ def attribute(
     culprit_calls = CulpritCalls.of(calls, blamed)
     groups, covered = culprits_of(calls, culprit_calls, blamed, answers.open)
 
+    by_others = reader.other_threads(np.flatnonzero(answers.open & (groups >= 0)), culprit_calls, groups, covered)
+
     def by_thread(at: int) -> _Answer:
-        group, ns = int(groups[at]), int(covered[at])
-        cause = CAUSES_BY_RANK[int(culprit_calls.cause[group])]
-        evidence = reader.other_thread(at, culprit_calls, group, ns)
+        evidence, ns = by_others[at], int(covered[at])
+        cause = CAUSES_BY_RANK[int(culprit_calls.cause[groups[at]])]
         if known is not None and known.contains(slow[at], cause, evidence.calls[0]):
             return _Answer(cause, Certainty.KNOWN, ns, replace(evidence, known_by=known.source))
         return _Answer(cause, Certainty.BESIDE, ns, evidence)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.watch.attribution.findings import CallAlongside, EngineUse, WaitEvidence, WorkInFront
@@ -36,11 +38,24 @@ class EvidenceReader:
     ) -> None:
         self._calls, self._work, self._names, self._thread_names = calls, work, names, thread_names
         self._waits = waits
-        self._by_stream = GroupMembers(work.streams, work.starts, work.ends)
-        self._by_context = GroupMembers(work.contexts, work.starts, work.ends)
-        kinds, rows = int64s(work.rows["kind"]), work.rows
-        # Kind, name of a kernel, direction of a copy, context, stream and bytes of each piece.
-        self._columns = np.column_stack(
+        owned = np.flatnonzero(work.owners >= 0)
+        self._own_rows = owned[np.argsort(work.owners[owned], kind="stable")]
+        self._own_calls = work.owners[self._own_rows]
+
+    @cached_property
+    def _by_stream(self) -> GroupMembers:
+        return GroupMembers(self._work.streams, self._work.starts, self._work.ends)
+
+    @cached_property
+    def _by_context(self) -> GroupMembers:
+        return GroupMembers(self._work.contexts, self._work.starts, self._work.ends)
+
+    @cached_property
+    def _columns(self) -> NDArray[np.int64]:
+        """Kind, name of a kernel, direction of a copy, context, stream and bytes of each piece."""
+        rows = self._work.rows
+        kinds = int64s(rows["kind"])
+        return np.column_stack(
             (
                 kinds,
                 np.where(kinds == int(RecordKind.KERNEL), int64s(rows["name"]), 0),
@@ -50,9 +65,6 @@ class EvidenceReader:
                 int64s(rows["bytes"]),
             )
         )
-        owned = np.flatnonzero(work.owners >= 0)
-        self._own_rows = owned[np.argsort(work.owners[owned], kind="stable")]
-        self._own_calls = work.owners[self._own_rows]
 
     def gpu(self, at: int) -> WaitEvidence:
         """Evidence of a call that waited for the GPU."""
@@ -81,22 +93,31 @@ class EvidenceReader:
         rows = self._by_stream.during(int(near.stream[at]), begin_ns, until, MOST_PIECES)
         return WaitEvidence(int(near.covered[at]), self._grouped(at, rows))
 
-    def other_thread(self, at: int, culprit_calls: CulpritCalls, group: int, covered: int) -> WaitEvidence:
-        """Evidence of a call of which the calls of ``group`` cover ``covered`` ns."""
+    def other_threads(
+        self, asked: Int64s, culprit_calls: CulpritCalls, groups: Int64s, covered: Int64s
+    ) -> Mapping[int, WaitEvidence]:
+        """Evidence of the calls at the places ``asked``, of each of which the calls of its group cover ``covered`` ns.
+
+        ``groups`` and ``covered`` have one value for each slow call.
+        """
         calls = self._calls
-        begin_ns, end_ns = int(calls.begins[at]), int(calls.ends[at])
-        places = culprit_calls.during(group, begin_ns, end_ns)
-        overlaps = np.minimum(calls.ends[places], end_ns) - np.maximum(calls.begins[places], begin_ns)
-        longest = calls.calls[int(places[np.argmax(overlaps)])]
-        same = [place for place in places.tolist() if calls.calls[place].function == longest.function]
-        named = {"thread_name": self._thread_names.get(longest.thread, "")}
-        beside = CallAlongside(
-            **(shared_fields(longest, DriverCall) | named),
-            calls=len(same),
-            duration_ns=longest.duration_ns,
-            overlap_ns=covered,
-        )
-        return WaitEvidence(covered, calls=(beside,))
+        owners, members = culprit_calls.during_each(groups[asked], calls.begins[asked], calls.ends[asked])
+        at, functions = asked[owners], calls.numbers[members]
+        overlaps = np.minimum(calls.ends[members], calls.ends[at]) - np.maximum(calls.begins[members], calls.begins[at])
+        # The last one that is written stays: the longest, of equal ones the first.
+        order = np.lexsort((-np.arange(len(owners)), overlaps))
+        longest = np.zeros(len(asked), dtype=np.int64)
+        longest[owners[order]] = members[order]
+        same = np.bincount(owners, functions == calls.numbers[longest[owners]], len(asked)).astype(np.int64)
+        found = {}
+        columns = (asked, longest, same, covered[asked], calls.ends[longest] - calls.begins[longest])
+        for place, culprit, count, ns, duration_ns in zip(*(column.tolist() for column in columns), strict=True):
+            call = calls.calls[culprit]
+            own = {"calls": count, "duration_ns": duration_ns, "overlap_ns": ns}
+            named = {"thread_name": self._thread_names.get(call.thread, "")}
+            beside = CallAlongside.made(shared_fields(call, DriverCall) | named | own)
+            found[place] = WaitEvidence(ns, calls=(beside,))
+        return found
 
     def _own(self, at: int) -> Int64s:
         first, last = self._own_calls.searchsorted((at, at + 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.slow_calls import CallTable, column_of
 from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.division.call_kinds import Waits, is_blocking_copy
-from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct_pairs, expanded, int64s
+from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 
 # Records of the call itself are its cause if they cover so much of its excess, what happened at the same time only if
 # it covers so much more and ends at the same time. A thread that waits for another one returns later by the time that
@@ -36,8 +36,8 @@ class GpuWaits:
 
     ``front``: work in front of it; ``own``: its own work; ``context`` and ``process``: time-slices of others.
     ``stream`` and ``whole`` are the numbers of the stream and the context whose work counts (-1: not known), ``until``
-    when the last of it ended, ``engine_until`` the same for the graphics engine. ``staged`` has rows of work in other
-    streams for which some calls wait too; for ``by_staging`` it is most of what they wait for.
+    when the last of it ended, ``engine_until`` the same for the graphics engine, if tenures are known. ``staged`` has
+    rows of work in other streams for which some calls wait too; for ``by_staging`` it is most of what they wait for.
     """
 
     front: Int64s
@@ -76,17 +76,20 @@ def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures:
     for at in np.flatnonzero(calls.waits == Waits.CONTEXT).tolist():
         whole[at] = work.context_numbers.get(int(calls.contexts[at]), -1)
     orders = calls.order_of(calls.correlations)
-    by_stream = stream >= 0
-    until = np.where(
-        by_stream,
-        work.prior_of_stream.before(stream, orders, calls.begins),
-        work.prior_of_context.before(whole, orders, calls.begins),
+    until = _of_scope(
+        stream,
+        whole,
+        lambda groups: work.prior_of_stream.before(groups, orders, calls.begins),
+        lambda groups: work.prior_of_context.before(groups, orders, calls.begins),
+        calls.begins,
     )
     until = np.minimum(np.where(copies & (own_end >= 0), own_end, until), calls.ends)
-    covered = np.where(
-        by_stream,
-        work.by_stream.covered(stream, calls.begins, until),
-        work.by_context.covered(whole, calls.begins, until),
+    covered = _of_scope(
+        stream,
+        whole,
+        lambda groups: work.by_stream.covered(groups, calls.begins, until),
+        lambda groups: work.by_context.covered(groups, calls.begins, until),
+        np.zeros(size, dtype=np.int64),
     )
     every = np.arange(size)
     own = work.by_owner.covered(every, calls.begins, calls.ends)
@@ -94,12 +97,16 @@ def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures:
     ended_with = (own_end >= 0) & (own_end <= calls.ends) & (calls.ends - own_end <= SAME_END_NS)
     waited = copies | ((calls.waits == Waits.NOTHING) & ended_with & (own >= OVERLAP_SHARE * calls.excess))
     own = np.where(waited, own, 0)
-    engine_until = np.where(
-        by_stream,
-        work.prior_engine_of_stream.before(stream, orders + copies, calls.begins),
-        work.prior_engine_of_context.before(whole, orders, calls.begins),
-    )
-    engine_until = np.minimum(engine_until, until)
+    engine_until = until
+    if any(len(each.starts) for each in tenures.values()):
+        engine_until = _of_scope(
+            stream,
+            whole,
+            lambda groups: work.prior_engine_of_stream.before(groups, orders + copies, calls.begins),
+            lambda groups: work.prior_engine_of_context.before(groups, orders, calls.begins),
+            calls.begins,
+        )
+        engine_until = np.minimum(engine_until, until)
     found = GpuWaits(
         front=np.maximum(covered - np.where(copies, own, 0), 0),
         own=own,
@@ -115,6 +122,24 @@ def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures:
     )
     _add_time_slices(calls, work, found)
     _add_staged_work(calls, work, found)
+    return found
+
+
+def _of_scope(
+    stream: Int64s,
+    whole: Int64s,
+    of_stream: Callable[[Int64s], Int64s],
+    of_context: Callable[[Int64s], Int64s],
+    otherwise: Int64s,
+) -> Int64s:
+    """What each call has of the stream for which it waits, else of the context; ``otherwise`` without either.
+
+    What no call waits for is not looked at: it takes as long for one call.
+    """
+    found = otherwise
+    for numbers, of in ((whole, of_context), (stream, of_stream)):
+        if (numbers >= 0).any():
+            found = np.where(numbers >= 0, of(numbers), found)
     return found
 
 
@@ -220,11 +245,13 @@ def _staged_work(calls: CallTable, work: WorkTable, streams: Int64s, contexts: I
 def _homes(work: WorkTable) -> Int64s:
     """For each row the first row of its call, where both are copies in different contexts; else the row itself."""
     every, correlations = np.arange(len(work)), int64s(work.rows["correlation"])
+    copies = np.isin(work.rows["kind"], _COPIES)
+    if len(distinct(work.contexts[copies])) < 2:
+        return every
     order = np.lexsort((work.starts, correlations))
     new = np.concatenate(([True], np.diff(correlations[order]) != 0))[: len(work)]
     first = np.empty(len(work), dtype=np.int64)
     first[order] = order[np.maximum.accumulate(np.where(new, every, 0))]
-    copies = np.isin(work.rows["kind"], _COPIES)
     staged = copies & copies[first] & (correlations != 0) & (work.contexts[first] != work.contexts)
     return int64s(np.where(staged, first, every))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ from stallprobes.native.layouts.cupti import GPU_WORK
 from stallprobes.records.rows import rows_at
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.division.pending import needs_engine
-from stallprobes.watch.intervals import GroupedTimes, Int64s, IntervalGroups, int64s, running_maximum
+from stallprobes.watch.intervals import (
+    GroupedTimes,
+    Int64s,
+    IntervalGroups,
+    grouped_order,
+    int64s,
+    numbered,
+    running_maximum,
+)
 
 Flags = NDArray[np.bool_]
 _WORK = sorted(int(kind) for kind in GPU_WORK)
@@ -23,7 +32,7 @@ class PriorEnds:
     """The latest end of the work of a group that was submitted before a call."""
 
     def __init__(self, groups: Int64s, orders: Int64s, ends: Int64s) -> None:
-        place = np.lexsort((orders, groups))
+        place = grouped_order(groups, orders)
         self._orders = GroupedTimes(groups[place], orders[place])
         self._ends = running_maximum(groups[place], ends[place])
 
@@ -38,7 +47,8 @@ class WorkTable:
     """Kernels, copies and memsets in the order of their starts.
 
     ``rows`` are the records; ``streams`` numbers (context, stream), ``contexts`` the contexts, both from 0 by
-    ``stream_numbers`` and ``context_numbers``. ``engine``: the work needs the graphics engine. ``owners`` is the place
+    ``stream_numbers`` and ``context_numbers``. ``orders`` ascend with the time at which the work was submitted,
+    as ``CallTable.order_of`` gives them. ``owners`` is the place
     of the slow call that submitted it, or -1; ``first_of_call`` and ``last_of_call`` are the rows that each slow call
     submitted first and last, or -1.
     """
@@ -48,19 +58,13 @@ class WorkTable:
     ends: Int64s
     streams: Int64s
     contexts: Int64s
-    engine: Flags
     owners: Int64s
     first_of_call: Int64s
     last_of_call: Int64s
     stream_numbers: Mapping[tuple[int, int], int]
     context_numbers: Mapping[int, int]
-    by_stream: IntervalGroups
-    by_context: IntervalGroups
     by_owner: IntervalGroups
-    prior_of_stream: PriorEnds
-    prior_of_context: PriorEnds
-    prior_engine_of_stream: PriorEnds
-    prior_engine_of_context: PriorEnds
+    orders: Int64s
 
     @classmethod
     def of(cls, records: NDArray[Any], calls: CallTable) -> WorkTable:
@@ -69,10 +73,8 @@ class WorkTable:
         places = np.flatnonzero(np.isin(records["kind"], _WORK) & (ends >= starts))
         places = places[np.argsort(starts[places], kind="stable")]
         rows, starts, ends = rows_at(records, places), starts[places], ends[places]
-        engine = needs_engine(rows)
-        pairs, streams = np.unique(_pair(rows["context"], rows["stream"]), return_inverse=True)
-        known, contexts = np.unique(int64s(rows["context"]), return_inverse=True)
-        streams, contexts = int64s(streams.reshape(-1)), int64s(contexts.reshape(-1))
+        pairs, streams = numbered(_pair(rows["context"], rows["stream"]))
+        known, contexts = numbered(int64s(rows["context"]))
         correlations = int64s(rows["correlation"])
         owners, orders = calls.places_of(correlations), calls.order_of(correlations)
         owned = np.flatnonzero(owners >= 0)
@@ -85,20 +87,49 @@ class WorkTable:
             ends=ends,
             streams=streams,
             contexts=contexts,
-            engine=engine,
             owners=owners,
             first_of_call=first,
             last_of_call=last,
             stream_numbers={(int(pair) >> 32, int(pair) & 0xFFFFFFFF): at for at, pair in enumerate(pairs)},
             context_numbers={int(context): at for at, context in enumerate(known)},
-            by_stream=IntervalGroups(streams, starts, ends),
-            by_context=IntervalGroups(contexts, starts, ends),
             by_owner=IntervalGroups(owners[owned], starts[owned], ends[owned]),
-            prior_of_stream=PriorEnds(streams, orders, ends),
-            prior_of_context=PriorEnds(contexts, orders, ends),
-            prior_engine_of_stream=PriorEnds(streams[engine], orders[engine], ends[engine]),
-            prior_engine_of_context=PriorEnds(contexts[engine], orders[engine], ends[engine]),
+            orders=orders,
         )
+
+    @cached_property
+    def engine(self) -> Flags:
+        """Which work needs the graphics engine."""
+        return needs_engine(self.rows)
+
+    @cached_property
+    def by_stream(self) -> IntervalGroups:
+        """The times in which each stream works."""
+        return IntervalGroups(self.streams, self.starts, self.ends)
+
+    @cached_property
+    def by_context(self) -> IntervalGroups:
+        """The times in which each context works."""
+        return IntervalGroups(self.contexts, self.starts, self.ends)
+
+    @cached_property
+    def prior_of_stream(self) -> PriorEnds:
+        """The ends of the work of each stream."""
+        return PriorEnds(self.streams, self.orders, self.ends)
+
+    @cached_property
+    def prior_of_context(self) -> PriorEnds:
+        """The ends of the work of each context."""
+        return PriorEnds(self.contexts, self.orders, self.ends)
+
+    @cached_property
+    def prior_engine_of_stream(self) -> PriorEnds:
+        """The ends of the work of each stream that needs the graphics engine."""
+        return PriorEnds(self.streams[self.engine], self.orders[self.engine], self.ends[self.engine])
+
+    @cached_property
+    def prior_engine_of_context(self) -> PriorEnds:
+        """The ends of the work of each context that needs the graphics engine."""
+        return PriorEnds(self.contexts[self.engine], self.orders[self.engine], self.ends[self.engine])
 
     def __len__(self) -> int:
         return len(self.rows)

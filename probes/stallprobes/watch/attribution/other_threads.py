@@ -59,9 +59,11 @@ class CulpritCalls:
             intervals=IntervalGroups(groups, begins, ends),
         )
 
-    def during(self, group: int, begin_ns: int, end_ns: int) -> Int64s:
-        """The places of the group's calls that overlap a span, in the order of their begins."""
-        return self.places[self.members.during(group, begin_ns, end_ns)]
+    def during_each(self, groups: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+        """The pairs (number of the span, place) of many spans with the calls of its group that overlap it, in the order
+        of their begins."""
+        owners, members = self.members.during_each(groups, begins, ends)
+        return owners, self.places[members]
 
 
 def causes_for_others(calls: CallTable, pageable: NDArray[np.bool_], own: Int64s) -> Int64s:

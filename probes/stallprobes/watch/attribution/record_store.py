@@ -18,7 +18,7 @@ from stallprobes.watch.attribution.slow_calls import column_of
 from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.division.pending import needs_engine
-from stallprobes.watch.intervals import NONE, Int64s, int64s
+from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
 # Records that are held at most, and work and switches that are held however old, to find the offset of the clocks.
@@ -51,17 +51,18 @@ class _Batch:
     def beside(self, begins: Int64s, ends: Int64s, own: Int64s) -> Flags:
         """Which records overlap one of the spans, or have a correlation number of ``own``.
 
-        The spans are in the order of their begins, ``ends`` the latest so far; the numbers ascend.
+        The spans are in order and do not overlap; the numbers ascend.
         """
         rows, kept = self.rows, np.zeros(len(self.rows), dtype=np.bool_)
         if self.last_ns >= begins[0]:
-            # Of the spans that begin before a record ends, one reaches into it if the latest does.
+            # Of the spans that begin before a record ends, one reaches into it if the last one does.
             at = np.searchsorted(begins, int64s(rows["end"]), "right") - 1
             kept |= (at >= 0) & (ends[at] >= int64s(rows["start"]))
         if own[-1] >= self.least and own[0] <= self.most:
-            correlations = int64s(rows["correlation"])
+            others = np.flatnonzero(~kept)
+            correlations = int64s(rows["correlation"])[others]
             place = np.minimum(np.searchsorted(own, correlations), len(own) - 1)
-            kept |= own[place] == correlations
+            kept[others] = own[place] == correlations
         return kept
 
 
@@ -138,6 +139,8 @@ class RecordStore:
         order = np.argsort(begins, kind="stable")
         ends = np.maximum.accumulate((begins + durations)[order]) + BESIDE_NS
         begins, own = begins[order] - BESIDE_NS, np.unique(correlations)
+        new = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
+        begins, ends = begins[new], ends[np.append(new[1:], len(ends)) - 1]
         found = []
         for batch in self._batches:
             kept = batch.beside(begins, ends, own)
@@ -179,11 +182,14 @@ class RecordStore:
         return found
 
     def _note_first_launches(self, rows: NDArray[Any]) -> None:
-        kernels = rows_where(rows, rows["kind"] == int(RecordKind.KERNEL))
-        keys = (int64s(kernels["context"]) << 32) | int64s(kernels["name"])
-        if len(self._launched):
-            known = self._launched[np.minimum(np.searchsorted(self._launched, keys), len(self._launched) - 1)] == keys
-            kernels, keys = rows_where(kernels, ~known), keys[~known]
+        keys = (int64s(rows["context"]) << 32) | int64s(rows["name"])
+        kernel = rows["kind"] == int(RecordKind.KERNEL)
+        names = distinct(keys[kernel])
+        new = names[~np.isin(names, self._launched)]
+        if not len(new):
+            return
+        kernel &= np.isin(keys, new)
+        kernels, keys = rows_where(rows, kernel), keys[kernel]
         order = np.argsort(kernels["start"], kind="stable")
         found, places = np.unique(keys[order], return_index=True)
         for row in kernels[order[places]]:

@@ -108,7 +108,7 @@ class CallTable:
 
     def order_of(self, correlations: Int64s) -> Int64s:
         """Numbers that ascend with time, for correlation numbers of the time of these calls."""
-        return (correlations - self.first_correlation + _HALF) % _WRAP
+        return (correlations - self.first_correlation + _HALF) & (_WRAP - 1)
 
     def by_function(self, value: Callable[[str, CallFamily | None], int]) -> Int64s:
         """A number for each call that depends on its function alone."""

@@ -43,7 +43,7 @@ from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.division.sequence_sums import SequenceSums
 from stallprobes.watch.division.sequences import SequenceBook
 from stallprobes.watch.division.start_up import StartUp
-from stallprobes.watch.intervals import NONE, Int64s, int64s
+from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 
 # Records of work are in the file within this time after its end: CUPTI's buffers are emptied ten times a second.
@@ -221,10 +221,11 @@ class ProcessDivider:
                 chosen = (rows["function"] == number) & (rows["returned_ns"] - rows["began_ns"] >= least_ns)
                 start_up.note(rows["began_ns"][chosen])
                 start_up.note(rows["returned_ns"][chosen])
-        kernels = records[records["kind"] == int(RecordKind.KERNEL)]
-        names = _distinct(int64s(kernels["name"]))
+        kernel = records["kind"] == int(RecordKind.KERNEL)
+        names = distinct(int64s(records["name"])[kernel])
         new = ~np.isin(names, self._kernels)
         if new.any():
+            kernels = rows_where(records, kernel)
             # Records come in the order of their buffers, so the first of a name may be a later one.
             starts = kernels["start"][np.isin(kernels["name"], names[new])]
             order = np.argsort(starts, kind="stable")
@@ -292,10 +293,10 @@ class ProcessDivider:
     def _leaders_of(self, operations: Rows) -> Int64s:
         """The sequence of each operation: that of its thread, else the one that submits most to its GPU."""
         owners = column(operations, "thread")
-        threads = _distinct(owners)
+        threads = distinct(owners)
         leaders = int64s([self._book.leader(thread) if thread >= 0 else -1 for thread in threads.tolist()])
         found = leaders[np.searchsorted(threads, owners)] if len(threads) else NONE
-        for device in _distinct(operations["device"][found < 0]).tolist():
+        for device in distinct(operations["device"][found < 0]).tolist():
             here = operations["device"] == device
             known = found[here & (found >= 0)]
             of_device = [key for key in self._sequences if key[1] == device]
@@ -308,7 +309,7 @@ class ProcessDivider:
 
     def _keys(self, leaders: Int64s, devices: Int64s) -> list[tuple[int, int]]:
         # As one number: NumPy sorts pairs a hundred times as slowly.
-        pairs = _distinct(leaders[leaders >= 0] << 32 | devices[leaders >= 0])
+        pairs = distinct(leaders[leaders >= 0] << 32 | devices[leaders >= 0])
         keys = dict.fromkeys((pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist())
         # A thread that has joined another sequence leads none.
         for key in [key for key in self._sequences if self._book.leader(key[0]) != key[0]]:
@@ -340,7 +341,7 @@ class ProcessDivider:
         begin = sequence.done_ns
         for thread in own:
             sequence.note_thread(thread)
-        sequence.contexts.update(_distinct(column(rows, "context")).tolist())
+        sequence.contexts.update(distinct(column(rows, "context")).tolist())
         # Calls that reach over the border of two slices count twice, which changes no order.
         sequence.calls += sum(len(_within(of.spans, begin, until).begins) for of in own.values())
         late = ~rows["seen"] & (rows["start"] < begin)
@@ -435,11 +436,6 @@ def _not_among(flying: Rows, calls: Rows) -> Rows:
     returned = set(zip(last["thread"].tolist(), last["begin"].tolist(), strict=True))
     keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
     return flying[[key not in returned for key in keys]]
-
-
-def _distinct(values: Int64s) -> Int64s:
-    """The different values in order; most follow an equal one, which NumPy's function makes no use of."""
-    return np.unique(values[np.append(True, values[1:] != values[:-1])]) if len(values) else values
 
 
 def _within(spans: Spans, begin_ns: int, end_ns: int) -> Spans:

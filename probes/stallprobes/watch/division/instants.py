@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import NONE, Int64s, int64s
+from stallprobes.watch.intervals import NONE, Int64s, count_until, int64s
 
 Flags = NDArray[np.bool_]
 # What an operation does on the GPU.
@@ -107,6 +107,15 @@ class Spans(NamedTuple):
         places = np.searchsorted(self.begins, times, "right") - 1
         inside = np.minimum(times, self.ends[places]) - self.begins[places]
         return np.where(places >= 0, sums[np.maximum(places, 0)] + inside, 0)
+
+    def place_ascending(self, times: Int64s) -> Int64s:
+        """As ``place`` for times that ascend, in less time where there are more of them than spans."""
+        places = count_until(self.begins, times) - 1
+        return np.where((places >= 0) & (self.ends[places] > times), places, -1) if len(self.begins) else places
+
+    def contain_ascending(self, times: Int64s) -> Flags:
+        """As ``contain`` for times that ascend."""
+        return np.asarray(self.place_ascending(times) >= 0, dtype=np.bool_)
 
 
 NO_SPANS = Spans(NONE, NONE)
@@ -207,7 +216,7 @@ class _CallTable(NamedTuple):
         """The row of the call that each thread is in at each time: int64[threads][n]."""
         found, first = np.empty((len(times.threads), len(at)), dtype=np.int64), 0
         for row, calls in enumerate(times.threads.values()):
-            places = calls.spans.place(at)
+            places = calls.spans.place_ascending(at)
             found[row] = np.where(places >= 0, places + first, len(self.kinds) - 1)
             first += len(calls.kinds)
         return found
@@ -221,24 +230,24 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     begins, ends = _elementary(
         times, begin_ns, end_ns, (borders, *(of for _, union in unions for of in union), *copied)
     )
-    covering = times.recorded.place(begins)
+    covering = times.recorded.place_ascending(begins)
     kept = covering >= 0
     begins, ends, covering = begins[kept], ends[kept], covering[kept]
     parts = np.full(len(begins), -1, dtype=np.int8)
     # The GPU works.
     for part, union in unions:
         if len(union.begins):
-            parts[(parts < 0) & union.contain(begins)] = NUMBERS[part]
+            parts[(parts < 0) & union.contain_ascending(begins)] = NUMBERS[part]
     works = parts >= 0
-    away = times.away.contain(begins) if len(times.away.begins) else np.zeros(len(begins), dtype=np.bool_)
+    away = times.away.contain_ascending(begins) if len(times.away.begins) else np.zeros(len(begins), dtype=np.bool_)
     if away.any():
-        parts[works & away & ~copied.contain(begins)] = NUMBERS[Part.SHARED]
+        parts[works & away & ~copied.contain_ascending(begins)] = NUMBERS[Part.SHARED]
     calls = _CallTable.of(times)
     active = calls.active(times, begins)
     kinds, long = calls.kinds[active], calls.long[active]
     held = np.zeros_like(works)
     if calls.long.any() and len(times.holding.begins):
-        held = times.holding.contain(begins)
+        held = times.holding.contain_ascending(begins)
     gap = np.flatnonzero(~works)
     if len(gap):
         parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], held[gap], calls, active.take(gap, axis=1))
@@ -298,7 +307,7 @@ def _gaps(
     """The parts of instants in which the GPU does not work for the sequence; ``active`` are rows of ``calls``."""
     work, limits, none = times.work, times.limits, len(times.work)
     # The operation with which the gap ends, and the end of the work with which it began.
-    following = np.searchsorted(work.starts, at, "right")
+    following = count_until(work.starts, at)
     starts = np.append(work.starts, _NEVER)[following]
     ends = np.maximum.accumulate(np.concatenate(([times.last_end_ns], work.ends)))[following]
     # An operation after a time without records need not be the next one.
@@ -323,7 +332,7 @@ def _gaps(
         parts[waits & (begins > ends) & short] = NUMBERS[Part.SUBMITTING]
         blocked = waits & (parts == NUMBERS[Part.BLOCKED])
         if blocked.any() and len(times.other_work.begins):
-            parts[blocked & times.other_work.contain(at)] = NUMBERS[Part.OTHER_WORK]
+            parts[blocked & times.other_work.contain_ascending(at)] = NUMBERS[Part.OTHER_WORK]
         # The call of the next operation waits for that, not for what has ended.
         own = (owner == calls.threads[call]) & (calls.ends[call] == returned)
         woken = (waits | (copies & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
@@ -336,5 +345,5 @@ def _gaps(
     parts[~open_ & (returned < 0)] = NUMBERS[Part.UNKNOWN]
     parts[ended] = NUMBERS[Part.END]
     if len(times.lost.begins):
-        parts[times.lost.contain(at)] = NUMBERS[Part.UNKNOWN]
+        parts[times.lost.contain_ascending(at)] = NUMBERS[Part.UNKNOWN]
     return parts

@@ -142,12 +142,17 @@ class SubmittedCalls:
         for calls in self._chunks:
             if not len(missing):
                 return
-            places = np.minimum(np.searchsorted(calls.correlations, numbers), len(calls.begins) - 1)
+            here = np.flatnonzero((numbers >= calls.correlations[0]) & (numbers <= calls.correlations[-1]))
+            places = np.searchsorted(calls.correlations, numbers[here])
             # A number starts again after 2**32 calls: the call of another one began later than this work did.
-            same = (calls.correlations[places] == numbers) & (calls.begins[places] <= starts + _CLOCK_ERROR_NS)
-            operations["returned"][missing[same]] = calls.ends[places[same]]
-            operations["thread"][missing[same]] = calls.threads[places[same]]
-            missing, numbers, starts = missing[~same], numbers[~same], starts[~same]
+            same = calls.correlations[places] == numbers[here]
+            same &= calls.begins[places] <= starts[here] + _CLOCK_ERROR_NS
+            found, places = here[same], places[same]
+            operations["returned"][missing[found]] = calls.ends[places]
+            operations["thread"][missing[found]] = calls.threads[places]
+            left = np.ones(len(missing), dtype=np.bool_)
+            left[found] = False
+            missing, numbers, starts = missing[left], numbers[left], starts[left]
 
 
 def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
