@@ -632,3 +632,14 @@ def test_calls_of_one_thread_that_overlap_as_only_in_a_damaged_file() -> None:
     assert found.cause is WaitCause.PAGEABLE_COPY
     assert found.culprit is not None
     assert found.culprit.duration_ns == 9_990_000
+
+
+def test_a_context_is_destroyed_late_beside_work_of_another_one() -> None:
+    destroyed = slow("cuCtxDestroy_v2", 0, 2_500_000, context=3)
+    long = [kernel(-100_000, 2_450_000, context=1, correlation=9)]
+    found = first([destroyed], long, complete=True)
+    assert (found.cause, found.certainty) == (WaitCause.OTHER_CONTEXT, Certainty.BESIDE)
+    assert [(use.context, use.ns) for use in found.evidence.engine] == [(1, 2_450_000_000)]
+    # Work of its own context, and little of another one, is no reason.
+    for work in ([kernel(0, 2_450_000, context=3, correlation=9)], [kernel(0, 900_000, context=1, correlation=9)]):
+        assert first([destroyed], work, complete=True).cause is WaitCause.ITSELF

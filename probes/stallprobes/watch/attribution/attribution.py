@@ -12,10 +12,16 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.evidence import EvidenceReader
-from stallprobes.watch.attribution.findings import NO_EVIDENCE, ExplainedCall, PartOfWait, WaitEvidence
+from stallprobes.watch.attribution.findings import NO_EVIDENCE, EngineUse, ExplainedCall, PartOfWait, WaitEvidence
 from stallprobes.watch.attribution.gpu_waits import DIRECT_SHARE, OVERLAP_SHARE, GpuWaits, gpu_waits, neighbours
 from stallprobes.watch.attribution.gpu_work import WorkTable
-from stallprobes.watch.attribution.host_causes import FirstLaunches, first_launches, held_streams, own_causes
+from stallprobes.watch.attribution.host_causes import (
+    FirstLaunches,
+    first_launches,
+    held_streams,
+    own_causes,
+    work_beside_destruction,
+)
 from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.other_threads import (
     CAUSES_BY_RANK,
@@ -165,6 +171,14 @@ def attribute(
         ),
         lambda at: _Answer(WaitCause.LAZY_LOADING, Certainty.KNOWN, excess[at], reader.own(at)),
     )
+    beside = work_beside_destruction(calls, work, answers.open)
+
+    def by_other_context(at: int) -> _Answer:
+        context, ns = beside[at]
+        evidence = WaitEvidence(ns, engine=(EngineUse(context, ns),))
+        return _Answer(WaitCause.OTHER_CONTEXT, Certainty.BESIDE, ns, evidence)
+
+    answers.give(np.isin(np.arange(len(calls)), list(beside)), by_other_context)
     for at, cause in own_causes(calls, answers.open, known_work):
         answers.given[at] = _Answer(cause, Certainty.KNOWN, excess[at], WaitEvidence(excess[at]))
     names, stacks = recorded.thread_names, recorded.stacks

@@ -14,7 +14,7 @@ from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, GpuWaits
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.slow_calls import CallTable, blame_of
 from stallprobes.watch.division.call_kinds import Waits
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
 # Context and name of a kernel, and the correlation number of the launch that was its first.
 FirstLaunches = Mapping[tuple[int, int], int]
@@ -65,6 +65,33 @@ def _first_start(calls: CallTable, work: WorkTable, waits: GpuWaits, at: int) ->
     orders = calls.order_of(int64s(work.rows["correlation"][rows]))
     rows = rows[orders < calls.order_of(calls.correlations[at : at + 1])[0]]
     return int(work.starts[rows].min()) if len(rows) else 0
+
+
+def work_beside_destruction(
+    calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]
+) -> Mapping[int, tuple[int, int]]:
+    """The ``asked`` calls that destroy a context while work of another one runs nearly all the time, by their place:
+    the other context with most of it, and the time (ns) that the work covers.
+
+    Seen on H200s and H100s: ``cuCtxDestroy`` took 50 ms, and 2.5 s beside a kernel of so long in another context.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    contexts, zero = int64s(work.rows["context"]), int64s([0])
+    for at in np.flatnonzero(asked & (calls.waits == Waits.MAYBE)).tolist():
+        if not plain_name(calls.calls[at].function).startswith("cuCtxDestroy"):
+            continue
+        begin, end = calls.begins[at : at + 1], calls.ends[at : at + 1]
+        others = np.flatnonzero((contexts != calls.contexts[at]) & (work.starts < end) & (work.ends > begin))
+        times: dict[int, int] = {}
+        for context in np.unique(contexts[others]).tolist():
+            rows = others[contexts[others] == context]
+            groups = np.zeros(len(rows), dtype=np.int64)
+            covered = IntervalGroups(groups, work.starts[rows], work.ends[rows]).covered(zero, begin, end)
+            times[context] = int(covered[0])
+        busiest = max(times, key=lambda context: times[context], default=None)
+        if busiest is not None and times[busiest] >= OVERLAP_SHARE * calls.excess[at]:
+            found[at] = busiest, times[busiest]
+    return found
 
 
 def first_launches(
