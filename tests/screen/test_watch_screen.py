@@ -17,6 +17,7 @@ from factories.screen import assert_snapshot, dialog_text, is_open, settled, tex
 from factories.watch_calls import slow_batch
 from factories.watch_moments import moments, record, training
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.watch.line_text import place_text
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
@@ -30,6 +31,7 @@ from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.sources.watched import ProgramGpu, WatchSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.watch.call_table import WatchTable
+from stallscope.tui.watch.division_panel import DivisionPanel
 from stallscope.tui.watch.explain_call import ExplainCall
 from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.screen import WatchScreen
@@ -128,6 +130,9 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         await pilot.press("down")
         assert screen.state.selected == keys[1]
         await pilot.press("up", "up")
+        lines = screen.query_one(DivisionPanel).view.program_lines
+        assert screen.state.selected == lines[-1].key
+        await pilot.press(*["up"] * len(lines))
         assert screen.state.selected == keys[-1]
         await pilot.press("w")
         assert screen.state.selected == keys[0]
@@ -144,6 +149,32 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         assert not screen.query_one(WatchTable).display
         await pilot.press("o", "question_mark")
         await until(pilot, lambda: is_open(pilot, Help))
+
+
+async def test_a_line_of_the_program_is_selected_and_explained(recorded: Path) -> None:
+    async with replayed(recorded, (120, 36)) as (pilot, screen):
+        await pilot.press("up", "up")
+        panel = screen.query_one(DivisionPanel)
+        shown = panel.view.drawn_lines(panel.size.height)[-2]
+        assert "▸" in await drawn(pilot, screen)
+        assert panel.view.selected == screen.state.selected == shown.key
+        assert screen.query_one(WatchTable).view.selected is None
+        await pilot.press("enter")
+        await until(pilot, lambda: is_open(pilot, ExplainCall))
+        dialog = pilot.app.screen
+        assert isinstance(dialog, ExplainCall)
+        text = dialog_text(dialog)
+        assert text.strip().startswith(place_text(shown.line, shown.process))
+        for title in ("What it costs", "What helps", "Call stack with most of it", "Its sequence"):
+            assert title in text
+        await pilot.press("enter")
+        await until(pilot, lambda: is_open(pilot, WatchScreen))
+        # A click selects another one, a second click explains it.
+        first = panel.region.y + panel.size.height - len(panel.view.drawn_lines(panel.size.height))
+        await pilot.click(offset=(10, first))
+        assert screen.state.selected == panel.view.program_lines[0].key
+        await pilot.click(offset=(10, first))
+        await until(pilot, lambda: is_open(pilot, ExplainCall))
 
 
 async def test_a_click_selects_a_row_and_a_slow_call_is_explained(recorded: Path) -> None:

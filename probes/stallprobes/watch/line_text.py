@@ -15,7 +15,7 @@ from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figure_text, percent
 from stallprobes.watch.lines.lines import count_alike
 from stallprobes.watch.lines.places import PACKAGES
-from stallprobes.watch.lines.result import HoldingCalls, ProgramLine, SequenceLines, WaitPlace
+from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, SequenceLines, WaitPlace
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text, thread_text
 
@@ -73,8 +73,12 @@ def inner_text(line: ProgramLine) -> str:
     """Where a line that costs much does so: ``Of it modeling.py:245 in forward 12 %, linear.py:125 in forward 9 %.``"""
     if not line.inner or line.cost.share < _LEAST_WITH_INNER:
         return ""
-    places = (f"{_inner(one.place, line)} {percent(one.cost)}" for one in line.inner)
-    return f"Of it {', '.join(places)}."
+    return f"Of it {', '.join(inner_place_text(one, line) for one in line.inner)}."
+
+
+def inner_place_text(one: InnerPlace, line: ProgramLine) -> str:
+    """An innermost frame of a line with its part of the cost: ``modeling.py:245 in forward 12 %``."""
+    return f"{_inner(one.place, line)} {percent(one.cost)}"
 
 
 def short_line_text(line: ProgramLine, process: ProcessFindings, sequence: SequenceDivision | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from textual.reactive import var
 
@@ -11,11 +12,13 @@ from stallprobes.watch.attribution.findings import ProcessFindings, WatchFinding
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figures_text, shown_sequences, verdict_texts
 from stallprobes.watch.line_text import lines_of_sequence, short_line_text, shown_lines
+from stallprobes.watch.lines.result import ProgramLine
+from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.sentences import short_cost_text
 from stallprobes.wording.watch_wording import process_prefix
 from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
-from stallscope.tui.common.lines import Line, LineWidget, cut
+from stallscope.tui.common.lines import Line, LineWidget, cut, fit
 
 # Sequences beside the first one that have a line and a bar where there is room, and lines of the first one.
 _MOST_MORE, _MOST_LINES = 3, 5
@@ -24,11 +27,35 @@ _ALL_OF_FIRST = 4
 _BESIDE_BAR = 1
 
 
+class LineKey(NamedTuple):
+    """A line of a program: its process, with the number of images before, and place and thread of the line."""
+
+    pid: int
+    image: int
+    thread: int
+    place: StackFrame | None
+
+
+@dataclass(frozen=True)
+class ShownLine:
+    """A line of the program with its sequence and process."""
+
+    line: ProgramLine
+    sequence: SequenceDivision
+    process: ProcessFindings
+
+    @property
+    def key(self) -> LineKey:
+        """By which it is selected, as long as it is shown."""
+        return LineKey(self.process.pid, self.process.image, self.line.thread, self.line.place)
+
+
 @dataclass(frozen=True)
 class DivisionView:
-    """What bounds the processes of ``findings``, which equal only themselves."""
+    """What bounds the processes of ``findings``, which equal only themselves; a line may be ``selected``."""
 
     findings: WatchFindings | None = None
+    selected: LineKey | None = None
 
     @property
     def height(self) -> int:
@@ -37,16 +64,25 @@ class DivisionView:
         return _ALL_OF_FIRST + 2 * min(count - 1, _MOST_MORE) if count else 0
 
     @property
-    def program_lines(self) -> list[str]:
+    def program_lines(self) -> list[ShownLine]:
         """The lines of the program of the first sequence that are worth one."""
         for sequence, process, _ in _sequences(self.findings):
             lines = shown_lines(lines_of_sequence(sequence, process), _MOST_LINES)
-            return [short_line_text(line, process, sequence) for line in lines]
+            return [ShownLine(line, sequence, process) for line in lines]
         return []
+
+    def drawn_lines(self, height: int) -> list[ShownLine]:
+        """Those of the lines for which a panel of ``height`` lines has room."""
+        lines = self.program_lines
+        above = min(height, 2 + (height >= 3) + (height >= _ALL_OF_FIRST + len(lines)))
+        return lines[: height - above]
 
 
 class DivisionPanel(LineWidget):
-    """Draws the first sequence in up to four lines with lines of the program below, others in two."""
+    """Draws the first sequence in up to four lines with lines of the program below, others in two.
+
+    The target of a click is the key of a line of the program.
+    """
 
     view = var(DivisionView())
 
@@ -56,8 +92,8 @@ class DivisionPanel(LineWidget):
         Where not all lines of the program fit, there are more of them in place of the figures.
         """
         out: list[Line] = []
-        program_lines = self.view.program_lines
-        figures = height >= _ALL_OF_FIRST + len(program_lines)
+        targets: dict[int, LineKey] = {}
+        figures = height >= _ALL_OF_FIRST + len(self.view.program_lines)
         for number, (sequence, process, prefix) in enumerate(_sequences(self.view.findings)):
             if number and len(out) + 2 > height:
                 break
@@ -76,8 +112,16 @@ class DivisionPanel(LineWidget):
             if not number and figures:
                 out.append([(cut(f" {figures_text(sequence)}", width), "dim")])
             if not number:
-                out += [[(cut(text, width), "")] for text in program_lines[: height - len(out)]]
-        return out[:height]
+                for shown in self.view.drawn_lines(height):
+                    targets[len(out)] = shown.key
+                    out.append(self._program_line(shown, width))
+        return self.with_targets([(targets.get(at), line) for at, line in enumerate(out[:height])], width)
+
+    def _program_line(self, shown: ShownLine, width: int) -> Line:
+        text = short_line_text(shown.line, shown.process, shown.sequence)
+        if shown.key != self.view.selected:
+            return [(cut(text, width), "")]
+        return fit([("▸", "accent"), (cut(text[1:], width - 1), "focus")], width, "focus")
 
 
 def _sequences(findings: WatchFindings | None) -> Iterator[tuple[SequenceDivision, ProcessFindings, str]]:

@@ -21,12 +21,13 @@ from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.sources.source import ProgramSource
 from stallscope.tui.watch.call_table import WatchTable
-from stallscope.tui.watch.division_panel import DivisionPanel, DivisionView
+from stallscope.tui.watch.division_panel import DivisionPanel, LineKey
 from stallscope.tui.watch.explain_call import ExplainCall, explained
+from stallscope.tui.watch.explain_line import explained_line
 from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.layout import watch_layout
 from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, SlowCallsView, headline_lines, headlines
-from stallscope.tui.watch.state import WatchState, header_view, histograms_view, table_view
+from stallscope.tui.watch.state import WatchState, division_view, header_view, histograms_view, table_view
 
 _REPORT_COLUMNS = 100
 
@@ -129,7 +130,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
             return
         self._shown, self.state = moment, self.state.on_row_of(moment)
         table.view = table_view(self.state, moment)
-        self.query_one(DivisionPanel).view = DivisionView(moment.findings)
+        self.query_one(DivisionPanel).view = division_view(self.state, moment)
         self.query_one(LostTime).view = headlines(moment.findings, moment.program)
         self.query_one(SlowCallLog).view = SlowCallsView(moment.findings, moment.at_ns)
         histograms.view = PlotsView(histograms_view(self.state, moment))
@@ -197,10 +198,12 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
         super().action_trap()
 
     def action_explain(self) -> None:
-        """Open the explanation of the selected row."""
+        """Open the explanation of the selected row, or of the selected line."""
         moment = self.moment
-        row = self.state.row(moment)
-        if moment is not None and row is not None:
+        row, line = self.state.row(moment), self.state.line(moment)
+        if line is not None:
+            self.app.push_screen(ExplainCall(explained_line(line)))
+        elif moment is not None and row is not None:
             self.app.push_screen(ExplainCall(explained(row, moment.findings)))
 
     def action_watch_page(self, by: int) -> None:
@@ -208,9 +211,13 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
         self.action_watch_row(by * self.query_one(WatchTable).page, around=False)
 
     def action_watch_row(self, by: int, around: bool = True) -> None:
-        """Select another row; ``around``: after the last one comes the first."""
+        """Select another line or row; ``around``: after the last one comes the first."""
         if self.moment is not None:
-            self.show(self.state.stepped(self.moment.rows, by, around))
+            panel = self.query_one(DivisionPanel)
+            lines = panel.view.drawn_lines(panel.size.height) if panel.display else []
+            keys: list[WatchRowKey | LineKey] = [line.key for line in lines]
+            keys += [row.key for row in self.moment.rows]
+            self.show(self.state.stepped(keys, by, around))
 
     def action_watch_worst(self) -> None:
         """Select the row that lost most time."""
@@ -243,8 +250,9 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
             self.ask(Ask(f"{running} still runs. End it?", yes="yes, as ctrl+c would"), lambda _: self.app.exit())
 
     @on(LineWidget.Clicked, "WatchTable")
+    @on(LineWidget.Clicked, "DivisionPanel")
     def select_clicked_row(self, message: LineWidget.Clicked) -> None:
-        """Select the clicked row; if it is selected, explain it."""
+        """Select the clicked row or line; if it is selected, explain it."""
         if message.target == self.state.selected:
             self.action_explain()
         else:

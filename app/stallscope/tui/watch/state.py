@@ -15,6 +15,7 @@ from stallscope.tui.common.histograms import HistogramsView
 from stallscope.tui.common.screen import MovingState
 from stallscope.tui.sources.source import ProgramSource
 from stallscope.tui.watch.call_table import CallTableView, thread_label
+from stallscope.tui.watch.division_panel import DivisionView, LineKey, ShownLine
 from stallscope.tui.watch.header import WatchHeadView
 
 _BEHIND = ("all", "since the start")
@@ -25,30 +26,29 @@ class WatchState(MovingState):
     """What the screen shows of a watched program; each method but the last two returns the state after a change.
 
     ``frozen`` is the moment of a view that is frozen. ``gpu`` has NVML's values with the GPU's name, or None with the
-    reason. ``chosen``: the ``selected`` row is not just the one that lost most time. The trigger was armed at
+    reason. ``chosen``: the ``selected`` row or line is not just the row that lost most time. The trigger was armed at
     ``armed_ns``. ``enlarged``: the output has all the room.
     """
 
     frozen: WatchMoment | None = None
     gpu: tuple[TelemetrySnapshot | None, str] = (None, "")
-    selected: WatchRowKey | None = None
+    selected: WatchRowKey | LineKey | None = None
     chosen: bool = False
     armed_ns: int = 0
     enlarged: bool = False
 
     def on_row_of(self, moment: WatchMoment) -> WatchState:
         """With the row that lost most time selected, until somebody selects another one."""
-        if not moment.rows or (self.chosen and self.row(moment) is not None):
+        if not moment.rows or (self.chosen and (self.row(moment) or self.line(moment)) is not None):
             return self
         return replace(self, selected=moment.rows[0].key, chosen=False)
 
-    def selecting(self, key: WatchRowKey) -> WatchState:
-        """With a row selected by somebody."""
+    def selecting(self, key: WatchRowKey | LineKey) -> WatchState:
+        """With a row or a line selected by somebody."""
         return replace(self, selected=key, chosen=True)
 
-    def stepped(self, rows: Sequence[WatchRow], by: int, around: bool) -> WatchState:
-        """With the row ``by`` places further selected; ``around``: after the last one comes the first."""
-        keys = [row.key for row in rows]
+    def stepped(self, keys: Sequence[WatchRowKey | LineKey], by: int, around: bool) -> WatchState:
+        """With that of ``keys`` selected that is ``by`` places further; ``around``: after the last comes the first."""
         if not keys:
             return self
         place = (keys.index(self.selected) if self.selected in keys else 0) + by
@@ -68,6 +68,11 @@ class WatchState(MovingState):
         """The selected row of a moment."""
         return next((row for row in (() if moment is None else moment.rows) if row.key == self.selected), None)
 
+    def line(self, moment: WatchMoment | None) -> ShownLine | None:
+        """The selected line of the program of a moment."""
+        lines = () if moment is None else DivisionView(moment.findings).program_lines
+        return next((line for line in lines if line.key == self.selected), None)
+
     def slowest(self, moment: WatchMoment) -> tuple[TriggeringCall, WatchRowKey] | None:
         """The slowest call since the trigger was armed, or in flight, with its row."""
         found = [
@@ -85,7 +90,13 @@ class WatchState(MovingState):
 
 def table_view(state: WatchState, moment: WatchMoment) -> CallTableView:
     """The table of calls."""
-    return CallTableView(moment.rows, state.selected, moment.at_ns, moment.hidden, "no call yet")
+    selected = state.selected if isinstance(state.selected, WatchRowKey) else None
+    return CallTableView(moment.rows, selected, moment.at_ns, moment.hidden, "no call yet")
+
+
+def division_view(state: WatchState, moment: WatchMoment) -> DivisionView:
+    """What bounds the program, with its lines."""
+    return DivisionView(moment.findings, state.selected if isinstance(state.selected, LineKey) else None)
 
 
 def histograms_view(state: WatchState, moment: WatchMoment) -> HistogramsView | None:

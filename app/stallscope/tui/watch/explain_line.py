@@ -1,0 +1,43 @@
+"""The explanation of a line of a watched program: what it costs and where, its waits, its stack, and what helps."""
+
+from __future__ import annotations
+
+from stallprobes.watch.division_text import figures_text, parts_text, percent, verdict_text
+from stallprobes.watch.line_text import (
+    inner_place_text,
+    line_text,
+    lines_of_sequence,
+    place_text,
+    remedy_text,
+    shown_waits,
+    wait_text,
+)
+from stallprobes.watch.sentences import frame_text
+from stallscope.tui.common.dialog import section
+from stallscope.tui.common.printable_text import PrintableText
+from stallscope.tui.watch.division_panel import ShownLine
+
+_MOST_WAITS = 6
+
+
+def explained_line(shown: ShownLine) -> PrintableText:
+    """Everything known about a line, what it costs first."""
+    line, sequence, process = shown.line, shown.sequence, shown.process
+    lines = lines_of_sequence(sequence, process)
+    text = PrintableText()
+    text.append(f"{place_text(line, process)}\n\n", "bold reverse")
+    samples = f"By {line.samples} samples of the time of its sequence, of which it has {percent(line.share.share)}."
+    section(text, "What it costs", f"{line_text(line, process, sequence)}\n{samples}")
+    inner = [f"- {inner_place_text(one, line)}" for one in line.inner]
+    section(text, "Where, by the innermost frame", "\n".join(inner))
+    waits = [one for one in shown_waits(lines, _MOST_WAITS) if one.place == line.place]
+    section(text, "Its waits", "\n".join(f"- {wait_text(one, process, sequence)}" for one in waits))
+    section(text, "What helps", remedy_text(line, process, sequence, lines))
+    if line.stack is not None:
+        frames = line.stack.python or line.stack.native
+        section(
+            text, "Call stack with most of it, the innermost frame first", "\n".join(frame_text(one) for one in frames)
+        )
+    parts = ", ".join(words for _, words in parts_text(sequence))
+    section(text, "Its sequence", f"{verdict_text(sequence, process)}\n{figures_text(sequence)}\nIts time is: {parts}.")
+    return text
