@@ -81,7 +81,7 @@ def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:
     found = process_of(sequence(), sequence(threads=(101,)))
     found = replace(found, threads=tuple(replace(thread, name="server") for thread in found.threads))
     assert verdict_text(sequence(threads=(101,)), found).startswith("server (thread 101) is host-bound: ")
-    more = replace(found, division=replace(process_of(sequence(), sequence(threads=(101, 7))).division))
+    more = replace(found, division=process_of(sequence(), sequence(threads=(101, 7))).division)
     assert verdict_text(sequence(threads=(101, 7)), more).startswith("server (thread 101, with 1 more thread) is ")
     unknown = sequence(parts={Part.HOST: 9, Part.UNKNOWN: 1}, verdict=Bound.UNKNOWN)
     assert verdict_text(unknown, process_of(unknown)) == (
