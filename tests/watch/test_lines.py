@@ -350,6 +350,18 @@ def test_work_that_follows_makes_what_was_apart_a_line_again() -> None:
     assert places_of(sums, ended=True) == {1, 2, 3, 4}
 
 
+def test_any_number_of_threads_that_end_takes_a_limited_memory() -> None:
+    sums = SampleSums(at_ns(0))
+    for thread in range(1000, 1600):
+        begin = 100 * thread
+        made = [slow(LAUNCH, begin, begin + 10, thread=thread), slow(FREE, begin + 50, begin + 60, thread=thread)]
+        sums.add(
+            sample_batch([Sampled(begin + 10, begin + 50, 40, FREE, True, thread=thread)]), call_batch(made), APART
+        )
+    assert len(sums._sums._tails) <= 257
+    assert sum(one.samples for one in sums.since(at_ns(0)).values()) == 600
+
+
 def test_any_number_of_places_takes_a_limited_number_of_sums() -> None:
     sums = SampleSums(at_ns(0))
     for first in range(0, 60_000, 1000):

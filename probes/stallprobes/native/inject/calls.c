@@ -441,7 +441,7 @@ static void leave(struct own *self, uint32_t api, const struct ss_callback_data 
         self->sampling.inside_ns += ns;
         self->sampling.left_ns = now;
         int waits = prefix->waits || slot->calls[depth].target == SS_MEMORY_PAGEABLE;
-        int wait_due = waits && ss_count_wait(&self->sampling);
+        int wait_due = waits && ss_count_wait(&self->sampling, now);
         if (ss_unlikely(slow || named || wait_due ||
                         self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE]))
             end_long_call(self, api, start, now, stack, wait_due);

@@ -117,7 +117,8 @@ uint32_t ss_python_text(const struct ss_python_layout *layout, const int pipe[2]
  * between calls alone. By enum SS_SAMPLED: when the next sample is due by either, UINT64_MAX for never, and up to when the
  * last one has all time. ``left_ns`` is when the last outermost call returned. ``credit`` is what may be spent on stacks
  * of samples, apart from those of slow calls, so that these do not decide which points get a sample. ``waits`` were made
- * since the last one with a sample, and ``passed`` since ``chosen_ns``, when ``distance`` waits to the next were chosen. */
+ * since the last one with a sample, and ``passed`` since ``chosen_ns``, when the ``distance`` to the next one was chosen,
+ * which is 0 until then. */
 struct ss_sampling {
     struct ss_credit credit;
     uint64_t inside_ns;
@@ -133,7 +134,7 @@ struct ss_sampling {
 void ss_begin_samples(void);
 struct ss_sampling ss_begin_sampling(uint32_t thread);
 void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample);
-int ss_count_wait(struct ss_sampling *sampling);
+int ss_count_wait(struct ss_sampling *sampling, uint64_t now);
 void ss_take_wait(struct ss_sampling *sampling, struct ss_time_sample *sample);
 void ss_leave_out(struct ss_sampling *sampling, uint64_t ns);
 

@@ -19,8 +19,6 @@ enum {
     MOST_POINTS = 16,
     /* Waits of which one is sampled, also where they are counted in a very short time. */
     MOST_WAITS = 1 << 16,
-    /* The first wait of a thread that is sampled: one that waits less often leaves the time of stacks to the names. */
-    FIRST_WAIT = 8,
 };
 /* What is known of the space of the ring. */
 enum { NONE, ASKED, READY };
@@ -52,9 +50,7 @@ static uint64_t next_distance(struct ss_sampling *sampling)
 struct ss_sampling ss_begin_sampling(uint32_t thread)
 {
     uint64_t now = ss_clock();
-    struct ss_sampling sampling = {
-        .left_ns = now, .random = (now << 20 ^ thread) | 1, .distance = FIRST_WAIT, .chosen_ns = now,
-    };
+    struct ss_sampling sampling = {.left_ns = now, .random = (now << 20 ^ thread) | 1, .chosen_ns = now};
     sampling.taken_ns[SS_SAMPLED_BETWEEN] = now;
     for (int of = 0; of < 2; of++) {
         uint64_t first = sampling.taken_ns[of] + 1 + next_random(&sampling) % SS_SAMPLE_NS;
@@ -151,22 +147,34 @@ void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample)
         sampling->taken_ns[sampled] = point;
 }
 
-/* Counts a wait that returns. Returns whether it is one for which a sample is due. */
-int ss_count_wait(struct ss_sampling *sampling)
+/* After how many more waits the next sample is due, by how many there were in the time before. */
+static void choose_distance(struct ss_sampling *sampling, uint64_t now)
+{
+    uint64_t elapsed = now > sampling->chosen_ns ? now - sampling->chosen_ns : 1;
+    uint64_t usual = sampling->passed * SS_WAIT_SAMPLE_NS / elapsed;
+    usual = usual < 1 ? 1 : usual > MOST_WAITS ? MOST_WAITS : usual;
+    sampling->distance = 1 + next_random(sampling) % (2 * usual - 1);
+    sampling->chosen_ns = now;
+    sampling->passed = 0;
+}
+
+/* Counts a wait that returns at ``now``. Returns whether it is one for which a sample is due: none of the first moments,
+ * in which stacks say how the thread is called. */
+int ss_count_wait(struct ss_sampling *sampling, uint64_t now)
 {
     sampling->waits++;
-    return ++sampling->passed >= sampling->distance && ss_has_stacks();
+    sampling->passed++;
+    if (sampling->distance)
+        return sampling->passed >= sampling->distance && ss_has_stacks();
+    if (now > sampling->chosen_ns + SS_WAIT_SAMPLE_NS)
+        choose_distance(sampling, now);
+    return 0;
 }
 
 /* Takes the sample of a wait that is due, as ss_take_sample. Without a stack, a later wait has the sample. */
 void ss_take_wait(struct ss_sampling *sampling, struct ss_time_sample *sample)
 {
-    uint64_t elapsed = sample->at_ns > sampling->chosen_ns ? sample->at_ns - sampling->chosen_ns : 1;
-    uint64_t usual = sampling->passed * SS_WAIT_SAMPLE_NS / elapsed;
-    usual = usual < 1 ? 1 : usual > MOST_WAITS ? MOST_WAITS : usual;
-    sampling->distance = 1 + next_random(sampling) % (2 * usual - 1);
-    sampling->chosen_ns = sample->at_ns;
-    sampling->passed = 0;
+    choose_distance(sampling, sample->at_ns);
     if (!has_space())
         return;
     if (!sample->stack)

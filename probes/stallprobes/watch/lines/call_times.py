@@ -129,7 +129,11 @@ class CallLog:
             groups.setdefault(leader(thread), []).append(thread)
         self._last, self._calls, self._active, self._working = {}, {}, {}, {}
         before, self._ends, self.resumed = self._ends, {}, []
+        active = {leader(thread) for thread in reading.threads}
         for first, members in groups.items():
+            if first not in active:
+                self._ends[first] = before.get(first, 0)
+                continue
             self._sequence(first, members, reading)
             worked = (self._worked.get(thread, 0) for thread in members)
             self._ends[first] = max((before.get(first, 0), sequences.last_end_ns(first), *worked))

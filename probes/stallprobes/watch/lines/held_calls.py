@@ -25,7 +25,7 @@ _LEAST_COVERED = 0.5
 _LEAST_HELD, _LEAST_RATIO = 3, 10
 # Of a reading, those that took longest.
 _MOST_LONG, _MOST_HOLDING = 512, 2048
-# Different pairs of a second.
+# Different pairs of a second, and calls that may hold up others.
 _MOST_PAIRS = 1024
 
 
@@ -86,7 +86,8 @@ class HeldCalls:
         for holder, mine in _by_holder(rows, holding):
             spans = Spans.united(begins[mine], ends[mine])
             inside = np.searchsorted(times, spans.ends) - np.searchsorted(times, spans.begins, "right")
-            second.beside[holder] += int(inside.sum())
+            if holder in second.beside or len(second.beside) < _MOST_PAIRS:
+                second.beside[holder] += int(inside.sum())
         for one in long.tolist() if len(holding) else ():
             covered = np.minimum(ends[holding], ends[one]) - np.maximum(begins[holding], begins[one])
             covered[rows["thread"][holding] == rows["thread"][one]] = 0
@@ -95,7 +96,7 @@ class HeldCalls:
                 by = holding[best]
                 holder = Holder(int(rows["thread"][by]), int(rows["function"][by]))
                 key = HeldUp(holder, int(rows["thread"][one]), int(rows["function"][one]))
-                if key in second.pairs or len(second.pairs) < _MOST_PAIRS:
+                if holder in second.beside and (key in second.pairs or len(second.pairs) < _MOST_PAIRS):
                     known = second.pairs.get(key, HeldSum())
                     second.pairs[key] = HeldSum(known.calls + 1, known.ns + int(covered[best]))
 

@@ -14,6 +14,8 @@ from stallprobes.watch.intervals import Int64s
 # Different keys of a second, and of the time after the last second in which a steady state may begin; further samples
 # are summed up without a stack, and beyond twice as many left out.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
+# Sequences whose tails are apart.
+_MOST_TAILS = 256
 # Numbers of functions and kinds are smaller; those of kinds begin at -_KINDS.
 _FUNCTIONS, _KINDS = 1 << 16, 16
 
@@ -75,6 +77,9 @@ class SecondSums:
     def add(self, sequence: int, worked_ns: int, thread: int, times: KeyedTimes) -> None:
         """Add times of a thread of ``sequence``, whose last work that is known ended at ``worked_ns``."""
         follows = times.ends > worked_ns
+        # A sequence that comes to its end first is one of threads that have ended.
+        while len(self._tails) > _MOST_TAILS:
+            self.settle(next(iter(self._tails)))
         for of, chosen in ((self._seconds, ~follows), (self._tails.setdefault(sequence, []), follows)):
             _add(of, self._began_ns, thread, KeyedTimes(*(column[chosen] for column in times)))
 
