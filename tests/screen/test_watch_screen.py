@@ -153,9 +153,9 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
 
 async def test_a_line_of_the_program_is_selected_and_explained(recorded: Path) -> None:
     async with replayed(recorded, (120, 36)) as (pilot, screen):
-        await pilot.press("up", "up")
+        await pilot.press("up")
         panel = screen.query_one(DivisionPanel)
-        shown = panel.view.drawn_lines(panel.size.height)[-2]
+        shown = panel.view.drawn_lines(panel.size.height)[-1]
         assert "▸" in await drawn(pilot, screen)
         assert panel.view.selected == screen.state.selected == shown.key
         assert screen.query_one(WatchTable).view.selected is None
