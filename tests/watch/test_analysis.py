@@ -298,3 +298,12 @@ def test_processes_are_in_the_order_of_their_starts() -> None:
     found = watch_findings([analyzed(process(ended=50)), analyzed(process(ended=70))], 5)
     assert (found.duration_ns, found.began_at_ns, len(found.processes)) == (70 * US, 5, 2)
     assert found.processes[0].began_ns == BASE_NS
+
+
+def test_a_call_that_is_read_again_and_again_counts_once() -> None:
+    one, analysis = process(thread(MAIN, [slow(SYNC, 100, 5000)])), ProcessAnalysis()
+    for reading in range(200):
+        analysis.feed(one, EMPTY, at_ns(10_000 + reading * 100_000))
+        found = analysis.findings()
+        assert (len(found.slow_calls), sum(row.slow for row in found.threads[0].rows)) == (1, 1)
+        assert sum(each.calls for each in found.lost) == 1

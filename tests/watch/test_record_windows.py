@@ -173,7 +173,7 @@ def test_a_slow_call_while_records_were_off_is_blamed_on_nothing() -> None:
     assert _causes(calls, off) == [WaitCause.RECORDS_OFF] * 2
     found, _ = attribute(calls, [5000 * US] * 2, Recorded(rows_of([]), windows=off))
     assert call_text(found).endswith("took 5.00 ms while work of the GPU was not recorded.")
-    assert [(loss.cause, loss.ns) for loss in found.losses] == [(WaitCause.RECORDS_OFF, 5000 * US)]
+    assert list(found.losses) == [((WaitCause.RECORDS_OFF, None, ""), (1, 5000 * US, 0))]
 
 
 def test_work_that_was_recorded_is_a_cause_wherever_the_call_lies() -> None:

@@ -272,6 +272,8 @@ class ProcessAnalysis:
             may_hold_streams=may_hold_streams(name for thread in process.threads for name in thread.figures),
         )
         found = attribute(slow, excess, recorded, self._known)
+        if not any(held.stack for held in self._held):
+            return found
         return tuple(_with_stack(call, held.stack) for call, held in zip(found, self._held, strict=True))
 
     def _thread(self, process: WatchedProcess, thread: WatchedThread, sums: CallSums, end_ns: int) -> ThreadFindings:

@@ -33,8 +33,8 @@ class _ThreadSum:
     def add(self, call: ExplainedCall) -> None:
         excess_ns = call.excess_ns
         _add(self.kept, call.function, 1, excess_ns, 0 if call.nested else excess_ns)
-        for one in () if call.nested else call.losses:
-            _add(self.lost, one.key, one.calls, one.ns, one.proven_ns)
+        for key, sums in () if call.nested else call.losses:
+            _add(self.lost, key, *sums)
 
 
 class CallSums:

@@ -113,9 +113,14 @@ class EvidenceReader:
         columns = (asked, longest, same, covered[asked], calls.ends[longest] - calls.begins[longest])
         for place, culprit, count, ns, duration_ns in zip(*(column.tolist() for column in columns), strict=True):
             call = calls.calls[culprit]
-            own = {"calls": count, "duration_ns": duration_ns, "overlap_ns": ns}
-            named = {"thread_name": self._thread_names.get(call.thread, "")}
-            beside = CallAlongside.made(shared_fields(call, DriverCall) | named | own)
+            fields = shared_fields(call, DriverCall)
+            fields.update(
+                thread_name=self._thread_names.get(call.thread, ""),
+                calls=count,
+                duration_ns=duration_ns,
+                overlap_ns=ns,
+            )
+            beside = CallAlongside.made(fields)
             found[place] = WaitEvidence(ns, calls=(beside,))
         return found
 

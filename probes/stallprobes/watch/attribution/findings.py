@@ -6,7 +6,7 @@ Plain values: screen, text report and JSON document are made of them. Times are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.files.codec import Unsigned
@@ -21,6 +21,10 @@ from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedC
 
 # A cause, and the id and the name of the culprit.
 LossKey = tuple[WaitCause, int | None, str]
+# Calls, their time, and the part of it that is proven or known (ns).
+LossSum = tuple[int, int, int]
+_UNATTRIBUTED: LossKey = WaitCause.UNATTRIBUTED, None, ""
+_PROVEN = (Certainty.PROVEN, Certainty.KNOWN)
 # Calls during less time have no rate.
 LEAST_RATE_NS = 1_000_000_000
 
@@ -134,18 +138,19 @@ class ExplainedCall(FinishedCall):
         return self.evidence.calls[0] if self.cause.is_other_thread else None
 
     @property
-    def losses(self) -> Iterator[TimeLost]:
+    def losses(self) -> Iterator[tuple[LossKey, LossSum]]:
         """The time that it lost to each cause; it counts as a call of its main one."""
-        proven = self.certainty in (Certainty.PROVEN, Certainty.KNOWN)
-        culprit, left_ns = self.culprit, self.excess_ns - self.explained_ns
-        thread, name = (None, "") if culprit is None else (culprit.thread, culprit.thread_name)
-        if self.cause is not WaitCause.UNATTRIBUTED:
-            yield TimeLost(self.cause, thread, name, 1, self.explained_ns, self.explained_ns if proven else 0)
+        cause, explained_ns, left_ns = self.cause, self.explained_ns, self.excess_ns - self.explained_ns
+        proven = self.certainty in _PROVEN
+        if cause is not WaitCause.UNATTRIBUTED:
+            culprit = self.culprit
+            key = (cause, None, "") if culprit is None else (cause, culprit.thread, culprit.thread_name)
+            yield key, (1, explained_ns, explained_ns if proven else 0)
         for part in self.also:
-            yield TimeLost(part.cause, None, "", 0, part.ns, part.ns if proven else 0)
+            yield (part.cause, None, ""), (0, part.ns, part.ns if proven else 0)
             left_ns -= part.ns
         if left_ns > 0:
-            yield TimeLost(WaitCause.UNATTRIBUTED, None, "", int(self.cause is WaitCause.UNATTRIBUTED), left_ns, 0)
+            yield _UNATTRIBUTED, (int(cause is WaitCause.UNATTRIBUTED), left_ns, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,22 +240,14 @@ class TimeLost:
         return self.cause, self.thread, self.thread_name
 
 
-def add_loss(losses: dict[LossKey, TimeLost], one: TimeLost) -> None:
-    """Add ``one`` to the ``losses`` by cause and culprit."""
-    known = losses.get(one.key)
-    if known is not None:
-        one = replace(
-            one, calls=one.calls + known.calls, ns=one.ns + known.ns, proven_ns=one.proven_ns + known.proven_ns
-        )
-    losses[one.key] = one
-
-
 def united(losses: Iterable[TimeLost]) -> tuple[TimeLost, ...]:
     """The time of several threads by cause and culprit, the most first."""
-    sums: dict[LossKey, TimeLost] = {}
+    sums: dict[LossKey, LossSum] = {}
     for one in losses:
-        add_loss(sums, one)
-    return tuple(sorted((one for one in sums.values() if one.ns), key=lambda one: -one.ns))
+        calls, ns, proven_ns = sums.get(one.key, (0, 0, 0))
+        sums[one.key] = calls + one.calls, ns + one.ns, proven_ns + one.proven_ns
+    found = (TimeLost(*key, *sum_) for key, sum_ in sums.items())
+    return tuple(sorted((one for one in found if one.ns), key=lambda one: -one.ns))
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,6 @@ from stallprobes.watch.intervals import (
     GroupedTimes,
     Int64s,
     IntervalGroups,
-    grouped_order,
     int64s,
     numbered,
     running_maximum,
@@ -32,7 +31,8 @@ class PriorEnds:
     """The latest end of the work of a group that was submitted before a call."""
 
     def __init__(self, groups: Int64s, orders: Int64s, ends: Int64s) -> None:
-        place = grouped_order(groups, orders)
+        # As one number, which NumPy sorts in two thirds of the time; orders have 32 bits.
+        place = np.argsort(groups << 32 | orders, kind="stable")
         self._orders = GroupedTimes(groups[place], orders[place])
         self._ends = running_maximum(groups[place], ends[place])
 

@@ -47,6 +47,8 @@ def held_streams(calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDAr
     for at in np.flatnonzero(asked & np.isin(calls.waits, (Waits.STREAM, Waits.CONTEXT))).tolist():
         until[at] = _first_start(calls, work, waits, at)
     members = np.flatnonzero(asked & (until > 0) & (calls.excess > 0))
+    if not len(members):
+        return found
     numbers = int64s([work.context_numbers.get(context, -1) for context in calls.contexts[members].tolist()])
     begins, until = calls.begins[members], until[members]
     busy = work.by_context.covered(numbers, begins, until) + waits.context[members] + waits.process[members]

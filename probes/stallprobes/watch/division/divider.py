@@ -254,9 +254,10 @@ class ProcessDivider:
         self._switches = engine_use.switches
         self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
         spans, leaders, devices = recorded(process), self._leaders_of(begun), column(begun, "device")
+        starts, ends = column(begun, "start"), column(begun, "end")
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
-            others = rows_where(begun, on_device & ~mine)
+            others = on_device & ~mine
             own = {thread: of for thread, of in threads.items() if self._book.leader(thread) == leader}
             self._add(
                 self._sequence(leader, device, own, begin),
@@ -266,7 +267,7 @@ class ProcessDivider:
                 spans,
                 engine_use.tenures.get(device),
                 _Beside(
-                    other_work=Spans.united(column(others, "start"), column(others, "end")),
+                    other_work=Spans.united(starts[others], ends[others]),
                     holding=_holding(of for thread, of in threads.items() if thread not in own),
                 ),
             )

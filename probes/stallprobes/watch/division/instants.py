@@ -81,10 +81,10 @@ class Spans(NamedTuple):
         begins, ends = begins[kept], ends[kept]
         if not len(begins):
             return NO_SPANS
-        order = np.argsort(
-            begins,
-        )
-        begins, ends = begins[order], np.maximum.accumulate(ends[order])
+        if (begins[1:] < begins[:-1]).any():
+            order = np.argsort(begins)
+            begins, ends = begins[order], ends[order]
+        ends = np.maximum.accumulate(ends)
         first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
         return cls(begins[first], ends[np.append(first[1:], len(begins)) - 1])
 

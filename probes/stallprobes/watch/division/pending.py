@@ -167,11 +167,16 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
     correlations = int64s(overheads["correlation"])
     places = np.minimum(np.searchsorted(numbers, correlations), len(calls) - 1)
     owners = np.where((correlations != 0) & (numbers[places] == correlations), order[places], -1)
-    for at in np.flatnonzero(owners < 0)[:_MOST_OF_THREADS].tolist():
-        if not correlations[at]:
-            row = overheads[at]
-            mine = (calls["thread"] == row["thread"]) & (calls["begin"] <= row["start"]) & (calls["end"] > row["start"])
-            owners[at] = next(iter(np.flatnonzero(mine).tolist()), -1)
+    of_threads = np.flatnonzero(owners < 0)[:_MOST_OF_THREADS]
+    of_threads = of_threads[correlations[of_threads] == 0]
+    threads = overheads["thread"][of_threads]
+    for thread in np.unique(threads).tolist():
+        own = np.flatnonzero(calls["thread"] == thread)
+        begins, ends = calls["begin"][own], calls["end"][own]
+        for at in of_threads[threads == thread].tolist():
+            start = int(overheads["start"][at])
+            mine = (begins <= start) & (ends > start)
+            owners[at] = own[np.argmax(mine)] if mine.any() else -1
     lengths = int64s(overheads["end"]) - int64s(overheads["start"])
     for kinds, kind in ((LOADING, CallKind.LOADS), ((OverheadKind.COMMAND_BUFFER_FULL,), CallKind.QUEUES)):
         chosen = (owners >= 0) & np.isin(overheads["subkind"], [int(one) for one in kinds])

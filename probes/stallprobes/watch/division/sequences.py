@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from stallprobes.watch.division.instants import Spans
-from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.intervals import Int64s, count_until
 
 # Threads are one sequence if their calls overlap for less of the time that the less busy one is inside calls, and are
 # two again above twice as much.
@@ -93,7 +93,7 @@ class SequenceBook:
 
 
 def _covered(spans: Spans, sums: Int64s, times: Int64s) -> Int64s:
-    """The time that ``spans`` cover before each time; ``sums`` is that before each span."""
-    places = np.searchsorted(spans.begins, times, "right") - 1
+    """The time that ``spans`` cover before each time, which ascend; ``sums`` is that before each span."""
+    places = count_until(spans.begins, times) - 1
     inside = np.minimum(times, spans.ends[places]) - spans.begins[places]
     return np.where(places >= 0, sums[np.maximum(places, 0)] + inside, 0)
