@@ -211,6 +211,11 @@ def test_records_without_times_are_counted_and_not_kept(stand_in: StandIn, tmp_p
     assert (process.records, process.losses[LossKind.NO_TIME], process.lost_records) == (6, 20, 20)
 
 
+def test_a_record_without_content_is_that_of_a_call_in_flight(stand_in: StandIn, tmp_path: Path) -> None:
+    process = only(stand_in.run(tmp_path / "out", "records", "1", settings={"STAND_IN_UNFINISHED": "1"}))
+    assert (process.unfinished, process.lost_records) == (1, 0)
+
+
 def test_records_that_cupti_drops_are_counted(stand_in: StandIn, tmp_path: Path) -> None:
     process = only(stand_in.run(tmp_path / "out", "records", "20", settings={"STAND_IN_LEAKS": "1"}))
     assert (process.records, process.lost_records) == (0, 26)

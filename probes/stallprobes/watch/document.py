@@ -475,7 +475,7 @@ class WatchDivision(Document):
         bool,
         about(
             "Whether there were three seconds in a row without loading code, creating a context or a new kernel, in "
-            "the first minute and the first half of a run that has ended: the steady state begins with them."
+            "the first minute: the steady state begins with the first that have work, if any have."
         ),
     ]
     start_up_s: Annotated[Seconds, about("0 without a steady state.")]

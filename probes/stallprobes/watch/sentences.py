@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind
-from stallprobes.units import duration_ns
+from stallprobes.units import duration_ns, plural
 from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.findings import (
     CallAlongside,
@@ -267,6 +267,11 @@ def gaps(
     missed = store.missed + process.lost_records
     if missed:
         yield f"{missed} records of GPU work were lost: some waits have no cause."
+    if process.unfinished:
+        yield (
+            f"{plural(process.unfinished, 'record')} of calls that were held up had no content when CUPTI gave its "
+            "buffers back: their work is missing."
+        )
     if process.lost_calls:
         yield f"{process.lost_calls} calls were not recorded."
     unlogged = process.losses.get(LossKind.NO_BLOCK, 0)

@@ -126,7 +126,8 @@ static void fill(uint8_t *record, const struct stand_in_work *work)
     if (work->kind == KERNEL && setting("STAND_IN_UNTIMED", 0))
         start = end = 0;
     uint8_t small[] = {(uint8_t)work->subkind, (uint8_t)work->source, (uint8_t)work->target};
-    put(record, 0, &work->kind, 4);
+    uint32_t kind = work->kind == KERNEL && setting("STAND_IN_UNFINISHED", 0) ? 0 : work->kind;
+    put(record, 0, &kind, 4);
     switch (work->kind) {
     case KERNEL:
         put(record, 16, &start, 8), put(record, 24, &end, 8);
@@ -313,6 +314,8 @@ int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, uint8_t **record)
     uint32_t kind;
     if (*record) {
         memcpy(&kind, *record, sizeof kind);
+        if (!kind)
+            return INVALID_KIND;
         next = *record + size_of(kind);
     }
     if (next >= buffer + valid)

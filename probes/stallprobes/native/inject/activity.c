@@ -25,6 +25,8 @@ enum {
     REST_MS = 10,
     /* The longest that the program's exit waits for the last records. */
     EXIT_MS = 1000,
+    /* CUPTI_ACTIVITY_KIND_INVALID. */
+    NO_KIND = 0,
 };
 #define MS UINT64_C(1000000)
 /* What the helper threads have been asked for, and what they have done. */
@@ -210,13 +212,23 @@ static void decode(const uint8_t *raw)
 static void decode_buffer(int number)
 {
     uint8_t *buffer = ss_buffer_memory(number);
-    uint8_t *record = NULL;
+    uint8_t *record = NULL, *before = NULL;
     size_t valid = ss_load(ss_pool.states[number].valid);
     int code = SS_CUPTI_SUCCESS;
-    while (valid && !(code = cupti.next_record(buffer, valid, &record)))
-        decode(record);
-    if (code && code != SS_CUPTI_NO_MORE_RECORDS)
+    uint32_t unfinished = 0;
+    for (; valid && !(code = cupti.next_record(buffer, valid, &record)) && record != before; before = record) {
+        /* The record of a launch that was held up when CUPTI was asked for its buffers (CUPTI 13.5). */
+        if (*(const uint32_t *)(const void *)record == NO_KIND)
+            unfinished++;
+        else
+            decode(record);
+    }
+    if (code == SS_CUPTI_INVALID_KIND && !unfinished)
+        unfinished = 1;
+    else if (code && code != SS_CUPTI_NO_MORE_RECORDS && code != SS_CUPTI_INVALID_KIND)
         ss_count_lost(SS_LOST_UNKNOWN_RECORD, 1);
+    if (unfinished)
+        ss_add(ss_header->unfinished, unfinished);
     ss_release_buffer(number);
 }
 

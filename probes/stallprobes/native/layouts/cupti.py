@@ -83,6 +83,7 @@ class CuptiCode(IntEnum):
 
     SUCCESS = 0
     NO_MORE_RECORDS = 12
+    INVALID_KIND = 21
     NOT_COMPATIBLE = 14
     NOT_INITIALIZED = 15
     TAKEN = 39

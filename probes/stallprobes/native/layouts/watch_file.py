@@ -184,7 +184,8 @@ class FileHeader(ctypes.Structure):
     ``python`` is the version of the Python interpreter in the process, empty without one. ``stacks`` is how many stacks
     were taken, and ``stacks_ns`` how long that took. ``cost_ppm`` is what watching may cost. ``windows`` have begun;
     without any, records were never off. ``not_held`` calls began while kinds were switched; CUPTI may give no more
-    records of their threads. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all. ``samples`` of
+    records of their threads. ``unfinished`` records were those of calls in flight when CUPTI gave a buffer back, which
+    never get their content. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all. ``samples`` of
     the threads' time were taken.
     """
 
@@ -219,7 +220,7 @@ class FileHeader(ctypes.Structure):
     out_of_space: UInt32
     ended_slots: UInt32
     modules: UInt32
-    unused_too: UInt32
+    unfinished: UInt32
     stacks: UInt64
     stacks_ns: UInt64
     windows: UInt64

@@ -11,7 +11,7 @@ from stallprobes.watch.intervals import Int64s
 SECOND_NS = 1_000_000_000
 # So many seconds in a row without an event of the start-up are steady.
 QUIET_SECONDS = 3
-# The steady state begins within so many, or within half of a run that has ended.
+# The steady state begins within so many.
 MOST_SECONDS = 60
 _SUBMITTING = (int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.COPIES))
 _LONGEST_NS = (MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
@@ -50,8 +50,7 @@ class StartUp:
         """
         run_ns = known_ns - self.began_ns
         complete = min(run_ns // SECOND_NS, len(self._busy))
-        last = min(MOST_SECONDS, run_ns // 2 // SECOND_NS) if ended else MOST_SECONDS
-        every = min(last, complete - QUIET_SECONDS) + 1
+        every = min(MOST_SECONDS, complete - QUIET_SECONDS) + 1
         steady = self._first_steady(~self._busy & self._submitted, every)
         if steady is None and (ended or self.is_over(known_ns)):
             steady = self._first_steady(~self._busy, every)

@@ -463,6 +463,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             callback_ns=self._count(header["timed_ns"]) / max(self._count(header["timed"]), 1),
             stacks_ns=self._count(header["stacks_ns"]),
             not_held=int(header["not_held"]),
+            unfinished=int(header["unfinished"]),
         )
 
     def _windows(self, count: int) -> NDArray[Any]:

@@ -205,7 +205,8 @@ class WatchedProcess(ProcessHead):
     that it records none of Python since it is a build without the global lock. ``budget`` is the share (0 to 1) of the
     program's time that watching may cost. A callback of the library took ``callback_ns`` on average, all stacks took
     ``stacks_ns``. ``not_held`` calls began while records were switched, so that CUPTI may give no more records of their
-    threads; records are switched on no more then.
+    threads; records are switched on no more then. ``unfinished`` records were given back while their calls were held
+    up, and never had any content.
     """
 
     start_ticks: int
@@ -224,6 +225,7 @@ class WatchedProcess(ProcessHead):
     callback_ns: float = 0.0
     stacks_ns: int = 0
     not_held: int = 0
+    unfinished: int = 0
 
     @property
     def calls(self) -> int:
