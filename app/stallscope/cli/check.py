@@ -20,6 +20,7 @@ from stallscope.cli.completion import completers
 from stallscope.cli.gpu_choice import ChosenEngine
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
+from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.suspension import Suspension
@@ -131,7 +132,7 @@ def command(
     source = click.get_current_context().get_parameter_source("fail_on")
     if old is None and source is click.core.ParameterSource.COMMANDLINE:
         raise CommandError(ExitCode.USAGE, "--fail-on applies to a comparison only; add --compare")
-    check_results.collect_rarely()
+    collect_rarely()
     with InterruptHandler() as interrupt, Suspension():
         files = output_files.OutputFiles(
             {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus},

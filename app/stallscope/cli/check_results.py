@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallprobes.verdicts.kinds import FAIL_ON, FAILURES
 from stallscope.cli.completion import completers
 from stallscope.cli.process import diagnostics
+from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.stdout import Output
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import Reference, ReferenceComparison
-
-_COLLECTION_THRESHOLD = 50_000
 
 
 def _checked_fail_on(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
@@ -47,15 +45,6 @@ fail_on = click.option(
     metavar="CHANGES",
     help=f"Changes for which a comparison exits 1, separated by commas: {', '.join(FAILURES)}; or {completers.NONE}.",
 )
-
-
-def collect_rarely() -> None:
-    """Let the garbage collector examine new objects rarely.
-
-    A check has some 50 000 objects without cycles, as JSON ten times as many. The usual threshold of 700 new objects
-    would have them examined again and again.
-    """
-    gc.set_threshold(_COLLECTION_THRESHOLD)
 
 
 def load_check(path: Path) -> Matrix:

@@ -10,6 +10,7 @@ from stallprobes.errors import EXIT_ENGINE
 from stallprobes.watch.environment import WatchOptions
 from stallscope.cli import screen
 from stallscope.cli.process import diagnostics, foreground
+from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
@@ -29,6 +30,7 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: S
     Raises WatchError or CommandError if it was not started.
     """
     setup = prepare(options, given_environment())
+    collect_rarely()
     try:
         watch = ProgramWatch(words, setup, files)
         # The report is on the screen.
