@@ -71,7 +71,8 @@ def line_text(
 
 def inner_text(line: ProgramLine) -> str:
     """Where a line that costs much does so: ``Of it modeling.py:245 in forward 12 %, linear.py:125 in forward 9 %.``"""
-    if not line.inner or line.cost.share < _LEAST_WITH_INNER:
+    others = [one for one in line.inner if not _is_line(one.place, line.place)]
+    if not others or line.cost.share < _LEAST_WITH_INNER:
         return ""
     return f"Of it {', '.join(inner_place_text(one, line) for one in line.inner)}."
 
@@ -91,7 +92,8 @@ def wait_text(wait: WaitPlace, process: ProcessFindings, sequence: SequenceDivis
     """Waits in a sentence: ``train.py:42 in step, in loss.py:7 in item: about 900 calls of cuStreamSynchronize a
     second, which cost up to 1 %.``"""
     where = _where(wait.place, wait.thread, process)
-    inner = f", in {frame_text(wait.inner)}" if wait.inner is not None and wait.place != PACKAGES else ""
+    named = wait.inner is not None and wait.place != PACKAGES and not _is_line(wait.inner, wait.place)
+    inner = f", in {frame_text(wait.inner)}" if wait.inner is not None and named else ""
     rate = f"{wait.per_second:.0f}" if wait.per_second >= _LEAST_RATE else f"{wait.per_second:.1f}"
     calls = f"about {rate} {'call' if rate == '1' else 'calls'} of {wait.function} a second"
     if count_alike(sequence):
@@ -213,8 +215,15 @@ def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]
         yield line.between.share, f"host time before {line.between.function}", ""
 
 
+def _is_line(inner: StackFrame, place: StackFrame | None) -> bool:
+    """Whether an innermost frame is that of the line: in compiled code another place of the same function is."""
+    if place is None or inner.kind is not place.kind or inner.kind is FrameKind.PYTHON:
+        return inner == place
+    return bool(place.function) and (inner.file, inner.function) == (place.file, place.function)
+
+
 def _inner(place: StackFrame, line: ProgramLine) -> str:
-    if place == line.place and place.kind is FrameKind.PYTHON:
+    if _is_line(place, line.place):
         return "the line itself"
     name = os.path.basename(place.file)
     return name if place.kind is FrameKind.NATIVE and not place.function and place.offset is None else frame_text(place)

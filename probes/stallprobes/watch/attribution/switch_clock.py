@@ -1,10 +1,11 @@
 """Context switches on the host's clock: CUPTI reports them on the GPU's own clock.
 
-The GPU's clock is near CLOCK_REALTIME: 0.06 ms from it on an H200, 0.34 ms on two H100s. And no work starts or ends
-while another context has the engine, which leaves few offsets near it (``near_offset``). Where none of them fits, the
-clock may have been set since: work that waited for its context starts a constant time after the switch to it, so
-switches and starts of work show the offset anywhere (``find_offset``). Switches at regular times agree with several
-offsets. Nothing is placed where none is left, or another one agrees with nearly as many.
+The GPU's clock is near CLOCK_REALTIME: 0.06 ms from it on an H200, 0.34 and 1.5 ms on H100s. No work starts or ends
+while another context has the engine, and the engine is given to contexts that have work, which leaves few offsets near
+it (``near_offset``). Where none of them fits, the clock may have been set since: work that waited for its context
+starts a constant time after the switch to it, so switches and starts of work show the offset anywhere
+(``find_offset``). Switches at regular times agree with several offsets. Nothing is placed where none is left, or
+another one agrees with nearly as many.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ MOST_ERROR_NS = 1_000_000
 LEAST_SAMPLES = 16
 COMPARED = 128
 COMPARED_STARTS = 2_048
+COMPARED_NEAR = 8_192
 # Offsets that are compared: those that agree with at least this share of the switches of the best. The second best of
 # those that remain agrees for at most that share of the switches of the best.
 LEAST_RIVAL = 0.25
@@ -42,15 +44,17 @@ LEAST_FOLLOWED = 8
 VALID_NS = 20_000_000_000
 # Work may have waited for its context if another context's started before it, or its own did nothing for this long.
 IDLE_NS = 50_000
-# How far from CLOCK_REALTIME the GPU's clock is looked for, and within which distance it is if offsets differ by a
-# period of the program or of the time-slices, of which the shortest seen has 1.6 ms.
+# How far from CLOCK_REALTIME the GPU's clock is looked for.
 NEAR_NS = 10_000_000
-NEAREST_NS = 800_000
+# Switches are known so long after they happened.
+DELIVERED_NS = 500_000_000
 # Work of which the times have to fit, and the widest span of offsets that counts as one.
 LEAST_FITTING = 8
 WIDEST_NS = 200_000
-# The share of the times that a second span of offsets must fit less than the best.
-LEAST_WORSE = 0.005
+# How much less a second span of offsets must fit than the best: so many times of work, or their share.
+LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
+# Of offsets that fit alike, that is right with which the fewest tenures are idle; of more work, chance has some.
+MOST_WITH_IDLE = 128
 _NEVER = 2**61
 _START = int(SwitchOperation.START)
 
@@ -142,8 +146,9 @@ def near_offset(
     # The last tenure lasts; who had the engine before the first one is not known.
     owners, begins = contexts[to], gpu_ns[to] - expected_ns
     stops = np.append(gpu_ns, _NEVER + expected_ns)[to + 1] - expected_ns
-    known = (work[1] > begins[0]) & (work[2] < int(gpu_ns[-1]) - expected_ns + NEAREST_NS)
-    mine, starts, ends = (column[known][-COMPARED_STARTS:] for column in work)
+    latest_ns = max(int(work[2].max(initial=0)), int(gpu_ns[-1]) - expected_ns)
+    known = (work[1] > begins[0]) & (work[2] < latest_ns - DELIVERED_NS)
+    mine, starts, ends = (column[known][-COMPARED_NEAR:] for column in work)
     if len(mine) < LEAST_FITTING:
         return None
     lows, highs = [], []
@@ -161,35 +166,57 @@ def near_offset(
             place = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
             lows.append(first_ns[place] - times[at])
             highs.append(last_ns[place] - times[at])
-    span = _fitting(np.concatenate(lows), np.concatenate(highs), 2 * len(mine))
-    if span is None or span[1] - span[0] > WIDEST_NS:
+    spans = _fitting(np.concatenate(lows), np.concatenate(highs), 2 * len(mine))
+    offsets = [_within_span(*span) for span in spans if span[1] - span[0] <= WIDEST_NS]
+    if len(offsets) < len(spans) or not offsets:
         return None
-    # Work that waited starts a constant time after its switch; the first one shows the offset.
-    offset = min(span[0] + MOST_SPREAD_NS + SWITCH_TO_WORK_NS, (span[0] + span[1]) // 2)
-    return ClockOffset(expected_ns + offset, int(gpu_ns[to[len(to) // 2]]))
+    if len(offsets) > 1 and len(mine) > MOST_WITH_IDLE:
+        return None
+    idle = [_idle_tenures((owners, begins - offset, stops - offset), (mine, starts, ends)) for offset in offsets]
+    if idle.count(min(idle)) > 1:
+        return None
+    return ClockOffset(expected_ns + offsets[idle.index(min(idle))], int(gpu_ns[to[len(to) // 2]]))
 
 
-def _fitting(lows: Int64s, highs: Int64s, times: int) -> tuple[int, int] | None:
-    """The span of offsets that lies in most of the spans from ``lows`` to ``highs``; None if too few, or another does.
+def _within_span(low: int, high: int) -> int:
+    """The offset in a span of offsets that fit: work that waited starts a constant time after its switch."""
+    return min(low + MOST_SPREAD_NS + SWITCH_TO_WORK_NS, (low + high) // 2)
 
-    ``times`` are those of which each has a span for every tenure.
+
+def _idle_tenures(tenures: tuple[Int64s, Int64s, Int64s], work: tuple[Int64s, Int64s, Int64s]) -> int:
+    """The tenures (contexts, begins, ends) of contexts in which none of their work runs, though some has before."""
+    count = 0
+    for owner in np.unique(work[0]).tolist():
+        begins, ends = (column[tenures[0] == owner] for column in tenures[1:])
+        starts, until = (column[work[0] == owner] for column in work[1:])
+        later = begins > int(starts.min()) + MOST_SPREAD_NS
+        begins, ends = begins[later] - MOST_SPREAD_NS, ends[later] + MOST_SPREAD_NS
+        # A piece of work runs in a tenure if it begins before its end and has not ended before its begin.
+        begun = np.searchsorted(starts, ends)
+        ended = np.searchsorted(np.sort(until), begins)
+        count += int(np.count_nonzero(begun <= ended))
+    return count
+
+
+def _fitting(lows: Int64s, highs: Int64s, times: int) -> list[tuple[int, int]]:
+    """The spans of offsets that lie in nearly as many of the spans from ``lows`` to ``highs`` as the best.
+
+    ``times`` are those of which each has a span for every tenure. Empty if none lies in enough.
     """
     order = np.argsort(np.concatenate((lows, highs)), kind="stable")
     at = np.concatenate((lows, highs))[order]
     counts = np.cumsum(np.where(order < len(lows), 1, -1))
     best = int(counts.max(initial=0))
     if best < CONSISTENT * times:
-        return None
-    good = np.flatnonzero(counts >= best - max(1, int(LEAST_WORSE * times)))
+        return []
+    good = np.flatnonzero(counts > best - max(LEAST_WORSE, LEAST_WORSE_SHARE * times))
     # Neighbours are one: the best of them counts.
     apart = np.flatnonzero(np.diff(at[good]) > WIDEST_NS) + 1
     found = []
     for group in np.split(good, apart):
         chosen = group[counts[group] == counts[group].max()]
         found.append((int(at[chosen[0]]), int(at[min(chosen[-1] + 1, len(at) - 1)])))
-    if len(found) > 1:
-        found = [span for span in found if min(abs(span[0]), abs(span[1])) <= NEAREST_NS]
-    return found[0] if len(found) == 1 else None
+    return found
 
 
 class _Owners:
