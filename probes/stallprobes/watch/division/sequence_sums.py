@@ -84,7 +84,7 @@ class SequenceSums:
         late = self.late_ns / covered if covered else 0.0
         verdict, second = bounds_of(parts, host.share, gpu.share, full, submits, late)
         return SequenceDivision(
-            threads=self._threads(left),
+            threads=self._threads_without(left),
             device=device,
             covered_ns=covered,
             parts=parts,
@@ -103,7 +103,7 @@ class SequenceSums:
             waits=limited(self._waits.shares(begin_ns, functions), price.share * (covered - parts.get(Part.END, 0))),
         )
 
-    def _threads(self, left: Set[int]) -> tuple[int, ...]:
+    def _threads_without(self, left: Set[int]) -> tuple[int, ...]:
         """The threads without those that have ``left``: the one that names it, and the others as they made calls first.
 
         The first one names it that has at least half of the most time inside calls that submit work or wait for it: no

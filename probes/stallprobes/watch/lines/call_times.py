@@ -65,7 +65,7 @@ class Reading:
         return max(int(self.rows["at_ns"].max(initial=0)), int(self.calls.rows["returned_ns"].max(initial=0)))
 
     @property
-    def threads(self) -> list[int]:
+    def thread_ids(self) -> list[int]:
         """The threads with samples or calls."""
         threads: list[int] = np.union1d(self.rows["thread"], self.calls.rows["thread"]).tolist()
         return threads
@@ -129,7 +129,7 @@ class CallLog:
             groups.setdefault(leader(thread), []).append(thread)
         self._last, self._calls, self._active, self._working = {}, {}, {}, {}
         before, self._ends, self.resumed = self._ends, {}, []
-        active = {leader(thread) for thread in reading.threads}
+        active = {leader(thread) for thread in reading.thread_ids}
         for first, members in groups.items():
             if first not in active:
                 self._ends[first] = before.get(first, 0)

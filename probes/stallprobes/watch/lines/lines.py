@@ -72,7 +72,7 @@ def lines_of(
         found = [read.sequence(one.threads, one) for one in division.sequences]
     else:
         groups: dict[int, list[int]] = {}
-        for thread in read.threads:
+        for thread in read.thread_ids:
             groups.setdefault(leader(thread), []).append(thread)
         found = [read.sequence(tuple(threads), None) for threads in groups.values()]
         found.sort(key=lambda one: -one.samples)
@@ -110,7 +110,7 @@ class _Read:
             self._waits.setdefault(key.thread, {})[key] = calls
 
     @property
-    def threads(self) -> Iterable[int]:
+    def thread_ids(self) -> Iterable[int]:
         """The threads with samples."""
         return self._sums
 

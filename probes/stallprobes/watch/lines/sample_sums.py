@@ -68,7 +68,7 @@ class SampleSums:
         self.samples += len(samples)
         self.missed += samples.missed
         self._held.append(Reading(samples.rows, calls, in_flight))
-        while self._held and all(sequences.knows(one, self._held[0].until_ns) for one in self._held[0].threads):
+        while self._held and all(sequences.knows(one, self._held[0].until_ns) for one in self._held[0].thread_ids):
             self._add(self._held.popleft(), sequences)
 
     def since(self, begin_ns: int, ended: bool = False) -> Mapping[SampleKey, SampleSum]:
