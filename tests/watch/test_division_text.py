@@ -15,6 +15,7 @@ from stallprobes.watch.attribution.findings import ProcessFindings, WatchFinding
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
+from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import (
     end_text,
     figure_text,
@@ -23,6 +24,7 @@ from stallprobes.watch.division_text import (
     parts_text,
     shown_sequences,
     start_up_text,
+    step_text,
     verdict_text,
 )
 from stallprobes.watch.document import document
@@ -78,6 +80,18 @@ def test_time_off_the_cpu_is_said_where_the_host_has_much_of_it() -> None:
     assert "off the CPU" not in figures_text(sequence(off_cpu=Figure(0.05, 0.05, 0.05)))
     busy = {Part.KERNELS: 95 * SECOND, Part.HOST: 5 * SECOND}
     assert "off the CPU" not in figures_text(sequence(off_cpu=off, parts=busy))
+
+
+def test_a_step_has_its_parts_in_time() -> None:
+    step = Step(
+        thread=100, function="cuMemcpyHtoDAsync_v2", bytes=12 << 20, ns=10_000_000, low_ns=9_500_000,
+        high_ns=11_000_000, steps=40,
+    )  # fmt: skip
+    assert step_text(sequence(step=step)) == (
+        "A step, from one cuMemcpyHtoDAsync_v2 of 12 MiB to the next, takes 10.0 ms (9.50 ms to 11.0 ms): host 5.00 "
+        "ms, kernels 3.00 ms, submitting 1.00 ms, queued 1.00 ms."
+    )
+    assert step_text(sequence()) == ""
 
 
 def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:

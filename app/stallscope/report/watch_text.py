@@ -26,6 +26,7 @@ from stallprobes.watch.division_text import (
     sharers_text,
     shown_sequences,
     start_up_text,
+    step_text,
     verdict_text,
 )
 from stallprobes.watch.gpu_sharers import LEAST_SHARE
@@ -218,7 +219,7 @@ def _sequence(out: TextWriter, sequence: SequenceDivision, process: ProcessFindi
     for line in legend(sequence, width):
         out.runs(line)
     shared = sharers_text(process) if sequence.share(Part.SHARED) >= LEAST_SHARE else ""
-    out.paragraph(" ".join(filter(None, (figures_text(sequence), shared))), indent="  ", first="")
+    out.paragraph(" ".join(filter(None, (figures_text(sequence), step_text(sequence), shared))), indent="  ", first="")
 
 
 def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:

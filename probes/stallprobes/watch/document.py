@@ -34,6 +34,7 @@ from stallprobes.watch.cost import Share, WatchCost
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
+from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import verdict_text
 from stallprobes.watch.line_text import line_text, remedy_text, sequence_of, wait_text
 from stallprobes.watch.lines.result import LineTime, SequenceLines
@@ -336,6 +337,18 @@ class WatchWait(Document):
     ]
 
 
+class WatchStep(Document):
+    """A step of a sequence, from one blocking call to the next one of the same function, size and thread."""
+
+    function: Text
+    bytes: Natural
+    thread: Natural
+    us: Annotated[Us, about("The median, to 4 %.")]
+    low_us: Annotated[Us, about("The lower quartile.")]
+    high_us: Annotated[Us, about("The upper quartile.")]
+    steps: Annotated[Natural, about("How many were counted in the steady state.")]
+
+
 class WatchSequence(Document):
     """Threads that hardly ever call the driver at the same time, and their wall time on one GPU."""
 
@@ -363,6 +376,10 @@ class WatchSequence(Document):
     waits: Annotated[list[WatchWait], about("By function, the one that costs most first.")]
     submitting: Annotated[Share, about("Share of the time inside calls that submit, without waiting.")]
     queue_full: Annotated[Share, about("Share of the time in which such calls waited for a place in the queue.")]
+    step: Annotated[
+        WatchStep | None,
+        about("The time from one of its most regular blocking calls to the next; null where none is regular."),
+    ]
     off_cpu: Annotated[
         WatchFigure | None,
         about("Share of the time between calls in which no thread of the sequence had a CPU; null where not known."),
@@ -667,10 +684,15 @@ def _sequence(sequence: SequenceDivision, process: ProcessFindings) -> WatchSequ
         waits=[WatchWait(one.function, one.calls, us_of(one.ns), round(one.share, 6)) for one in sequence.waits],
         submitting=round(sequence.submitting, 6),
         queue_full=round(sequence.queue_full, 6),
+        step=None if sequence.step is None else _step(sequence.step),
         off_cpu=None if sequence.off_cpu is None else _figure(sequence.off_cpu),
         recorded=round(sequence.recorded, 6),
         sentence=verdict_text(sequence, process),
     )
+
+
+def _step(step: Step) -> WatchStep:
+    return WatchStep.of(step, us=us_of(step.ns), low_us=us_of(step.low_ns), high_us=us_of(step.high_ns))
 
 
 def _lines(lines: SequenceLines, process: ProcessFindings, stacks: _Stacks) -> WatchLines:

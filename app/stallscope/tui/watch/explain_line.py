@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stallprobes.watch.division_text import figures_text, parts_text, percent, verdict_text
+from stallprobes.units import duration_ns
+from stallprobes.watch.division_text import figures_text, parts_text, percent, step_text, verdict_text
 from stallprobes.watch.line_text import (
     inner_place_text,
     line_text,
@@ -27,7 +28,9 @@ def explained_line(shown: ShownLine) -> PrintableText:
     text = PrintableText()
     text.append(f"{place_text(line, process)}\n\n", "bold reverse")
     samples = f"By {line.samples} samples of the time of its sequence, of which it has {percent(line.share.share)}."
-    section(text, "What it costs", f"{line_text(line, process, sequence)}\n{samples}")
+    step = sequence.step
+    of_step = "" if step is None else f" That is {duration_ns(round(line.cost.share * step.ns))} of each step."
+    section(text, "What it costs", f"{line_text(line, process, sequence)}{of_step}\n{samples}")
     inner = [f"- {inner_place_text(one, line)}" for one in line.inner]
     section(text, "Where, by the innermost frame", "\n".join(inner))
     waits = [one for one in shown_waits(lines, _MOST_WAITS) if one.place == line.place]
@@ -39,5 +42,6 @@ def explained_line(shown: ShownLine) -> PrintableText:
             text, "Call stack with most of it, the innermost frame first", "\n".join(frame_text(one) for one in frames)
         )
     parts = ", ".join(words for _, words in parts_text(sequence))
-    section(text, "Its sequence", f"{verdict_text(sequence, process)}\n{figures_text(sequence)}\nIts time is: {parts}.")
+    told = (verdict_text(sequence, process), figures_text(sequence), f"Its time is: {parts}.", step_text(sequence))
+    section(text, "Its sequence", "\n".join(filter(None, told)))
     return text

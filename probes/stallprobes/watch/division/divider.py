@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.division.sequence_sums import SequenceSums
 from stallprobes.watch.division.sequences import SequenceBook
 from stallprobes.watch.division.start_up import StartUp
+from stallprobes.watch.division.steps import StepBook
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 
@@ -96,6 +98,7 @@ class ProcessDivider:
         self._switches = 0
         self._placed: set[int] = set()
         self._cpu: CpuSamples = NO_SAMPLES
+        self._steps = StepBook()
         self._ended = False
 
     @property
@@ -162,6 +165,7 @@ class ProcessDivider:
         if ended or until - self._done_ns >= LEAST_SLICE_NS:
             self._divide(process, until, now_ns, engine_use())
         self._fed_ns = now_ns
+        self._steps.add(calls, self.steady_ns or 0)
 
     def division(self) -> ProcessDivision | None:
         """The division so far; None where no work was recorded."""
@@ -412,7 +416,7 @@ class ProcessDivider:
 
     def _result(self, sequence: SequenceSums, leader: int, device: int, begin_ns: int) -> SequenceDivision:
         assert self._process is not None
-        return sequence.division(
+        found = sequence.division(
             device,
             begin_ns,
             self._functions,
@@ -421,6 +425,7 @@ class ProcessDivider:
             engine_known=self._knows_engine(device),
             left={one for one in sequence.threads if self._book.knows(one) and self._book.leader(one) != leader},
         )
+        return replace(found, step=self._steps.step_of(found.threads))
 
     def _knows_engine(self, device: int) -> bool:
         """Whether times in which others have a GPU are known."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stallprobes.files.codec import Unsigned
 from stallprobes.watch.division.binned_sums import Figure, Share
 from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.steps import Step
 
 # A cause that takes so much of the time bounds the program; copies, the GPU and communication have limits of their own.
 CAUSE_LIMIT = 0.15
@@ -45,6 +46,7 @@ class SequenceDivision:
     ``alone``: no other sequence of the process submits to the GPU. ``recorded`` is the share of the time that is
     covered. ``engine_known``: times in which others had the GPU are known; else they are among those in which it works.
     ``off_cpu`` is the share of the time between calls in which no thread of it had a CPU, None where that is not known.
+    ``step`` is the time from one of its most regular blocking calls to the next, None without one.
     ``late_ns`` of work became known too late to be counted.
     ``second`` is another verdict that holds or is close to its limit, None without one. ``waits`` are by function, the
     one that costs most first.
@@ -66,6 +68,7 @@ class SequenceDivision:
     verdict: Bound
     second: Bound | None = None
     off_cpu: Figure | None = None
+    step: Step | None = None
     waits: tuple[WaitShare, ...] = ()
 
     @property

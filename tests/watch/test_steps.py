@@ -1,0 +1,88 @@
+"""Steps by the most regular blocking call, and what is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from factories.recorded_divisions import FOLDER, RecordedDivision
+from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.watch_file import CallFlag
+from stallprobes.records.rows import DRIVER_CALL
+from stallprobes.watch.division.steps import LEAST_STEPS, StepBook
+from stallprobes.watch.reading.process import CallBatch
+
+FUNCTIONS = {0: "cuLaunchKernel", 1: "cuStreamSynchronize", 2: "cuMemcpyHtoDAsync_v2"}
+MS = 1_000_000
+# A call of the main thread: its function, and how long after the begin of a step (ms) it begins.
+Made = tuple[int, float, int]
+
+
+def batch(*steps: tuple[float, list[Made]], thread: int = 1, flags: int = 0) -> CallBatch:
+    """Calls (function, ms after the begin, bytes) of steps that begin at some times (ms)."""
+    made = [(begin + after, function, size) for begin, calls in steps for function, after, size in calls]
+    rows = np.zeros(len(made), DRIVER_CALL)
+    for row, (begin, function, size) in zip(rows, made, strict=True):
+        row["began_ns"], row["returned_ns"] = round(begin * MS), round(begin * MS) + 1000
+        row["function"], row["bytes"], row["thread"], row["flags"] = function, size, thread, flags
+        row["source"] = MemoryKind.PAGEABLE if size else 0
+    return CallBatch(rows, FUNCTIONS, 0)
+
+
+def book(*batches: CallBatch, begin_ns: int = 0) -> StepBook:
+    found = StepBook()
+    for one in batches:
+        found.add(one, begin_ns)
+    return found
+
+
+# One upload in each, and waits at odd places.
+STEP: list[Made] = [(2, 0.0, 4096), (0, 0.2, 0), (1, 1.0, 0), (1, 9.0, 0)]
+
+
+def test_the_most_regular_blocking_call_is_the_step() -> None:
+    step = book(batch(*((10.0 * at, STEP) for at in range(40)))).step_of([1])
+    assert step is not None
+    assert (step.function, step.bytes, step.thread, step.steps) == ("cuMemcpyHtoDAsync_v2", 4096, 1, 39)
+    assert step.ns == pytest.approx(10 * MS, rel=0.05)
+    assert step.low_ns == step.high_ns == step.ns
+
+
+def test_steps_reach_over_readings_and_begin_with_the_steady_state() -> None:
+    readings = [batch(*((10.0 * at, STEP) for at in range(first, first + 5))) for first in range(0, 40, 5)]
+    step = book(*readings).step_of([1])
+    assert step is not None
+    assert step.steps == 39
+    late = book(*readings)
+    late.add(batch(*((10.0 * at, STEP) for at in range(40, 65))), begin_ns=400 * MS)
+    found = late.step_of([1])
+    assert found is not None
+    assert found.steps == 24
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        batch(*((10.0 * at, STEP) for at in range(LEAST_STEPS))),
+        batch(*((float(at) ** 1.7, STEP) for at in range(60))),
+        batch(*((0.05 * at, [(1, 0.0, 0)]) for at in range(60))),
+        batch(*((10.0 * at, [(0, 0.0, 0)]) for at in range(60))),
+        batch(*((10.0 * at, STEP) for at in range(60)), thread=2),
+        batch(*((10.0 * at, STEP) for at in range(60)), flags=int(CallFlag.NESTED)),
+    ],
+    ids=["too few", "irregular", "too short", "no blocking call", "another sequence", "nested"],
+)
+def test_what_is_no_step(calls: CallBatch) -> None:
+    assert book(calls).step_of([1]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "ms"), [("image_training", 14.0), ("image_training_pinned", 11.2), ("gaussian_process", 19.6)]
+)
+def test_steps_of_real_programs_are_as_long_as_they_say(name: str, ms: float) -> None:
+    """By the rates that the programs printed: 71.4 and 89.6 steps a second, 51.1 fits a second."""
+    division = RecordedDivision.load(FOLDER / f"{name}.npz").findings().division
+    assert division is not None
+    step = division.sequences[0].step
+    assert step is not None
+    assert step.ns == pytest.approx(ms * MS, rel=0.1)
