@@ -66,6 +66,8 @@ _FEW_SWITCHES = 64
 MOST_SEQUENCES = 64
 _RECORD = dtype_of(WatchRecord)
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
+# So many times as many calls put a sequence before another one.
+_MORE_CALLS = 1.25
 
 
 class _Beside(NamedTuple):
@@ -174,8 +176,8 @@ class ProcessDivider:
             return None
         steady_ns = self.steady_ns
         begin_ns = start_up.began_ns if steady_ns is None else steady_ns
-        found = [(one, self._result(one, *key, begin_ns)) for key, one in self._sequences.items()]
-        found.sort(key=lambda item: -item[0].calls)
+        keys = _in_order(self._sequences)
+        found = [(one, self._result(one, *key, begin_ns)) for key in keys for one in (self._sequences[key],)]
         submitting = {thread for one in self._sequences.values() for thread in one.threads}
         kinds = {
             Part.LOADING: CallKind.LOADS,
@@ -432,6 +434,20 @@ class ProcessDivider:
         assert self._process is not None
         switches = RecordKind.CONTEXT_SWITCH in self._process.kinds
         return switches and (device in self._placed or self._switches < _FEW_SWITCHES)
+
+
+def _in_order(sequences: Mapping[tuple[int, int], SequenceSums]) -> list[tuple[int, int]]:
+    """The sequences, those with most calls first; those with about as many stay in the order in which they began.
+
+    Else threads of a server would change places with every reading.
+    """
+    found: list[tuple[int, int]] = []
+    for key in sorted(sequences, key=lambda key: (sequences[key].began_ns, key)):
+        place = len(found)
+        while place and sequences[key].calls > _MORE_CALLS * sequences[found[place - 1]].calls:
+            place -= 1
+        found.insert(place, key)
+    return found
 
 
 def _not_among(flying: Rows, calls: Rows) -> Rows:
