@@ -93,7 +93,7 @@ class StepBook:
             self._counts[key] = int64s(self._counts.get(key, 0) + found)
 
     def step_of(self, threads: Iterable[int]) -> Step | None:
-        """The step of a sequence of ``threads``; None if no blocking call of theirs is regular."""
+        """The step of a sequence of ``threads``; None if none of their blocking calls is regular."""
         mine = set(threads)
         found = [
             (share, step)
