@@ -1,5 +1,5 @@
-/* Frames of Python 3.13 to 3.15, which export no function that writes all of them: read from the interpreter's structures, by
- * the table of offsets that it has for debuggers at the begin of _PyRuntime.
+/* Frames of Python 3.13 to 3.15, which export no function that writes all of them: read from the interpreter's structures,
+ * by the table of offsets that it has for debuggers at the begin of _PyRuntime.
  *
  * A thread reads its own frames, which nobody else changes, and what they hold: code, and its names and lines. Memory is
  * read through a pipe, so that the kernel answers for an address that cannot be read, and a structure that is not as
