@@ -547,7 +547,7 @@ def test_sequences_with_about_as_many_calls_keep_their_order() -> None:
     """Threads 1 and 2 of a server make calls at the same time, in turn a few more; thread 3 makes twice as many."""
     first = [Call(LAUNCH, each, each + 1, 1, ((each + 1, each + 2, KERNEL),)) for each in range(0, 40, 2)]
     more = [Call(LAUNCH, each, each + 1, 2, ((each + 1, each + 2, KERNEL),)) for each in range(0, 44, 2)]
-    most = [Call(LAUNCH, each, each + 1, 3, ((each + 1, each + 2, KERNEL),)) for each in range(0, 44)]
+    most = [Call(LAUNCH, each, each + 1, 3, ((each + 1, each + 2, KERNEL),)) for each in range(44)]
     found = divided([*first, *more, *most], [50])
     assert found is not None
     assert [one.threads[0] for one in found.sequences] == [3, 1, 2]

@@ -88,7 +88,7 @@ def test_slow_calls_and_functions_are_in_the_full_report_alone() -> None:
     short = text(watch_findings([stalling()], 5), full=False).splitlines()
     assert "Slow calls" not in short
     assert not any(line.startswith("Thread ") for line in short)
-    assert short[-1] == "The slow calls one by one, and the functions of each thread: --full."
+    assert short[-1] == "The slow calls one by one, functions of each thread: --full."
     assert "Time lost by cause" in short
     assert not any("--full" in line for line in report(stalling()).splitlines())
 

@@ -69,7 +69,7 @@ _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
 # Calls that hold up those of other threads.
 _MOST_HOLDING = 3
 # Lines of text for those of a sequence, so that a report about one fits a screen of 40.
-_ROOM_OF_LINES = 18
+_ROOM_OF_LINES = 17
 # Threads that lost less are in the tables alone.
 _LEAST_SHARE = 0.005
 _CAUSE_COLUMNS = (
@@ -105,11 +105,14 @@ def show_watch(
     """
     places = [(thread, process) for process in findings.processes for thread in process.threads]
     several = len(findings.processes) > 1
-    _headline(out, findings, title, places, several)
-    missing = [*notes, *findings.problems, *(text for process in findings.processes for text in not_recorded(process))]
+    steady = any(process.division is not None and process.division.steady for process in findings.processes)
+    _headline(out, findings, title, several)
+    if full or not steady:
+        _waiting(out, findings, places, several)
+    missing = [*notes, *findings.problems]
+    missing += (text for process in findings.processes for text in not_recorded(process, several))
     out.section("Not recorded", dict.fromkeys(missing), "warn")
     _costs(out, findings.processes, several)
-    steady = any(process.division is not None and process.division.steady for process in findings.processes)
     if full or not steady:
         _causes(out, findings.processes)
         _sites(out, findings.processes, several)
@@ -119,11 +122,13 @@ def show_watch(
     if full:
         _tables(out, places, several)
     elif any(thread.rows for thread, _ in places):
-        more = "Slow calls by cause and place, and one by one" if steady else "The slow calls one by one"
-        out.note(f"{more}, and the functions of each thread: --full.")
+        more = (
+            "Slow calls by cause, place and one by one, functions" if steady else "The slow calls one by one, functions"
+        )
+        out.note(f"{more} of each thread: --full.")
 
 
-def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequence[_Place], several: bool) -> None:
+def _headline(out: TextWriter, findings: WatchFindings, title: str, several: bool) -> None:
     calls = sum(process.calls for process in findings.processes)
     processes = f"{len(findings.processes)} {'process' if len(findings.processes) == 1 else 'processes'}"
     made = f"{format_count(calls)} {'call' if calls == 1 else 'calls'}"
@@ -132,6 +137,11 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, places: Sequ
         out.paragraph("No process recorded a CUDA call while it was watched.")
         return
     _divisions(out, findings.processes, several)
+
+
+def _waiting(out: TextWriter, findings: WatchFindings, places: Sequence[_Place], several: bool) -> None:
+    """The time that threads lost to slow calls, by cause."""
+    calls = sum(process.calls for process in findings.processes)
     waiting = sorted((place for place in places if place[0].lost_ns), key=lambda place: -place[0].lost_share)
     shown = [place for place in waiting if place[0].lost_share >= _LEAST_SHARE][:_MOST_HEADLINES] or waiting[:1]
     for thread, process in shown:
@@ -280,7 +290,12 @@ def _costs(out: TextWriter, processes: Sequence[ProcessFindings], several: bool)
     found = [(process.cost, process) for process in processes if process.cost is not None and process.calls]
     found.sort(key=lambda item: -item[0].high)
     texts = (process_prefix(process, several) + cost_text(cost) for cost, process in found[:_MOST_HEADLINES])
-    out.section("Cost of watching", texts)
+    if several:
+        out.section("Cost of watching", texts)
+        return
+    for text in texts:
+        out.line()
+        out.paragraph(text)
 
 
 def _in_flight(out: TextWriter, findings: WatchFindings, several: bool) -> None:

@@ -81,7 +81,8 @@ class ProcessInspector:
         return OutsideReading(dict(self._stacks), self._kernel_waits, tuple(self._problems(process)))
 
     def _problems(self, process: WatchedProcess) -> Iterator[str]:
-        if not self._wanted or not process.python:
+        # Threads have names by the frames that the library records.
+        if not self._wanted or not process.python or (process.python_stacks and not self._in_flight):
             return
         without = "threads have the names of the functions that they run, and calls in flight no Python frames"
         if self._py_spy is None:

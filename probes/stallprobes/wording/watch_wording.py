@@ -34,16 +34,17 @@ def state_problem(process: ProcessHead) -> str | None:
     return f"{process_words(process)}: {_state(process)}"
 
 
-def not_recorded(process: ProcessFindings) -> Iterator[str]:
-    """What was not recorded of a process, a sentence each."""
+def not_recorded(process: ProcessFindings, several: bool = True) -> Iterator[str]:
+    """What was not recorded of a process, a sentence each; that of ``several`` with its name."""
     who = process_words(process)
     if process.state in _STATES:
         yield f"{who}: {_state(process)}."
     if process.state in _WITH_RECORDS:
         for gap in process.gaps:
-            yield f"{who}: {gap}"
+            yield f"{process_prefix(process, several)}{gap}"
     if process.dropped_slow_calls:
-        yield f"{who}: {format_count(process.dropped_slow_calls)} older slow calls are counted, but not listed."
+        older = f"{format_count(process.dropped_slow_calls)} older slow calls are counted, but not listed."
+        yield f"{process_prefix(process, several)}{older}"
 
 
 def still_running(process: ProcessHead) -> str:
