@@ -69,7 +69,7 @@ _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
 # Calls that hold up those of other threads.
 _MOST_HOLDING = 3
 # Lines of text for those of a sequence, so that a report about one fits a screen of 40.
-_ROOM_OF_LINES = 17
+_ROOM_OF_LINES = 16
 # Threads that lost less are in the tables alone.
 _LEAST_SHARE = 0.005
 _CAUSE_COLUMNS = (
@@ -142,6 +142,8 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, several: boo
 def _waiting(out: TextWriter, findings: WatchFindings, places: Sequence[_Place], several: bool) -> None:
     """The time that threads lost to slow calls, by cause."""
     calls = sum(process.calls for process in findings.processes)
+    if any(process.division is not None or process.lines for process in findings.processes):
+        out.line()
     waiting = sorted((place for place in places if place[0].lost_ns), key=lambda place: -place[0].lost_share)
     shown = [place for place in waiting if place[0].lost_share >= _LEAST_SHARE][:_MOST_HEADLINES] or waiting[:1]
     for thread, process in shown:
@@ -179,8 +181,6 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
     undivided = [process for process in processes if process.division is None and process.lines]
     for process in undivided[:_MOST_HEADLINES]:
         _lines(out, process.lines[0], None, process, *_MOST_OF_FIRST, process_prefix(process, several))
-    if shown or undivided:
-        out.line()
 
 
 def _lines(
@@ -198,7 +198,7 @@ def _lines(
         return
     out.line(f"{prefix}{lines_title(sequence)}:", "strong")
     said: set[str] = set()
-    room = _ROOM_OF_LINES
+    room = _ROOM_OF_LINES - (0 if sequence is None else out.height(step_text(sequence), "  "))
     for number, line in enumerate(shown):
         remedy = remedy_text(line, process, sequence, lines)
         texts = (
