@@ -4,7 +4,7 @@ Each program runs with the default budget, or that of --cost, beside the reader 
 windows with records are compared with those in the windows around them; what callbacks cost is computed, as in the
 statement. Prints for each program the cost by steps with its 95 % interval (bootstrap over windows) and the stated
 interval, and how many launches within windows with records have none. Exits 1 if a cost by steps is above 6 % with a
-budget of 5 or less, or outside the stated interval, or if a record was lost.
+budget of 5 or less, if the two intervals have nothing in common, or if a record was lost.
 
 python tests/benchmarks/bench_watch_cost.py [PROGRAM ...] [--seconds S] [--cost PERCENT] [--runs N]
 
@@ -125,16 +125,19 @@ def cost_by_steps(ends: NDArray[np.int64], windows: RecordWindows) -> tuple[floa
 def print_run(name: str, run: Measured, budget: float) -> bool:
     """Print a line; whether all is within the limits."""
     cost = run.records + run.calls
+    low, high = (one + run.calls for one in run.interval)
+    # Of steps that differ much, the interval is wide, and the cost by them says little.
+    agrees = low <= run.stated.high and high >= run.stated.low
     inside = run.stated.low <= cost <= run.stated.high
     parts = f"records {run.records:6.1%} ({run.interval[0]:.1%} to {run.interval[1]:.1%}), calls {run.calls:.1%}"
     stated = f"stated {run.stated.low:.1%} to {run.stated.high:.1%} ({run.stated.compared} comparisons)"
     print(
-        f"{name:18}{cost:6.1%}: {parts}; {stated}{'' if inside else ', NOT INSIDE'}; records on {run.recorded:.0%} of"
+        f"{name:18}{cost:6.1%}: {parts}; {stated}{'' if inside else ', not inside' if agrees else ', DIFFERS'}; records on {run.recorded:.0%} of"
         f" the time; {run.missing} of {run.missing + run.found} launches without record, {run.lost} records lost,"
         f" {run.not_held} calls not held",
         flush=True,
     )
-    return inside and (budget > 0.05 or cost <= LIMIT) and not (run.lost or run.missing or run.not_held)
+    return agrees and (budget > 0.05 or cost <= LIMIT) and not (run.lost or run.missing or run.not_held)
 
 
 def main() -> int:
