@@ -11,7 +11,7 @@ import numpy as np
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of, plain_name
 from stallprobes.records.rows import Rows
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import Int64s
 
 
 class Waits(IntEnum):
