@@ -117,4 +117,4 @@ def kinds_of(rows: Rows, functions: Mapping[int, str]) -> Int64s:
         tables[:, number] = kind_of(name, False), kind_of(name, True)
     pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))
     # Without a look at the bounds of each of two numbers.
-    return tables.reshape(-1).take(rows["function"] + count * pageable)
+    return tables.reshape(-1).take(rows["function"] + np.where(pageable, count, 0))
