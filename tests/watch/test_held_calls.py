@@ -17,6 +17,7 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.line_text import holding_calls, holding_text, remedy_text
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp, Holder
 from stallprobes.watch.lines.lines import lines_of
+from stallprobes.watch.lines.logged_calls import LoggedCalls
 from stallprobes.watch.lines.result import HoldingCalls, LineTime, ProgramLine, SequenceLines
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.reading.process import SlowDriverCall
@@ -51,7 +52,7 @@ def launches(thread: int, held: tuple[float, ...] = (), us: float = 200) -> list
 
 def found(calls: list[SlowDriverCall]) -> dict[HeldUp, HeldSum]:
     held, batch = HeldCalls(at_ns(0)), call_batch(calls)
-    held.add(batch.rows, batch)
+    held.add(LoggedCalls.of(batch))
     return dict(held.since(at_ns(0)))
 
 
@@ -91,7 +92,7 @@ def test_without_evidence_nothing_is_held_up(calls: list[SlowDriverCall]) -> Non
 def test_held_calls_of_the_start_up_are_left_out() -> None:
     at = (10_000.0, 30_000.0, 50_000.0, 70_000.0)
     held, batch = HeldCalls(at_ns(0)), call_batch([*launches(MAIN, tuple(one + 5 for one in at)), *frees(at)])
-    held.add(batch.rows, batch)
+    held.add(LoggedCalls.of(batch))
     assert held.since(at_ns(0))
     assert not held.since(at_ns(1_000_000))
 

@@ -12,6 +12,8 @@ _Number = TypeVar("_Number", np.int64, np.uint64)
 # Beyond it a sum could leave int64.
 _MOST = 2**62
 _SHORT = 2**15
+# A table of codes has at most so many places for each.
+_CODES_EACH = 16
 NONE: Int64s = np.zeros(0, dtype=np.int64)
 
 
@@ -29,6 +31,17 @@ def numbered(values: NDArray[_Number]) -> tuple[NDArray[_Number], Int64s]:
     """The different values in order, and the place of each value among them."""
     known = distinct(values)
     return known, int64s(np.searchsorted(known, values))
+
+
+def coded(codes: Int64s) -> tuple[Int64s, Int64s]:
+    """As ``numbered`` for codes that are not negative, most of which may be small."""
+    most = int(codes.max(initial=0))
+    if most > _CODES_EACH * len(codes):
+        return numbered(codes)
+    known = np.flatnonzero(np.bincount(codes))
+    table = np.zeros(most + 1, dtype=np.int64)
+    table[known] = np.arange(len(known))
+    return known, table[codes]
 
 
 def count_until(values: Int64s, times: Int64s) -> Int64s:
@@ -51,6 +64,8 @@ def running_maximum(groups: Int64s, values: Int64s) -> Int64s:
     """The largest of ``values`` so far in each group; the numbers of the groups ascend."""
     if not len(values):
         return values
+    if groups[0] == groups[-1]:
+        return np.maximum.accumulate(values)
     # With each value as the lower digits of a number, one running maximum does it for all groups.
     least = int(values.min())
     digits = int(values.max()) - least + 1
@@ -123,7 +138,8 @@ class IntervalGroups:
 
     def __init__(self, groups: Int64s, starts: Int64s, ends: Int64s) -> None:
         kept = ends > starts
-        groups, starts, ends = groups[kept], starts[kept], ends[kept]
+        if not kept.all():
+            groups, starts, ends = groups[kept], starts[kept], ends[kept]
         order = grouped_order(groups, starts)
         groups, starts = groups[order], starts[order]
         ends = running_maximum(groups, ends[order])

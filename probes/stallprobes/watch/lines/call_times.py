@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import CallFamily, family_of
-from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows
-from stallprobes.watch.division.call_kinds import CallKind, kinds_of
-from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Flags, Spans
+from stallprobes.watch.division.instants import NO_SPANS, Flags, Spans
 from stallprobes.watch.division.recorded_times import FOREVER
-from stallprobes.watch.intervals import Int64s, int64s
-from stallprobes.watch.lines.second_sums import KeyedTimes
-from stallprobes.watch.reading.process import CallBatch
+from stallprobes.watch.intervals import NONE, Int64s, int64s
+from stallprobes.watch.lines.logged_calls import NO_CALLS, Reading, Sequences, is_waiting
+from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
 # In place of a CallKind: the time passed between calls.
 BETWEEN = -1
-WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
-_SUBMITTING = (CallFamily.LAUNCH, CallFamily.COPY, CallFamily.FILL)
 # A thread has slept if it was off the CPU for more of its time.
 _MOST_ASLEEP = 0.5
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
@@ -32,49 +24,11 @@ NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
 _MOST_THREADS = 1024
 
 
-class Sequences(Protocol):
-    """Who is in a sequence with whom."""
-
-    def leader(self, thread: int) -> int:
-        """The thread by which the sequence of a thread is named."""
-
-    def knows(self, thread: int, until_ns: int) -> bool:
-        """Whether the sequence of a thread is known that made calls until ``until_ns``."""
-
-    def last_end_ns(self, leader: int) -> int:
-        """The latest end of work on the GPU of a sequence that is known; 0 without any."""
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """The samples (TimeSample) and calls of a reading, and when calls began that have not returned, by thread."""
-
-    rows: NDArray[Any]
-    calls: CallBatch
-    in_flight: Mapping[int, int]
-
-    @property
-    def outermost(self) -> Rows:
-        """The calls that no other call of their thread contains."""
-        rows: Rows = self.calls.rows[(self.calls.rows["flags"] & int(CallFlag.NESTED)) == 0]
-        return rows
-
-    @property
-    def until_ns(self) -> int:
-        """When the last call of the reading returned, or the last sample was taken."""
-        return max(int(self.rows["at_ns"].max(initial=0)), int(self.calls.rows["returned_ns"].max(initial=0)))
-
-    @property
-    def thread_ids(self) -> list[int]:
-        """The threads with samples or calls."""
-        threads: list[int] = np.union1d(self.rows["thread"], self.calls.rows["thread"]).tolist()
-        return threads
-
-
 class _Calls(NamedTuple):
-    """The outermost calls of the threads of a sequence, in the order of their begins."""
+    """The outermost calls of some threads of a sequence, in the order of their begins; ``numbers`` are the threads'."""
 
-    threads: Int64s
+    members: list[int]
+    numbers: Int64s
     functions: Int64s
     kinds: Int64s
     spans: Spans
@@ -99,11 +53,11 @@ class CallLog:
         self._returned: dict[int, int] = {}
         self._before_ns = self._read_ns = began_ns
         self._leader: Callable[[int], int] = int
-        self._own: dict[int, Rows] = {}
+        self._own = NO_CALLS
         self._calls: dict[int, _Calls] = {}
         # By leader: the times in which a thread is in a call, and inside one that does not wait.
         self._active: dict[int, Spans] = {}
-        self._working: dict[int, Spans] = {}
+        self._working: dict[int, _CoveredTime] = {}
         self._last: dict[int, int] = {}
         # When the last call returned with which the work of each thread may have ended, and that of each sequence.
         self._worked: dict[int, int] = {}
@@ -121,9 +75,9 @@ class CallLog:
     def read(self, reading: Reading, sequences: Sequences) -> None:
         """Take the calls of the next reading."""
         self._leader = leader = sequences.leader
-        self._own = _by_thread(reading.outermost)
-        self._note_clocks(reading.rows)
-        threads = {**self._returned, **reading.in_flight, **self._own}
+        self._own = calls = reading.calls
+        self._note_clocks(reading.samples)
+        threads = {**self._returned, **reading.in_flight, **calls.places}
         groups: dict[int, list[int]] = {}
         for thread in threads:
             groups.setdefault(leader(thread), []).append(thread)
@@ -140,18 +94,17 @@ class CallLog:
             if self._ends[first] > max(self._read_ns, before.get(first, 0)):
                 self.resumed.append(first)
         self._before_ns = self._read_ns
-        self._returned.update({thread: int(made["returned_ns"][-1]) for thread, made in self._own.items()})
+        self._returned.update({thread: int(calls.ends[places[-1]]) for thread, places in calls.places.items()})
         self._read_ns = max((self._read_ns, *self._returned.values()))
         if len(self._returned) > _MOST_THREADS:
             last = sorted(self._returned, key=lambda thread: self._returned[thread])[-_MOST_THREADS:]
             self._returned = {thread: self._returned[thread] for thread in last}
             self._worked = {thread: self._worked[thread] for thread in last if thread in self._worked}
 
-    def _note_clocks(self, rows: NDArray[Any]) -> None:
+    def _note_clocks(self, samples: Mapping[int, Rows]) -> None:
         """Note the part of the time that each thread was on a CPU between its last samples of two readings."""
         self._on_cpu = {}
-        for thread in np.unique(rows["thread"]).tolist():
-            mine = rows[rows["thread"] == thread]
+        for thread, mine in samples.items():
             times = [(int(mine["at_ns"][place]), int(mine["cpu_ns"][place])) for place in (0, -1)]
             (begin, before), (end, after) = self._clocks.get(thread, times[0]), times[1]
             if end > begin:
@@ -171,59 +124,60 @@ class CallLog:
         return self._ends.get(self._leader(thread), 0)
 
     def _sequence(self, leader: int, members: list[int], reading: Reading) -> None:
-        made = [self._own[thread] for thread in members if thread in self._own]
+        calls = self._own
+        made = sorted(thread for thread in members if thread in calls.places)
         before = int64s([self._returned[thread] for thread in members if thread in self._returned])
         open_ = int64s([reading.in_flight[thread] for thread in members if thread in reading.in_flight])
-        rows = np.concatenate([reading.calls.rows[:0], *made])
-        rows = rows[np.argsort(rows["began_ns"], kind="stable")]
-        begins, ends, kinds = int64s(rows["began_ns"]), int64s(rows["returned_ns"]), logged_kinds(rows, reading.calls)
-        self._calls[leader] = _Calls(int64s(rows["thread"]), int64s(rows["function"]), kinds, Spans(begins, ends))
+        places = np.concatenate([NONE, *(calls.places[thread] for thread in members if thread in calls.places)])
+        begins = calls.begins[places]
+        if (begins[1:] < begins[:-1]).any():
+            places = places[np.argsort(begins, kind="stable")]
+            begins = calls.begins[places]
+        ends, kinds = calls.ends[places], calls.kinds[places]
+        numbers = np.searchsorted(made, calls.threads[places]) if len(made) > 1 else np.zeros(len(places), np.int64)
+        self._calls[leader] = _Calls(made, numbers, calls.functions[places], kinds, Spans(begins, ends))
         self._last[leader] = int(before.max(initial=0)) or int(begins.min(initial=FOREVER))
+        # In order, or nearly.
         self._active[leader] = Spans.united(
-            np.concatenate([before - 1, open_, begins]), np.concatenate([before, np.full_like(open_, FOREVER), ends])
+            np.concatenate([before - 1, begins, open_]), np.concatenate([before, ends, np.full_like(open_, FOREVER)])
         )
-        works = ~np.isin(kinds, WAITING)
-        ending = np.isin(rows["function"], _submitting(reading.calls.functions))
-        ending |= np.isin(kinds, (int(CallKind.WAITS), int(CallKind.COPIES))) & (ends - begins >= LIMITS.blocked_ns)
         for thread in members:
-            end = int(ends[ending & (rows["thread"] == thread)].max(initial=0)) if thread in self._own else 0
+            own = calls.places_of(thread)
+            end = int(calls.ends[own[calls.ending[own]]].max(initial=0))
             self._worked[thread] = max(self._worked.get(thread, 0), end)
-        several = len(members) > 1
-        self._working[leader] = Spans.united(begins[works], ends[works]) if several else NO_SPANS
+        if len(members) > 1:
+            works = ~is_waiting(kinds)
+            self._working[leader] = _CoveredTime(Spans.united(begins[works], ends[works]))
 
-    def own(self, thread: int, nothing: Rows) -> Rows:
-        """The outermost calls of a thread in the reading, in the order of their ends; ``nothing`` without any."""
-        return self._own.get(thread, nothing)
-
-    def times(self) -> Iterator[tuple[int, KeyedTimes]]:
-        """The times of each thread inside its calls and before them, with the function of each, and no stack."""
+    def times(self) -> Iterator[tuple[list[Owner], KeyedTimes]]:
+        """The times of the threads of each sequence inside their calls and before them, with no stack."""
         for leader, calls in self._calls.items():
             (begins, ends), kinds = calls.spans, calls.kinds
             inside = ends - begins
-            waits = np.isin(kinds, WAITING)
-            inside[waits] -= self._covered(leader, begins[waits], ends[waits])
+            if leader in self._working:
+                waits = is_waiting(kinds)
+                inside[waits] -= self._working[leader].of(begins[waits], ends[waits])
             last = np.maximum.accumulate(np.append(self._last[leader], ends))[:-1]
             gaps = np.where(self._is_first(leader, begins), np.maximum(begins - last, 0), 0)
-            gaps = self._of_those_who_work(calls.threads, inside, gaps)
-            for thread in np.unique(calls.threads).tolist():
-                mine = calls.threads == thread
-                count = int(mine.sum())
-                yield (
-                    thread,
-                    KeyedTimes(
-                        stacks=np.zeros(2 * count, dtype=np.int64),
-                        functions=np.tile(calls.functions[mine], 2),
-                        kinds=np.concatenate((kinds[mine], np.full(count, BETWEEN, dtype=np.int64))),
-                        times=np.concatenate((inside[mine], gaps[mine])),
-                        ends=np.concatenate((ends[mine], begins[mine])),
-                    ),
-                )
+            gaps = self._of_those_who_work(calls, inside, gaps)
+            yield (
+                [self.owner(thread) for thread in calls.members],
+                KeyedTimes(
+                    owners=np.tile(calls.numbers, 2),
+                    stacks=np.zeros(2 * len(kinds), dtype=np.int64),
+                    functions=np.tile(calls.functions, 2),
+                    kinds=np.concatenate((kinds, np.full(len(kinds), BETWEEN, dtype=np.int64))),
+                    times=np.concatenate((inside, gaps)),
+                    ends=np.concatenate((ends, begins)),
+                ),
+            )
 
-    def _of_those_who_work(self, threads: Int64s, inside: Int64s, gaps: Int64s) -> Int64s:
+    def _of_those_who_work(self, calls: _Calls, inside: Int64s, gaps: Int64s) -> Int64s:
         """The times before calls, of which those of threads that slept are others' that worked meanwhile."""
-        owned = {thread: int(gaps[threads == thread].sum()) for thread in np.unique(threads).tolist()}
-        if len(owned) < 2:
+        if len(calls.members) < 2:
             return gaps
+        of = {thread: np.flatnonzero(calls.numbers == number) for number, thread in enumerate(calls.members)}
+        owned = {thread: int(gaps[places].sum()) for thread, places in of.items()}
         slept: dict[int, float] = {}
         worked: dict[int, float] = {}
         for thread, own_ns in owned.items():
@@ -232,14 +186,14 @@ class CallLog:
                 # It may have spent all of it in its calls.
                 if own_ns - on_cpu > _MOST_ASLEEP * own_ns:
                     slept[thread] = own_ns - on_cpu
-                worked[thread] = max(on_cpu - own_ns - int(inside[threads == thread].sum()), 0.0)
+                worked[thread] = max(on_cpu - own_ns - int(inside[of[thread]].sum()), 0.0)
         moved = min(sum(slept.values()), sum(worked.values()))
         factors = np.ones(len(gaps))
         for thread in owned if moved else ():
             more = moved * (
                 worked.get(thread, 0.0) / sum(worked.values()) - slept.get(thread, 0.0) / sum(slept.values())
             )
-            factors[threads == thread] = 1 + more / owned[thread] if owned[thread] else 1.0
+            factors[of[thread]] = 1 + more / owned[thread] if owned[thread] else 1.0
         return int64s(gaps * factors)
 
     def _is_first(self, leader: int, begins: Int64s) -> Flags:
@@ -248,54 +202,60 @@ class CallLog:
         open_ = spans.begins[spans.ends >= FOREVER]
         return np.asarray(begins <= (int(open_[0]) if len(open_) else FOREVER), dtype=np.bool_)
 
-    def alone(self, thread: int, rows: NDArray[Any]) -> Int64s:
-        """The part of the time (ns) of each sample between calls that follows the last call of the thread's sequence.
+    def owner(self, thread: int) -> Owner:
+        """Whom the times of a thread belong to."""
+        return Owner(self._leader(thread), self.worked_ns(thread), thread)
+
+    def logged(self, thread: int, at: Int64s) -> tuple[Flags, Int64s]:
+        """Which of some times are ends of outermost calls of a thread in the reading, and the kinds of these."""
+        places = self._own.places_of(thread)
+        if not len(places):
+            return np.zeros(len(at), dtype=np.bool_), NONE
+        ends = self._own.ends[places]
+        found = np.searchsorted(ends, at)
+        logged = found < len(ends)
+        logged[logged] = ends[found[logged]] == at[logged]
+        return logged, self._own.kinds[places[found[logged]]]
+
+    def alone(self, thread: int, since: Int64s, at: Int64s, times: Int64s) -> Int64s:
+        """The part of ``times`` (ns), samples between calls, that follows the last call of the thread's sequence.
 
         A call of another thread that lasts until the end of the sample leaves nothing.
         """
         others = self._active.get(self._leader(thread), NO_SPANS)
-        since, at = int64s(rows["since_ns"]), int64s(rows["at_ns"])
+        places = np.searchsorted(others.begins, at, "left")
         # 0 without one.
-        last = np.append(others.ends, 0)[np.searchsorted(others.begins, at, "left") - 1]
+        last = np.where(places > 0, others.ends[places - 1], 0) if len(others.ends) else np.zeros(len(at), np.int64)
         left, whole = np.clip(at - np.maximum(since, last), 0, None), np.maximum(at - since, 1)
-        return int64s(int64s(rows["ns"]) * (left / whole))
+        return int64s(times * (left / whole))
 
-    def without_others(self, thread: int, rows: NDArray[Any], times: Int64s) -> Int64s:
-        """The part of ``times`` (ns) of each sample inside a wait in which no other thread works inside a call.
+    def without_others(self, thread: int, since: Int64s, at: Int64s, times: Int64s) -> Int64s:
+        """The part of ``times`` (ns), samples inside waits, in which no other thread works inside a call.
 
         Of a call that began before the reading, what is in it stands for all of it.
         """
-        at = int64s(rows["at_ns"])
-        since = np.minimum(np.maximum(int64s(rows["since_ns"]), self._before_ns), at)
-        covered = self._covered(self._leader(thread), since, at)
-        return int64s(times * (1 - covered / np.maximum(at - since, 1)))
-
-    def _covered(self, leader: int, begins: Int64s, ends: Int64s) -> Int64s:
-        working = self._working.get(leader, NO_SPANS)
-        return working.before(ends) - working.before(begins)
+        working = self._working.get(self._leader(thread))
+        if working is None:
+            return times
+        since = np.minimum(np.maximum(since, self._before_ns), at)
+        return int64s(times * (1 - working.of(since, at) / np.maximum(at - since, 1)))
 
 
-def logged_kinds(rows: Rows, calls: CallBatch) -> Int64s:
-    """The kind of each of some ``calls``. A short copy from pageable memory did not block: it was staged.
+class _CoveredTime:
+    """How much of some times spans cover, for many times."""
 
-    One to pageable memory returns only when it is done.
-    """
-    kinds = kinds_of(rows, calls.functions)
-    staged = rows["target"] != int(MemoryKind.PAGEABLE)
-    staged &= rows["returned_ns"] - rows["began_ns"] < LIMITS.blocked_ns
-    kinds[(kinds == int(CallKind.COPIES)) & staged] = int(CallKind.SUBMITS)
-    return kinds
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+        self._sums = np.concatenate(([0], np.cumsum(spans.ends - spans.begins)))
 
+    def of(self, begins: Int64s, ends: Int64s) -> Int64s:
+        """The time (ns) that the spans cover from each of ``begins`` to the end."""
+        return self._until(ends) - self._until(begins)
 
-def _submitting(functions: Mapping[int, str]) -> list[int]:
-    """The numbers of functions that submit work to the GPU."""
-    return [number for number, name in functions.items() if family_of(name) in _SUBMITTING]
-
-
-def _by_thread(calls: Rows) -> dict[int, Rows]:
-    """The calls of each thread, in their order."""
-    threads = np.ascontiguousarray(calls["thread"])
-    order = np.argsort(threads, kind="stable")
-    borders = np.flatnonzero(np.diff(threads[order])) + 1
-    parts = np.split(order, borders) if len(order) else []
-    return {int(threads[part[0]]): calls[part] for part in parts}
+    def _until(self, times: Int64s) -> Int64s:
+        spans = self._spans
+        if not len(spans.begins):
+            return np.zeros(len(times), dtype=np.int64)
+        places = np.searchsorted(spans.begins, times, "right") - 1
+        inside = np.minimum(times, spans.ends[places]) - spans.begins[places]
+        return np.where(places >= 0, self._sums[np.maximum(places, 0)] + inside, 0)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from stallprobes.records.rows import Rows
-from stallprobes.watch.division.call_kinds import CallKind, kinds_of
-from stallprobes.watch.division.instants import LIMITS, Flags, Spans
+from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.watch.division.instants import LIMITS, Spans
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s
-from stallprobes.watch.reading.process import CallBatch
+from stallprobes.watch.lines.logged_calls import LoggedCalls
 
 # A call is unusually long if it blocked and took so many times as long as the median of its function in the reading.
 _UNUSUAL = 10
@@ -67,35 +66,38 @@ class HeldCalls:
         self._began_ns = began_ns
         self._seconds: dict[int, _Second] = {}
 
-    def add(self, rows: Rows, calls: CallBatch) -> None:
-        """Add the outermost calls of a reading; ``calls`` has the names of their functions."""
-        if not len(rows):
+    def add(self, calls: LoggedCalls) -> None:
+        """Add the outermost calls of a reading."""
+        if not len(calls):
             return
-        begins, ends = int64s(rows["began_ns"]), int64s(rows["returned_ns"])
-        kinds, lengths = kinds_of(rows, calls.functions), ends - begins
-        usual = (kinds != int(CallKind.WAITS)) & _has_median(rows)
-        limits = np.maximum(_UNUSUAL * _medians(rows, lengths), LIMITS.blocked_ns)
-        holds = (kinds >= int(CallKind.COPIES)) & (lengths >= LIMITS.blocked_ns)
-        long = _longest(usual & (lengths >= limits), lengths, _MOST_LONG)
-        holding = _longest(holds, lengths, _MOST_HOLDING)
+        begins, ends, lengths = calls.begins, calls.ends, calls.lengths
+        threads, functions = calls.threads, calls.functions
+        usual = (calls.kinds != int(CallKind.WAITS)) & (np.bincount(functions) >= _LEAST_CALLS)[functions]
+        blocked = lengths >= LIMITS.blocked_ns
+        long = _longest(_unusual(calls, np.flatnonzero(usual & blocked)), lengths, _MOST_LONG)
+        holding = _longest(np.flatnonzero(blocked & (calls.kinds >= int(CallKind.COPIES))), lengths, _MOST_HOLDING)
         last = int((ends.max() - self._began_ns) // SECOND_NS)
         second = self._seconds.setdefault(min(max(last, 0), MOST_SECONDS), _Second())
-        second.calls += int(usual.sum())
+        second.calls += int(np.count_nonzero(usual))
         second.long += len(long)
-        times = np.sort(begins[usual])
-        for holder, mine in _by_holder(rows, holding):
+        if not len(holding):
+            return
+        # Most are in order, of which only a stable sort makes use.
+        times = np.sort(begins[usual], kind="stable")
+        for holder, mine in _by_holder(threads, functions, holding):
             spans = Spans.united(begins[mine], ends[mine])
             inside = np.searchsorted(times, spans.ends) - np.searchsorted(times, spans.begins, "right")
             if holder in second.beside or len(second.beside) < _MOST_PAIRS:
                 second.beside[holder] += int(inside.sum())
-        for one in long.tolist() if len(holding) else ():
-            covered = np.minimum(ends[holding], ends[one]) - np.maximum(begins[holding], begins[one])
-            covered[rows["thread"][holding] == rows["thread"][one]] = 0
+        of_holding = begins[holding], ends[holding], threads[holding]
+        for one in long.tolist():
+            covered = np.minimum(of_holding[1], ends[one]) - np.maximum(of_holding[0], begins[one])
+            covered[of_holding[2] == threads[one]] = 0
             best = int(np.argmax(covered))
             if covered[best] >= _LEAST_COVERED * lengths[one]:
                 by = holding[best]
-                holder = Holder(int(rows["thread"][by]), int(rows["function"][by]))
-                key = HeldUp(holder, int(rows["thread"][one]), int(rows["function"][one]))
+                holder = Holder(int(threads[by]), int(functions[by]))
+                key = HeldUp(holder, int(threads[one]), int(functions[one]))
                 if holder in second.beside and (key in second.pairs or len(second.pairs) < _MOST_PAIRS):
                     known = second.pairs.get(key, HeldSum())
                     second.pairs[key] = HeldSum(known.calls + 1, known.ns + int(covered[best]))
@@ -128,33 +130,26 @@ class HeldCalls:
         return {key: one for key, one in pairs.items() if is_evident(key.holder)}
 
 
-def _has_median(rows: Rows) -> Flags:
-    """Whether there are enough calls of the function of each."""
-    counts = np.bincount(rows["function"])
-    return np.asarray(counts[rows["function"]] >= _LEAST_CALLS, dtype=np.bool_)
+def _unusual(calls: LoggedCalls, places: Int64s) -> Int64s:
+    """Those of some places at which calls took many times as long as the median of their function."""
+    functions = calls.functions[places]
+    limits = np.zeros(len(places), dtype=np.int64)
+    for function in np.unique(functions).tolist():
+        limits[functions == function] = _UNUSUAL * int(np.median(calls.lengths[calls.functions == function]))
+    return places[calls.lengths[places] >= limits]
 
 
-def _medians(rows: Rows, lengths: Int64s) -> Int64s:
-    """The median of the lengths of each call's function."""
-    medians = np.zeros(int(rows["function"].max()) + 1, dtype=np.int64)
-    for function in np.unique(rows["function"]).tolist():
-        medians[function] = int(np.median(lengths[rows["function"] == function]))
-    return int64s(medians[rows["function"]])
+def _longest(places: Int64s, lengths: Int64s, most: int) -> Int64s:
+    """Some places of calls, at most so many, those that took longest."""
+    return places[np.argsort(-lengths[places], kind="stable")[:most]]
 
 
-def _longest(chosen: Flags, lengths: Int64s, most: int) -> Int64s:
-    """The places of chosen calls, at most so many, those that took longest."""
-    places = np.flatnonzero(chosen)
-    return int64s(places[np.argsort(-lengths[places], kind="stable")[:most]])
-
-
-def _by_holder(rows: Rows, places: Int64s) -> Iterator[tuple[Holder, Int64s]]:
+def _by_holder(threads: Int64s, functions: Int64s, places: Int64s) -> Iterator[tuple[Holder, Int64s]]:
     """The places of the calls of each function in each thread."""
-    keys: Iterable[tuple[int, int]] = zip(
-        rows["thread"][places].tolist(), rows["function"][places].tolist(), strict=True
-    )
     found: dict[Holder, list[int]] = {}
-    for place, (thread, function) in zip(places.tolist(), keys, strict=True):
+    for place, thread, function in zip(
+        places.tolist(), threads[places].tolist(), functions[places].tolist(), strict=True
+    ):
         found.setdefault(Holder(thread, function), []).append(place)
     for holder, mine in found.items():
         yield holder, int64s(mine)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
-from stallprobes.watch.lines.call_times import BETWEEN, WAITING
+from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.held_calls import HeldSum, Holder
+from stallprobes.watch.lines.logged_calls import WAITING
 from stallprobes.watch.lines.places import PACKAGES, innermost, order, place_of
 from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, LineTime, ProgramLine, SequenceLines
 from stallprobes.watch.lines.sample_sums import SampleSums

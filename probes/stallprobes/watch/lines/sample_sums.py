@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stallprobes.native.layouts.watch_file import SampledTime
-from stallprobes.records.rows import Rows
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
+from stallprobes.records.rows import Rows, joined
 from stallprobes.watch.division.call_kinds import CallKind, kind_of
 from stallprobes.watch.division.instants import LIMITS
 from stallprobes.watch.division.start_up import SECOND_NS
-from stallprobes.watch.intervals import Int64s, int64s
-from stallprobes.watch.lines.call_times import (
-    BETWEEN,
-    NOTHING_IN_FLIGHT,
-    WAITING,
-    CallLog,
-    Reading,
-    Sequences,
-    logged_kinds,
-)
+from stallprobes.watch.intervals import Int64s, int64s, numbered
+from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
+from stallprobes.watch.lines.logged_calls import WAITING, Reading, Sequences, is_waiting
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
@@ -68,7 +60,7 @@ class SampleSums:
         self.samples += len(samples)
         self.missed += samples.missed
         self._held.append(Reading(samples.rows, calls, in_flight))
-        while self._held and all(sequences.knows(one, self._held[0].until_ns) for one in self._held[0].thread_ids):
+        while self._held and self._held[0].is_known(sequences):
             self._add(self._held.popleft(), sequences)
 
     def since(self, begin_ns: int, ended: bool = False) -> Mapping[SampleKey, SampleSum]:
@@ -122,49 +114,53 @@ class SampleSums:
         return max((self._log.until_ns - begin_ns) / SECOND_NS, 0.0)
 
     def _add(self, reading: Reading, sequences: Sequences) -> None:
-        rows, calls = reading.rows, reading.calls
         self._log.read(reading, sequences)
-        self._held_calls.add(reading.outermost, calls)
+        self._held_calls.add(reading.calls)
         every = (self._sums, self._times, self._counted, self._estimated)
         for leader in self._log.resumed:
             for sums in every:
                 sums.settle(leader)
-        for thread, made in self._log.times():
-            self._times.add(sequences.leader(thread), self._log.worked_ns(thread), thread, made)
-        for thread in np.unique(rows["thread"]).tolist():
-            mine = rows[rows["thread"] == thread]
-            of = sequences.leader(thread), self._log.worked_ns(thread), thread
-            between = mine[mine["sampled"] == int(SampledTime.BETWEEN)]
-            kinds = np.full(len(between), BETWEEN, dtype=np.int64)
-            self._sums.add(*of, _keyed(between, kinds, self._log.alone(thread, between)))
-            inside = mine[mine["sampled"] != int(SampledTime.BETWEEN)]
-            kinds = self._kinds(inside, self._log.own(thread, calls.rows[:0]), calls)
-            counted = inside["sampled"] == int(SampledTime.WAITS)
-            kept = ~counted | np.isin(kinds, WAITING)
-            inside, kinds, counted = inside[kept], kinds[kept], counted[kept]
-            lengths = np.maximum(int64s(inside["at_ns"]) - int64s(inside["since_ns"]), 1)
-            # Waits stand for their number of times as long as the one that was sampled.
-            whole = np.where(counted, np.minimum(inside["ns"] * lengths.astype(np.float64), _MOST_NS), inside["ns"])
-            times, waits = int64s(whole), np.isin(kinds, WAITING)
-            times[waits] = self._log.without_others(thread, inside[waits], times[waits])
-            self._sums.add(*of, _keyed(inside, kinds, times))
-            numbers = np.minimum(1000 * inside["ns"] / np.where(counted, 1.0, lengths), _MOST_NS)
-            for sums, chosen in ((self._counted, counted), (self._estimated, waits & ~counted)):
-                sums.add(*of, _keyed(inside[chosen], kinds[chosen], int64s(numbers[chosen])))
+        for owners, made in self._log.times():
+            self._times.add(owners, made)
+        if reading.samples:
+            self._add_samples(reading.samples)
 
-    def _kinds(self, rows: NDArray[Any], own: Rows, calls: CallBatch) -> Int64s:
-        """The kind of the call of each sample: by its arguments where the log has it, among its thread's ``own``."""
-        names = (self.functions.get(number, "") for number in rows["api"].tolist())
-        kinds = int64s([int(kind_of(name, False)) for name in names])
-        places = np.searchsorted(own["returned_ns"], rows["at_ns"])
-        logged = places < len(own)
-        logged[logged] = own["returned_ns"][places[logged]] == rows["at_ns"][logged]
-        short = int64s(rows["at_ns"]) - int64s(rows["since_ns"]) < LIMITS.blocked_ns
-        kinds[(kinds == int(CallKind.COPIES)) & short] = int(CallKind.SUBMITS)
-        kinds[logged] = logged_kinds(own[places[logged]], calls)
+    def _add_samples(self, samples: Mapping[int, Rows]) -> None:
+        counts = [len(mine) for mine in samples.values()]
+        ends = zip(samples, counts, np.cumsum(counts).tolist(), strict=True)
+        parts = [(thread, slice(end - count, end)) for thread, count, end in ends]
+        rows = joined(dtype_of(TimeSample), samples.values())
+        at, since, functions = (int64s(rows[name]) for name in ("at_ns", "since_ns", "api"))
+        between, counted = (rows["sampled"] == int(kind) for kind in (SampledTime.BETWEEN, SampledTime.WAITS))
+        kinds = self._kinds(functions, at - since)
+        for thread, part in parts:
+            logged, known = self._log.logged(thread, at[part])
+            kinds[part][logged] = known
+        kinds[between] = BETWEEN
+        waits, lengths, weights = is_waiting(kinds), np.maximum(at - since, 1), rows["ns"]
+        # Waits stand for their number of times as long as the one that was sampled.
+        whole = np.where(counted, np.minimum(weights * lengths.astype(np.float64), _MOST_NS), weights)
+        times = int64s(whole)
+        for thread, part in parts:
+            for chosen, of in ((between, self._log.alone), (waits, self._log.without_others)):
+                places = part.start + np.flatnonzero(chosen[part])
+                if len(places):
+                    times[places] = of(thread, since[places], at[places], times[places])
+        owners = [self._log.owner(thread) for thread in samples]
+        numbers = np.repeat(np.arange(len(owners)), counts)
+        # Of each thread, the time between calls first.
+        twice = [owner for owner in owners for _ in range(2)]
+        made = KeyedTimes(2 * numbers + ~between, int64s(rows["stack"]), functions, kinds, times, at)
+        self._sums.add(twice, made.where(~counted | waits))
+        thousandths = int64s(np.minimum(1000 * weights / np.where(counted, 1.0, lengths), _MOST_NS))
+        made = made._replace(owners=numbers, times=thousandths)
+        for sums, chosen in ((self._counted, waits & counted), (self._estimated, waits & ~counted)):
+            sums.add(owners, made.where(chosen))
+
+    def _kinds(self, functions: Int64s, lengths: Int64s) -> Int64s:
+        """The kinds of the calls of samples by their functions and lengths, without their arguments."""
+        known, numbers = numbered(functions)
+        names = (self.functions.get(number, "") for number in known.tolist())
+        kinds = int64s([int(kind_of(name, False)) for name in names])[numbers]
+        kinds[(kinds == int(CallKind.COPIES)) & (lengths < LIMITS.blocked_ns)] = int(CallKind.SUBMITS)
         return kinds
-
-
-def _keyed(rows: NDArray[Any], kinds: Int64s, times: Int64s) -> KeyedTimes:
-    """Samples with their kinds and times (ns)."""
-    return KeyedTimes(int64s(rows["stack"]), int64s(rows["api"]), kinds, times, int64s(rows["at_ns"]))

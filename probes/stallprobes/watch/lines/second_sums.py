@@ -3,21 +3,22 @@ begin."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
-from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
 # Different keys of a second, and of the time after the last second in which a steady state may begin; further samples
 # are summed up without a stack, and beyond twice as many left out.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
 # Sequences whose tails are apart.
 _MOST_TAILS = 256
-# Numbers of functions and kinds are smaller; those of kinds begin at -_KINDS.
-_FUNCTIONS, _KINDS = 1 << 16, 16
+# Numbers of kinds are smaller, and begin at -1.
+_KINDS = 16
 
 
 class SampleKey(NamedTuple):
@@ -51,18 +52,33 @@ class SampleSum(NamedTuple):
         return SampleSum(self.samples, round(self.ns * factor), self.squares * factor**2)
 
 
-class KeyedTimes(NamedTuple):
-    """Times (ns) of a thread with what their keys have, and when each ended: int64[n] each."""
+class Owner(NamedTuple):
+    """A thread of ``sequence``, whose last work that is known ended at ``worked_ns``."""
 
+    sequence: int
+    worked_ns: int
+    thread: int
+
+
+class KeyedTimes(NamedTuple):
+    """Times (ns) with what their keys have, and when each ended: int64[n] each. ``owners`` are numbers of Owners."""
+
+    owners: Int64s
     stacks: Int64s
     functions: Int64s
     kinds: Int64s
     times: Int64s
     ends: Int64s
 
+    def where(self, chosen: NDArray[np.bool_]) -> KeyedTimes:
+        """Some of them."""
+        return KeyedTimes(*(column[chosen] for column in self))
+
 
 NO_SUM = SampleSum()
 _Sums = dict[SampleKey, SampleSum]
+# Whether it follows the last work, the second, and what is added.
+_Made = tuple[bool, int, SampleKey, SampleSum]
 
 
 class SecondSums:
@@ -74,14 +90,19 @@ class SecondSums:
         # By sequence: what follows the last work that is known.
         self._tails: dict[int, list[_Sums]] = {}
 
-    def add(self, sequence: int, worked_ns: int, thread: int, times: KeyedTimes) -> None:
-        """Add times of a thread of ``sequence``, whose last work that is known ended at ``worked_ns``."""
-        follows = times.ends > worked_ns
-        # A sequence that comes to its end first is one of threads that have ended.
-        while len(self._tails) > _MOST_TAILS:
-            self.settle(next(iter(self._tails)))
-        for of, chosen in ((self._seconds, ~follows), (self._tails.setdefault(sequence, []), follows)):
-            _add(of, self._began_ns, thread, KeyedTimes(*(column[chosen] for column in times)))
+    def add(self, owners: Sequence[Owner], times: KeyedTimes) -> None:
+        """Add times of some threads."""
+        made: list[list[_Made]] = [[] for _ in owners]
+        if len(times.times):
+            for number, sums in _summed(owners, times, self._began_ns):
+                made[number].append(sums)
+        for owner, found in zip(owners, made, strict=True):
+            # A sequence that comes to its end first is one of threads that have ended.
+            while len(self._tails) > _MOST_TAILS:
+                self.settle(next(iter(self._tails)))
+            tail = self._tails.setdefault(owner.sequence, [])
+            for follows, second, key, one in found:
+                _sum(_second(tail if follows else self._seconds, second), second, key, one)
 
     def settle(self, sequence: int) -> None:
         """Note that work of a sequence followed all times that were added."""
@@ -101,21 +122,32 @@ class SecondSums:
         return found
 
 
-def _add(seconds: list[_Sums], began_ns: int, thread: int, made: KeyedTimes) -> None:
-    made = KeyedTimes(*(column[made.times > 0] for column in made))
-    numbers = np.clip((made.ends - began_ns) // SECOND_NS, 0, MOST_SECONDS)
-    # As one number: NumPy finds the different ones of pairs a hundred times as slowly.
-    codes = (numbers * _FUNCTIONS + made.functions) * 2 * _KINDS + made.kinds + _KINDS
-    distinct, places = np.unique(codes, return_inverse=True)
-    for place, code in enumerate(distinct.tolist()):
-        second, rest = divmod(code, _FUNCTIONS * 2 * _KINDS)
-        function, kind = divmod(rest, 2 * _KINDS)
-        stacks, times = made.stacks[places == place], made.times[places == place]
-        of_stacks, inverse = np.unique(stacks, return_inverse=True)
-        sums = (of_stacks, *(np.bincount(inverse, of) for of in (None, times, np.square(times.astype(np.float64)))))
-        for stack, samples, ns, squares in zip(*(one.tolist() for one in sums), strict=True):
-            key = SampleKey(thread, stack, function, kind - _KINDS)
-            _sum(_second(seconds, second), second, key, SampleSum(samples, int(ns), squares))
+def _summed(owners: Sequence[Owner], made: KeyedTimes, began_ns: int) -> Iterator[tuple[int, _Made]]:
+    """The sums of the times of each key, with the number of its owner, in order."""
+    stacks, of_stacks = numbered(made.stacks)
+    follows = made.ends > int64s([owner.worked_ns for owner in owners])[made.owners]
+    seconds = np.clip((made.ends - began_ns) // SECOND_NS, 0, MOST_SECONDS)
+    first = int(seconds.min())
+    # As one number, which is small where possible: NumPy finds the different ones of pairs a hundred times as slowly.
+    bases = (2, int(seconds.max()) - first + 1, int(made.functions.max()) + 1, _KINDS, len(stacks))
+    codes: Int64s = made.owners
+    parts: tuple[Int64s, ...] = (int64s(follows), seconds - first, made.functions, made.kinds + 1, of_stacks)
+    for base, part in zip(bases, parts, strict=True):
+        codes = codes * base + part if base > 1 else codes
+    distinct, places = coded(codes)
+    times = np.maximum(made.times, 0)
+    sums = [np.bincount(places, of) for of in (times > 0, times, np.square(times.astype(np.float64)))]
+    columns = []
+    for base in reversed(bases):
+        distinct, rest = np.divmod(distinct, base)
+        columns.append(rest)
+    of_key = (distinct, columns[4], columns[3] + first, stacks[columns[0]], columns[2], columns[1] - 1, *sums)
+    for number, tail, second, stack, function, kind, samples, ns, squares in zip(
+        *(column.tolist() for column in of_key), strict=True
+    ):
+        if samples:
+            key = SampleKey(owners[number].thread, stack, function, kind)
+            yield number, (bool(tail), second, key, SampleSum(int(samples), int(ns), squares))
 
 
 def _second(seconds: list[_Sums], number: int) -> _Sums:

@@ -1,0 +1,148 @@
+"""Columns of the calls of a reading, which are taken out of the rows once for all sums over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.driver_calls import CallFamily, family_of
+from stallprobes.native.layouts.watch_file import CallFlag
+from stallprobes.records.rows import Rows, rows_at, rows_where
+from stallprobes.watch.division.call_kinds import CallKind, kinds_of
+from stallprobes.watch.division.instants import LIMITS, Flags
+from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s, numbered
+from stallprobes.watch.reading.process import CallBatch
+
+WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
+_SUBMITTING = (CallFamily.LAUNCH, CallFamily.COPY, CallFamily.FILL)
+# By the number of the kind; the last one is that of the time between calls, -1.
+_IS_WAITING = np.isin(np.arange(len(CallKind) + 1), WAITING)
+_ENDS_WORK = np.isin(np.arange(len(CallKind) + 1), (int(CallKind.WAITS), int(CallKind.COPIES)))
+
+
+class Sequences(Protocol):
+    """Who is in a sequence with whom."""
+
+    def leader(self, thread: int) -> int:
+        """The thread by which the sequence of a thread is named."""
+
+    def knows(self, thread: int, until_ns: int) -> bool:
+        """Whether the sequence of a thread is known that made calls until ``until_ns``."""
+
+    def last_end_ns(self, leader: int) -> int:
+        """The latest end of work on the GPU of a sequence that is known; 0 without any."""
+
+
+def is_waiting(kinds: Int64s) -> Flags:
+    """Which of some kinds, BETWEEN among them, are WAITING."""
+    return np.asarray(_IS_WAITING[kinds], dtype=np.bool_)
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedCalls:
+    """The calls of a reading that no other call of their thread contains, in the order of their ends: int64[n] each.
+
+    A short copy from pageable memory did not block: it was staged,
+    so that it is of the kind SUBMITS. One to pageable memory returns only when it is done. ``ending``: the work of a
+    thread may have ended with the call.
+    """
+
+    begins: Int64s
+    ends: Int64s
+    functions: Int64s
+    kinds: Int64s
+    threads: Int64s
+    ending: Flags
+
+    @classmethod
+    def of(cls, batch: CallBatch) -> LoggedCalls:
+        """Those of a batch."""
+        rows = batch.rows
+        nested = (rows["flags"] & int(CallFlag.NESTED)) != 0
+        rows = rows_where(rows, ~nested) if nested.any() else rows
+        names = "began_ns", "returned_ns", "function", "thread"
+        begins, ends, functions, threads = (np.ascontiguousarray(rows[name], dtype=np.int64) for name in names)
+        kinds, blocked = kinds_of(rows, batch.functions), ends - begins >= LIMITS.blocked_ns
+        staged = (kinds == int(CallKind.COPIES)) & ~blocked
+        if staged.any():
+            kinds[staged & (rows["target"] != int(MemoryKind.PAGEABLE))] = int(CallKind.SUBMITS)
+        ending = _submitting(batch.functions, functions)[functions] | (blocked & _ENDS_WORK[kinds])
+        return cls(begins, ends, functions, kinds, threads, ending)
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    @cached_property
+    def lengths(self) -> Int64s:
+        """How long each took (ns)."""
+        return self.ends - self.begins
+
+    @cached_property
+    def places(self) -> Mapping[int, Int64s]:
+        """The places of the calls of each thread, in order."""
+        return dict(_by_thread(self.threads))
+
+    def places_of(self, thread: int) -> Int64s:
+        """The places of a thread's calls."""
+        return self.places.get(thread, NONE)
+
+
+NO_CALLS = LoggedCalls(NONE, NONE, NONE, NONE, NONE, np.zeros(0, dtype=np.bool_))
+
+
+class Reading:
+    """The samples (TimeSample) and calls of a reading, and when calls began that have not returned, by thread."""
+
+    def __init__(self, rows: NDArray[Any], batch: CallBatch, in_flight: Mapping[int, int]) -> None:
+        self.in_flight = in_flight
+        self._rows, self._batch = rows, batch
+
+    @cached_property
+    def calls(self) -> LoggedCalls:
+        """Its outermost calls."""
+        return LoggedCalls.of(self._batch)
+
+    @cached_property
+    def samples(self) -> Mapping[int, Rows]:
+        """The samples of each thread, in order."""
+        return {thread: rows_at(self._rows, places) for thread, places in _by_thread(int64s(self._rows["thread"]))}
+
+    def is_known(self, sequences: Sequences) -> bool:
+        """Whether the sequences are known of all threads with samples or calls."""
+        return all(sequences.knows(thread, self._until_ns) for thread in self.thread_ids)
+
+    @cached_property
+    def _until_ns(self) -> int:
+        return max(int(self._rows["at_ns"].max(initial=0)), int(self._batch.rows["returned_ns"].max(initial=0)))
+
+    @cached_property
+    def thread_ids(self) -> list[int]:
+        """The threads with samples or calls."""
+        threads: list[int] = np.union1d(self._rows["thread"], distinct(int64s(self._batch.rows["thread"]))).tolist()
+        return threads
+
+
+def _submitting(names: Mapping[int, str], functions: Int64s) -> Flags:
+    """By the number of a function, up to the largest of ``functions``, whether it submits work to the GPU."""
+    found = np.zeros(max(max(names, default=0), int(functions.max(initial=0))) + 1, dtype=np.bool_)
+    for number, name in names.items():
+        found[number] = family_of(name) in _SUBMITTING
+    return found
+
+
+def _by_thread(threads: Int64s) -> Iterator[tuple[int, Int64s]]:
+    """The places of each thread among ``threads``, in order."""
+    known, numbers = numbered(threads)
+    if len(known) == 1:
+        yield int(known[0]), np.arange(len(threads))
+        return
+    order = np.argsort(numbers.astype(np.min_scalar_type(len(known))), kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=len(known))).tolist()
+    for thread, begin, end in zip(known.tolist(), [0, *ends], ends, strict=False):
+        yield thread, order[begin:end]
