@@ -129,10 +129,11 @@ def print_run(name: str, run: Measured, budget: float) -> bool:
     # Of steps that differ much, the interval is wide, and the cost by them says little.
     agrees = low <= run.stated.high and high >= run.stated.low
     inside = run.stated.low <= cost <= run.stated.high
+    verdict = "" if inside else ", not inside" if agrees else ", DIFFERS"
     parts = f"records {run.records:6.1%} ({run.interval[0]:.1%} to {run.interval[1]:.1%}), calls {run.calls:.1%}"
     stated = f"stated {run.stated.low:.1%} to {run.stated.high:.1%} ({run.stated.compared} comparisons)"
     print(
-        f"{name:18}{cost:6.1%}: {parts}; {stated}{'' if inside else ', not inside' if agrees else ', DIFFERS'}; records on {run.recorded:.0%} of"
+        f"{name:18}{cost:6.1%}: {parts}; {stated}{verdict}; records on {run.recorded:.0%} of"
         f" the time; {run.missing} of {run.missing + run.found} launches without record, {run.lost} records lost,"
         f" {run.not_held} calls not held",
         flush=True,
