@@ -11,7 +11,7 @@ import numpy as np
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of, plain_name
 from stallprobes.records.rows import Rows
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import Int64s
 
 
 class Waits(IntEnum):
@@ -111,8 +111,10 @@ def creates_context(function: str) -> bool:
 
 def kinds_of(rows: Rows, functions: Mapping[int, str]) -> Int64s:
     """The kind of each call of ``rows``, which are DRIVER_CALL."""
-    tables = np.zeros((2, max(functions, default=0) + 1), dtype=np.int64)
+    count = max(functions, default=0) + 1
+    tables = np.zeros((2, count), dtype=np.int64)
     for number, name in functions.items():
         tables[:, number] = kind_of(name, False), kind_of(name, True)
     pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))
-    return int64s(tables[pageable.astype(np.int64), rows["function"]])
+    # Without a look at the bounds of each of two numbers.
+    return tables.reshape(-1).take(rows["function"] + np.where(pageable, count, 0))

@@ -82,7 +82,8 @@ class Spans(NamedTuple):
         if not len(begins):
             return NO_SPANS
         if (begins[1:] < begins[:-1]).any():
-            order = np.argsort(begins)
+            # Most are in order, of which only a stable sort makes use.
+            order = np.argsort(begins, kind="stable")
             begins, ends = begins[order], ends[order]
         ends = np.maximum.accumulate(ends)
         first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))

@@ -137,8 +137,9 @@ class CallLog:
         numbers = np.searchsorted(made, calls.threads[places]) if len(made) > 1 else np.zeros(len(places), np.int64)
         self._calls[leader] = _Calls(made, numbers, calls.functions[places], kinds, Spans(begins, ends))
         self._last[leader] = int(before.max(initial=0)) or int(begins.min(initial=FOREVER))
+        # In order, or nearly.
         self._active[leader] = Spans.united(
-            np.concatenate([before - 1, open_, begins]), np.concatenate([before, np.full_like(open_, FOREVER), ends])
+            np.concatenate([before - 1, begins, open_]), np.concatenate([before, ends, np.full_like(open_, FOREVER)])
         )
         for thread in members:
             own = calls.places_of(thread)

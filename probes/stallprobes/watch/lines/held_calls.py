@@ -82,7 +82,8 @@ class HeldCalls:
         second.long += len(long)
         if not len(holding):
             return
-        times = np.sort(begins[usual])
+        # Most are in order, of which only a stable sort makes use.
+        times = np.sort(begins[usual], kind="stable")
         for holder, mine in _by_holder(threads, functions, holding):
             spans = Spans.united(begins[mine], ends[mine])
             inside = np.searchsorted(times, spans.ends) - np.searchsorted(times, spans.begins, "right")
