@@ -64,6 +64,8 @@ def running_maximum(groups: Int64s, values: Int64s) -> Int64s:
     """The largest of ``values`` so far in each group; the numbers of the groups ascend."""
     if not len(values):
         return values
+    if groups[0] == groups[-1]:
+        return np.maximum.accumulate(values)
     # With each value as the lower digits of a number, one running maximum does it for all groups.
     least = int(values.min())
     digits = int(values.max()) - least + 1
@@ -136,7 +138,8 @@ class IntervalGroups:
 
     def __init__(self, groups: Int64s, starts: Int64s, ends: Int64s) -> None:
         kept = ends > starts
-        groups, starts, ends = groups[kept], starts[kept], ends[kept]
+        if not kept.all():
+            groups, starts, ends = groups[kept], starts[kept], ends[kept]
         order = grouped_order(groups, starts)
         groups, starts = groups[order], starts[order]
         ends = running_maximum(groups, ends[order])

@@ -119,7 +119,11 @@ class ExplainedCall(FinishedCall):
     @classmethod
     def of(cls, call: FinishedCall, **others: Any) -> ExplainedCall:
         """``call`` with the fields that it has not, or has otherwise."""
-        found = cls.made(vars(call) | others)
+        # As ``made``, without a copy of all fields.
+        found = cls.__new__(cls)
+        fields = vars(found)
+        fields.update(vars(call))
+        fields.update(others)
         found.__post_init__()
         return found
 

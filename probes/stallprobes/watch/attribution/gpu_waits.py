@@ -339,7 +339,7 @@ def neighbours(calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]) -> N
     last = np.searchsorted(ends, until[members] + SAME_END_NS, "right")
     owners, places = expanded(first, last)
     at, rows = members[owners], order[places]
-    same = (int64s(work.rows["context"])[rows] == calls.contexts[at]) & (work.owners[rows] != at)
+    same = (int64s(work.rows["context"][rows]) == calls.contexts[at]) & (work.owners[rows] != at)
     at, streams = distinct_pairs(at[same], work.streams[rows[same]])
     # What was submitted later is not waited for.
     prior = work.prior_of_stream.before(streams, calls.order_of(calls.correlations[at]), calls.begins[at])

@@ -36,24 +36,39 @@ _SWITCH = int(RecordKind.CONTEXT_SWITCH)
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Records of one reading, with the latest of their ends and the limits of their correlation numbers."""
+    """Records of one reading, with the limits of their times and of their correlation numbers.
+
+    ``first_ns`` is the first of their ends, ``last_ns`` the last one, and ``latest_ns`` the last of their starts.
+    """
 
     rows: NDArray[Any]
+    first_ns: int
+    latest_ns: int
     last_ns: int
     least: int
     most: int
 
     @classmethod
     def of(cls, rows: NDArray[Any]) -> _Batch:
-        correlations = rows["correlation"]
-        return cls(rows, int(rows["end"].max()), int(correlations.min()), int(correlations.max()))
+        ends, correlations = rows["end"], rows["correlation"]
+        return cls(
+            rows=rows,
+            first_ns=int(ends.min()),
+            latest_ns=int(rows["start"].max()),
+            last_ns=int(ends.max()),
+            least=int(correlations.min()),
+            most=int(correlations.max()),
+        )
 
     def beside(self, begins: Int64s, ends: Int64s, own: Int64s) -> Flags:
         """Which records overlap one of the spans, or have a correlation number of ``own``.
 
         The spans are in order and do not overlap; the numbers ascend.
         """
-        rows, kept = self.rows, np.zeros(len(self.rows), dtype=np.bool_)
+        rows, first = self.rows, int(np.searchsorted(begins, self.first_ns, "right")) - 1
+        if first >= 0 and ends[first] >= self.latest_ns:
+            return np.ones(len(rows), dtype=np.bool_)
+        kept = np.zeros(len(rows), dtype=np.bool_)
         if self.last_ns >= begins[0]:
             # Of the spans that begin before a record ends, one reaches into it if the last one does.
             at = np.searchsorted(begins, int64s(rows["end"]), "right") - 1
@@ -146,7 +161,7 @@ class RecordStore:
             kept = batch.beside(begins, ends, own)
             if batch is self._batches[-1]:
                 kept[-LEAST_BESIDE:] = True
-            found.append(rows_where(batch.rows, kept))
+            found.append(batch.rows if kept.all() else rows_where(batch.rows, kept))
         return joined(_RECORD, found)
 
     def tenures(self) -> Mapping[int, Tenures]:

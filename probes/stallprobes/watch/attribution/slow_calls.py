@@ -128,6 +128,13 @@ class CallTable:
         """The place of the call with each correlation number; -1 without one."""
         if not len(self):
             return np.full(len(correlations), -1, dtype=np.int64)
+        least, most = int(self.correlations.min()), int(self.correlations.max())
+        if least > 0 and most - least < len(correlations):
+            # What is outside has the first place of the table or the last one.
+            table = np.full(most - least + 3, -1, dtype=np.int64)
+            # Of several values for one place, the last one that is written stays.
+            table[self.correlations[::-1] - (least - 1)] = np.arange(len(self))[::-1]
+            return table.take(correlations - (least - 1), mode="clip")
         order = np.argsort(self.correlations, kind="stable")
         places = np.searchsorted(self.correlations[order], correlations)
         found = order[np.minimum(places, len(order) - 1)]
