@@ -135,7 +135,13 @@ CAUSES = {
     WaitCause.TRACING: _with_remedy(
         "tracing", "the recording of GPU work by stallscope itself", "Watch with --calls-only, which records no work."
     ),
-    WaitCause.GPU_WORK: _of_pattern("scalar-readback", "GPU work", "GPU work in front of it"),
+    WaitCause.GPU_WORK: _with_remedy(
+        "GPU work",
+        "GPU work in front of it",
+        "Wait later: submit the next work first, free with cuMemFreeAsync, and keep a value that only the next kernel "
+        "needs on the GPU. Nothing but less work makes the wait itself shorter.",
+        "scalar-readback",
+    ),
     WaitCause.STAGED_COPY: _of_pattern(
         "peer-copy-behind-kernel",
         "staged peer copy",
