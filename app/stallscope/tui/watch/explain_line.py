@@ -42,6 +42,6 @@ def explained_line(shown: ShownLine) -> PrintableText:
             text, "Call stack with most of it, the innermost frame first", "\n".join(frame_text(one) for one in frames)
         )
     parts = ", ".join(words for _, words in parts_text(sequence))
-    told = (verdict_text(sequence, process), figures_text(sequence), f"Its time is: {parts}.", step_text(sequence))
-    section(text, "Its sequence", "\n".join(filter(None, told)))
+    sentences = (verdict_text(sequence, process), figures_text(sequence), f"Its time is: {parts}.", step_text(sequence))
+    section(text, "Its sequence", "\n".join(filter(None, sentences)))
     return text
