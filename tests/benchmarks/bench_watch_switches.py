@@ -7,7 +7,7 @@ transformers, JAX and CuPy. Prints for each the switches, and the launches withi
 for the threads that count also the longest launch and its 99.99th percentile, with switches, with records always on,
 and alone. Exits 1 if a program fails, a launch has no record, or a call could not be held.
 
-python tests/benchmarks/bench_watch_switches.py [PROGRAM ...] [--seconds S] [--cupti LIBCUPTI]
+python tests/benchmarks/bench_watch_switches.py [PROGRAM ...] [--seconds S] [--cupti LIBCUPTI] [--switches-only]
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def main() -> int:
     parser.add_argument("programs", nargs="*", default=("count", *NAMES, "arrays"), metavar="PROGRAM")
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--cupti", type=Path, default=cupti_of_this_machine())
+    parser.add_argument("--switches-only", action="store_true", help="not always on, nor alone")
     options = parser.parse_args()
     within = True
     with tempfile.TemporaryDirectory() as place:
@@ -100,6 +101,8 @@ def main() -> int:
             for threads in THREADS:
                 command = [str(program), threads, str(options.seconds)]
                 within &= run(f"{threads} threads that count", command, injected, BUDGET, options.cupti)
+                if options.switches_only:
+                    continue
                 within &= run("  records always on", command, injected, EVERYTHING, options.cupti)
                 alone = subprocess.run(command, stdout=subprocess.PIPE, text=True)
                 print(f"{'  alone':30} exit code {alone.returncode} {_launches(alone.stdout)}", flush=True)
