@@ -26,6 +26,7 @@ PARTS = (
     (layout.STACKS_AT, 64),
     (layout.MODULES_AT, 64),
     (layout.SAMPLES_AT, 2 * dtype_of(layout.TimeSample).itemsize),
+    (layout.RANGES_AT, 128),
 )
 STACK_TEXT = b'Stack (most recent call first):\n  File "/home/me/train.py", line 42 in step\n'
 LAUNCHES = (2000, 3000, 3000, 1_500_000)
@@ -36,8 +37,8 @@ SECOND = 1_000_000_000
 def write_watch_file(path: Path, **header: Any) -> None:
     """A process with one thread and what is recorded of it, at ``path``.
 
-    It has two histograms, a call in flight, a slow call, eight records and two samples. ``header`` replaces fields of
-    the header.
+    It has two histograms, a call in flight, a slow call, eight records, two samples and three ranges of one name.
+    ``header`` replaces fields of the header.
     """
     with path.open("wb") as file:
         os.truncate(file.fileno(), layout.FILE_BYTES)
@@ -59,6 +60,7 @@ def _parts(pid: int, header: dict[str, Any]) -> list[tuple[int, bytes]]:
         (layout.STACKS_AT, _stack().tobytes()),
         (layout.MODULES_AT, _module().tobytes()),
         (layout.SAMPLES_AT, _samples(pid).tobytes()),
+        (layout.RANGES_AT, _range(pid).tobytes()),
     ]
 
 
@@ -71,7 +73,7 @@ def _header(pid: int, name_bytes: int, changes: dict[str, Any]) -> Any:
         "clock_ns": 2 * SECOND, "clock_realtime_ns": 1_700_000_001 * SECOND, "records": 8, "apis": len(APIS),
         "slots": 1, "histograms": 2, "name_bytes": name_bytes, "program": b"train", "command": b"python train.py",
         "cupti_path": b"/lib/libcupti.so.13", "modules": 1, "python": b"3.12.4",
-        "samples": 2,
+        "samples": 2, "ranges": 1,
     }  # fmt: skip
     for name, value in (fields | changes).items():
         row[name] = value
@@ -123,6 +125,13 @@ def _samples(pid: int) -> Any:
     rows["since_ns"], rows["at_ns"] = [SECOND, SECOND + 1_500_000], [SECOND + 1_500_000, SECOND + 3_000_000]
     rows["api"], rows["sampled"] = [0, 1], [int(SampledTime.INSIDE), int(SampledTime.BETWEEN)]
     return rows
+
+
+def _range(pid: int) -> Any:
+    row = np.zeros(1, dtype_of(layout.NamedRange))[0]
+    row["use"], row["thread"], row["begun"], row["inside_ns"], row["name"] = SlotUse.LIVE, pid, 3, 2_000_000, b"step #"
+    row["begins"][:3] = [SECOND, SECOND + 1_000_000, SECOND + 2_000_000]
+    return row
 
 
 def _module() -> Any:

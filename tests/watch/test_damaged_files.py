@@ -65,6 +65,7 @@ def places(process: WatchedProcess) -> list[tuple[int, int]]:
             ("sequence",),
         )
     found += fields(dtype_of(layout.TimeSample), layout.SAMPLES_AT, ("sequence",))
+    found += fields(dtype_of(layout.NamedRange), layout.RANGES_AT)
     return found
 
 

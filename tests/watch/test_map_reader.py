@@ -12,6 +12,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from factories.watch_files import APIS, COPIES, LAUNCHES, PARTS, SECOND, write_watch_file
@@ -202,7 +203,7 @@ def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) ->
     [
         ("magic", 0, "not complete: its beginning"),
         ("magic", 1, "not the file of a watched process"),
-        ("format", 1, "has the format 1; this version reads 7"),
+        ("format", 1, "has the format 1; this version reads 8"),
         ("pid", 5, "names another process"),
         ("state", 99, "unknown state 99"),
         ("slots", 2**32 - 1, "number of slots"),
@@ -303,6 +304,40 @@ def test_samples_are_read_from_a_position_on(path: Path) -> None:
     with MapFile(path) as file:
         batch = file.samples()
         assert (len(batch), batch.next, batch.missed) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("begun", 2**63, "time or count"),
+        ("inside_ns", 2**63, "time or count"),
+        ("begins", 2**63, "time or count"),
+        ("begins", 2**50, "ranges that do not begin in their order"),
+    ],
+)
+def test_a_damaged_range_gives_a_sentence(path: Path, name: str, value: int, words: str) -> None:
+    form = dtype_of(layout.NamedRange)
+    change(path, layout.RANGES_AT + at(form, name), value.to_bytes(8, "little"))
+    with MapFile(path) as file, pytest.raises(WatchError, match=words):
+        file.read()
+
+
+def test_ranges_have_their_last_begins(path: Path) -> None:
+    form = dtype_of(layout.NamedRange)
+    with MapFile(path) as file:
+        (found,) = file.read().ranges
+    assert (found.name, found.thread, found.begun, found.inside_ns) == ("step #", PID, 3, 2_000_000)
+    assert np.diff(found.begins).tolist() == [1_000_000] * 2
+    # The oldest may just be overwritten.
+    change(path, layout.RANGES_AT + at(form, "begun"), (layout.RANGE_BEGINS).to_bytes(8, "little"))
+    change(path, layout.RANGES_AT + at(form, "begins"), np.arange(layout.RANGE_BEGINS, dtype=np.uint64).tobytes())
+    with MapFile(path) as file:
+        (found,) = file.read().ranges
+    assert found.begins.tolist() == list(range(1, layout.RANGE_BEGINS))
+    # One that another thread prepares.
+    change(path, layout.RANGES_AT + at(form, "use"), bytes(4))
+    with MapFile(path) as file:
+        assert not file.read().ranges
 
 
 def test_random_bytes_give_a_sentence(path: Path) -> None:

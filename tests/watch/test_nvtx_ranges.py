@@ -13,6 +13,7 @@ from factories.stand_in import Outcome, StandIn, build_with_nvtx
 from factories.waiting import undisturbed
 from factories.watch_calls import LAUNCH, at_ns, batch, process, slow, thread
 from factories.watched_folders import read_folder
+from stallprobes.native.layouts.watch_file import RANGE_BEGINS, THREAD_RANGES
 from stallprobes.native.sources import INJECTED
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.environment import NVTX_VARIABLE, WatchOptions, variables
@@ -76,6 +77,34 @@ def test_ranges_of_nvtx_itself(stand_in: StandIn, tmp_path: Path) -> None:
 
 def test_ranges_beyond_what_is_kept_are_counted(stand_in: StandIn, tmp_path: Path) -> None:
     assert ranges_of(stand_in.run(tmp_path / "out", "threads", program="ranges")) == ["deep"] * 8
+
+
+def test_ranges_that_differ_in_numbers_have_one_name(stand_in: StandIn, tmp_path: Path) -> None:
+    outcome = stand_in.run(tmp_path / "out", "steps", program="ranges")
+    (read,) = outcome.processes
+    found = {one.name: one for one in read.ranges}
+    assert {name: found[name].begun for name in ("step # of #", "forward", "reduce", "request #")} == {
+        "step # of #": 1501,
+        "forward": 1500,
+        "reduce": 1500,
+        "request #": 20,
+    }
+    step, forward = found["step # of #"], found["forward"]
+    assert step.thread == forward.thread == read.pid != found["request #"].thread
+    # The last begins, of which the oldest may just be overwritten; a forward began within each step.
+    assert len(step.begins) == RANGE_BEGINS - 1
+    assert (step.begins[:-1] < forward.begins[1:]).all()
+    assert (forward.begins[1:-1] < step.begins[1:-1]).all()
+    assert 0 < forward.inside_ns < step.inside_ns < step.begins[-1] - read.started.monotonic_ns
+    # The ranges of ended threads with one name are at one place; of all threads and names some are kept.
+    assert len([one for one in read.ranges if one.thread == read.pid]) == THREAD_RANGES
+    assert len(read.ranges) == THREAD_RANGES + 1
+
+
+def test_a_forked_process_has_ranges_of_its_own(stand_in: StandIn, tmp_path: Path) -> None:
+    outcome = stand_in.run(tmp_path / "out", "forked", program="ranges")
+    found = {read.parent_pid == os.getpid(): {one.name: one.begun for one in read.ranges} for read in outcome.processes}
+    assert found == {True: {"step": 3, "parent": 1}, False: {"step": 1, "child": 1}}
 
 
 def test_ranges_of_another_tool_stay_with_it() -> None:

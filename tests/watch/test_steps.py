@@ -1,6 +1,8 @@
-"""Steps by the most regular blocking call, and what is none."""
+"""Steps by NVTX ranges, else by the most regular blocking call, and what is none."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch.division.steps import LEAST_STEPS, StepBook
-from stallprobes.watch.reading.process import CallBatch
+from stallprobes.watch.division_text import step_text
+from stallprobes.watch.intervals import int64s
+from stallprobes.watch.reading.process import CallBatch, NamedRange
 
 FUNCTIONS = {0: "cuLaunchKernel", 1: "cuStreamSynchronize", 2: "cuMemcpyHtoDAsync_v2"}
 MS = 1_000_000
@@ -32,7 +36,7 @@ def batch(*steps: tuple[float, list[Made]], thread: int = 1, flags: int = 0) -> 
 def book(*batches: CallBatch, begin_ns: int = 0) -> StepBook:
     found = StepBook()
     for one in batches:
-        found.add(one, begin_ns)
+        found.add(one, (), begin_ns)
     return found
 
 
@@ -54,7 +58,7 @@ def test_steps_reach_over_readings_and_begin_with_the_steady_state() -> None:
     assert step is not None
     assert step.steps == 39
     late = book(*readings)
-    late.add(batch(*((10.0 * at, STEP) for at in range(40, 65))), begin_ns=400 * MS)
+    late.add(batch(*((10.0 * at, STEP) for at in range(40, 65))), (), begin_ns=400 * MS)
     found = late.step_of([1])
     assert found is not None
     assert found.steps == 24
@@ -74,6 +78,96 @@ def test_steps_reach_over_readings_and_begin_with_the_steady_state() -> None:
 )
 def test_what_is_no_step(calls: CallBatch) -> None:
     assert book(calls).step_of([1]) is None
+
+
+NO_CALLS = batch()
+
+
+def ranges(
+    name: str, *begins: float, begun: int | None = None, mean_ms: float = 1.0, place: int = 0, thread: int = 1
+) -> NamedRange:
+    """Ranges with a name that began at some times (ms), the last of ``begun``, and took so long on average."""
+    count = len(begins) if begun is None else begun
+    return NamedRange(
+        place, thread, name, count, int64s([round(at * MS) for at in begins]), round(count * mean_ms * MS)
+    )
+
+
+def every(ms: float, count: int = 40, begin: float = 0.0) -> list[float]:
+    return [begin + ms * number for number in range(count)]
+
+
+def test_ranges_are_steps_before_calls_are() -> None:
+    found = StepBook()
+    found.add(batch(*((10.0 * at, STEP) for at in range(40))), [ranges("step #", *every(20.0))], 0)
+    step = found.step_of([1])
+    assert step is not None
+    assert (step.range, step.function, step.bytes, step.thread, step.steps) == ("step #", "", 0, 1, 39)
+    assert step.ns == pytest.approx(20 * MS, rel=0.05)
+    # Ranges of threads of another sequence are none of its steps.
+    other = found.step_of([2])
+    assert other is None
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([("forward", every(20.0), 6.0), ("backward", every(20.0, begin=7.0), 11.0)], "step"),
+        ([("layer", every(2.0, 400), 1.9)], "step"),
+        ([("validation", every(400.0, 30), 40.0)], "step"),
+        # Less than 20 of them.
+        ([("epoch", every(400.0, 15), 400.0)], "step"),
+        ([("epoch", every(400.0, 25), 400.0)], "epoch"),
+        ([("irregular", [at**1.7 for at in every(10.0)], 500.0)], "step"),
+    ],
+)
+def test_the_range_with_most_of_the_time_is_the_step(
+    others: list[tuple[str, list[float], float]], expected: str
+) -> None:
+    # As many steps as there are in the longest time.
+    found = [ranges("step", *every(20.0, 500), mean_ms=19.0)]
+    found += [ranges(name, *begins, mean_ms=ms, place=place) for place, (name, begins, ms) in enumerate(others, 1)]
+    for order in (found, found[::-1]):
+        book = StepBook()
+        book.add(NO_CALLS, order, 0)
+        step = book.step_of([1])
+        assert step is not None
+        assert step.range == expected
+
+
+def test_ranges_reach_over_readings_and_begin_with_the_steady_state() -> None:
+    found = StepBook()
+    for last in range(5, 45, 5):
+        # Each reading has the last ten.
+        found.add(NO_CALLS, [ranges("step", *every(20.0, last)[-10:], begun=last)], 0)
+    step = found.step_of([1])
+    assert step is not None
+    assert step.steps == 39
+    late = every(20.0, 65)
+    found.add(NO_CALLS, [ranges("step", *late[-40:], begun=65)], begin_ns=800 * MS)
+    step = found.step_of([1])
+    assert step is not None
+    assert step.steps == 24
+
+
+def test_the_time_to_a_range_that_was_not_read_is_no_step() -> None:
+    found = StepBook()
+    found.add(NO_CALLS, [ranges("step", *every(20.0, 30))], 0)
+    # 970 began meanwhile, of which the last 10 are known.
+    found.add(NO_CALLS, [ranges("step", *every(20.0, 10, begin=20_000.0), begun=1000)], 0)
+    step = found.step_of([1])
+    assert step is not None
+    assert step.steps == 29 + 9
+    assert step.high_ns == step.ns
+
+
+def test_a_step_by_ranges_in_a_sentence() -> None:
+    division = RecordedDivision.load(FOLDER / "image_training.npz").findings().division
+    assert division is not None
+    sequence = division.sequences[0]
+    assert sequence.step is not None
+    named = replace(sequence, step=replace(sequence.step, range="step #", function="", bytes=0))
+    assert step_text(named).startswith('A step, from one NVTX range "step #" to the next, takes 14')
 
 
 @pytest.mark.parametrize(

@@ -86,11 +86,12 @@ def figures_text(sequence: SequenceDivision) -> str:
 
 def step_text(sequence: SequenceDivision) -> str:
     """A step in a sentence: ``A step, from one cuMemcpyHtoDAsync_v2 of 12 MiB to the next, takes 13.3 ms (12.9 to
-    14.1): host 7.1 ms, kernels 3.6 ms.`` "" without one."""
+    14.1): host 7.1 ms, kernels 3.6 ms.`` or ``A step, from one NVTX range "step #" to the next, …``. "" without one."""
     step = sequence.step
     if step is None:
         return ""
     size = f" of {size_text(step.bytes)}" if step.bytes else ""
+    begin = f'NVTX range "{step.range}"' if step.range else f"{step.function}{size}"
     span = f" ({duration_ns(step.low_ns)} to {duration_ns(step.high_ns)})" if step.high_ns > step.low_ns else ""
     shares = {part: sequence.share(part) for part in sequence.parts if part is not Part.END}
     parts = ", ".join(
@@ -98,7 +99,7 @@ def step_text(sequence: SequenceDivision) -> str:
         for part, share in sorted(shares.items(), key=lambda one: -one[1])
         if share >= _LEAST_OF_STEP
     )
-    return f"A step, from one {step.function}{size} to the next, takes {duration_ns(step.ns)}{span}: {parts}."
+    return f"A step, from one {begin} to the next, takes {duration_ns(step.ns)}{span}: {parts}."
 
 
 def sharers_text(process: ProcessFindings) -> str:

@@ -338,9 +338,11 @@ class WatchWait(Document):
 
 
 class WatchStep(Document):
-    """A step of a sequence, from one blocking call to the next one of the same function, size and thread."""
+    """A step of a sequence, from one NVTX range to the next one of the same name and thread, else from one blocking
+    call to the next one of the same function, size and thread."""
 
-    function: Text
+    range: Annotated[Text, about("The name of the range, in which each number is #; empty for calls.")]
+    function: Annotated[Text, about("Empty for ranges.")]
     bytes: Natural
     thread: Natural
     us: Annotated[Us, about("The median, to 4 %.")]

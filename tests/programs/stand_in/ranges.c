@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <wchar.h>
 
 #include "stand_in.h"
@@ -188,9 +190,73 @@ static void start_in_threads(void)
         pthread_join(threads[number], NULL);
 }
 
+static void *one_request(void *unused)
+{
+    nvtxRangePushA("request 7");
+    nvtxRangePop();
+    return unused;
+}
+
+static void run_steps(void)
+{
+    char name[80];
+    pthread_t thread;
+    for (int step = 0; step < 1500; step++) {
+        snprintf(name, sizeof name, "step %d of 1500", step);
+        nvtxRangePushA(name);
+        nvtxRangePushA("forward");
+        nvtxRangePop();
+        nvtxRangeEnd(nvtxRangeStartA("reduce"));
+        nvtxRangePop();
+    }
+    for (int number = 0; number < 20; number++) {
+        pthread_create(&thread, NULL, one_request, NULL);
+        pthread_join(thread, NULL);
+    }
+    /* More names than are kept. */
+    for (int number = 0; number < 2 * 26 * 26; number++) {
+        snprintf(name, sizeof name, "%c%c%c", number % 2 ? 'x' : 'y', 'a' + number / 2 % 26, 'a' + number / 52);
+        nvtxRangePushA(name);
+        nvtxRangePop();
+    }
+    nvtxRangePushA("");
+    nvtxRangePop();
+    nvtxRangePushA("step 1 of 2");
+    nvtxRangePop();
+}
+
+/* A forked process records from its first call of the driver on. */
+static void run_forked(void)
+{
+    int status;
+    nvtxRangePushA("step");
+    nvtxRangePushA("step");
+    pid_t child = fork();
+    if (!child) {
+        nvtxRangePushA("step");
+        nvtxRangePop();
+        cuCtxSynchronize();
+        nvtxRangePushA("step");
+        nvtxRangePop();
+        nvtxRangePop();
+        nvtxRangePushA("child");
+        exit(0);
+    }
+    waitpid(child, &status, 0);
+    nvtxRangePushA("step");
+    nvtxRangePushA("parent");
+    exit(!WIFEXITED(status) || WEXITSTATUS(status));
+}
+
 int main(int count, char **arguments)
 {
     cuInit(0);
+    if (count > 1 && !strcmp(arguments[1], "forked"))
+        run_forked();
+    if (count > 1 && !strcmp(arguments[1], "steps")) {
+        run_steps();
+        return 0;
+    }
     if (count > 1 && !strcmp(arguments[1], "started")) {
         start_and_end();
         return 0;

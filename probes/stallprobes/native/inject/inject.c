@@ -175,10 +175,13 @@ static void *private_page(void)
 SS_SHOWN int InitializeInjection(void)
 {
     static uint32_t once;
-    if (__atomic_exchange_n(&once, 1, __ATOMIC_ACQ_REL) || read_settings() || !(ss_private = private_page()))
+    struct ss_private *page;
+    if (__atomic_exchange_n(&once, 1, __ATOMIC_ACQ_REL) || read_settings() || !(page = private_page()))
         return 1;
+    ss_store(page->recording, SS_OFF);
+    /* NVTX may be in use by now. */
+    ss_store_release(ss_private, page);
     uint32_t flags = (ss_settings.calls_only ? SS_FLAG_CALLS_ONLY : 0) | (ss_settings.yield ? SS_FLAG_YIELD : 0);
-    ss_store(ss_private->recording, SS_OFF);
     ss_prepare_stacks();
     if (ss_prepare_calls() || ss_open_file(flags))
         return 1;

@@ -53,6 +53,8 @@ struct ss_slot *ss_claim_slot(uint32_t *number);
 void ss_release_slot(struct ss_slot *slot);
 uint64_t ss_count_finished(uint64_t *busiest);
 struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api);
+struct ss_named_range *ss_claim_range(const char *name, uint32_t thread);
+void ss_release_range(struct ss_named_range *range);
 
 /* call_log.c */
 /* The block of a thread, its entries, and how many of them are in use. */

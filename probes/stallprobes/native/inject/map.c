@@ -34,6 +34,7 @@ static struct {
 } file;
 /* The slots that have space: to read from a hole may need space too, and end the program for the lack of it. */
 static uint8_t slot_ready[SS_SLOTS];
+static uint8_t range_ready[SS_RANGES];
 /* Calls of a forked process while another thread of it opens its file. */
 static uint64_t lost_before_file;
 
@@ -240,6 +241,7 @@ int ss_open_file(uint32_t flags)
     file.device = status.st_dev;
     file.inode = status.st_ino;
     memset(slot_ready, 0, sizeof slot_ready);
+    memset(range_ready, 0, sizeof range_ready);
     ss_header = base;
     ss_file++;
     describe_process(ss_header, flags);
@@ -378,4 +380,46 @@ uint64_t ss_count_finished(uint64_t *busiest)
         sum += calls;
     }
     return sum;
+}
+
+static struct ss_named_range *range_at(uint32_t number)
+{
+    return ss_at(SS_RANGES_AT + (uint64_t)number * SS_RANGE_PITCH);
+}
+
+/* The ranges of a thread that has ended, with this name, to which those of another one are added; -1 without any. */
+static int64_t take_over_range(const char *name)
+{
+    uint32_t ranges = ss_load(ss_header->ranges);
+    for (uint32_t number = 0; number < ranges && number < SS_RANGES; number++) {
+        uint32_t expected = SS_SLOT_ENDED;
+        if (ss_load_acquire(range_ready[number]) && ss_load_acquire(range_at(number)->use) == SS_SLOT_ENDED &&
+            !memcmp(range_at(number)->name, name, SS_RANGE) &&
+            __atomic_compare_exchange_n(&range_at(number)->use, &expected, SS_SLOT_CLAIMED, 0, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED))
+            return number;
+    }
+    return -1;
+}
+
+/* A place for the ranges with this name, of SS_RANGE bytes, that a thread begins; NULL if there are no more. */
+struct ss_named_range *ss_claim_range(const char *name, uint32_t thread)
+{
+    int64_t found = take_over_range(name);
+    if (found < 0) {
+        found = next_place(&ss_header->ranges, SS_RANGES, SS_RANGES_AT, SS_RANGE_PITCH);
+        if (found < 0)
+            return NULL;
+        memcpy(range_at((uint32_t)found)->name, name, SS_RANGE);
+        ss_store_release(range_ready[found], 1);
+    }
+    struct ss_named_range *range = range_at((uint32_t)found);
+    ss_store(range->thread, thread);
+    ss_store_release(range->use, SS_SLOT_LIVE);
+    return range;
+}
+
+void ss_release_range(struct ss_named_range *range)
+{
+    ss_store_release(range->use, SS_SLOT_ENDED);
 }

@@ -1,5 +1,5 @@
 /* NVTX ranges of the program: the names of those that each thread has pushed and not yet popped, and of those that were
- * started and not yet ended, which belong to no thread.
+ * started and not yet ended, which belong to no thread; and, for each thread and name, when ranges began.
  *
  * NVTX loads the library that NVTX_INJECTION64_PATH names at the program's first call of it, once for each copy of NVTX
  * in the program, and lets it set the functions that are called from then on.
@@ -7,6 +7,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <wchar.h>
 
 #include "inject.h"
@@ -43,21 +45,35 @@ struct attributes {
 _Static_assert(offsetof(struct attributes, message_type) == 32, "nvtxEventAttributes_t");
 _Static_assert(offsetof(struct attributes, message) == 40, "nvtxEventAttributes_t");
 
+/* ``named`` are the ranges of its name in the file with the number ``file``; NULL if these are not kept. */
 struct range {
     const void *domain;
-    char text[sizeof ((struct ss_slow_call *)0)->range];
+    struct ss_named_range *named;
+    uint64_t began_ns;
+    uint32_t file;
+    char text[SS_RANGE];
 };
 
 /* ``state`` guards the rest: any thread may start or end a range while another one reads it. */
 struct started_range {
     uint64_t state;
     uint64_t start_ns;
-    uint64_t text[sizeof ((struct range *)0)->text / sizeof(uint64_t)];
+    struct ss_named_range *named;
+    uint32_t file;
+    uint64_t text[SS_RANGE / sizeof(uint64_t)];
 };
 
+/* What a thread has: the ranges that it has pushed, and by the hash of their names all that it has begun, of which
+ * ``names`` have been looked up in the file with the number ``file``. */
 struct ranges {
     int depth;
     int beyond;
+    uint32_t file;
+    uint32_t names;
+    struct {
+        uint64_t hash;
+        struct ss_named_range *named;
+    } known[SS_THREAD_RANGES];
     struct range stack[DEPTH];
 };
 
@@ -69,8 +85,20 @@ static struct started_range started[STARTED];
 static uint64_t started_count;
 static __thread struct ranges *ranges;
 
+/* The number of this process's file; 0 while it has none: before the driver is initialized, or just forked. */
+static uint32_t open_file(void)
+{
+    struct ss_private *private = ss_load_acquire(ss_private);
+    return private && ss_load_acquire(private->recording) == SS_OPEN ? ss_file : 0;
+}
+
 static void end_thread(void *own)
 {
+    struct ranges *of = own;
+    if (of->names && of->file == open_file())
+        for (uint32_t number = 0; number < of->names; number++)
+            if (of->known[number].named)
+                ss_release_range(of->known[number].named);
     ranges = NULL;
     free(own);
 }
@@ -116,8 +144,8 @@ static void copy_message(char *text, const struct attributes *event)
         copy_text(text, ((const struct range *)event->message)->text);
 }
 
-/* A place for the name of a new range; NULL if there is none. */
-static char *push(const void *domain)
+/* What the calling thread has; NULL if there is no memory for it. */
+static struct ranges *own_ranges(void)
 {
     if (!ranges) {
         ranges = calloc(1, sizeof *ranges);
@@ -126,16 +154,82 @@ static char *push(const void *domain)
             ranges = NULL;
         }
     }
-    if (!ranges)
+    return ranges;
+}
+
+/* The name of all ranges that differ in their numbers alone. Returns its hash (FNV-1a). */
+static uint64_t common_name(const char *text, char *name)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    int number = 0;
+    memset(name, 0, SS_RANGE);
+    for (; *text; text++) {
+        int digit = *text >= '0' && *text <= '9';
+        if (digit && number)
+            continue;
+        number = digit;
+        *name = digit ? '#' : *text;
+        hash = (hash ^ (unsigned char)*name++) * 0x100000001b3;
+    }
+    return hash;
+}
+
+/* The ranges of the calling thread with this name in the file with a number; NULL if they are not kept. */
+static struct ss_named_range *named_ranges(const char *text, uint32_t file)
+{
+    struct ranges *own = own_ranges();
+    char name[SS_RANGE];
+    if (!own)
         return NULL;
-    if (ranges->depth == DEPTH) {
-        ranges->beyond++;
+    if (own->file != file) {
+        own->file = file;
+        own->names = 0;
+    }
+    uint64_t hash = common_name(text, name);
+    for (uint32_t number = 0; number < own->names; number++)
+        if (own->known[number].hash == hash)
+            return own->known[number].named;
+    if (own->names == SS_THREAD_RANGES)
+        return NULL;
+    struct ss_named_range *named = ss_claim_range(name, (uint32_t)syscall(SYS_gettid));
+    own->known[own->names].hash = hash;
+    own->known[own->names++].named = named;
+    return named;
+}
+
+/* Notes that a range, whose name is complete, begins. */
+static void note_begin(struct range *range)
+{
+    range->file = open_file();
+    range->named = range->file && *range->text ? named_ranges(range->text, range->file) : NULL;
+    if (!range->named)
+        return;
+    range->began_ns = ss_clock();
+    uint64_t begun = ss_load(range->named->begun);
+    ss_store(range->named->begins[begun % SS_RANGE_BEGINS], range->began_ns);
+    ss_store_release(range->named->begun, begun + 1);
+}
+
+static void note_end(struct ss_named_range *named, uint32_t file, uint64_t began_ns)
+{
+    if (named && file == open_file())
+        ss_add(named->inside_ns, ss_clock() - began_ns);
+}
+
+/* A new range, without a name; NULL if there is no place for it. */
+static struct range *push(const void *domain)
+{
+    struct ranges *own = own_ranges();
+    if (!own)
+        return NULL;
+    if (own->depth == DEPTH) {
+        own->beyond++;
         return NULL;
     }
-    struct range *range = &ranges->stack[ranges->depth++];
+    struct range *range = &own->stack[own->depth++];
     memset(range, 0, sizeof *range);
     range->domain = domain;
-    return range->text;
+    return range;
 }
 
 static int level(void)
@@ -145,9 +239,11 @@ static int level(void)
 
 static int domain_push(const void *domain, const struct attributes *event)
 {
-    char *text = push(domain);
-    if (text)
-        copy_message(text, event);
+    struct range *range = push(domain);
+    if (range) {
+        copy_message(range->text, event);
+        note_begin(range);
+    }
     return level();
 }
 
@@ -158,17 +254,21 @@ static int push_ex(const struct attributes *event)
 
 static int push_a(const char *name)
 {
-    char *text = push(NULL);
-    if (text)
-        copy_text(text, name);
+    struct range *range = push(NULL);
+    if (range) {
+        copy_text(range->text, name);
+        note_begin(range);
+    }
     return level();
 }
 
 static int push_w(const wchar_t *name)
 {
-    char *text = push(NULL);
-    if (text)
-        copy_wide(text, name);
+    struct range *range = push(NULL);
+    if (range) {
+        copy_wide(range->text, name);
+        note_begin(range);
+    }
     return level();
 }
 
@@ -182,6 +282,7 @@ static int domain_pop(const void *domain)
     }
     for (int at = ranges ? ranges->depth - 1 : -1; at >= 0; at--)
         if (ranges->stack[at].domain == domain) {
+            note_end(ranges->stack[at].named, ranges->stack[at].file, ranges->stack[at].began_ns);
             memmove(&ranges->stack[at], &ranges->stack[at + 1], sizeof(struct range) * (size_t)(ranges->depth - at - 1));
             ranges->depth--;
             return found;
@@ -199,9 +300,10 @@ static uint64_t new_id(uint64_t number)
     return (__atomic_add_fetch(&started_count, 1, __ATOMIC_RELAXED) << NUMBER_BITS) | number;
 }
 
-/* The id of a new range with the name ``text``. */
-static uint64_t start(const struct range *range)
+/* The id of a new range with the name of ``range``. */
+static uint64_t start(struct range *range)
 {
+    note_begin(range);
     for (uint64_t number = 0; number < STARTED; number++) {
         uint64_t expected = UNUSED;
         if (ss_load(started[number].state) != UNUSED ||
@@ -213,7 +315,9 @@ static uint64_t start(const struct range *range)
             memcpy(&word, range->text + at * sizeof word, sizeof word);
             ss_store(started[number].text[at], word);
         }
-        ss_store(started[number].start_ns, ss_clock());
+        started[number].named = range->named;
+        started[number].file = range->file;
+        ss_store(started[number].start_ns, range->named ? range->began_ns : ss_clock());
         uint64_t id = new_id(number);
         ss_store_release(started[number].state, id);
         return id;
@@ -251,8 +355,13 @@ static uint64_t start_w(const wchar_t *name)
 static void end(uint64_t id)
 {
     uint64_t number = id & ((1 << NUMBER_BITS) - 1);
-    if (number < STARTED && id >> NUMBER_BITS)
-        __atomic_compare_exchange_n(&started[number].state, &id, UNUSED, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    if (number >= STARTED || !(id >> NUMBER_BITS))
+        return;
+    struct started_range *of = &started[number];
+    if (!__atomic_compare_exchange_n(&of->state, &id, CHANGING, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        return;
+    note_end(of->named, of->file, ss_load(of->start_ns));
+    ss_store_release(of->state, UNUSED);
 }
 
 static void domain_end(const void *domain, uint64_t id)

@@ -23,7 +23,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     watch_file.FileHeader, watch_file.Api, watch_file.Call, watch_file.SlowCall,
     watch_file.LoggedCall, watch_file.CallBlock, watch_file.Slot,
     watch_file.CallHistogram, watch_file.WatchRecord, watch_file.Window, watch_file.Module, watch_file.Stack,
-    watch_file.TimeSample,
+    watch_file.NamedRange, watch_file.TimeSample,
 )  # fmt: skip
 # The members of each are constants with this prefix.
 ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {

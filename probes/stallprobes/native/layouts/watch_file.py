@@ -12,7 +12,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.structure import Int32, UInt8, UInt16, UInt32, UInt64, structure
 
-FILE_FORMAT = 7
+FILE_FORMAT = 8
 FILE_MAGIC = int.from_bytes(b"stallsw1", "little")
 
 # Environment variables of the library.
@@ -55,6 +55,11 @@ WAIT_SAMPLE_NS = 50_000_000
 TIME_SAMPLES = 1 << 14
 # Bytes of the name of an NVTX range that are kept, with a zero.
 RANGE = 64
+# Names of NVTX ranges of one thread, and of all threads, of which the begins are kept, and the last begins of each:
+# more than a second of steps of 1 ms.
+THREAD_RANGES = 64
+RANGES = 256
+RANGE_BEGINS = 1024
 # A thread spends one part of so many of its time on stacks.
 STACK_SHARE = 100
 # What watching may cost the program, in millionths of its time; EVERYTHING: what it takes to record all.
@@ -233,6 +238,8 @@ class FileHeader(ctypes.Structure):
     cupti_path: Annotated[bytes, ctypes.c_char * 512]
     command: Annotated[bytes, ctypes.c_char * 1024]
     samples: UInt64
+    ranges: UInt32
+    unused: UInt32
 
 
 @structure
@@ -418,6 +425,23 @@ class Stack(ctypes.Structure):
 
 
 @structure
+class NamedRange(ctypes.Structure):
+    """The NVTX ranges of one thread with one ``name``, in which each number is ``#``: those of its steps are one.
+
+    ``begun`` ranges have begun; the last RANGE_BEGINS of the times are in ``begins``, that of number n at n modulo
+    RANGE_BEGINS. Those that have ended took ``inside_ns``. ``use`` is as that of a slot: another thread continues one
+    whose owner has ended.
+    """
+
+    use: UInt32
+    thread: UInt32
+    begun: UInt64
+    inside_ns: UInt64
+    name: Annotated[bytes, ctypes.c_char * RANGE]
+    begins: Annotated[Any, ctypes.c_uint64 * RANGE_BEGINS]
+
+
+@structure
 class TimeSample(ctypes.Structure):
     """A sample of a thread's time, taken at ``at_ns``, which stands for ``ns`` of it, or for ``ns`` waits.
 
@@ -457,4 +481,6 @@ STACK_PITCH = _pages(ctypes.sizeof(Stack))
 MODULES_AT = STACKS_AT + STACKS * STACK_PITCH
 WINDOWS_AT = MODULES_AT + _pages(MODULES * ctypes.sizeof(Module))
 SAMPLES_AT = WINDOWS_AT + _pages(WINDOWS * ctypes.sizeof(Window))
-FILE_BYTES = SAMPLES_AT + _pages(TIME_SAMPLES * ctypes.sizeof(TimeSample))
+RANGES_AT = SAMPLES_AT + _pages(TIME_SAMPLES * ctypes.sizeof(TimeSample))
+RANGE_PITCH = _pages(ctypes.sizeof(NamedRange))
+FILE_BYTES = RANGES_AT + RANGES * RANGE_PITCH

@@ -167,7 +167,7 @@ class ProcessDivider:
         if ended or until - self._done_ns >= LEAST_SLICE_NS:
             self._divide(process, until, now_ns, engine_use())
         self._fed_ns = now_ns
-        self._steps.add(calls, self.steady_ns or 0)
+        self._steps.add(calls, process.ranges, self.steady_ns or 0)
 
     def division(self) -> ProcessDivision | None:
         """The division so far; None where no work was recorded."""

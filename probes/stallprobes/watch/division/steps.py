@@ -1,4 +1,4 @@
-"""Steps of a sequence: the most regular of its blocking calls, and the time from one of them to the next."""
+"""Steps of a sequence: the time from one of its NVTX ranges, or of its most regular blocking calls, to the next."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import rows_at, rows_where
 from stallprobes.watch.division.call_kinds import CallKind, kinds_of
 from stallprobes.watch.intervals import Int64s, int64s
-from stallprobes.watch.reading.process import CallBatch
+from stallprobes.watch.reading.process import CallBatch, NamedRange
 
 # A call is regular if so many of the times from one to the next, of at least so many, are so near their median.
 LEAST_STEPS = 20
 NEAR, LEAST_NEAR = 0.25, 0.75
 # Shorter steps are parts of one.
 LEAST_NS = 100_000
+# Ranges that have so much of the time of those with most of it are around them, or inside.
+LEAST_INSIDE = 0.9
 # Calls that are compared, the first ones of a program, by thread, function and size.
 MOST_CALLS = 64
 # Buckets of times, 16 in each octave: 4 % wide.
@@ -31,9 +33,11 @@ _BLOCKS = (int(CallKind.WAITS), int(CallKind.COPIES))
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The time (ns) from one call of ``function`` with ``bytes`` in ``thread`` to the next.
+    """The time (ns) from one NVTX range ``range`` in ``thread`` to the next, or from one call of ``function`` with
+    ``bytes`` to the next, where ``range`` is "".
 
-    ``ns`` is the median of ``steps``, ``low_ns`` and ``high_ns`` are the quartiles, each to 4 %.
+    In the name of a range, each number is ``#``. ``ns`` is the median of ``steps``, ``low_ns`` and ``high_ns`` are the
+    quartiles, each to 4 %.
     """
 
     thread: Unsigned
@@ -43,6 +47,7 @@ class Step:
     low_ns: Unsigned
     high_ns: Unsigned
     steps: Unsigned
+    range: str = ""
 
 
 class _Key(NamedTuple):
@@ -53,20 +58,67 @@ class _Key(NamedTuple):
     bytes: int
 
 
+class _RangeKey(NamedTuple):
+    """Ranges of one name in one thread, which are at a place of the file."""
+
+    thread: int
+    place: int
+
+
+@dataclass
+class _RangeSteps:
+    """The times from one range to the next: ``counts`` by bucket. Each range took ``mean_ns``."""
+
+    name: str
+    counts: Int64s
+    begun: int = 0
+    last_ns: int = 0
+    mean_ns: float = 0.0
+
+    @property
+    def inside_ns(self) -> float:
+        """The time inside the ranges that are counted."""
+        return self.mean_ns * float(self.counts.sum())
+
+    def add(self, ranges: NamedRange, begin_ns: int) -> None:
+        """Add those that began since the last reading, and since ``begin_ns``."""
+        count = ranges.begun - self.begun
+        new = ranges.begins[max(len(ranges.begins) - count, 0) :]
+        missed = len(new) < count
+        new = new[new >= begin_ns]
+        self.begun, self.mean_ns = ranges.begun, ranges.inside_ns / ranges.begun
+        if not len(new):
+            return
+        periods = np.diff(new if missed or not self.last_ns else np.concatenate(([self.last_ns], new)))
+        self.counts = int64s(self.counts + np.bincount(_bucket(int64s(periods)), minlength=_BUCKETS))
+        self.last_ns = int(new[-1])
+
+
 class StepBook:
-    """The times from one blocking call to the next of the same thread, function and size."""
+    """The times from one NVTX range to the next of the same thread and name, and from one blocking call to the next of
+    the same thread, function and size."""
 
     def __init__(self) -> None:
         self._functions: dict[int, str] = {}
         self._begin_ns = 0
         self._last: dict[_Key, int] = {}
         self._counts: dict[_Key, Int64s] = {}
+        self._ranges: dict[_RangeKey, _RangeSteps] = {}
 
-    def add(self, calls: CallBatch, begin_ns: int) -> None:
-        """Add the calls of a reading; those before ``begin_ns``, when the steady state began, do not count."""
+    def add(self, calls: CallBatch, ranges: Iterable[NamedRange], begin_ns: int) -> None:
+        """Add the calls and the ranges of a reading; what began before ``begin_ns``, when the steady state began, does
+        not count."""
         if begin_ns != self._begin_ns:
             self._begin_ns = begin_ns
-            self._last, self._counts = {}, {}
+            self._last, self._counts, self._ranges = {}, {}, {}
+        for of in ranges:
+            key = _RangeKey(of.thread, of.place)
+            if key not in self._ranges:
+                self._ranges[key] = _RangeSteps(of.name, int64s(np.zeros(_BUCKETS)))
+            self._ranges[key].add(of, begin_ns)
+        self._add_calls(calls, begin_ns)
+
+    def _add_calls(self, calls: CallBatch, begin_ns: int) -> None:
         self._functions.update(calls.functions)
         rows = rows_where(calls.rows, np.isin(kinds_of(calls.rows, calls.functions), _BLOCKS))
         kept = ((rows["flags"] & int(CallFlag.NESTED)) == 0) & (rows["began_ns"] >= begin_ns)
@@ -93,34 +145,54 @@ class StepBook:
             self._counts[key] = int64s(self._counts.get(key, 0) + found)
 
     def step_of(self, threads: Iterable[int]) -> Step | None:
-        """The step of a sequence of ``threads``; None if none of their blocking calls is regular."""
+        """The step of a sequence of ``threads``; None if none of their ranges and blocking calls is regular.
+
+        Of regular ranges it is the one in which most of the time passes, of calls the most regular one.
+        """
         mine = set(threads)
+        return self._range_of(mine) or self._call_of(mine)
+
+    def _range_of(self, threads: set[int]) -> Step | None:
         found = [
-            (share, step)
+            (of.inside_ns, step)
+            for key, of in self._ranges.items()
+            if key.thread in threads and (step := _step(of.counts, thread=key.thread, range=of.name)) is not None
+        ]
+        least_ns = LEAST_INSIDE * max((inside_ns for inside_ns, _ in found), default=0)
+        return max(
+            (one for one in found if one[0] >= least_ns), key=lambda one: (one[1].ns, one[0]), default=(0, None)
+        )[1]
+
+    def _call_of(self, threads: set[int]) -> Step | None:
+        found = [
+            (_share_near(counts, step.ns), step)
             for key, counts in self._counts.items()
-            if key.thread in mine and (step := self._step(key, counts)) is not None
-            for share in (_share_near(counts, step.ns),)
-            if share >= LEAST_NEAR
+            if key.thread in threads
+            for function in (self._functions.get(key.function, ""),)
+            if (step := _step(counts, thread=key.thread, function=function, bytes=key.bytes)) is not None
         ]
         return max(found, key=lambda one: (one[0], one[1].ns))[1] if found else None
 
-    def _step(self, key: _Key, counts: Int64s) -> Step | None:
-        steps = int(counts.sum())
-        if steps < LEAST_STEPS:
-            return None
-        sums = np.cumsum(counts)
-        low, middle, high = (_middle(int(np.searchsorted(sums, share * steps))) for share in (0.25, 0.5, 0.75))
-        if middle < LEAST_NS:
-            return None
-        return Step(
-            thread=key.thread,
-            function=self._functions.get(key.function, ""),
-            bytes=key.bytes,
-            ns=middle,
-            low_ns=low,
-            high_ns=high,
-            steps=steps,
-        )
+
+def _step(counts: Int64s, *, thread: int, function: str = "", bytes: int = 0, range: str = "") -> Step | None:
+    """The step by the times between its begins; None if these are few, short or not regular."""
+    steps = int(counts.sum())
+    if steps < LEAST_STEPS:
+        return None
+    sums = np.cumsum(counts)
+    low, middle, high = (_middle(int(np.searchsorted(sums, share * steps))) for share in (0.25, 0.5, 0.75))
+    if middle < LEAST_NS or _share_near(counts, middle) < LEAST_NEAR:
+        return None
+    return Step(
+        thread=thread,
+        function=function,
+        bytes=bytes,
+        ns=middle,
+        low_ns=low,
+        high_ns=high,
+        steps=steps,
+        range=range,
+    )
 
 
 def _bucket(ns: Int64s) -> Int64s:

@@ -43,6 +43,7 @@ from stallprobes.watch.reading.process import (
     ClockPair,
     DriverCall,
     LoadedModule,
+    NamedRange,
     RecordBatch,
     RecordedStack,
     SampleBatch,
@@ -69,7 +70,7 @@ _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_
 _HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecord)
 _MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
 _WINDOW, _BLOCK, _LOGGED = dtype_of(layout.Window), dtype_of(layout.CallBlock), dtype_of(layout.LoggedCall)
-_SAMPLE = dtype_of(layout.TimeSample)
+_SAMPLE, _RANGE = dtype_of(layout.TimeSample), dtype_of(layout.NamedRange)
 # A function whose name is not yet in the file, with its number.
 _UNNAMED = "function "
 
@@ -464,7 +465,31 @@ class MapFile(AbstractContextManager["MapFile"]):
             stacks_ns=self._count(header["stacks_ns"]),
             not_held=int(header["not_held"]),
             unfinished=int(header["unfinished"]),
+            ranges=tuple(self._ranges(self._limited(int(header["ranges"]), layout.RANGES, "number of ranges"))),
         )
+
+    def _ranges(self, count: int) -> Iterator[NamedRange]:
+        for place in range(count):
+            at = layout.RANGES_AT + place * layout.RANGE_PITCH
+            row = self._array(_RANGE, at, 1)[0]
+            begun = self._count(row["begun"])
+            if row["use"] == SlotUse.UNUSED or not begun:
+                continue
+            # What was overwritten meanwhile, or may just be.
+            oldest = self._count(self._array(_RANGE_HEAD, at, 1)[0]["begun"]) - layout.RANGE_BEGINS + 1
+            numbers = np.arange(max(begun - layout.RANGE_BEGINS, oldest, 0), begun)
+            begins = row["begins"][numbers % layout.RANGE_BEGINS]
+            self._count(begins.max(initial=0))
+            if (begins[1:] < begins[:-1]).any():
+                raise self._damaged("has ranges that do not begin in their order")
+            yield NamedRange(
+                place=place,
+                thread=int(row["thread"]),
+                name=file_text(row["name"]),
+                begun=begun,
+                begins=begins.astype(np.int64),
+                inside_ns=self._count(row["inside_ns"]),
+            )
 
     def _windows(self, count: int) -> NDArray[Any]:
         """The last windows of ``count``, in their order."""
@@ -523,9 +548,9 @@ class MapFile(AbstractContextManager["MapFile"]):
             raise self._damaged(f"has the unknown state {number}") from None
 
 
-def _part(*names: str) -> np.dtype[Any]:
-    """Fields of a slot, up to the last of them."""
-    fields = _SLOT.fields
+def _part(form: np.dtype[Any], *names: str) -> np.dtype[Any]:
+    """Fields of a structure, up to the last of them."""
+    fields = form.fields
     assert fields is not None
     places = [fields[name] for name in names]
     return np.dtype(
@@ -538,8 +563,9 @@ def _part(*names: str) -> np.dtype[Any]:
     )
 
 
-_IN_FLIGHT = _part("sequence", "depth", "calls")
-_SLOW_COUNT = _part("slow_calls")
+_IN_FLIGHT = _part(_SLOT, "sequence", "depth", "calls")
+_SLOW_COUNT = _part(_SLOT, "slow_calls")
+_RANGE_HEAD = _part(_RANGE, "begun")
 
 
 def watch_files(folder: Path) -> Iterator[Path]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.files.codec import Int64, Unsigned
@@ -149,6 +150,22 @@ class LoadedModule:
     path: str
 
 
+@dataclass(frozen=True, eq=False)
+class NamedRange:
+    """The NVTX ranges of one thread with one ``name``, in which each number is ``#``.
+
+    ``place`` is that in the file. ``begun`` have begun, the last of them at ``begins`` (int64[n], ns on
+    CLOCK_MONOTONIC, in their order). Those that have ended took ``inside_ns``.
+    """
+
+    place: int
+    thread: int
+    name: str
+    begun: int
+    begins: NDArray[np.int64]
+    inside_ns: int
+
+
 @dataclass(frozen=True)
 class RecordedStack:
     """A call stack as the file has it: addresses of native frames, and the text that Python wrote of its own.
@@ -206,7 +223,7 @@ class WatchedProcess(ProcessHead):
     program's time that watching may cost. A callback of the library took ``callback_ns`` on average, all stacks took
     ``stacks_ns``. ``not_held`` calls began while records were switched, so that CUPTI may give no more records of their
     threads; records are switched on no more then. ``unfinished`` records were given back while their calls were held
-    up, and never had any content.
+    up, and never had any content. ``ranges`` are the program's own names for parts of its time.
     """
 
     start_ticks: int
@@ -226,6 +243,7 @@ class WatchedProcess(ProcessHead):
     stacks_ns: int = 0
     not_held: int = 0
     unfinished: int = 0
+    ranges: tuple[NamedRange, ...] = field(default=(), compare=False)
 
     @property
     def calls(self) -> int:
