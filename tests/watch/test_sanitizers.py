@@ -83,7 +83,9 @@ def test_no_sanitizer_finds_anything_in_a_python_program(
     assert process.calls > 0
 
 
-@pytest.mark.parametrize("case", ["ranges", "threads", "started", "started-many", "started-in-threads"])
+@pytest.mark.parametrize(
+    "case", ["ranges", "threads", "started", "started-many", "started-in-threads", "steps", "forked"]
+)
 def test_no_sanitizer_finds_anything_in_ranges(sanitized: StandIn, tmp_path: Path, case: str) -> None:
     settings = OPTIONS | {"ASAN_OPTIONS": OPTIONS["ASAN_OPTIONS"] + ":detect_leaks=0"}
     outcome = sanitized.run(tmp_path / "out", case, program="ranges", settings=settings)
