@@ -19,7 +19,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from ctypes import sizeof
 from pathlib import Path
+
+import numpy as np
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "tests")]
@@ -28,6 +31,8 @@ from benchmarks.bench_watch_cost import NAMES  # noqa: E402
 from factories.watched_programs import PROGRAMS, launches_by_record  # noqa: E402
 from stallprobes.native.building.compilers import of_system  # noqa: E402
 from stallprobes.native.building.libraries import INJECTED_LIBRARY, write_header  # noqa: E402
+from stallprobes.native.dtypes import dtype_of  # noqa: E402
+from stallprobes.native.layouts.watch_file import FileHeader  # noqa: E402
 from stallprobes.native.sources import INJECTED  # noqa: E402
 from stallprobes.watch.environment import WatchOptions, cupti_of_this_machine, variables  # noqa: E402
 from stallprobes.watch.reading.folder import create_folder  # noqa: E402
@@ -51,6 +56,12 @@ def build(place: Path) -> tuple[Path, Path]:
     return injected, program
 
 
+def windows_of(path: Path) -> int:
+    """How many windows there were, of which the file has the last ones."""
+    with path.open("rb") as file:
+        return int(np.frombuffer(file.read(sizeof(FileHeader)), dtype_of(FileHeader))[0]["windows"])
+
+
 def run(name: str, command: Sequence[str], injected: Path, cost: float, cupti: Path | None) -> bool:
     """Run a program with the library, and print what came of it; whether all is well."""
     folder = create_folder()
@@ -60,15 +71,15 @@ def run(name: str, command: Sequence[str], injected: Path, cost: float, cupti: P
         processes = []
         for path in watch_files(folder):
             with MapFile(path) as file:
-                processes.append((file.read(), path))
-        busiest, kept = max(processes, key=lambda one: one[0].calls)
-        for _, path in processes:
+                processes.append((file.read(), windows_of(path), path))
+        busiest, windows, kept = max(processes, key=lambda one: one[0].calls)
+        for _, _, path in processes:
             if path != kept:
                 path.unlink()
         found, missing = launches_by_record(folder) if len(busiest.windows) else (0, 0)
     finally:
         shutil.rmtree(folder)
-    switches = max(len(busiest.windows) - 2, 0)
+    switches = max(windows - 2, 0)
     print(
         f"{name:30} exit code {done.returncode}, {switches:6} switches, {missing} of {missing + found} launches without"
         f" record, {busiest.lost_records} records lost, {busiest.not_held} calls not held {_launches(done.stdout)}",

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Collection
 
 from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFindings
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.sentences import call_text
 
 # The part of a program's slow time that must have its right cause.

@@ -34,11 +34,12 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.native.layouts.watch_file import COLLECTED, LossKind
 from stallprobes.watch.analysis import MOST_CALLS, SETTLED_NS, ProcessAnalysis, usual_ns, watch_findings
-from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.evidence_text import size_text
 from stallprobes.watch.attribution.findings import ProcessFindings, TimeLost
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.document import document
 from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
-from stallprobes.watch.sentences import call_text, headline, in_flight_text, size_text
+from stallprobes.watch.sentences import call_text, headline, in_flight_text
 
 FAST = {LAUNCH: [4.0] * 99, SYNC: [6.0] * 99}
 EMPTY = batch([])

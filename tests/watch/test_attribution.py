@@ -32,11 +32,13 @@ from factories.watch_calls import (
     synchronization,
 )
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
-from stallprobes.watch.attribution.attribution import Recorded, attribute
-from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.findings import ExplainedCall
-from stallprobes.watch.attribution.known_stalls import KnownStalls
 from stallprobes.watch.attribution.switch_clock import Tenures
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
+from stallprobes.watch.causes.attribute import attribute
+from stallprobes.watch.causes.facts import Recorded
+from stallprobes.watch.causes.known_stalls import KnownStalls
+from stallprobes.watch.causes.order import CAUSES, cause_of
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text, cause_text
@@ -360,7 +362,7 @@ def test_what_a_call_of_another_thread_is_as_a_cause(function: str, cause: WaitC
     assert (found.cause, found.certainty) == (cause, Certainty.BESIDE)
     assert found.culprit is not None
     assert found.culprit.function == function
-    assert cause.remedy
+    assert cause_of(cause).remedy
     assert cause.is_other_thread
 
 
@@ -492,8 +494,10 @@ def test_a_call_as_fast_as_the_median_lost_nothing() -> None:
 
 
 def test_every_cause_has_words_and_all_but_the_last_a_remedy() -> None:
-    assert [cause for cause in WaitCause if not (cause.word and cause.traits.clause)] == []
-    assert [cause for cause in WaitCause if not cause.remedy] == [WaitCause.UNATTRIBUTED]
+    assert [cause.name for cause in CAUSES] == list(WaitCause)
+    assert [cause.name for cause in CAUSES if not (cause.word and cause.clause)] == []
+    assert [cause.name for cause in CAUSES if not cause.remedy] == [WaitCause.UNATTRIBUTED]
+    assert [cause.name for cause in CAUSES if cause.blames] == [cause for cause in WaitCause if cause.is_other_thread]
 
 
 def test_records_of_other_kinds_are_no_work() -> None:

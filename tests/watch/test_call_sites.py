@@ -10,8 +10,8 @@ import pytest
 from factories.watch_calls import MAIN, OTHER, SYNC, US, at_ns, batch, kernel, pageable_copy, process, slow, thread
 from stallprobes.native.layouts.watch_file import LossKind
 from stallprobes.watch.analysis import ProcessAnalysis
-from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.call_sites import MOST_SITES, SiteSums
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import SlowDriverCall

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallSite
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import LoadedModule
 from stallprobes.watch.reading.stack_reader import native_frames, python_frames

@@ -7,8 +7,8 @@ from pathlib import Path
 from factories.stand_in import StandIn
 from factories.waiting import undisturbed
 from stallprobes.watch.analysis import ProcessAnalysis
-from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 
 ATTEMPTS = 20

@@ -11,8 +11,9 @@ from factories.time_samples import Sampled, line_stack, sample_batch
 from factories.watch_calls import D2H, FREE, LAUNCH, MAIN, OTHER, SYNC, THIRD, at_ns, call_batch, slow
 from factories.watch_moments import findings
 from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.line_text import holding_calls, holding_text, remedy_text
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp, Holder
@@ -143,7 +144,7 @@ def test_a_launch_that_is_held_up_is_not_advised_to_be_a_graph() -> None:
     )  # fmt: skip
     process = process_with((of,))
     assert remedy_text(line, process, None, of) == (
-        f"It waits for {D2H} in server.py:10 in cleaner. {WaitCause.PAGEABLE_COPY.remedy}"
+        f"It waits for {D2H} in server.py:10 in cleaner. {cause_of(WaitCause.PAGEABLE_COPY).remedy}"
     )
     # It is held up for less than half of that time.
     less = replace(of, holding=(replace(copy, share=0.2),))

@@ -14,9 +14,11 @@ from stallprobes.errors import CheckFileError
 from stallprobes.machine import fingerprint
 from stallprobes.matrix import check_file, reference_choice
 from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.watch.attribution.attribution import Recorded, attribute
-from stallprobes.watch.attribution.causes import Certainty, WaitCause
-from stallprobes.watch.attribution.known_stalls import KnownStalls, stalls_of_this_machine
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
+from stallprobes.watch.causes.attribute import attribute
+from stallprobes.watch.causes.facts import Recorded
+from stallprobes.watch.causes.known_stalls import KnownStalls, stalls_of_this_machine
+from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.reading.kernel_names import demangled, short_name
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text
@@ -54,7 +56,7 @@ def test_the_shipped_reference_knows_pairs(
     known: KnownStalls, victim: SlowDriverCall, cause: WaitCause, culprit: SlowDriverCall, stalls: bool
 ) -> None:
     assert known.source == f"the reference {H200}"
-    assert known.contains(victim, cause, culprit) is stalls
+    assert known.contains(victim, cause_of(cause).columns(culprit), culprit) is stalls
 
 
 def test_a_check_of_this_machine_knows_pairs() -> None:

@@ -18,8 +18,9 @@ from factories.watch_calls import FREE, FUNCTIONS, H2D, LAUNCH, MAIN, OTHER, SYN
 from factories.watch_moments import findings
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import Bound, Part
@@ -553,8 +554,8 @@ def test_compiled_code_of_all_packages_is_one_place() -> None:
     ("made", "verdict", "words"),
     [
         (line(), Bound.WAIT, "Submit the next work before this wait"),
-        (line(waits=LineTime(share=0.4, function=COPY)), Bound.WAIT, WaitCause.OWN_WORK.remedy),
-        (line(waits=LineTime(share=0.4, function="cuMemFree_v2")), Bound.WAIT, WaitCause.FREE.remedy),
+        (line(waits=LineTime(share=0.4, function=COPY)), Bound.WAIT, cause_of(WaitCause.OWN_WORK).remedy),
+        (line(waits=LineTime(share=0.4, function="cuMemFree_v2")), Bound.WAIT, cause_of(WaitCause.FREE).remedy),
         (line(price=0.0), Bound.HOST, "The GPU has work meanwhile"),
         (line(), Bound.GPU, "The GPU has work meanwhile"),
         (line(waits=LineTime(share=0.4, function=H2D)), Bound.WAIT, "Copy from pinned memory"),
@@ -562,7 +563,11 @@ def test_compiled_code_of_all_packages_is_one_place() -> None:
         (line(between=LineTime(share=0.3, function=LAUNCH), inner=LIBRARY), Bound.HOST, "Submit more work with each"),
         (line(between=LineTime(share=0.3, function=H2D), inner=LIBRARY), Bound.HOST, "Do this work of the host once"),
         (line(calls=LineTime(share=0.3, function=LAUNCH)), Bound.SUBMISSION, "Submit more work with each call"),
-        (line(calls=LineTime(share=0.3, function="cuModuleLoadData")), Bound.LOADING, WaitCause.MODULE.remedy),
+        (
+            line(calls=LineTime(share=0.3, function="cuModuleLoadData")),
+            Bound.LOADING,
+            cause_of(WaitCause.MODULE).remedy,
+        ),
         (line(place=None), Bound.WAIT, ""),
     ],
 )

@@ -23,8 +23,9 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
-from stallprobes.watch.attribution.attribution import Recorded, attribute
-from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.causes.attribute import attribute
+from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files

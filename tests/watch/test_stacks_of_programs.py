@@ -17,8 +17,8 @@ from factories.pythons import VERSIONS, full_version, python_of
 from factories.stand_in import SOURCES, Outcome, StandIn
 from factories.waiting import undisturbed
 from stallprobes.native.layouts import watch_file as layout
-from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame

@@ -204,7 +204,7 @@ def command(
         # It loads numpy, whose threads would otherwise take the signals that the main thread waits for.
         from stallscope.cli.watching import session
         from stallscope.cli.watching.files import WatchFiles
-    from stallprobes.watch.attribution.known_stalls import stalls_of_this_machine
+    from stallprobes.watch.causes.known_stalls import stalls_of_this_machine
     from stallprobes.watch.environment import WatchOptions
 
     slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)

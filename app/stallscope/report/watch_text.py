@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.units import duration_ns, format_count, plural
-from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import (
     CallRow,
     CallSite,
@@ -17,6 +16,8 @@ from stallprobes.watch.attribution.findings import (
     WatchFindings,
     united,
 )
+from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import (
@@ -254,7 +255,7 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
     if rest := lost[_MOST_ROWS:]:
         time = duration_ns(sum(one.ns for one in rest))
         out.paragraph(f"{plural(len(rest), 'more cause')}, {time} in all", style="dim")
-    for cause in dict.fromkeys(one.cause for one in lost):
+    for cause in map(cause_of, dict.fromkeys(one.cause for one in lost)):
         if cause.remedy:
             help_ = with_code(cause.remedy, cause.pattern)
             out.paragraph(f"{cause.word}: {help_}", indent="    ", first="  ", style="dim")
@@ -271,7 +272,7 @@ def _sites(out: TextWriter, processes: Sequence[ProcessFindings], several: bool)
 
 def _site(site: CallSite) -> str:
     function = f" ({site.function})" if site.family is CallFamily.COPY else ""
-    most = "without a known cause" if site.cause is WaitCause.UNATTRIBUTED else f"to {site.cause.word}"
+    most = "without a known cause" if site.cause is WaitCause.UNATTRIBUTED else f"to {cause_of(site.cause).word}"
     return f"{site_text(site)}{function}: {duration_ns(site.lost_ns)} lost, most of it {most}"
 
 

@@ -12,8 +12,6 @@ import numpy as np
 from stallprobes.latency.histogram import MIDDLE, Histogram, index
 from stallprobes.native.layouts.driver_calls import family_of
 from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
-from stallprobes.watch.attribution.attribution import Recorded, attribute
-from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import (
     CallRow,
     ExplainedCall,
@@ -24,12 +22,15 @@ from stallprobes.watch.attribution.findings import (
     united,
 )
 from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
-from stallprobes.watch.attribution.host_causes import may_hold_streams
-from stallprobes.watch.attribution.known_stalls import KnownStalls
-from stallprobes.watch.attribution.other_threads import calls_in_flight
+from stallprobes.watch.attribution.held_streams import may_hold_streams
 from stallprobes.watch.attribution.record_store import RecordStore
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.call_sums import CallSums, KeptCalls
+from stallprobes.watch.causes.attribute import attribute
+from stallprobes.watch.causes.calls_in_flight import calls_in_flight
+from stallprobes.watch.causes.facts import Recorded
+from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse

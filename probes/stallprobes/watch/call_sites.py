@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.attribution.findings import CallSite, ExplainedCall
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.division.call_kinds import is_blocking_copy
 from stallprobes.watch.reading.call_stack import CallStack
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stallprobes.units import duration_ns, plural
+from stallprobes.watch.attribution.evidence_text import size_text, thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import MOST_UNKNOWN, ProcessDivision, SequenceDivision
-from stallprobes.watch.sentences import size_text, thread_text
 
 # Sequences with less of the operations' time than this share of the first one's are counted together.
 _LEAST_GPU_SHARE = 0.005

@@ -17,7 +17,6 @@ from stallprobes.files.codec import Document, Natural, Seconds, Text, about
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.units import us_of
-from stallprobes.watch.attribution.causes import Certainty, WaitCause
 from stallprobes.watch.attribution.findings import (
     CallAlongside,
     CallInFlight,
@@ -30,6 +29,8 @@ from stallprobes.watch.attribution.findings import (
     WaitEvidence,
     WatchFindings,
 )
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
+from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.cost import Share, WatchCost
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
@@ -786,7 +787,7 @@ def _loss(loss: TimeLost) -> WatchLoss:
     return WatchLoss.of(
         loss,
         us=us_of(loss.ns),
-        remedy=loss.cause.remedy,
+        remedy=cause_of(loss.cause).remedy,
     )
 
 

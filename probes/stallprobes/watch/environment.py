@@ -14,7 +14,7 @@ from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.library import injected_library
 from stallprobes.records.libcupti import ask_version, found_libraries, matching
 from stallprobes.records.timeline import TimelineUnavailable
-from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.causes.known_stalls import KnownStalls
 
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 PRELOAD_VARIABLE = "LD_PRELOAD"

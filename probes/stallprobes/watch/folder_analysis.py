@@ -16,7 +16,7 @@ from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.watch_file import BLOCK_CALLS, CALL_BLOCKS, RECORDS
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
-from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.process_inspector import ProcessInspector

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
-from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
-from stallprobes.watch.attribution.slow_calls import blame_of
+from stallprobes.watch.causes import free, own_work
+from stallprobes.watch.causes.blame import blame_of, cause_for_others
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figure_text, percent
@@ -17,7 +18,7 @@ from stallprobes.watch.lines.lines import count_alike
 from stallprobes.watch.lines.places import PACKAGES
 from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, SequenceLines, WaitPlace
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
-from stallprobes.watch.sentences import frame_text, thread_text
+from stallprobes.watch.sentences import frame_text
 
 # Sorts of time with a smaller part of a line's are not named.
 _LEAST_NAMED = 0.1
@@ -238,10 +239,10 @@ def _of_host(line: ProgramLine) -> str:
 def _of_wait(function: str) -> str:
     family = family_of(function)
     if family is CallFamily.COPY:
-        return _UPLOAD_REMEDY if "HtoD" in function else WaitCause.OWN_WORK.remedy
-    return WaitCause.FREE.remedy if family is CallFamily.ALLOCATION else _WAITS_REMEDY
+        return _UPLOAD_REMEDY if "HtoD" in function else own_work.CAUSE.remedy
+    return free.CAUSE.remedy if family is CallFamily.ALLOCATION else _WAITS_REMEDY
 
 
 def _of_call(function: str) -> str:
     cause = blame_of(function, family_of(function), pageable=True)
-    return _CALLS_REMEDY if cause is None else cause.remedy
+    return _CALLS_REMEDY if cause is None else cause_for_others(cause).remedy

@@ -5,81 +5,32 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterable, Iterator
 
-from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind
 from stallprobes.units import duration_ns, plural
-from stallprobes.watch.attribution.causes import Certainty, WaitCause
-from stallprobes.watch.attribution.findings import (
-    CallAlongside,
-    CallInFlight,
-    CallSite,
-    ExplainedCall,
-    ThreadFindings,
-    TimeLost,
-    WorkInFront,
-)
+from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
+from stallprobes.watch.attribution.findings import CallInFlight, CallSite, ExplainedCall, ThreadFindings, TimeLost
 from stallprobes.watch.attribution.record_store import RecordStore
-from stallprobes.watch.attribution.slow_calls import blame_of
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.call_sites import SiteSums
+from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.cost import WatchCost
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.process import RUNNING, WatchedProcess
 
-# Pieces of evidence that a sentence names.
-_MOST_NAMED = 3
 # Fewer context switches that could not be placed hide nothing: each process has some at its start.
 _MANY_SWITCHES = 16
-_DIRECTIONS = {
-    CopyKind.HOST_TO_DEVICE: "H2D copy",
-    CopyKind.DEVICE_TO_HOST: "D2H copy",
-    CopyKind.DEVICE_TO_DEVICE: "D2D copy",
-    CopyKind.PEER: "peer copy",
-}
-_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-
-
-def size_text(size: int) -> str:
-    """A number of bytes: ``4 bytes``, ``1.5 KiB``, ``256 MiB``."""
-    for unit, name in _UNITS:
-        if size >= unit:
-            return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"
-    return "1 byte" if size == 1 else f"{size} bytes"
-
-
-def work_text(work: WorkInFront) -> str:
-    """Work in front of a call: ``reduce_kernel (3 times, 15.1 ms)``."""
-    name = short_name(work.name) if work.name else work.kind.word
-    if work.kind in (RecordKind.COPY, RecordKind.PEER_COPY):
-        name = _DIRECTIONS.get(work.copy or CopyKind.UNKNOWN, "copy")
-        name += f" of {size_text(work.bytes)}" if work.count == 1 else f" of {size_text(work.bytes)} in all"
-    times = f"{work.count} times, " if work.count > 1 else ""
-    return f"{'its own ' if work.own else ''}{name} ({times}{duration_ns(work.overlap_ns)})"
-
-
-def thread_text(thread: int, name: str) -> str:
-    """A thread as a sentence names it: ``loader (thread 101)``."""
-    return f"{name} (thread {thread})" if name else f"thread {thread}"
-
-
-def alongside_text(call: CallAlongside) -> str:
-    """Calls of another thread: ``cuMemcpyDtoHAsync_v2 of 256 MiB to pageable memory in loader (thread 101)``."""
-    size = f" of {size_text(call.bytes)}" if call.bytes is not None else ""
-    kinds = " from pageable memory" if call.source is MemoryKind.PAGEABLE else ""
-    kinds += " to pageable memory" if call.target is MemoryKind.PAGEABLE else ""
-    times = f"{call.calls} calls of " if call.calls > 1 else ""
-    return f"{times}{call.function}{size}{kinds} in {thread_text(call.thread, call.thread_name)}"
 
 
 def cause_text(call: ExplainedCall) -> str:
     """What ``call`` waited for, as a clause: ``because of GPU work in front of it: reduce_kernel (15.1 ms)``."""
-    if call.cause is WaitCause.RECORDS_OFF:
-        return "while work of the GPU was not recorded"
-    if call.cause is WaitCause.UNATTRIBUTED or call.certainty is None:
-        return "with no cause that was recorded"
-    named = ", ".join(_evidence(call))
-    text = f"{call.certainty.preposition} {call.cause.traits.clause}" + (f": {named}" if named else "")
+    cause = cause_of(call.cause)
+    if cause.sentence or call.certainty is None:
+        return cause.sentence
+    named = ", ".join(cause.evidence(call))
+    text = f"{call.certainty.preposition} {cause.clause}" + (f": {named}" if named else "")
     if call.evidence.known_by:
         text += f", a pair that stalls by {call.evidence.known_by}"
     if call.share < 1 and round(100 * call.share) < 100:
@@ -179,7 +130,9 @@ def short_cost_text(cost: WatchCost) -> str:
 
 def loss_text(loss: TimeLost) -> str:
     """A cause with its culprit: ``pageable copy in loader (thread 101)``."""
-    return loss.cause.word + (f" in {thread_text(loss.thread, loss.thread_name)}" if loss.thread is not None else "")
+    return cause_of(loss.cause).word + (
+        f" in {thread_text(loss.thread, loss.thread_name)}" if loss.thread is not None else ""
+    )
 
 
 def headline(thread: ThreadFindings) -> str:
@@ -190,32 +143,6 @@ def headline(thread: ThreadFindings) -> str:
     shares = [(round(100 * loss.ns / thread.lost_ns), loss_text(loss)) for loss in thread.lost]
     causes = ", ".join(f"{share} % {text}" for share, text in shares if share)
     return f"{100 * thread.lost_share:.0f} % of the time of {who} is waiting: {causes}."
-
-
-def _evidence(call: ExplainedCall) -> Iterator[str]:
-    evidence = call.evidence
-    if call.cause in (WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS):
-        for use in evidence.engine[:_MOST_NAMED]:
-            who = "another process" if use.context is None else f"context {use.context}"
-            yield f"{who} had the graphics engine for {duration_ns(use.ns)}"
-    elif call.cause.is_other_thread:
-        for each in evidence.calls[:_MOST_NAMED]:
-            yield alongside_text(each)
-    elif call.cause is WaitCause.NO_CPU:
-        yield f"at least {duration_ns(evidence.run_delay_ns)} ready to run"
-    elif call.cause is WaitCause.HELD_STREAM:
-        yield f"no work of its context ran for {duration_ns(evidence.overlap_ns)}"
-    elif call.cause is WaitCause.ITSELF:
-        blame = blame_of(call.function, call.family, False)
-        if blame is not None:
-            yield blame.traits.clause
-    elif call.cause is WaitCause.LAZY_LOADING and evidence.work:
-        yield f"the first launch of {short_name(evidence.work[0].name)}"
-    elif evidence.overhead_ns:
-        yield duration_ns(evidence.overhead_ns)
-    else:
-        for work in evidence.work[:_MOST_NAMED]:
-            yield work_text(work)
 
 
 def gaps(

@@ -18,7 +18,7 @@ from stallprobes.files.ending_signals import unwound_by_signals
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, FOLDER_VARIABLE
 from stallprobes.watch.attribution.findings import WatchFindings
-from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, cupti_of_this_machine, library, variables
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram

@@ -8,6 +8,7 @@ from textual.binding import Binding, BindingType
 
 from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings
+from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.live.live_view import WatchRow, WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
 from stallprobes.wording.watch_wording import not_recorded
@@ -65,7 +66,7 @@ def _append_process(text: PrintableText, process: ProcessFindings, thread: int) 
     known = next((one for one in process.threads if one.id == thread), None)
     if known is not None and known.lost:
         section(text, "Time lost by its thread", f"{headline(known)}\n{_shares(known)}")
-        causes = [one.cause for one in known.lost if one.cause.remedy]
+        causes = [cause for one in known.lost for cause in (cause_of(one.cause),) if cause.remedy]
         helps = dict.fromkeys(f"{cause.word}: {with_code(cause.remedy, cause.pattern)}" for cause in causes)
         section(text, "What helps", "\n".join(f"- {one}" for one in helps))
     section(text, "Not recorded", "\n".join(f"- {one}" for one in not_recorded(process)))

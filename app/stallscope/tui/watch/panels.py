@@ -9,10 +9,11 @@ from textual.reactive import var
 
 from stallprobes.units import duration_ns, plural
 from stallprobes.watch.analysis import SETTLED_NS
-from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, ExplainedCall, ProcessFindings, WatchFindings
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.live.live_view import WatchedProgram, WatchRowKey, calls_in_flight, slow_calls
-from stallprobes.watch.sentences import cause_text, headline, in_flight_text, no_stall_text, thread_text, took_text
+from stallprobes.watch.sentences import cause_text, headline, in_flight_text, no_stall_text, took_text
 from stallprobes.wording.watch_wording import process_prefix, state_problem
 from stallscope.report.columns import by_column, display_width, wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule

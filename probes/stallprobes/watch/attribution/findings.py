@@ -12,7 +12,7 @@ from typing import Any
 from stallprobes.files.codec import Unsigned
 from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.watch.attribution.causes import Certainty, WaitCause
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.cost import WatchCost
 from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.lines.result import SequenceLines

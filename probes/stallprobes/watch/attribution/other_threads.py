@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.watch.attribution.causes import WaitCause
-from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, SAME_END_NS, WAKE_UP_NS
-from stallprobes.watch.attribution.slow_calls import CallTable, blame_of
+from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
 from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, distinct_pairs, expanded
-from stallprobes.watch.reading.process import DriverCall, OutsideReading, WatchedProcess, WatchedThread
 
-# Rank of each cause: that of the enum, so that stronger evidence comes first.
-RANKS = {cause: rank for rank, cause in enumerate(WaitCause)}
-CAUSES_BY_RANK = tuple(WaitCause)
-_LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
-_CONTEXT = RANKS[WaitCause.CONTEXT]
+_CONTEXT = CAUSE_RANKS[WaitCause.CONTEXT]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,22 +58,6 @@ class CulpritCalls:
         return owners, self.places[members]
 
 
-def causes_for_others(calls: CallTable, pageable: NDArray[np.bool_], own: Int64s) -> Int64s:
-    """The rank of what each call is as a cause for other threads, or -1.
-
-    ``own`` is the rank of each call's own cause: one that loads a module holds what module loading holds.
-    """
-    plain = calls.by_function(lambda name, family: _rank(blame_of(name, family, False)))
-    of_pageable = calls.by_function(lambda name, family: _rank(blame_of(name, family, True)))
-    found = np.where(pageable, of_pageable, plain)
-    loading = np.isin(own, [RANKS[cause] for cause in _LOADING])
-    return np.where((found < 0) & loading, RANKS[WaitCause.MODULE], found)
-
-
-def _rank(cause: WaitCause | None) -> int:
-    return -1 if cause is None else RANKS[cause]
-
-
 def culprits_of(
     calls: CallTable, culprit_calls: CulpritCalls, causes: Int64s, asked: NDArray[np.bool_]
 ) -> tuple[Int64s, Int64s]:
@@ -113,48 +89,3 @@ def culprits_of(
     best = np.lexsort((covered, -culprit_calls.cause[groups]))
     group_of[at[best]], covered_of[at[best]] = groups[best], covered[best]
     return group_of, covered_of
-
-
-def calls_in_flight(
-    process: WatchedProcess, thread: WatchedThread, now_ns: int, outside: OutsideReading
-) -> Iterator[CallInFlight]:
-    """The calls in flight of ``thread`` at ``now_ns`` (CLOCK_MONOTONIC), the outermost first."""
-    for depth, call in enumerate(thread.in_flight):
-        age_ns = max(now_ns - call.begin_ns, 0)
-        beside = sorted(_beside(process, thread, call, age_ns, now_ns), key=lambda each: -each[1].duration_ns)
-        yield CallInFlight(
-            **(vars(call) | {"thread_name": thread.name}),
-            age_ns=age_ns,
-            depth=depth,
-            cause=beside[0][0] if beside else WaitCause.UNATTRIBUTED,
-            beside=tuple(each for _, each in beside),
-            stack=outside.stacks.get(call.key),
-            kernel_wait=outside.kernel_waits.get(call.key, ""),
-        )
-
-
-def _beside(
-    process: WatchedProcess, thread: WatchedThread, call: DriverCall, age_ns: int, now_ns: int
-) -> Iterator[tuple[WaitCause, CallAlongside]]:
-    """Calls in flight of other threads for which ``call`` may wait, once it is slow."""
-    if age_ns < process.slow_limit_ns:
-        return
-    for other in process.threads:
-        for each in other.in_flight[:1]:
-            pageable = MemoryKind.PAGEABLE in (each.source, each.target)
-            cause = blame_of(each.function, each.family, pageable)
-            overlap_ns = min(now_ns - each.begin_ns, age_ns)
-            same = each.context == call.context != 0 or cause is WaitCause.CONTEXT
-            if other is thread or cause is None or not same or overlap_ns < OVERLAP_SHARE * age_ns:
-                continue
-            if blame_of(call.function, call.family, True) is not None and each.begin_ns > call.begin_ns:
-                continue
-            yield (
-                cause,
-                CallAlongside(
-                    **(vars(each) | {"thread_name": other.name}),
-                    calls=1,
-                    duration_ns=max(now_ns - each.begin_ns, 0),
-                    overlap_ns=overlap_ns,
-                ),
-            )

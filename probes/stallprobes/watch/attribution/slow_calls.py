@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
-from stallprobes.watch.attribution.causes import WaitCause
+from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.watch.division.call_kinds import waits_of
 from stallprobes.watch.intervals import Int64s, int64s, running_maximum
 from stallprobes.watch.reading.process import FinishedCall
@@ -20,34 +18,6 @@ from stallprobes.watch.reading.process import FinishedCall
 # Correlation numbers have 32 bits and start again; those of one time differ by less than half of that.
 _WRAP = 1 << 32
 _HALF = 1 << 31
-
-
-@cache
-def blame_of(function: str, family: CallFamily | None, pageable: bool) -> WaitCause | None:
-    """What ``function`` is as a cause for other threads of its context; None if it is none.
-
-    ``pageable``: one end of a copy is pageable memory.
-    """
-    name = plain_name(function)
-    match family:
-        case CallFamily.COPY:
-            return WaitCause.PAGEABLE_COPY if pageable and name.startswith("cuMemcpy") else None
-        case CallFamily.ALLOCATION:
-            if "Async" in name or "Pool" in name:
-                return WaitCause.ASYNC_ALLOCATION
-            return WaitCause.FREE if name.startswith("cuMemFree") else WaitCause.ALLOCATION
-        case CallFamily.HOST_MEMORY:
-            return WaitCause.HOST_REGISTRATION if "egister" in name else WaitCause.HOST_ALLOCATION
-        case CallFamily.GRAPH:
-            return None if "Capture" in name or "Recapture" in name else WaitCause.GRAPH
-        case CallFamily.MODULE:
-            return WaitCause.MODULE
-        case CallFamily.CONTEXT:
-            return WaitCause.CONTEXT
-        case CallFamily.STREAM:
-            return WaitCause.STREAM if "Create" in name or "Destroy" in name else None
-        case _:
-            return None
 
 
 class Function(NamedTuple):

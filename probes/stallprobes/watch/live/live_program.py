@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.attribution.findings import WatchFindings
-from stallprobes.watch.attribution.known_stalls import KnownStalls
+from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.live.live_view import NO_FINDINGS, LiveRows, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchTraceHistory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,23 +17,11 @@ from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.watch.attribution.causes import WaitCause
 from stallprobes.watch.reading.process import DriverCall
 
 # The NULL stream as a handle: 0, or CU_STREAM_LEGACY.
 NULL_STREAMS = frozenset({0, 1})
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED)
-_COLUMNS = {
-    WaitCause.ALLOCATION: ("alloc-free",),
-    WaitCause.FREE: ("free-beside-kernel", "alloc-free"),
-    WaitCause.ASYNC_ALLOCATION: ("alloc-async",),
-    WaitCause.HOST_ALLOCATION: ("host-alloc-free",),
-    WaitCause.HOST_REGISTRATION: ("host-register",),
-    WaitCause.GRAPH: ("graph-instantiate",),
-    WaitCause.MODULE: ("module-load", "module-first-launch"),
-    WaitCause.CONTEXT: ("context-churn",),
-    WaitCause.STREAM: ("stream-churn",),
-}
 _COPY_ROWS = {
     (MemoryKind.DEVICE, MemoryKind.DEVICE): "d2d",
     (MemoryKind.DEVICE, MemoryKind.PINNED): "d2h-pinned",
@@ -73,9 +61,12 @@ class KnownStalls:
                 found.add(place)
         return cls(frozenset(found), f"the reference {reference.name}")
 
-    def contains(self, victim: DriverCall, cause: WaitCause, culprit: DriverCall) -> bool:
-        """Whether calls such as ``victim`` stall beside ``culprit``, a call of another thread in the same context."""
-        columns = tuple(_columns(cause, culprit))
+    def contains(self, victim: DriverCall, columns: Iterable[str], culprit: DriverCall) -> bool:
+        """Whether calls such as ``victim`` stall beside ``culprit``, a call of another thread in the same context.
+
+        ``columns`` are those of a check in which aggressors make such calls.
+        """
+        columns = tuple(columns)
         return any((row, column) in self.cells for row in _rows(victim, culprit) for column in columns)
 
 
@@ -97,20 +88,6 @@ def _rows(victim: DriverCall, culprit: DriverCall) -> Iterator[str]:
             yield "peer-copy"
         elif (victim.source, victim.target) in _COPY_ROWS:
             yield _COPY_ROWS[victim.source, victim.target]
-
-
-def _columns(cause: WaitCause, culprit: DriverCall) -> Iterator[str]:
-    """The columns of a check in which aggressors make calls such as ``culprit``."""
-    if cause is WaitCause.PAGEABLE_COPY:
-        if culprit.source is MemoryKind.PAGEABLE:
-            yield "h2d-pageable-large"
-        else:
-            yield "d2h-pageable-fresh"
-            yield "d2h-pageable-warm"
-            if culprit.stream in NULL_STREAMS or culprit.stream is None:
-                yield "d2h-pageable-warm/null"
-    else:
-        yield from _COLUMNS.get(cause, ())
 
 
 def stalls_of_this_machine(check: Path | None = None) -> KnownStalls | None:

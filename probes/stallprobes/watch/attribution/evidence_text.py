@@ -1,0 +1,50 @@
+"""Sizes, threads, and the evidence of a slow call in words."""
+
+from __future__ import annotations
+
+from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind
+from stallprobes.units import duration_ns
+from stallprobes.watch.attribution.findings import CallAlongside, WorkInFront
+from stallprobes.watch.reading.kernel_names import short_name
+
+# Pieces of evidence that a sentence names.
+MOST_NAMED = 3
+_DIRECTIONS = {
+    CopyKind.HOST_TO_DEVICE: "H2D copy",
+    CopyKind.DEVICE_TO_HOST: "D2H copy",
+    CopyKind.DEVICE_TO_DEVICE: "D2D copy",
+    CopyKind.PEER: "peer copy",
+}
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def size_text(size: int) -> str:
+    """A number of bytes: ``4 bytes``, ``1.5 KiB``, ``256 MiB``."""
+    for unit, name in _UNITS:
+        if size >= unit:
+            return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"
+    return "1 byte" if size == 1 else f"{size} bytes"
+
+
+def work_text(work: WorkInFront) -> str:
+    """Work in front of a call: ``reduce_kernel (3 times, 15.1 ms)``."""
+    name = short_name(work.name) if work.name else work.kind.word
+    if work.kind in (RecordKind.COPY, RecordKind.PEER_COPY):
+        name = _DIRECTIONS.get(work.copy or CopyKind.UNKNOWN, "copy")
+        name += f" of {size_text(work.bytes)}" if work.count == 1 else f" of {size_text(work.bytes)} in all"
+    times = f"{work.count} times, " if work.count > 1 else ""
+    return f"{'its own ' if work.own else ''}{name} ({times}{duration_ns(work.overlap_ns)})"
+
+
+def thread_text(thread: int, name: str) -> str:
+    """A thread as a sentence names it: ``loader (thread 101)``."""
+    return f"{name} (thread {thread})" if name else f"thread {thread}"
+
+
+def alongside_text(call: CallAlongside) -> str:
+    """Calls of another thread: ``cuMemcpyDtoHAsync_v2 of 256 MiB to pageable memory in loader (thread 101)``."""
+    size = f" of {size_text(call.bytes)}" if call.bytes is not None else ""
+    kinds = " from pageable memory" if call.source is MemoryKind.PAGEABLE else ""
+    kinds += " to pageable memory" if call.target is MemoryKind.PAGEABLE else ""
+    times = f"{call.calls} calls of " if call.calls > 1 else ""
+    return f"{times}{call.function}{size}{kinds} in {thread_text(call.thread, call.thread_name)}"

@@ -1,0 +1,65 @@
+"""Streams that wait for something that is no work of the GPU: for how long calls waited for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.native.layouts.driver_calls import plain_name
+from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, GpuWaits
+from stallprobes.watch.attribution.gpu_work import WorkTable
+from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.division.call_kinds import Waits
+from stallprobes.watch.intervals import Int64s, int64s
+
+_HOLDERS = (
+    "cuStreamWaitEvent",
+    "cuLaunchHostFunc",
+    "cuStreamAddCallback",
+    "cuStreamWaitValue",
+    "cuStreamBatchMemOp",
+    "cuGraphLaunch",
+    "cuWaitExternalSemaphores",
+)
+
+
+def may_hold_streams(functions: Iterable[str]) -> bool:
+    """Whether a program that calls ``functions`` can make a stream wait for something that is no work of the GPU."""
+    return any(plain_name(name).startswith(_HOLDERS) for name in functions)
+
+
+def held_streams(calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDArray[np.bool_]) -> Int64s:
+    """For how long (ns) the stream of each of the ``asked`` calls was held; 0 where it was not.
+
+    A blocking copy whose own work began late, or a synchronization with work in front of it that did, while no work of
+    the context ran.
+    """
+    found = np.zeros(len(calls), dtype=np.int64)
+    own_start = work.own_start(-1)
+    copies = (calls.waits == Waits.COPY) & (own_start >= 0)
+    until = np.where(copies, np.minimum(own_start, calls.ends), 0)
+    for at in np.flatnonzero(asked & np.isin(calls.waits, (Waits.STREAM, Waits.CONTEXT))).tolist():
+        until[at] = _first_start(calls, work, waits, at)
+    members = np.flatnonzero(asked & (until > 0) & (calls.excess > 0))
+    if not len(members):
+        return found
+    numbers = int64s([work.context_numbers.get(context, -1) for context in calls.contexts[members].tolist()])
+    begins, until = calls.begins[members], until[members]
+    busy = work.by_context.covered(numbers, begins, until) + waits.context[members] + waits.process[members]
+    held = until - begins - busy
+    kept = held >= OVERLAP_SHARE * calls.excess[members]
+    found[members[kept]] = held[kept]
+    return found
+
+
+def _first_start(calls: CallTable, work: WorkTable, waits: GpuWaits, at: int) -> int:
+    """When the work in front of a synchronization that had not ended began; 0 without any."""
+    stream, context = int(waits.stream[at]), int(waits.whole[at])
+    mine = work.streams == stream if stream >= 0 else work.contexts == context
+    mine &= (work.ends > calls.begins[at]) & (work.starts < calls.ends[at])
+    rows = np.flatnonzero(mine)
+    orders = calls.order_of(int64s(work.rows["correlation"][rows]))
+    rows = rows[orders < calls.order_of(calls.correlations[at : at + 1])[0]]
+    return int(work.starts[rows].min()) if len(rows) else 0

@@ -1,0 +1,78 @@
+"""Names of the causes of slow calls, in order of evidence, and how a cause is known."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class WaitCause(StrEnum):
+    """What a slow call waited for; the members are in order of evidence. The values are those of the JSON document.
+
+    ``MODULE_LOADING`` to ``TRACING``: an overhead record of the call. ``GPU_WORK``: work of the GPU in front of a call
+    that blocks. ``STAGED_COPY``: the same, where most of it is in front of another peer copy that the driver stages.
+    ``OWN_WORK``: the call's own work on the GPU, such as a blocking copy. ``OTHER_CONTEXT`` and ``OTHER_PROCESS``: the
+    time-slice of another context. ``PAGEABLE_COPY`` to ``STREAM``: a call of another thread.
+    ``NO_CPU``: the thread was ready to run and had no CPU. ``HELD_STREAM``: its stream waited for something that is no
+    work of the GPU. ``ITSELF``: what the function does takes long, such as creating a context.
+    ``RECORDS_OFF``: it was made while work of the GPU was not recorded.
+    """
+
+    MODULE_LOADING = "module-loading"
+    LAZY_LOADING = "lazy-loading"
+    COMPILATION = "compilation"
+    QUEUE_FULL = "queue-full"
+    TRACING = "tracing"
+    GPU_WORK = "gpu-work"
+    STAGED_COPY = "staged-copy"
+    OWN_WORK = "own-work"
+    OTHER_CONTEXT = "other-context"
+    OTHER_PROCESS = "other-process"
+    PAGEABLE_COPY = "pageable-copy"
+    ALLOCATION = "allocation"
+    FREE = "free"
+    ASYNC_ALLOCATION = "async-allocation"
+    HOST_ALLOCATION = "host-allocation"
+    HOST_REGISTRATION = "host-registration"
+    GRAPH = "graph"
+    MODULE = "module"
+    CONTEXT = "context"
+    STREAM = "stream"
+    NO_CPU = "no-cpu"
+    HELD_STREAM = "held-stream"
+    ITSELF = "itself"
+    RECORDS_OFF = "records-off"
+    UNATTRIBUTED = "unattributed"
+
+    @property
+    def is_other_thread(self) -> bool:
+        """Whether a call of another thread is the cause."""
+        return self in OTHER_THREAD
+
+
+class Certainty(StrEnum):
+    """How the cause of a slow call is known.
+
+    ``PROVEN``: by records of the call itself. ``KNOWN``: by what the function does, or by overlap in time where a
+    check or reference shows that the pair stalls. ``BESIDE``: by overlap in time alone.
+    """
+
+    PROVEN = "proven"
+    KNOWN = "known"
+    BESIDE = "beside"
+
+    @property
+    def preposition(self) -> str:
+        """``because of`` or ``beside``."""
+        return "beside" if self is Certainty.BESIDE else "because of"
+
+
+OTHER_THREAD = frozenset(
+    {
+        WaitCause.PAGEABLE_COPY, WaitCause.ALLOCATION, WaitCause.FREE, WaitCause.ASYNC_ALLOCATION,
+        WaitCause.HOST_ALLOCATION, WaitCause.HOST_REGISTRATION, WaitCause.GRAPH, WaitCause.MODULE, WaitCause.CONTEXT,
+        WaitCause.STREAM,
+    }
+)  # fmt: skip
+# Rank of each cause: stronger evidence comes first.
+CAUSE_RANKS = {cause: rank for rank, cause in enumerate(WaitCause)}
+CAUSES_BY_RANK = tuple(WaitCause)

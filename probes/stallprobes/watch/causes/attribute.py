@@ -1,0 +1,56 @@
+"""Attribution: the cause of each slow call, by the first rule that holds, for many calls and records at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stallprobes.watch.attribution.findings import ExplainedCall
+from stallprobes.watch.causes.blame import blame_of
+from stallprobes.watch.causes.cause import UNKNOWN
+from stallprobes.watch.causes.facts import Facts, Recorded
+from stallprobes.watch.causes.known_stalls import KnownStalls
+from stallprobes.watch.causes.order import OVERHEADS, RULES
+from stallprobes.watch.reading.process import SlowDriverCall
+
+
+def attribute(
+    slow: Sequence[SlowDriverCall],
+    excess: Sequence[int],
+    recorded: Recorded,
+    known: KnownStalls | None = None,
+) -> tuple[ExplainedCall, ...]:
+    """The cause of each of the ``slow`` calls, in their order.
+
+    ``excess`` is each call's duration less the median of its row (ns). Calls of other threads are a proven cause of
+    nothing: they are named "beside", unless ``known`` has the pair.
+    """
+    facts = Facts(slow, excess, recorded, known, blame_of)
+    calls = facts.calls
+    open_ = np.ones(len(calls), dtype=np.bool_)
+    given = [UNKNOWN] * len(calls)
+    for rules in (OVERHEADS, RULES):
+        for rule in rules:
+            chosen = rule.mask(facts, open_) & open_
+            open_ &= ~chosen
+            for at in np.flatnonzero(chosen).tolist():
+                given[at] = rule.answer(facts, at)
+        # What is no slower than usual waited for nothing.
+        open_ &= calls.excess > 0
+    names, stacks = recorded.thread_names, recorded.stacks
+    return tuple(
+        ExplainedCall.of(
+            one,
+            thread_name=names.get(one.thread, ""),
+            excess_ns=ns,
+            cause=answer.cause,
+            certainty=answer.certainty,
+            explained_ns=min(answer.explained_ns, ns),
+            evidence=answer.evidence,
+            nested=nested,
+            also=answer.also,
+            stack=stacks.get(one.stack),
+        )
+        for one, ns, answer, nested in zip(slow, excess, given, calls.nested().tolist(), strict=True)
+    )

@@ -1,0 +1,121 @@
+"""A cause of slow calls as one object: which calls have it, what shows it, its sentence, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from stallprobes.catalog import Relation, entries
+from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.patterns import patterns
+from stallprobes.units import duration_ns
+from stallprobes.watch.attribution.evidence_text import MOST_NAMED, work_text
+from stallprobes.watch.attribution.findings import NO_EVIDENCE, ExplainedCall, PartOfWait, WaitEvidence
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
+from stallprobes.watch.causes.facts import Facts, Flags
+from stallprobes.watch.reading.process import DriverCall
+
+
+class Answer(NamedTuple):
+    """The cause of a slow call, the time (ns) that it explains, and what shows it; ``also`` are further parts."""
+
+    cause: WaitCause
+    certainty: Certainty | None
+    explained_ns: int
+    evidence: WaitEvidence
+    also: tuple[PartOfWait, ...] = ()
+
+
+UNKNOWN = Answer(WaitCause.UNATTRIBUTED, None, 0, NO_EVIDENCE)
+
+
+class Rule(Protocol):
+    """When a cause holds, by one kind of evidence."""
+
+    def mask(self, facts: Facts, asked: Flags) -> Flags:
+        """Which of the ``asked`` calls have the cause; what it says of the others does not count."""
+
+    def answer(self, facts: Facts, at: int) -> Answer:
+        """The answer for a call that has it."""
+
+
+@dataclass(frozen=True)
+class MadeRule:
+    """A rule of two functions."""
+
+    mask_of: Callable[[Facts, Flags], Flags]
+    answer_of: Callable[[Facts, int], Answer]
+
+    def mask(self, facts: Facts, asked: Flags) -> Flags:
+        return self.mask_of(facts, asked)
+
+    def answer(self, facts: Facts, at: int) -> Answer:
+        return self.answer_of(facts, at)
+
+
+def no_remedy() -> str:
+    """Where nothing is known to help."""
+    return ""
+
+
+def named_work(call: ExplainedCall) -> Iterator[str]:
+    """The work of the evidence, in words."""
+    for work in call.evidence.work[:MOST_NAMED]:
+        yield work_text(work)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause: its words, what helps, and how a sentence names it.
+
+    ``word`` names it in a list, ``clause`` after "because of" or "beside" in a sentence, which ``evidence`` continues.
+    ``sentence`` replaces that whole part, where it is not "". ``pattern`` is the pattern whose remedies help, ""
+    without one. ``blames`` says whether a call of another thread is this cause for calls of its context, by its
+    function, its family and whether one end of a copy is pageable; ``columns`` are those of a check in which aggressors
+    make such calls.
+    """
+
+    name: WaitCause
+    word: str
+    clause: str
+    remedy_of: Callable[[], str] = no_remedy
+    pattern: str = ""
+    evidence: Callable[[ExplainedCall], Iterable[str]] = named_work
+    sentence: str = ""
+    blames: Callable[[str, CallFamily | None, bool], bool] | None = None
+    columns: Callable[[DriverCall], Iterable[str]] = lambda call: ()
+
+    @property
+    def remedy(self) -> str:
+        """What helps, "" where nothing is known."""
+        return self.remedy_of()
+
+
+def overhead_or_work(call: ExplainedCall) -> Iterator[str]:
+    """The time of the overhead records of the call, else its work, in words."""
+    if call.evidence.overhead_ns:
+        yield duration_ns(call.evidence.overhead_ns)
+    else:
+        yield from named_work(call)
+
+
+def of_entry(name: str) -> Callable[[], str]:
+    """The remedy that the catalogue's entry ``name`` has for victims of its context, else of any."""
+
+    def remedy() -> str:
+        causes = entries()[name].causes
+        same = (cause for cause in causes if cause.context is Relation.SAME)
+        return (next(same, None) or causes[0]).remedy
+
+    return remedy
+
+
+def of_pattern(name: str) -> Callable[[], str]:
+    """The remedy of the pattern ``name``."""
+    return lambda: patterns()[name].remedy
+
+
+def text(remedy: str) -> Callable[[], str]:
+    """The remedy as it is."""
+    return lambda: remedy

@@ -1,0 +1,270 @@
+"""What is known of slow calls when their causes are asked for, as arrays that several rules use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
+from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.watch.attribution.evidence import EvidenceReader
+from stallprobes.watch.attribution.findings import WaitEvidence
+from stallprobes.watch.attribution.gpu_waits import (
+    DIRECT_SHARE,
+    OVERLAP_SHARE,
+    GpuWaits,
+    Neighbours,
+    gpu_waits,
+    neighbours,
+)
+from stallprobes.watch.attribution.gpu_work import WorkTable
+from stallprobes.watch.attribution.held_streams import held_streams
+from stallprobes.watch.attribution.other_threads import CulpritCalls, culprits_of
+from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.attribution.switch_clock import Tenures
+from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
+from stallprobes.watch.causes.known_stalls import KnownStalls
+from stallprobes.watch.division.call_kinds import Waits
+from stallprobes.watch.intervals import GroupedTimes, Int64s, int64s
+from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.reading.process import SlowDriverCall
+from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
+
+Flags = NDArray[np.bool_]
+# Context and name of a kernel, and the correlation number of the launch that was its first.
+FirstLaunches = Mapping[tuple[int, int], int]
+# What a call is as a cause for other threads, by its function, its family, and whether one end of a copy is pageable.
+BlameOf = Callable[[str, CallFamily | None, bool], WaitCause | None]
+_OVERHEADS = {
+    OverheadKind.MODULE_LOADING: WaitCause.MODULE_LOADING,
+    OverheadKind.LAZY_FUNCTION_LOADING: WaitCause.LAZY_LOADING,
+    OverheadKind.DRIVER_COMPILER: WaitCause.COMPILATION,
+    OverheadKind.COMMAND_BUFFER_FULL: WaitCause.QUEUE_FULL,
+    OverheadKind.BUFFER_FLUSH: WaitCause.TRACING,
+    OverheadKind.INSTRUMENTATION: WaitCause.TRACING,
+    OverheadKind.RESOURCE: WaitCause.TRACING,
+    OverheadKind.ACTIVITY_BUFFER_REQUEST: WaitCause.TRACING,
+}
+_GPU_RANKS = int64s(
+    [
+        CAUSE_RANKS[cause]
+        for cause in (WaitCause.GPU_WORK, WaitCause.OWN_WORK, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS)
+    ]
+)
+_LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """What was recorded of a process beside its slow calls.
+
+    ``records`` are in the layout of the file, ``names`` those of its kernels by their place. ``tenures`` are by
+    device. ``run_delays`` has for each thread's id int64[n][3], ascending: a time (ns), for how long until then the
+    thread was ready to run and had no CPU, and for how long it had one (ns). ``thread_names`` are by id, ``stacks``
+    by their number in the file. ``first_launches`` are those of each kernel. ``complete``: no record was lost, so
+    that the GPU did nothing else. ``windows`` are those in which records were on or off. ``may_hold_streams``: the
+    program makes calls after which a stream waits for an event or a host function.
+    """
+
+    records: NDArray[Any]
+    names: Mapping[int, str] = field(default_factory=dict)
+    tenures: Mapping[int, Tenures] = field(default_factory=dict)
+    run_delays: Mapping[int, Int64s] = field(default_factory=dict)
+    thread_names: Mapping[int, str] = field(default_factory=dict)
+    stacks: Mapping[int, CallStack] = field(default_factory=dict)
+    first_launches: FirstLaunches = field(default_factory=dict)
+    complete: bool = False
+    windows: RecordWindows = NO_WINDOWS
+    may_hold_streams: bool = False
+
+
+class Facts:
+    """The slow calls and all that was recorded beside them. Arrays have one value for each call."""
+
+    def __init__(
+        self,
+        slow: Sequence[SlowDriverCall],
+        excess: Sequence[int],
+        recorded: Recorded,
+        known: KnownStalls | None,
+        blame_of: BlameOf,
+    ) -> None:
+        self.slow, self.excess, self.recorded, self.known = slow, excess, recorded, known
+        self._blame_of = blame_of
+        self.calls = CallTable.of(slow, excess)
+        self.work = WorkTable.of(recorded.records, self.calls)
+        self._near: Neighbours | None = None
+        self._culprits: tuple[Int64s, Int64s] | None = None
+        self._held: Int64s | None = None
+
+    @property
+    def nothing(self) -> Flags:
+        """No call: for what is known by now."""
+        return np.zeros(len(self.calls), dtype=np.bool_)
+
+    @cached_property
+    def waits(self) -> GpuWaits:
+        """What each call waited for on the GPU."""
+        return gpu_waits(self.calls, self.recorded.records, self.work, self.recorded.tenures)
+
+    @cached_property
+    def evidence(self) -> EvidenceReader:
+        """The reader of the evidence of single calls."""
+        return EvidenceReader(self.calls, self.work, self.recorded.names, self.recorded.thread_names, self.waits)
+
+    @cached_property
+    def overheads(self) -> Int64s:
+        """The time (ns) of the overhead records of each call: int64[calls][causes], by the rank of the cause."""
+        calls, records = self.calls, self.recorded.records
+        found = np.zeros((len(calls), len(CAUSE_RANKS)), dtype=np.int64)
+        rows = records[(records["kind"] == int(RecordKind.OVERHEAD)) & np.isin(records["subkind"], list(_OVERHEADS))]
+        if not len(rows) or not len(calls):
+            return found
+        starts, ends = int64s(rows["start"]), int64s(rows["end"])
+        correlations = int64s(rows["correlation"])
+        # Before CUDA 12.3 a record has a thread in place of a call.
+        places = np.where(
+            correlations != 0, calls.places_of(correlations), _around(calls, int64s(rows["thread"]), starts)
+        )
+        ranks = int64s([CAUSE_RANKS[_OVERHEADS[OverheadKind(kind)]] for kind in rows["subkind"].tolist()])
+        at = np.maximum(places, 0)
+        overlap = np.minimum(ends, calls.ends[at]) - np.maximum(starts, calls.begins[at])
+        kept = (places >= 0) & (overlap > 0)
+        np.add.at(found, (places[kept], ranks[kept]), overlap[kept])
+        return int64s(np.minimum(found, (calls.ends - calls.begins)[:, None]))
+
+    @cached_property
+    def overhead(self) -> Int64s:
+        """The rank of each call's cause by its overhead records, -1 where they explain too little."""
+        best = self.overheads.argmax(axis=1)
+        time = self.overheads[np.arange(len(self.calls)), best]
+        return np.where((time > 0) & (time >= DIRECT_SHARE * self.calls.excess), best, -1)
+
+    @cached_property
+    def delays(self) -> Int64s:
+        """The least time (ns) for which the thread of each call was ready to run without a CPU during it."""
+        return run_delays(self.calls, self.recorded.run_delays)
+
+    @cached_property
+    def without_cpu(self) -> Flags:
+        """Which calls' threads had no CPU for most of the excess."""
+        return (self.delays > 0) & (self.delays >= OVERLAP_SHARE * self.calls.excess)
+
+    @cached_property
+    def not_recorded(self) -> Flags:
+        """Which calls were made while work of the GPU was not recorded."""
+        return ~self.recorded.windows.contain(self.calls.begins, self.calls.ends)
+
+    @cached_property
+    def gpu_cause(self) -> Int64s:
+        """The rank of the cause that has most of each call's wait for the GPU, -1 where that explains too little."""
+        waits = self.waits
+        parts = np.stack((waits.front, waits.own, waits.context, waits.process), axis=1)
+        found = _GPU_RANKS[parts.argmax(axis=1)]
+        staging = np.isin(np.arange(len(found)), list(waits.by_staging))
+        found[staging & (found == CAUSE_RANKS[WaitCause.GPU_WORK])] = CAUSE_RANKS[WaitCause.STAGED_COPY]
+        return np.where((waits.total >= DIRECT_SHARE * self.calls.excess) & (waits.total > 0), found, -1)
+
+    @property
+    def all_work_known(self) -> bool:
+        """Whether the GPU did nothing else than what was recorded."""
+        return self.recorded.complete and len(self.work) > 0
+
+    def near(self, asked: Flags) -> Neighbours:
+        """The streams whose work ends with calls that wait for something, of those that are ``asked`` first."""
+        if self._near is None:
+            waits = self.calls.waits
+            waiting = (waits == Waits.EVENT) | (waits == Waits.MAYBE)
+            waiting |= (waits == Waits.STREAM) | ((waits == Waits.COPY) & self.waits.pageable)
+            self._near = neighbours(self.calls, self.work, asked & waiting)
+        return self._near
+
+    def held(self, asked: Flags) -> Int64s:
+        """For how long (ns) the stream of each call was held, 0 where it was not, of those that are ``asked`` first."""
+        if self._held is None:
+            asked = asked & (self.all_work_known and self.recorded.may_hold_streams)
+            self._held = held_streams(self.calls, self.work, self.waits, asked)
+        return self._held
+
+    @cached_property
+    def blamed(self) -> Int64s:
+        """The rank of what each call is as a cause for other threads, or -1.
+
+        A call that loads a module holds what module loading holds.
+        """
+        blame = self._blame_of
+        plain = self.calls.by_function(lambda name, family: _rank(blame(name, family, False)))
+        of_pageable = self.calls.by_function(lambda name, family: _rank(blame(name, family, True)))
+        found = np.where(self.waits.pageable, of_pageable, plain)
+        loading = np.isin(self.overhead, [CAUSE_RANKS[cause] for cause in _LOADING])
+        return np.where((found < 0) & loading, CAUSE_RANKS[WaitCause.MODULE], found)
+
+    @cached_property
+    def culprit_calls(self) -> CulpritCalls:
+        """The calls for which other threads may wait, in groups."""
+        return CulpritCalls.of(self.calls, self.blamed)
+
+    def culprits(self, asked: Flags) -> tuple[Int64s, Int64s]:
+        """The group of calls of another thread for which each call waits, -1 without one, and the time that it covers.
+
+        They are known of the calls that are ``asked`` first.
+        """
+        if self._culprits is None:
+            self._culprits = culprits_of(self.calls, self.culprit_calls, self.blamed, asked)
+        return self._culprits
+
+    @cached_property
+    def alongside(self) -> Mapping[int, WaitEvidence]:
+        """The evidence of the calls that have culprits, by their place; asked for once these are known."""
+        assert self._culprits is not None
+        groups, covered = self._culprits
+        return self.evidence.other_threads(np.flatnonzero(groups >= 0), self.culprit_calls, groups, covered)
+
+    def own_blame(self, at: int) -> WaitCause | None:
+        """What a call does itself that takes long; None for one that returns at once."""
+        return self._blame_of(self.slow[at].function, self.slow[at].family, False)
+
+
+def flags(values: Any) -> Flags:
+    """``values`` as flags, without a copy."""
+    return np.asarray(values, dtype=np.bool_)
+
+
+def _rank(cause: WaitCause | None) -> int:
+    return -1 if cause is None else CAUSE_RANKS[cause]
+
+
+def run_delays(calls: CallTable, samples: Mapping[int, Int64s]) -> Int64s:
+    """The least time (ns) for which the thread of each call was ready to run without a CPU during it: int64[calls].
+
+    ``samples`` are those around it, by thread as ``Recorded`` describes them; 0 where there are none on both sides.
+    What lies between a sample and the call may all have been a delay.
+    """
+    found = np.zeros(len(calls), dtype=np.int64)
+    for thread in np.unique(calls.threads).tolist():
+        times = samples.get(thread)
+        if times is None or not len(times):
+            continue
+        places = np.flatnonzero(calls.threads == thread)
+        begins, ends = calls.begins[places], calls.ends[places]
+        before = np.searchsorted(times[:, 0], begins, "right") - 1
+        after = np.searchsorted(times[:, 0], ends, "left")
+        between = (before >= 0) & (after < len(times))
+        before, after = np.maximum(before, 0), np.minimum(after, len(times) - 1)
+        outside = begins - times[before, 0] + times[after, 0] - ends
+        delays = np.clip(times[after, 1] - times[before, 1] - outside, 0, ends - begins)
+        found[places] = np.where(between, delays, 0)
+    return found
+
+
+def _around(calls: CallTable, threads: Int64s, starts: Int64s) -> Int64s:
+    """The place of the last call of each thread that began at or before the time and had not ended; -1 without one."""
+    order = np.lexsort((calls.begins, calls.threads))
+    places = GroupedTimes(calls.threads[order], calls.begins[order]).last(threads, starts)
+    found = order[places]
+    return np.where((places >= 0) & (calls.ends[found] > starts), found, -1)

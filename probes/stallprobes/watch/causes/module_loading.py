@@ -1,0 +1,34 @@
+"""Module loading: a record of its overhead, or a function that does nothing else."""
+
+from __future__ import annotations
+
+from stallprobes.watch.attribution.findings import WaitEvidence
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
+from stallprobes.watch.causes.cause import Answer, Cause, MadeRule, of_entry, overhead_or_work
+from stallprobes.watch.causes.facts import Facts, Flags
+from stallprobes.watch.causes.itself import did_not_wait
+from stallprobes.watch.causes.overhead import Overhead
+
+CAUSE = Cause(
+    WaitCause.MODULE_LOADING,
+    "module loading",
+    "loading a module",
+    of_entry("module-load"),
+    evidence=overhead_or_work,
+)
+
+
+def _loads(facts: Facts, asked: Flags) -> Flags:
+    found = did_not_wait(facts) & asked
+    for at in found.nonzero()[0].tolist():
+        found[at] = facts.own_blame(at) is WaitCause.MODULE
+    return found
+
+
+def _answer(facts: Facts, at: int) -> Answer:
+    ns = facts.excess[at]
+    return Answer(CAUSE.name, Certainty.KNOWN, ns, WaitEvidence(ns))
+
+
+OVERHEAD = Overhead(CAUSE.name)
+FUNCTION = MadeRule(_loads, _answer)

@@ -1,0 +1,41 @@
+"""A copy from or to pageable memory in another thread, which holds a lock of the context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
+from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.causes.cause import Cause, of_pattern
+from stallprobes.watch.causes.known_stalls import NULL_STREAMS
+from stallprobes.watch.causes.other_thread import named_calls
+from stallprobes.watch.reading.process import DriverCall
+
+_PATTERN = "pageable-d2h-vs-launch"
+
+
+def _blames(function: str, family: CallFamily | None, pageable: bool) -> bool:
+    return family is CallFamily.COPY and pageable and plain_name(function).startswith("cuMemcpy")
+
+
+def _columns(call: DriverCall) -> Iterator[str]:
+    if call.source is MemoryKind.PAGEABLE:
+        yield "h2d-pageable-large"
+        return
+    yield "d2h-pageable-fresh"
+    yield "d2h-pageable-warm"
+    if call.stream in NULL_STREAMS or call.stream is None:
+        yield "d2h-pageable-warm/null"
+
+
+CAUSE = Cause(
+    WaitCause.PAGEABLE_COPY,
+    "pageable copy",
+    "a pageable copy",
+    of_pattern(_PATTERN),
+    pattern=_PATTERN,
+    evidence=named_calls,
+    blames=_blames,
+    columns=_columns,
+)
