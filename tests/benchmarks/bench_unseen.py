@@ -94,8 +94,10 @@ def judge(truth: dict[str, Any], document: dict[str, Any]) -> Judged:
         found.verdict_right = "none" in truth["bound"]
     for group in process["lines"]:
         if group["threads"] == main and group["lines"]:
-            found.line = _place(group["lines"][0]["place"])
-            found.line_right = found.line in truth["lines"]
+            place = group["lines"][0]["place"]
+            found.line = _place(place)
+            named = place is not None and place["function"] in truth.get("functions", ())
+            found.line_right = named or found.line in truth["lines"]
             found.sentences += [line["sentence"] for line in group["lines"][:3]]
     steady_s = 0.0 if division is None else process["began_s"] + division["start_up_s"]
     for call in process["slow_calls"]:
@@ -123,7 +125,10 @@ def _add(found: Judged, truth: dict[str, Any], call: dict[str, Any], of_main: bo
 
 
 def _place(frame: dict[str, Any] | None) -> str:
-    return "none" if frame is None else f"{Path(frame['file'] or '').name}:{frame['line'] or 0}"
+    if frame is None:
+        return "none"
+    file = Path(frame["file"] or "").name
+    return f"{file}:{frame['line']}" if frame["line"] else f"{frame['function']} in {file}"
 
 
 def show(truth: dict[str, Any], judged: Judged) -> None:

@@ -60,9 +60,9 @@ class Layout(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_uint64)
         for name in (
-            "thread_frame", "previous", "executable", "instruction", "owner", "file", "name", "table", "first_line",
-            "instructions", "type", "bytes_size", "bytes_text", "string_state", "string_length", "ascii_bytes",
-            "other_bytes", "code_type", "string_type", "bytes_type",
+            "thread_frame", "thread_cframe", "cframe_frame", "previous", "executable", "instruction", "owner", "file",
+            "name", "table", "first_line", "instructions", "type", "bytes_size", "bytes_text", "string_state",
+            "string_length", "ascii_bytes", "other_bytes", "code_type", "string_type", "bytes_type",
         )
     )  # fmt: skip
 
@@ -70,9 +70,10 @@ class Layout(ctypes.Structure):
 def expected_layout(version: str) -> dict[str, int]:
     """The layout of this version, but for the types."""
     return {
-        "thread_frame": 72, "previous": 8, "executable": 0, "instruction": 56, "owner": OWNERS[version], "file": 112,
-        "name": 120, "table": 136, "first_line": 68, "instructions": INSTRUCTIONS[version], "type": 8, "bytes_size": 16,
-        "bytes_text": 32, "string_state": 32, "string_length": 16, "ascii_bytes": 40, "other_bytes": 56,
+        "thread_frame": 72, "thread_cframe": 0, "cframe_frame": 0, "previous": 8, "executable": 0, "instruction": 56,
+        "owner": OWNERS[version], "file": 112, "name": 120, "table": 136, "first_line": 68,
+        "instructions": INSTRUCTIONS[version], "type": 8, "bytes_size": 16, "bytes_text": 32, "string_state": 32,
+        "string_length": 16, "ascii_bytes": 40, "other_bytes": 56,
     }  # fmt: skip
 
 

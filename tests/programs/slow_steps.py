@@ -1,12 +1,13 @@
 """Slow CUDA calls from known lines of Python code, through the library whose path is the first argument.
 
-python slow_steps.py LIBCUDA steps|deep|short|lambda|thread|foreign-thread|close|end|hang
+python slow_steps.py LIBCUDA steps|deep|short|prepared|lambda|thread|foreign-thread|close|end|hang
 
 Each call takes 2 ms. steps: five copies, or as many as the next argument says, from one line. deep: as many below 60
-frames. short: so many waits of 0.2 ms from one line, each after work of 0.1 ms before another one. lambda: one copy
-from a lambda. thread: one in a thread of Python's. foreign-thread: one in a thread that Python does not know. close:
-the program closes all descriptors and opens a file of its own between two copies. end: a call that returns while the
-interpreter ends. hang: a copy that does not return.
+frames. short: so many waits of 0.2 ms from one line, each after work of 0.1 ms before another one. prepared: so many
+copies, each after 10 ms in which the thread sleeps and 10 ms in which it computes, at lines of other functions. lambda:
+one copy from a lambda. thread: one in a thread of Python's. foreign-thread: one in a thread that Python does not know.
+close: the program closes all descriptors and opens a file of its own between two copies. end: a call that returns while
+the interpreter ends. hang: a copy that does not return.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 
 SOURCE, SIZE, STREAM = ctypes.c_uint64(0x7F0000000000), ctypes.c_size_t(4), ctypes.c_void_p(0x11)
 CALL_NS, LONG_NS, HOUR_NS = 2_000_000, 300_000_000, 3_600_000_000_000
-SHORT_NS, WORK_NS = 200_000, 100_000
+SHORT_NS, WORK_NS, INPUT_NS = 200_000, 100_000, 10_000_000
 STEPS = 5
 
 
@@ -52,9 +53,29 @@ class Library:
             self.lasting(SHORT_NS)
             self._library.cuStreamSynchronize(STREAM)  # the line of the waits
 
+    def prepared_steps(self, count: int) -> None:
+        """Copies of what takes longer to make."""
+        self.lasting(0)
+        for _ in range(count):
+            sleep_for_input()
+            compute_input()
+            self._library.cuEventQuery(None)  # the line behind input
+
     def in_foreign_thread(self) -> None:
         """A copy in a thread that the library makes."""
         self._library.stand_in_copy_in_thread()
+
+
+def sleep_for_input() -> None:
+    """As one that waits for another process."""
+    time.sleep(INPUT_NS / 1e9)  # the line that sleeps
+
+
+def compute_input() -> None:
+    """As one that prepares a batch."""
+    until = time.perf_counter_ns() + INPUT_NS
+    while time.perf_counter_ns() < until:
+        sum(range(1000))  # the line that computes
 
 
 class Late:
@@ -99,6 +120,8 @@ def main(path: str, case: str, *more: str) -> None:
         call_deeply(library, int(more[0]))
     elif case == "short":
         library.short_steps(int(more[0]))
+    elif case == "prepared":
+        library.prepared_steps(int(more[0]))
     elif case == "lambda":
         (lambda: library.copies(1))()
     elif case == "thread":

@@ -38,6 +38,7 @@ def native(function: str, file: str = "/opt/solver/solver", offset: int = 0x1234
         (native("cudaMemcpy"), False),
         (native("__cudart612"), False),
         (native("cuda_solver_step"), True),
+        (native("__device_stub__Z5smallPf"), False),
         (native("_PyEval_EvalFrameDefault", "/usr/lib/libpython3.13.so.1.0"), False),
         (native("", "/usr/bin/python3.12"), False),
         (native("ffi_call", "/usr/lib/libffi.so.8"), False),

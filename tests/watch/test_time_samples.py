@@ -160,32 +160,45 @@ def test_threads_that_end_are_sampled_as_others(stand_in: StandIn, tmp_path: Pat
     check_sums(batch, calls)
 
 
+def run_python(stand_in: StandIn, folder: Path, version: str, *case: str) -> None:
+    folder.mkdir(mode=0o700)
+    done = subprocess.run(
+        [python_of(version), str(PYTHON_PROGRAM), str(stand_in.folder / "libcuda.so.1"), *case],
+        env={**os.environ, **stand_in.environment(folder)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def lines_of(batch: SampleBatch, stacks: dict[int, CallStack], kind: SampledTime) -> Counter[str]:
+    """The sampled time of one kind by the text behind the line's comment sign, "" for other lines."""
+    lines = PYTHON_PROGRAM.read_text().splitlines()
+    found: Counter[str] = Counter()
+    for row in batch.rows[batch.rows["sampled"] == int(kind)]:
+        stack = stacks.get(int(row["stack"]))
+        line = None if stack is None or stack.place is None else stack.place.line
+        found[lines[line - 1].partition("  # ")[2] if line else ""] += int(row["ns"])
+    return found
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_lines_of_a_python_program_are_sampled_without_a_threshold(
     stand_in: StandIn, tmp_path: Path, version: str
 ) -> None:
-    folder = tmp_path / "out"
-    folder.mkdir(mode=0o700)
-    done = subprocess.run(
-        [python_of(version), str(PYTHON_PROGRAM), str(stand_in.folder / "libcuda.so.1"), "short", "500"],
-        env={**os.environ, **stand_in.environment(folder)}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    ((batch, calls, stacks),) = samples_in(folder)
+    run_python(stand_in, tmp_path / "out", version, "short", "500")
+    ((batch, calls, stacks),) = samples_in(tmp_path / "out")
     check_sums(batch, calls)
-    lines = PYTHON_PROGRAM.read_text().splitlines()
-    expected = {
-        kind: next(number for number, text in enumerate(lines, 1) if words in text)
-        for kind, words in (
-            (SampledTime.INSIDE, "# the line of the waits"),
-            (SampledTime.BETWEEN, "# the line behind work"),
-        )
-    }
-    for kind, line in expected.items():
-        rows = batch.rows[batch.rows["sampled"] == int(kind)]
-        times: Counter[int | None] = Counter()
-        for row in rows:
-            stack = stacks.get(int(row["stack"]))
-            times[None if stack is None or stack.place is None else stack.place.line] += int(row["ns"])
-        # Which has most of the time is another matter where the program loses its CPU.
-        assert times[line] > 0
+    # Which has most of the time is another matter where the program loses its CPU.
+    assert lines_of(batch, stacks, SampledTime.INSIDE)["the line of the waits"] > 0
+    assert lines_of(batch, stacks, SampledTime.BETWEEN)["the line behind work"] > 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_time_between_calls_is_at_the_lines_where_it_passes(stand_in: StandIn, tmp_path: Path, version: str) -> None:
+    run_python(stand_in, tmp_path / "out", version, "prepared", "60")
+    ((batch, calls, stacks),) = samples_in(tmp_path / "out")
+    check_sums(batch, calls)
+    found = lines_of(batch, stacks, SampledTime.BETWEEN)
+    # Those before the next call are of gaps in which the library's thread had no CPU.
+    assert found["the line that sleeps"] > 0
+    assert found["the line that computes"] > 0
+    assert batch.functions[int(batch.rows["api"][-1])] == "cuEventQuery"

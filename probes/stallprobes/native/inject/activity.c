@@ -49,13 +49,19 @@ static struct {
 /* The places of the ring of records that have space. */
 static uint64_t places_ready;
 
-static void wait_for_change(uint32_t *word, uint32_t value, long ms)
+/* Waits while a word has a value, at most so long. */
+void ss_wait_for_change(uint32_t *word, uint32_t value, long ns)
 {
-    struct timespec limit = {ms / 1000, ms % 1000 * 1000000};
+    struct timespec limit = {ns / 1000000000, ns % 1000000000};
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
 }
 
-static void wake(uint32_t *word)
+static void wait_for_change(uint32_t *word, uint32_t value, long ms)
+{
+    ss_wait_for_change(word, value, ms * (long)MS);
+}
+
+void ss_wake(uint32_t *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
@@ -63,16 +69,16 @@ static void wake(uint32_t *word)
 static void set_stage(uint32_t value)
 {
     ss_store_release(stage, value);
-    wake(&stage);
+    ss_wake(&stage);
     __atomic_fetch_add(&completions, 1, __ATOMIC_RELEASE);
-    wake(&completions);
+    ss_wake(&completions);
 }
 
 static void on_completed(void)
 {
     __atomic_fetch_add(&completions, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&awaited, __ATOMIC_SEQ_CST))
-        wake(&completions);
+        ss_wake(&completions);
 }
 
 /* CUPTI drops what has no buffer, and counts it. */
@@ -283,7 +289,7 @@ static void *flushing_thread(void *unused)
 }
 
 /* A thread that takes no signal of the program. */
-static int start_thread(void *(*body)(void *))
+int ss_start_thread(void *(*body)(void *))
 {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -337,7 +343,7 @@ int ss_start_activity(const struct ss_cupti *functions)
         return refuse("cuptiActivityEnable", ss_header->refused_code);
     ss_store(stage, RUN);
     ss_begin_windows(&cupti);
-    if (start_thread(decoding_thread) || start_thread(flushing_thread)) {
+    if (ss_start_thread(decoding_thread) || ss_start_thread(flushing_thread)) {
         ss_stop_activity(functions);
         ss_header->kinds = 0;
         return refuse("pthread_create", -1);
@@ -368,7 +374,7 @@ void ss_finish_activity(void)
     if (!ss_load_acquire(ss_private->helpers) ||
         !__atomic_compare_exchange_n(&stage, &expected, FINISH, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
         return;
-    wake(&stage);
+    ss_wake(&stage);
     uint64_t limit = ss_clock() + EXIT_MS * UINT64_C(1000000);
     for (uint32_t now = ss_load_acquire(stage); now != FINISHED && ss_clock() < limit; now = ss_load_acquire(stage))
         wait_for_change(&stage, now, 10);

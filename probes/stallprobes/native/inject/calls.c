@@ -132,6 +132,7 @@ static void end_thread(void *slot)
 static void after_fork(void)
 {
     ss_store(ss_private->helpers, 0);
+    ss_store(ss_private->looks, 0);
     ss_store_release(ss_private->recording, SS_FORKED);
 }
 
@@ -183,6 +184,7 @@ static struct ss_slot *own_slot(struct own *self)
     pthread_setspecific(thread_end, slot);
     self->naming = ss_begin_naming(ss_load(slot->thread));
     self->sampling = ss_begin_sampling(ss_load(slot->thread));
+    ss_begin_gaps(self->number);
     self->slot = slot;
     return slot;
 }
@@ -296,10 +298,14 @@ static uint32_t take_sample(struct own *self, int sampled, uint32_t api, uint64_
     struct ss_time_sample sample = {.at_ns = at, .since_ns = since, .stack = stack, .api = api};
     sample.thread = ss_load(self->slot->thread);
     sample.sampled = (uint32_t)sampled;
-    if (sampled == SS_SAMPLED_WAITS)
+    if (sampled == SS_SAMPLED_WAITS) {
         ss_take_wait(&self->sampling, &sample);
-    else
-        ss_take_sample(&self->sampling, &sample);
+        return sample.stack;
+    }
+    uint32_t stacks[SS_GAP_STACKS] = {0};
+    uint32_t count = sampled == SS_SAMPLED_BETWEEN ? ss_gap_stacks(self->number, since, stacks) : 0;
+    ss_take_sample(&self->sampling, &sample, stacks, count);
+    ss_store_release(ss_gaps[self->number].python, ss_own_python());
     return sample.stack;
 }
 
@@ -445,6 +451,9 @@ static void leave(struct own *self, uint32_t api, const struct ss_callback_data 
         if (ss_unlikely(slow || named || wait_due ||
                         self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE]))
             end_long_call(self, api, start, now, stack, wait_due);
+        struct ss_gap *gap = &ss_gaps[self->number];
+        ss_store(gap->due_ns, self->sampling.inside_ns + self->sampling.due_ns[SS_SAMPLED_BETWEEN]);
+        ss_store_release(gap->left_ns, self->sampling.left_ns);
     }
     change_depth(slot, depth, NULL);
 }

@@ -149,6 +149,7 @@ static uint32_t connect_to_cupti(void)
     ss_store_release(ss_private->recording, SS_OPEN);
     if (!ss_settings.calls_only)
         ss_start_activity(&cupti);
+    ss_start_looking();
     int chosen = ss_choose_calls(&cupti, subscriber);
     ss_write_apis();
     return chosen ? SS_STATE_RECORDING : failed("cuptiEnableCallback", 0, SS_STATE_CUPTI_FAILED);
@@ -158,6 +159,7 @@ static void at_exit(void)
 {
     if (ss_load_acquire(ss_private->recording) != SS_OPEN)
         return;
+    ss_stop_looking();
     ss_finish_activity();
     ss_store_release(ss_header->ended_ns, ss_clock());
 }

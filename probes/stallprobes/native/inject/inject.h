@@ -21,6 +21,7 @@ enum { SS_FORKED = 0, SS_OPENING, SS_OPEN, SS_OFF };
 struct ss_private {
     uint32_t recording;
     uint32_t helpers;
+    uint32_t looks;
 };
 
 struct ss_settings {
@@ -51,6 +52,7 @@ void ss_count_lost(int kind, uint64_t count);
 void *ss_at(uint64_t offset);
 struct ss_slot *ss_claim_slot(uint32_t *number);
 void ss_release_slot(struct ss_slot *slot);
+struct ss_slot *ss_live_slot(uint32_t number);
 uint64_t ss_count_finished(uint64_t *busiest);
 struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api);
 struct ss_named_range *ss_claim_range(const char *name, uint32_t thread);
@@ -95,6 +97,9 @@ uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, u
                            uint64_t now);
 
 int ss_has_stacks(void);
+int ss_can_read_python(void);
+const void *ss_own_python(void);
+uint32_t ss_stack_of_python(const void *thread);
 
 /* python_frames.c */
 /* Whether frames of an interpreter can be read by its table of offsets. */
@@ -103,6 +108,8 @@ enum { SS_PYTHON_KNOWN = 0, SS_PYTHON_UNKNOWN, SS_PYTHON_FREE_THREADED };
  * bytes, a string; and the addresses of the types of three of them. */
 struct ss_python_layout {
     uint64_t thread_frame;
+    /* Where this is not 0, a thread has its frame in the structure to which it points there. */
+    uint64_t thread_cframe, cframe_frame;
     uint64_t previous, executable, instruction, owner;
     uint64_t file, name, table, first_line, instructions;
     uint64_t type;
@@ -111,6 +118,7 @@ struct ss_python_layout {
     uint64_t code_type, string_type, bytes_type;
 };
 int ss_learn_python(struct ss_python_layout *layout, const void *runtime);
+int ss_learn_old_python(struct ss_python_layout *layout, const char *version);
 uint32_t ss_python_text(const struct ss_python_layout *layout, const int pipe[2], const void *thread, char *bytes,
                         uint32_t size, uint32_t *flags);
 
@@ -135,10 +143,33 @@ struct ss_sampling {
 };
 void ss_begin_samples(void);
 struct ss_sampling ss_begin_sampling(uint32_t thread);
-void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample);
+void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample, const uint32_t *stacks, uint32_t count);
 int ss_count_wait(struct ss_sampling *sampling, uint64_t now);
 void ss_take_wait(struct ss_sampling *sampling, struct ss_time_sample *sample);
 void ss_leave_out(struct ss_sampling *sampling, uint64_t ns);
+
+/* gaps.c */
+/* Stacks of one time between two calls. */
+enum { SS_GAP_STACKS = 8 };
+/* Where a thread of Python is between its calls, by its slot. The thread itself writes when its last outermost call
+ * returned, when the next sample of the time between calls is due, and Python's state of it, NULL if it has none. The
+ * thread that looks writes the ``stacks`` that it found since ``seen_ns``, which is then ``left_ns``; the time between
+ * them, and when the next one is due. */
+struct ss_gap {
+    uint64_t left_ns;
+    uint64_t due_ns;
+    const void *python;
+    uint64_t seen_ns;
+    uint64_t distance;
+    uint64_t next_ns;
+    uint32_t count;
+    uint32_t stacks[SS_GAP_STACKS];
+} __attribute__((aligned(64)));
+extern struct ss_gap ss_gaps[SS_SLOTS];
+void ss_begin_gaps(uint32_t number);
+uint32_t ss_gap_stacks(uint32_t number, uint64_t left_ns, uint32_t *stacks);
+void ss_start_looking(void);
+void ss_stop_looking(void);
 
 /* nvtx.c */
 void ss_copy_range(char *text, size_t size, uint64_t since);
@@ -171,5 +202,8 @@ void ss_forget_windows(void);
 int ss_start_activity(const struct ss_cupti *cupti);
 void ss_stop_activity(const struct ss_cupti *cupti);
 void ss_finish_activity(void);
+int ss_start_thread(void *(*body)(void *));
+void ss_wait_for_change(uint32_t *word, uint32_t value, long ns);
+void ss_wake(uint32_t *word);
 
 #endif

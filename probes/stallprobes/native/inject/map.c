@@ -354,6 +354,14 @@ struct ss_slot *ss_claim_slot(uint32_t *number)
     return slot;
 }
 
+/* The slot with a number, if a live thread has it; NULL otherwise. */
+struct ss_slot *ss_live_slot(uint32_t number)
+{
+    if (number >= ss_load(ss_header->slots) || !ss_load_acquire(slot_ready[number]))
+        return NULL;
+    return ss_load_acquire(slot_at(number)->use) == SS_SLOT_LIVE ? slot_at(number) : NULL;
+}
+
 void ss_release_slot(struct ss_slot *slot)
 {
     ss_store(slot->depth, 0);

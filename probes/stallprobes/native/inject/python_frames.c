@@ -1,9 +1,9 @@
-/* Frames of Python 3.13 to 3.15, which export no function that writes all of them: read from the interpreter's structures,
- * by the table of offsets that it has for debuggers at the begin of _PyRuntime.
+/* Frames of Python 3.11 to 3.15: read from the interpreter's structures, from 3.13 on by the table of offsets that it has
+ * for debuggers at the begin of _PyRuntime.
  *
- * A thread reads its own frames, which nobody else changes, and what they hold: code, and its names and lines. Memory is
- * read through a pipe, so that the kernel answers for an address that cannot be read, and a structure that is not as
- * expected ends the text and not the program.
+ * A thread reads its own frames, which nobody else changes, and what they hold: code, and its names and lines. A thread of
+ * the library reads those of others, which may change meanwhile. Memory is read through a pipe, so that the kernel answers
+ * for an address that cannot be read, and a structure that is not as expected ends the text and not the program.
  */
 #include <stdint.h>
 #include <string.h>
@@ -84,6 +84,33 @@ static uint64_t word_of(const unsigned char *table, uint32_t number)
     uint64_t word;
     memcpy(&word, table + number * sizeof word, sizeof word);
     return word;
+}
+
+/* The layout of Python 3.11 and 3.12, which have no table: that of all their releases, by their headers; 0 if it is known.
+ * A thread has its innermost frame in another structure there. */
+int ss_learn_old_python(struct ss_python_layout *layout, const char *version)
+{
+    static const struct ss_python_layout of_both = {
+        .thread_cframe = 56, .instruction = 56, .file = 112, .name = 120, .table = 136, .type = 8, .bytes_size = 16,
+        .bytes_text = 32, .string_state = 32, .string_length = 16,
+    };
+    int is_11 = !strncmp(version, "3.11.", 5);
+    if (!is_11 && strncmp(version, "3.12.", 5))
+        return -1;
+    struct ss_python_layout found = of_both;
+    found.cframe_frame = is_11 ? 8 : 0;
+    found.executable = is_11 ? 32 : 0;
+    found.previous = is_11 ? 48 : 8;
+    found.owner = is_11 ? 69 : 70;
+    found.first_line = is_11 ? 72 : 68;
+    found.instructions = is_11 ? 184 : 192;
+    found.ascii_bytes = is_11 ? 48 : 40;
+    found.other_bytes = is_11 ? 72 : 56;
+    found.code_type = layout->code_type;
+    found.string_type = layout->string_type;
+    found.bytes_type = layout->bytes_type;
+    *layout = found;
+    return 0;
 }
 
 static const struct known_table *table_of(uint64_t version)
@@ -350,16 +377,25 @@ static void put_frame(struct reader *reader, struct window *code_window, const s
     put(text, '\n');
 }
 
-/* Writes the frames of the calling thread as Python 3.12 would, and returns the size of the text. ``thread`` is Python's
- * state of the thread, ``pipe`` an empty one that does not block. SS_STACK_PYTHON_CUT is set in ``flags`` if there are
- * more frames. */
+/* The innermost frame of a thread. */
+static uint64_t first_frame(struct reader *reader, struct window *window, uint64_t thread)
+{
+    const struct ss_python_layout *layout = reader->layout;
+    if (!layout->thread_cframe)
+        return pointer_at(reader, window, thread + layout->thread_frame);
+    uint64_t cframe = pointer_at(reader, window, thread + layout->thread_cframe);
+    return cframe ? pointer_at(reader, window, cframe + layout->cframe_frame) : 0;
+}
+
+/* Writes the frames of a thread as Python 3.12 would, and returns the size of the text. ``thread`` is Python's state of the
+ * thread, ``pipe`` an empty one that does not block. SS_STACK_PYTHON_CUT is set in ``flags`` if there are more frames. */
 uint32_t ss_python_text(const struct ss_python_layout *layout, const int pipe[2], const void *thread, char *bytes,
                         uint32_t size, uint32_t *flags)
 {
     struct reader reader = {.layout = layout, .pipe = pipe};
     struct text text = {.bytes = bytes, .size = size};
     struct window window = {.size = 0}, code = {.size = 0};
-    uint64_t address = pointer_at(&reader, &window, (uint64_t)(uintptr_t)thread + layout->thread_frame);
+    uint64_t address = first_frame(&reader, &window, (uint64_t)(uintptr_t)thread);
     uint32_t whole = 0, frames = 0;
     for (int steps = 0; address && !reader.failed; steps++) {
         struct frame frame = frame_at(&reader, &window, address);

@@ -132,17 +132,26 @@ static uint64_t last_point(struct ss_sampling *sampling, int sampled, uint64_t n
 
 /* Takes the sample that is due. ``sample`` has all but the time that it stands for; without a stack, one is taken. If it
  * costs more than the thread may spend, a later point gets the sample, which then stands for more: to take it as soon as
- * the thread may would prefer what follows a time in which it could save. */
-void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample)
+ * the thread may would prefer what follows a time in which it could save. Where ``stacks`` of that time are known,
+ * ``count`` of them, each stands for an equal part of it. */
+void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample, const uint32_t *stacks, uint32_t count)
 {
     int sampled = (int)sample->sampled;
     uint64_t now = sampled == SS_SAMPLED_INSIDE ? sampling->inside_ns : sample->at_ns - sampling->inside_ns;
     uint64_t next, point = last_point(sampling, sampled, now, &next);
     int wanted = has_space();
-    if (wanted && !sample->stack)
+    if (wanted && !count && !sample->stack)
         sample->stack = ss_stack_of_call(&sampling->credit, sample->api, sample->since_ns, sample->at_ns);
-    sample->ns = point - sampling->taken_ns[sampled];
+    uint64_t whole = point - sampling->taken_ns[sampled];
     sampling->due_ns[sampled] = next;
+    for (uint32_t number = 0; number + 1 < count && wanted; number++) {
+        sample->stack = stacks[number];
+        sample->ns = whole / count;
+        if (write_sample(sample))
+            sampling->taken_ns[sampled] += sample->ns;
+    }
+    sample->stack = count ? stacks[count - 1] : sample->stack;
+    sample->ns = point - sampling->taken_ns[sampled];
     if (wanted && (sample->stack || sample->ns >= (uint64_t)MOST_DEFERRED * SS_SAMPLE_NS) && write_sample(sample))
         sampling->taken_ns[sampled] = point;
 }

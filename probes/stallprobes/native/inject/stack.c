@@ -1,8 +1,7 @@
 /* Call stacks of slow calls and of samples, and one for the name of each thread, taken on the stack of the thread that
  * made the call, at its exit or its entry.
  *
- * Each different stack is written once: its native return addresses, and the text of its Python frames. Python 3.11 and
- * 3.12 write that text themselves, with a function that takes no lock and no memory. Nothing here waits: the thread may
+ * Each different stack is written once: its native return addresses, and the text of its Python frames. Nothing here waits: the thread may
  * hold any lock of the program. The loader's lock on its list of libraries is taken for moments, as by an exception; no
  * thread holds it while it calls the driver.
  */
@@ -69,13 +68,11 @@ static char program_path[sizeof ((struct ss_module *)0)->path];
 
 static int (*backtrace)(int (*frame)(void *context, void *user), void *user);
 static uintptr_t (*address_in)(void *context);
-/* Python's: version, the state of the calling thread, whether the interpreter ends, and the writer of frames, without
- * which they are read by the layout. */
+/* Python's: version, the state of the calling thread, whether the interpreter ends, and the layout of its structures. */
 static struct {
     const char *(*version)(void);
     void *(*own_thread)(void);
     int (*is_finalizing)(void);
-    void (*dump)(int descriptor, void *thread);
     struct ss_python_layout layout;
     int is_free_threaded;
     int usable;
@@ -97,25 +94,22 @@ static int remember_python(struct dl_phdr_info *library, size_t size, void *path
     return 1;
 }
 
-/* Python 3.11 and 3.12: others have functions of these names with another meaning, or none. */
-static int find_writer(void *library)
-{
-    find(library, "_Py_DumpTraceback", &python.dump);
-    find(library, "_Py_IsFinalizing", &python.is_finalizing);
-    return python.dump && python.is_finalizing;
-}
-
-/* Newer ones, if they are known. */
-static int find_layout(void *library)
+static int find_layout(void *library, const char *version)
 {
     struct ss_python_layout *layout = &python.layout;
     const void *runtime;
-    find(library, "Py_IsFinalizing", &python.is_finalizing);
-    find(library, "_PyRuntime", &runtime);
     find(library, "PyCode_Type", &layout->code_type);
     find(library, "PyUnicode_Type", &layout->string_type);
     find(library, "PyBytes_Type", &layout->bytes_type);
-    if (!python.is_finalizing || !runtime || !layout->code_type || !layout->string_type || !layout->bytes_type)
+    if (!layout->code_type || !layout->string_type || !layout->bytes_type)
+        return 0;
+    if (!ss_learn_old_python(layout, version)) {
+        find(library, "_Py_IsFinalizing", &python.is_finalizing);
+        return python.is_finalizing != NULL;
+    }
+    find(library, "Py_IsFinalizing", &python.is_finalizing);
+    find(library, "_PyRuntime", &runtime);
+    if (!python.is_finalizing || !runtime)
         return 0;
     int learned = ss_learn_python(layout, runtime);
     python.is_free_threaded = learned == SS_PYTHON_FREE_THREADED;
@@ -133,9 +127,7 @@ static void find_python(void)
     if (!python.version)
         return;
     find(library, "PyGILState_GetThisThreadState", &python.own_thread);
-    const char *version = python.version();
-    int writes = !strncmp(version, "3.11.", 5) || !strncmp(version, "3.12.", 5);
-    python.usable = python.own_thread && (writes ? find_writer(library) : find_layout(library));
+    python.usable = python.own_thread && find_layout(library, python.version());
 }
 
 /* Before the first callback: functions are looked for here only, since that takes the loader's lock. */
@@ -219,30 +211,20 @@ static int prepare_pipe(struct text_pipe *pipe)
     return 0;
 }
 
-/* Python's text, which it writes to a descriptor. */
-static void dump_python_frames(struct scratch *stack, void *thread)
+int ss_can_read_python(void)
 {
-    static const char first_line[] = "Stack (most recent call first):\n", frame[] = "  File ";
-    size_t first = sizeof first_line - 1;
-    python.dump(stack->pipe.ends[1], thread);
-    ssize_t got = read(stack->pipe.ends[0], stack->text, sizeof stack->text);
-    char rest[256];
-    if (got == (ssize_t)sizeof stack->text)
-        while (read(stack->pipe.ends[0], rest, sizeof rest) > 0)
-            stack->flags |= SS_STACK_PYTHON_CUT;
-    /* A thread that Python knows may run none of its code now. */
-    if (got > (ssize_t)(first + sizeof frame) && !memcmp(stack->text + first, frame, sizeof frame - 1))
-        stack->text_bytes = (uint32_t)got;
+    return python.usable;
 }
 
-static void add_python_frames(struct scratch *stack)
+/* Python's state of the calling thread; NULL if it has none, or its frames cannot be read. */
+const void *ss_own_python(void)
 {
-    void *thread = python.is_finalizing() ? NULL : python.own_thread();
-    if (!thread || prepare_pipe(&stack->pipe))
-        return;
-    if (python.dump)
-        dump_python_frames(stack, thread);
-    else
+    return python.usable && !python.is_finalizing() ? python.own_thread() : NULL;
+}
+
+static void add_python_frames(struct scratch *stack, const void *thread)
+{
+    if (thread && !prepare_pipe(&stack->pipe))
         stack->text_bytes = ss_python_text(&python.layout, stack->pipe.ends, thread, stack->text, sizeof stack->text,
                                            &stack->flags);
 }
@@ -393,23 +375,43 @@ static uint32_t place_of_stack(struct scratch *stack, uint64_t hash)
     return 0;
 }
 
+/* An empty stack; NULL if all are in use. */
+static struct scratch *claim_scratch(void)
+{
+    for (size_t at = 0; at < SCRATCHES; at++)
+        if (!__atomic_exchange_n(&scratches[at].used, 1, __ATOMIC_ACQUIRE)) {
+            scratches[at].frames = scratches[at].text_bytes = scratches[at].flags = 0;
+            return &scratches[at];
+        }
+    return NULL;
+}
+
+/* The place of the stack of another thread, by Python's state of it, with frames of Python alone; 0 without any. What is
+ * read while the thread changes it may end early: that is no stack. */
+uint32_t ss_stack_of_python(const void *thread)
+{
+    struct scratch *stack = python.is_finalizing() ? NULL : claim_scratch();
+    if (!stack)
+        return 0;
+    add_python_frames(stack, thread);
+    int whole = stack->text_bytes && !(stack->flags & SS_STACK_PYTHON_CUT);
+    uint32_t place = whole ? place_of_stack(stack, hash_of(0, stack->text, stack->text_bytes)) : 0;
+    ss_store_release(stack->used, 0);
+    return place;
+}
+
 /* The place of the calling thread's stack, or 0; ``python_end`` is when its frames of Python were written. Without
  * ``native``, the stack has no others, unless they are known. */
 static uint32_t take_stack(uint32_t api, int native, uint64_t *python_end)
 {
-    struct scratch *stack = NULL;
-    for (size_t at = 0; at < SCRATCHES && !stack; at++)
-        if (!__atomic_exchange_n(&scratches[at].used, 1, __ATOMIC_ACQUIRE))
-            stack = &scratches[at];
+    struct scratch *stack = claim_scratch();
     if (!stack)
         return 0;
     int error = errno;
     int cancel;
     /* A thread must not end inside the driver's call because a cancellation was pending. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    stack->frames = stack->text_bytes = stack->flags = 0;
-    if (python.usable)
-        add_python_frames(stack);
+    add_python_frames(stack, ss_own_python());
     *python_end = ss_clock();
     /* The native frames of a call of one function at one line are nearly always the same, and take longer to find. */
     uint64_t hash = hash_of(api + 1, stack->text, stack->text_bytes);

@@ -13,13 +13,14 @@ from stallprobes.native.sources import INJECTED
 
 # Files of Python's own library and of installed packages.
 _LIBRARY_FILE = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|^<frozen ")
-# Modules between a program's call and the driver, and functions of the CUDA runtime that a program may contain.
+# Modules between a program's call and the driver, and functions that a program may contain: those of the CUDA runtime,
+# and the stubs of kernels.
 _CUDA_MODULE = re.compile(rf"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|{re.escape(INJECTED)}")
 # The Python interpreter, and what it calls C functions through.
 _INTERPRETER_MODULE = re.compile(r"libpython3[.\d]*\.so.*|python[.\d]*|_ctypes\b.*\.so|libffi\.so.*")
 # The C library and the like.
 _RUNTIME_MODULE = re.compile(r"(?:libc|libm|libpthread|libdl|libgcc_s|libstdc\+\+|libc\+\+)\.so.*|ld-linux.*|ld-musl.*")
-_CUDA_FUNCTION = re.compile(r"(?:__)?cuda(?:rt)?[A-Z0-9].*|libcudart_static_.*")
+_CUDA_FUNCTION = re.compile(r"(?:__)?cuda(?:rt)?[A-Z0-9].*|libcudart_static_.*|__device_stub__.*")
 
 
 class FrameKind(StrEnum):
