@@ -13,6 +13,7 @@ import ctypes
 import datetime
 import json
 import mmap
+import random
 import statistics
 import sys
 import time
@@ -30,6 +31,8 @@ MIB = 1 << 20
 GPU_SIZES = (1, 64, 1024, 8192)
 HOST_SIZES = (1, 32, 256, 1024)
 GRAPH_NODES = 1000
+# Memory of the size of what was just freed is given back at once: sizes differ from round to round.
+LEAST_OF_SIZE = 0.7
 
 
 def checked(answer: tuple[Any, ...]) -> Any:
@@ -55,25 +58,60 @@ class Table:
         return checked(answer)
 
     def rows(self) -> dict[str, list[tuple[int, int, int]]]:
-        """By function: size (bytes), median and maximum (ns)."""
-        return {
-            name: [(size, round(statistics.median(of)), max(of)) for size, of in sorted(sizes.items())]
-            for name, sizes in sorted(self.durations.items())
-        }
+        """By function: size (bytes), median and maximum (ns); sizes within a factor of two are one, the smallest."""
+        found: dict[str, list[tuple[int, int, int]]] = {}
+        for name, sizes in sorted(self.durations.items()):
+            groups: list[tuple[int, list[int]]] = []
+            for size, of in sorted(sizes.items()):
+                if groups and size < 2 * groups[-1][0]:
+                    groups[-1][1].extend(of)
+                else:
+                    groups.append((size, list(of)))
+            found[name] = [(size, round(statistics.median(of)), max(of)) for size, of in groups]
+        return found
+
+
+def use(memory: Any, size: int) -> None:
+    """Write to memory: what was written is cleared before another one gets it."""
+    checked(driver.cuMemsetD8(memory, 1, size))
+    checked(driver.cuCtxSynchronize())
 
 
 def allocations(table: Table) -> None:
     """Memory of the GPU, from the driver and from a pool."""
     stream = checked(driver.cuStreamCreate(1))
-    for size in (each * MIB for each in GPU_SIZES):
+    for size in (round(each * MIB * random.uniform(LEAST_OF_SIZE, 1)) for each in GPU_SIZES):
         memory = table.timed("cuMemAlloc", size, driver.cuMemAlloc, size)
+        use(memory, size)
         table.timed("cuMemFree", size, driver.cuMemFree, memory)
         memory = table.timed("cuMemAllocAsync", size, driver.cuMemAllocAsync, size, stream)
+        use(memory, size)
         checked(driver.cuStreamSynchronize(stream))
         table.timed("cuMemFreeAsync", size, driver.cuMemFreeAsync, memory, stream)
         # The pool gives the memory back.
         checked(driver.cuStreamSynchronize(stream))
+        virtual_memory(table, size)
     table.timed("cuStreamDestroy", 0, driver.cuStreamDestroy, stream)
+
+
+def virtual_memory(table: Table, size: int) -> None:
+    """Memory that is created, mapped and made accessible."""
+    properties = driver.CUmemAllocationProp()
+    properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = 0
+    access = driver.CUmemAccessDesc()
+    access.location = properties.location
+    access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    size = -(-size // (2 * MIB)) * 2 * MIB
+    handle = table.timed("cuMemCreate", size, driver.cuMemCreate, size, properties, 0)
+    at = table.timed("cuMemAddressReserve", size, driver.cuMemAddressReserve, size, 0, 0, 0)
+    table.timed("cuMemMap", size, driver.cuMemMap, at, size, 0, handle, 0)
+    table.timed("cuMemSetAccess", size, driver.cuMemSetAccess, at, size, [access], 1)
+    use(at, size)
+    table.timed("cuMemUnmap", size, driver.cuMemUnmap, at, size)
+    table.timed("cuMemRelease", size, driver.cuMemRelease, handle)
+    table.timed("cuMemAddressFree", size, driver.cuMemAddressFree, at, size)
 
 
 def host_memory(table: Table) -> None:
@@ -122,10 +160,13 @@ def main() -> int:
     table = Table()
     for _ in range(options.rounds):
         contexts(table, device)
+        checked(driver.cuDevicePrimaryCtxRelease(device))
+        primary = table.timed("cuDevicePrimaryCtxRetain", 0, driver.cuDevicePrimaryCtxRetain, device)
         checked(driver.cuCtxSetCurrent(primary))
         allocations(table)
         host_memory(table)
         streams_and_graphs(table)
+    table.timed("cuDevicePrimaryCtxRelease", 0, driver.cuDevicePrimaryCtxRelease, device)
     rows = table.rows()
     for name, of in rows.items():
         for size, median, most in of:

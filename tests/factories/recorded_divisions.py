@@ -119,6 +119,9 @@ def _rows(file: Any, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     count = file[f"{name}.{dtype.names[0]}"].shape[1]
     rows = np.zeros(count, dtype)
     for column in dtype.names:
+        # What they were recorded without is 0.
+        if f"{name}.{column}" not in file:
+            continue
         raw = np.ascontiguousarray(file[f"{name}.{column}"].T)
         values = raw.reshape(-1).view(dtype[column]) if count else np.zeros(0, dtype[column])
         rows[column] = np.cumsum(values, dtype=values.dtype) if column in _GROWING else values

@@ -32,13 +32,15 @@ from factories.watch_calls import (
     synchronization,
 )
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
-from stallprobes.watch.attribution.findings import ExplainedCall
+from stallprobes.units import duration_ns
+from stallprobes.watch.attribution.findings import ExplainedCall, function_of
 from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.attribute import attribute
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.causes.order import CAUSES, cause_of
+from stallprobes.watch.causes.own_durations import longest_ns
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text, cause_text
@@ -403,9 +405,13 @@ def test_a_thread_that_starves_waits_for_many_copies() -> None:
 
 
 def test_of_two_calls_that_hold_the_same_the_first_is_not_blamed_on_the_second() -> None:
-    early, late = slow(ALLOC, 0, 10_000, thread=MAIN), slow(ALLOC, 100, 10_020, thread=OTHER)
+    size = 256 << 20
+    early, late = (
+        slow("cuMemHostAlloc", 0, 10_000, thread=MAIN, size=size),
+        slow("cuMemHostAlloc", 100, 10_020, thread=OTHER, size=size),
+    )
     found = explained([early, late])
-    assert [one.cause for one in found] == [WaitCause.ITSELF, WaitCause.ALLOCATION]
+    assert [one.cause for one in found] == [WaitCause.ITSELF, WaitCause.HOST_ALLOCATION]
 
 
 def test_the_strongest_cause_of_several_threads() -> None:
@@ -500,9 +506,60 @@ def test_every_cause_has_words_and_all_but_the_last_a_remedy() -> None:
     assert [cause.name for cause in CAUSES if cause.blames] == [cause for cause in WaitCause if cause.is_other_thread]
 
 
+@pytest.mark.parametrize(
+    ("function", "words", "pattern"),
+    [
+        (SYNC, "Submit the next work before this wait", ""),
+        (FREE, "Free with cuMemFreeAsync, which waits for nothing", ""),
+        ("cuCtxDestroy_v2", "Destroy the context where", ""),
+        (D2H, "keep a value that only the next kernel needs on the GPU", "scalar-readback"),
+        ("", "Wait later", "scalar-readback"),
+    ],
+)
+def test_what_helps_against_waits_for_work_depends_on_the_function(function: str, words: str, pattern: str) -> None:
+    remedy, found = cause_of(WaitCause.GPU_WORK).helps(function)
+    assert words in remedy
+    assert found == pattern
+
+
+def test_the_function_that_lost_most_time_to_a_cause() -> None:
+    calls = [slow(SYNC, 0, 20_000, correlation=8), slow(D2H, 30_000, 90_000, correlation=9)]
+    work = [synchronization(8), kernel(-100, 19_990, correlation=7), copy(30_000, 89_990, correlation=9)]
+    found = explained(calls, work)
+    assert function_of(found, WaitCause.GPU_WORK) == SYNC
+    assert function_of(found, WaitCause.GPU_WORK, thread=OTHER) == function_of(found, WaitCause.FREE) == ""
+
+
 def test_records_of_other_kinds_are_no_work() -> None:
     record = dict(kernel(0, 9990, correlation=5)) | {"kind": RecordKind.OVERHEAD}
     assert first([slow(SYNC, 0, 10_000, correlation=9)], [synchronization(9), record]).cause is WaitCause.UNATTRIBUTED
+
+
+# Launches behind so many others that the queue is full
+
+
+def queued(pending: int, *, stream: int = 7) -> tuple[list[SlowDriverCall], list[Mapping[str, Any]]]:
+    """A launch that returns when a kernel ends, and so many calls after that kernel's own."""
+    launch = slow(LAUNCH, 100, 2600, correlation=5000 + pending, stream=1)
+    kernels = [kernel(each * 2500, each * 2500 + 2490, correlation=4999 + each, stream=stream) for each in range(3)]
+    return [launch], kernels
+
+
+def test_a_launch_behind_a_thousand_others_waits_for_the_queue() -> None:
+    calls, work = queued(1020)
+    found = first(calls, [{**work[0], "end": at_ns(2590)}, *work[1:]])
+    assert (found.cause, found.certainty) == (WaitCause.QUEUE_FULL, Certainty.KNOWN)
+    assert cause_text(found) == "because of a full launch queue: add (2.49 ms)"
+
+
+def test_a_launch_behind_few_others_does_not() -> None:
+    calls, work = queued(100)
+    assert first(calls, [{**work[0], "end": at_ns(2590)}, *work[1:]]).cause is WaitCause.UNATTRIBUTED
+
+
+def test_a_launch_that_ends_with_no_work_does_not() -> None:
+    calls, work = queued(1020)
+    assert first(calls, [{**work[0], "end": at_ns(1500)}, *work[2:]]).cause is WaitCause.UNATTRIBUTED
 
 
 # Causes on the host
@@ -513,9 +570,11 @@ def test_a_call_takes_long_itself() -> None:
     context, library = explained(calls)
     assert (context.cause, context.certainty) == (WaitCause.ITSELF, Certainty.KNOWN)
     assert context.explained_ns == context.excess_ns == context.evidence.overlap_ns
+    longest = longest_ns("cuCtxCreate_v2", None)
+    assert longest is not None
     assert call_text(context) == (
         "cuCtxCreate_v2 in MainThread (thread 100) took 100 ms because of the call itself: creating or destroying a"
-        " context."
+        f" context, which takes up to {duration_ns(longest)} on an idle GPU."
     )
     assert (library.cause, library.certainty) == (WaitCause.MODULE_LOADING, Certainty.KNOWN)
 
@@ -646,4 +705,5 @@ def test_a_context_is_destroyed_late_beside_work_of_another_one() -> None:
     assert [(use.context, use.ns) for use in found.evidence.engine] == [(1, 2_450_000_000)]
     # Work of its own context, and little of another one, is no reason.
     for work in ([kernel(0, 2_450_000, context=3, correlation=9)], [kernel(0, 900_000, context=1, correlation=9)]):
-        assert first([destroyed], work, complete=True).cause is WaitCause.ITSELF
+        # By itself it takes some 50 ms.
+        assert first([destroyed], work, complete=True).cause is WaitCause.UNATTRIBUTED

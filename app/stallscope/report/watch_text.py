@@ -14,6 +14,7 @@ from stallprobes.watch.attribution.findings import (
     ProcessFindings,
     ThreadFindings,
     WatchFindings,
+    function_of,
     united,
 )
 from stallprobes.watch.attribution.wait_cause import WaitCause
@@ -255,9 +256,10 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
     if rest := lost[_MOST_ROWS:]:
         time = duration_ns(sum(one.ns for one in rest))
         out.paragraph(f"{plural(len(rest), 'more cause')}, {time} in all", style="dim")
+    calls = [call for process in processes for call in process.slow_calls]
     for cause in map(cause_of, dict.fromkeys(one.cause for one in lost)):
         if cause.remedy:
-            help_ = with_code(cause.remedy, cause.pattern)
+            help_ = with_code(*cause.helps(function_of(calls, cause.name)))
             out.paragraph(f"{cause.word}: {help_}", indent="    ", first="  ", style="dim")
 
 

@@ -44,13 +44,13 @@ def _int64s(*names: str) -> np.dtype[Any]:
 WORK = _int64s(*WorkRow._fields)
 # ``probe`` is the number of a probe, or of a thread; ``op`` that of its operation.
 CALL = _int64s("probe", "op", "iteration", "began_ns", "returned_ns", "measured")
-# A call of a watched program: ``stream`` is the handle, ``source`` and ``target`` are MemoryKinds, ``flags`` CallFlags;
-# ``function`` is a number of the process.
+# A call of a watched program: ``stream`` and ``event`` are handles, ``source`` and ``target`` MemoryKinds, ``flags``
+# CallFlags; ``function`` is a number of the process.
 DRIVER_CALL = np.dtype(
     [
         ("began_ns", np.int64), ("returned_ns", np.int64), ("stream", np.uint64), ("bytes", np.uint64),
-        ("thread", np.uint32), ("context", np.uint32), ("correlation", np.uint32), ("function", np.uint16),
-        ("source", np.uint8), ("target", np.uint8), ("flags", np.uint8),
+        ("event", np.uint64), ("thread", np.uint32), ("context", np.uint32), ("correlation", np.uint32),
+        ("function", np.uint16), ("source", np.uint8), ("target", np.uint8), ("flags", np.uint8),
     ]
 )  # fmt: skip
 # What work has of the call that submitted it.

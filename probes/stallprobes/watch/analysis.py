@@ -24,6 +24,7 @@ from stallprobes.watch.attribution.findings import (
 from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
 from stallprobes.watch.attribution.held_streams import may_hold_streams
 from stallprobes.watch.attribution.record_store import RecordStore
+from stallprobes.watch.attribution.stream_order import StreamOrder
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.call_sums import CallSums, KeptCalls
@@ -104,6 +105,7 @@ class ProcessAnalysis:
         self._divider: ProcessDivider | None = None
         self._samples: SampleSums | None = None
         self._settler = WindowSettler()
+        self._order = StreamOrder()
 
     def feed(
         self,
@@ -147,6 +149,7 @@ class ProcessAnalysis:
         if self._readings % _FORGET_READINGS == 0:
             self._read_before, self._read = self._read, set()
         if calls is not None:
+            self._order.add(calls, records, now_ns)
             self._divider = self._divider or ProcessDivider()
             self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays)
             if samples is not None:
@@ -271,6 +274,7 @@ class ProcessAnalysis:
             complete=bool(process.kinds) and not (self._store.missed + process.lost_records),
             windows=process.windows,
             may_hold_streams=may_hold_streams(name for thread in process.threads for name in thread.figures),
+            order=self._order,
         )
         found = attribute(slow, excess, recorded, self._known)
         if not any(held.stack for held in self._held):

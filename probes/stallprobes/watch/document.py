@@ -28,6 +28,7 @@ from stallprobes.watch.attribution.findings import (
     TimeLost,
     WaitEvidence,
     WatchFindings,
+    function_of,
 )
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.order import cause_of
@@ -642,8 +643,8 @@ def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
         division=None if process.division is None else _division(process.division, process),
         sharers=[WatchSharer.of(one) for one in process.sharers],
         lines=[_lines(one, process, stacks) for one in process.lines],
-        lost=[_loss(loss) for loss in process.lost],
-        threads=[_thread(thread, first_ns, stacks) for thread in process.threads],
+        lost=[_loss(loss, process) for loss in process.lost],
+        threads=[_thread(thread, process, first_ns, stacks) for thread in process.threads],
         slow_calls=[_slow(call, first_ns, stacks) for call in process.slow_calls],
         slow_calls_dropped=process.dropped_slow_calls,
         sites=[_call_site(site, first_ns, stacks) for site in process.sites],
@@ -759,13 +760,13 @@ def _call_site(site: CallSite, first_ns: int, stacks: _Stacks) -> WatchSite:
     )
 
 
-def _thread(thread: ThreadFindings, first_ns: int, stacks: _Stacks) -> WatchThread:
+def _thread(thread: ThreadFindings, process: ProcessFindings, first_ns: int, stacks: _Stacks) -> WatchThread:
     return WatchThread.of(
         thread,
         seconds=_seconds(thread.alive_ns),
         headline=headline(thread),
         lost_share=round(thread.lost_share, 6),
-        lost=[_loss(loss) for loss in thread.lost],
+        lost=[_loss(loss, process, thread.id) for loss in thread.lost],
         rows=[_row(row) for row in thread.rows],
         in_flight=[_in_flight(call, first_ns, stacks) for call in thread.in_flight],
     )
@@ -783,11 +784,11 @@ def _row(row: CallRow) -> WatchRow:
     )
 
 
-def _loss(loss: TimeLost) -> WatchLoss:
+def _loss(loss: TimeLost, process: ProcessFindings, thread: int | None = None) -> WatchLoss:
     return WatchLoss.of(
         loss,
         us=us_of(loss.ns),
-        remedy=cause_of(loss.cause).remedy,
+        remedy=cause_of(loss.cause).helps(function_of(process.slow_calls, loss.cause, thread)).remedy,
     )
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from stallprobes.units import duration_ns, format_count, plural
-from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings
+from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings, function_of
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.live.live_view import WatchRow, WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
@@ -66,8 +66,10 @@ def _append_process(text: PrintableText, process: ProcessFindings, thread: int) 
     known = next((one for one in process.threads if one.id == thread), None)
     if known is not None and known.lost:
         section(text, "Time lost by its thread", f"{headline(known)}\n{_shares(known)}")
-        causes = [cause for one in known.lost for cause in (cause_of(one.cause),) if cause.remedy]
-        helps = dict.fromkeys(f"{cause.word}: {with_code(cause.remedy, cause.pattern)}" for cause in causes)
+        helps: dict[str, None] = {}
+        for cause in dict.fromkeys(cause_of(one.cause) for one in known.lost if cause_of(one.cause).remedy):
+            function = function_of(process.slow_calls, cause.name, thread)
+            helps[f"{cause.word}: {with_code(*cause.helps(function))}"] = None
         section(text, "What helps", "\n".join(f"- {one}" for one in helps))
     section(text, "Not recorded", "\n".join(f"- {one}" for one in not_recorded(process)))
 

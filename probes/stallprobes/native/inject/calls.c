@@ -247,6 +247,10 @@ static void describe(struct ss_call *call, const struct ss_shape *shape, const u
         if (shape->rows >= 0)
             call->bytes *= word(parameters, shape->rows);
     }
+    if (shape->event >= 0) {
+        call->bytes = word(parameters, shape->event);
+        call->flags |= SS_CALL_EVENT;
+    }
     call->source = kind_of(shape->source_kind, parameters, shape->source);
     call->target = kind_of(shape->target_kind, parameters, shape->target);
     if (shape->dimensions)

@@ -15,8 +15,9 @@
 enum {
     /* Younger gaps are not looked at. */
     LEAST_NS = 200000,
-    /* The longest time between two looks, and the shortest. */
-    REST_NS = 5000000,
+    /* The longest time between two looks while threads make calls, and the shortest. A gap that begins in between is seen
+     * so much later at most: seen less often, samples of its begin would have the line of the next call. */
+    REST_NS = 1000000,
     LEAST_REST_NS = 200000,
     /* While no thread of Python has made a call. */
     IDLE_NS = 50000000,

@@ -187,9 +187,9 @@ HOST, ANY = 64, 65
 class CallShape:
     """Where the arguments of a function lie in its parameters (offsets in bytes; ABSENT without the argument).
 
-    ``units`` is the size of what ``bytes`` counts, ``rows`` a second factor; ``source`` and ``target`` are addresses,
-    ``source_kind`` and ``target_kind`` a MemoryKind, HOST or ANY. ``description`` is a pointer to a structure that
-    describes a copy of two or three dimensions (``dimensions``).
+    ``event`` is the handle of an event. ``units`` is the size of what ``bytes`` counts, ``rows`` a second factor;
+    ``source`` and ``target`` are addresses, ``source_kind`` and ``target_kind`` a MemoryKind, HOST or ANY.
+    ``description`` is a pointer to a structure that describes a copy of two or three dimensions (``dimensions``).
     """
 
     name: str
@@ -203,6 +203,7 @@ class CallShape:
     target_kind: int = MemoryKind.UNKNOWN
     description: int = ABSENT
     dimensions: int = 0
+    event: int = ABSENT
     use: HostMemoryUse = HostMemoryUse.NONE
 
 
@@ -286,12 +287,13 @@ _PARAMETERS: dict[str, str] = {
     "cuLaunchHostFunc_v2": "stream p p i",
     "cuGraphLaunch": "p stream",
     "cuGraphUpload": "p stream",
-    "cuEventRecord": "p stream",
-    "cuEventRecordWithFlags": "p stream i",
+    "cuEventRecord": "event stream",
+    "cuEventRecordWithFlags": "event stream i",
+    "cuEventSynchronize": "event",
     "cuStreamSynchronize": "stream",
     "cuStreamQuery": "stream",
     "cuStreamDestroy_v2": "stream",
-    "cuStreamWaitEvent": "stream p i",
+    "cuStreamWaitEvent": "stream event i",
     "cuStreamWaitValue32": "stream p i i",
     "cuStreamWaitValue32_v2": "stream p i i",
     "cuStreamWaitValue64": "stream p p i",

@@ -153,11 +153,15 @@ class Flag(IntEnum):
 
 
 class CallFlag(IntEnum):
-    """A bit of a call's flags: what the function has as an argument, and whether the call was made in another one."""
+    """A bit of a call's flags: what the function has as an argument, and whether the call was made in another one.
+
+    EVENT: ``bytes`` is the handle of an event.
+    """
 
     STREAM = 1
     BYTES = 2
     NESTED = 4
+    EVENT = 8
 
 
 class BlockState(IntEnum):

@@ -87,6 +87,10 @@ class EvidenceReader:
         """Evidence of a call that took long itself: the work that it submitted."""
         return WaitEvidence(int(self._calls.excess[at]), self._grouped(at, self._own(at)))
 
+    def behind(self, at: int, rows: Int64s, ns: int) -> WaitEvidence:
+        """Evidence of a call that waited for the work at ``rows``, of other streams, which covers so much of it."""
+        return WaitEvidence(ns, self._grouped(at, rows))
+
     def neighbour(self, at: int, near: Neighbours) -> WaitEvidence:
         """Evidence of a call that ended with the work of a stream."""
         begin_ns, until = int(self._calls.begins[at]), int(near.until[at])

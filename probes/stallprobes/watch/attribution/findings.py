@@ -5,6 +5,7 @@ Plain values: screen, text report and JSON document are made of them. Times are 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -155,6 +156,15 @@ class ExplainedCall(FinishedCall):
             left_ns -= part.ns
         if left_ns > 0:
             yield _UNATTRIBUTED, (int(cause is WaitCause.UNATTRIBUTED), left_ns, 0)
+
+
+def function_of(calls: Iterable[ExplainedCall], cause: WaitCause, thread: int | None = None) -> str:
+    """The function of the slow calls that lost most time to a cause, of one ``thread`` or of all; "" without any."""
+    times: Counter[str] = Counter()
+    for call in calls:
+        if call.cause is cause and thread in (None, call.thread):
+            times[call.function] += call.explained_ns
+    return max(times, key=lambda function: times[function], default="")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,11 +30,13 @@ def may_hold_streams(functions: Iterable[str]) -> bool:
     return any(plain_name(name).startswith(_HOLDERS) for name in functions)
 
 
-def held_streams(calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDArray[np.bool_]) -> Int64s:
+def held_streams(
+    calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDArray[np.bool_], behind: NDArray[np.bool_]
+) -> Int64s:
     """For how long (ns) the stream of each of the ``asked`` calls was held; 0 where it was not.
 
-    A blocking copy whose own work began late, or a synchronization with work in front of it that did, while no work of
-    the context ran.
+    A blocking copy whose own work began late, or a synchronization with work in front of it that did, or one that
+    is ``behind`` a call that holds its stream, while no work of the context ran.
     """
     found = np.zeros(len(calls), dtype=np.int64)
     own_start = work.own_start(-1)
@@ -42,6 +44,7 @@ def held_streams(calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDAr
     until = np.where(copies, np.minimum(own_start, calls.ends), 0)
     for at in np.flatnonzero(asked & np.isin(calls.waits, (Waits.STREAM, Waits.CONTEXT))).tolist():
         until[at] = _first_start(calls, work, waits, at)
+    until = np.where(behind & (until == 0), calls.ends, until)
     members = np.flatnonzero(asked & (until > 0) & (calls.excess > 0))
     if not len(members):
         return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from stallprobes.catalog import Relation, entries
-from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.patterns import patterns
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.evidence_text import MOST_NAMED, work_text
@@ -65,15 +65,22 @@ def named_work(call: ExplainedCall) -> Iterator[str]:
         yield work_text(work)
 
 
+class Help(NamedTuple):
+    """What helps, in a sentence, and the pattern that shows it as code, "" without one."""
+
+    remedy: str
+    pattern: str
+
+
 @dataclass(frozen=True)
 class Cause:
     """A cause: its words, what helps, and how a sentence names it.
 
-    ``word`` names it in a list, ``clause`` after "because of" or "beside" in a sentence, which ``evidence`` continues.
-    ``sentence`` replaces that whole part, where it is not "". ``pattern`` is the pattern whose remedies help, ""
-    without one. ``blames`` says whether a call of another thread is this cause for calls of its context, by its
-    function, its family and whether one end of a copy is pageable; ``columns`` are those of a check in which aggressors
-    make such calls.
+    ``word`` names it in a list, ``clause`` after "because of" or "beside" in a sentence, which ``evidence``
+    continues. ``sentence`` replaces that whole part, where it is not "". ``pattern`` is the pattern whose remedies
+    help, "" without one; ``by_family`` has what helps calls of some families more than that does. ``blames`` says
+    whether a call of another thread is this cause for calls of its context, by its function, its family and whether
+    one end of a copy is pageable; ``columns`` are those of a check in which aggressors make such calls.
     """
 
     name: WaitCause
@@ -85,11 +92,19 @@ class Cause:
     sentence: str = ""
     blames: Callable[[str, CallFamily | None, bool], bool] | None = None
     columns: Callable[[DriverCall], Iterable[str]] = lambda call: ()
+    by_family: Mapping[CallFamily, str] = field(default_factory=dict)
 
     @property
     def remedy(self) -> str:
         """What helps, "" where nothing is known."""
         return self.remedy_of()
+
+    def helps(self, function: str) -> Help:
+        """What helps calls of a function, and the pattern whose remedies show it as code, "" without one."""
+        family = family_of(function)
+        if family is None or family not in self.by_family:
+            return Help(self.remedy, self.pattern)
+        return Help(self.by_family[family], "")
 
 
 def overhead_or_work(call: ExplainedCall) -> Iterator[str]:

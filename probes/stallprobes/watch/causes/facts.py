@@ -26,11 +26,12 @@ from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.held_streams import held_streams
 from stallprobes.watch.attribution.other_threads import CulpritCalls, culprits_of
 from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.attribution.stream_order import NOTHING_BEHIND, Behind, StreamOrder, rows_behind
 from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.division.call_kinds import Waits
-from stallprobes.watch.intervals import GroupedTimes, Int64s, int64s
+from stallprobes.watch.intervals import GroupedTimes, Int64s, IntervalGroups, int64s
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
@@ -50,6 +51,11 @@ _OVERHEADS = {
     OverheadKind.RESOURCE: WaitCause.TRACING,
     OverheadKind.ACTIVITY_BUFFER_REQUEST: WaitCause.TRACING,
 }
+# Calls of one reading whose streams are followed: each takes a look at all calls that order streams.
+MOST_FOLLOWED = 256
+# A stream that is held is mostly waited for at once: a call that holds it was made at most so much earlier, and no
+# earlier than the wait is long.
+HOLDS_NS = 10_000_000
 _GPU_RANKS = int64s(
     [
         CAUSE_RANKS[cause]
@@ -68,7 +74,7 @@ class Recorded:
     thread was ready to run and had no CPU, and for how long it had one (ns). ``thread_names`` are by id, ``stacks``
     by their number in the file. ``first_launches`` are those of each kernel. ``complete``: no record was lost, so
     that the GPU did nothing else. ``windows`` are those in which records were on or off. ``may_hold_streams``: the
-    program makes calls after which a stream waits for an event or a host function.
+    program makes calls after which a stream waits for an event or a host function; ``order`` has them.
     """
 
     records: NDArray[Any]
@@ -81,6 +87,7 @@ class Recorded:
     complete: bool = False
     windows: RecordWindows = NO_WINDOWS
     may_hold_streams: bool = False
+    order: StreamOrder | None = None
 
 
 class Facts:
@@ -101,6 +108,7 @@ class Facts:
         self._near: Neighbours | None = None
         self._culprits: tuple[Int64s, Int64s] | None = None
         self._held: Int64s | None = None
+        self._behind: dict[int, Behind] = {}
 
     @property
     def nothing(self) -> Flags:
@@ -116,6 +124,11 @@ class Facts:
     def evidence(self) -> EvidenceReader:
         """The reader of the evidence of single calls."""
         return EvidenceReader(self.calls, self.work, self.recorded.names, self.recorded.thread_names, self.waits)
+
+    @cached_property
+    def by_end(self) -> Int64s:
+        """The rows of work in the order of their ends."""
+        return int64s(np.argsort(self.work.ends, kind="stable"))
 
     @cached_property
     def overheads(self) -> Int64s:
@@ -188,8 +201,35 @@ class Facts:
         """For how long (ns) the stream of each call was held, 0 where it was not, of those that are ``asked`` first."""
         if self._held is None:
             asked = asked & (self.all_work_known and self.recorded.may_hold_streams)
-            self._held = held_streams(self.calls, self.work, self.waits, asked)
+            places = np.flatnonzero(asked & np.isin(self.calls.waits, (Waits.EVENT, Waits.STREAM)))[:MOST_FOLLOWED]
+            behind = self.nothing
+            behind[places] = [self._is_behind_holder(at) for at in places.tolist()]
+            self._held = held_streams(self.calls, self.work, self.waits, asked, behind)
         return self._held
+
+    def _is_behind_holder(self, at: int) -> bool:
+        """Whether a call that holds the stream was made shortly before: nothing says that it still does."""
+        calls, holders = self.calls, self.behind(at).holders
+        since = int(2 * calls.begins[at] - calls.ends[at]) - HOLDS_NS
+        return bool(holders) and int(holders[0]["began_ns"]) >= since
+
+    def behind(self, at: int) -> Behind:
+        """What is in front of a call in other streams, and what holds its own, as far as the calls say."""
+        if at not in self._behind:
+            order = self.recorded.order
+            self._behind[at] = NOTHING_BEHIND if order is None else order.behind(self.slow[at])
+        return self._behind[at]
+
+    def work_behind(self, at: int) -> tuple[Int64s, int]:
+        """The rows of work in front of a call in other streams, and the time (ns) of the call that they cover."""
+        behind, work, calls = self.behind(at), self.work, self.calls
+        limits = calls.order_of(int64s([until for *_, until in behind.scopes])).tolist() if behind.scopes else []
+        rows = rows_behind(behind, work.stream_numbers, work.streams, work.orders, limits)
+        begin, end = calls.begins[at : at + 1], calls.ends[at : at + 1]
+        rows = rows[(work.ends[rows] > begin) & (work.starts[rows] < end)]
+        groups = np.zeros(len(rows), dtype=np.int64)
+        covered = IntervalGroups(groups, work.starts[rows], work.ends[rows]).covered(int64s([0]), begin, end)
+        return rows, int(covered[0])
 
     @cached_property
     def blamed(self) -> Int64s:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.watch.attribution.gpu_waits import DIRECT_SHARE
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.cause import Answer, Cause, text
-from stallprobes.watch.causes.facts import Facts, Flags, flags
+from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.gpu_wait import GpuWait
 from stallprobes.watch.division.call_kinds import Waits
 
@@ -19,7 +23,33 @@ CAUSE = Cause(
         "needs on the GPU. Nothing but less work makes the wait itself shorter."
     ),
     pattern="scalar-readback",
+    by_family={
+        CallFamily.WAIT: "Submit the next work before this wait, or wait for several steps at once: the GPU then works "
+        "while the host does. Nothing but less work makes the wait itself shorter.",
+        CallFamily.ALLOCATION: "Free with cuMemFreeAsync, which waits for nothing, or keep and reuse the memory.",
+        CallFamily.HOST_MEMORY: "Keep the host memory and use it again, or free it where the GPU has no work.",
+        CallFamily.CONTEXT: "Destroy the context where the GPU has no work.",
+        CallFamily.MODULE: "Unload the module where the GPU has no work.",
+    },
 )
+
+
+class Followed:
+    """Work of other streams covers most of the call; by the calls that order streams it waits for that."""
+
+    def mask(self, facts: Facts, asked: Flags) -> Flags:
+        waits = facts.calls.waits
+        found = asked & np.isin(waits, (Waits.EVENT, Waits.STREAM, Waits.COPY)) & (facts.recorded.order is not None)
+        places = np.flatnonzero(found)
+        found[places[MOST_FOLLOWED:]] = False
+        for at in places[:MOST_FOLLOWED].tolist():
+            _, covered = facts.work_behind(at) if facts.behind(at).scopes else ((), 0)
+            found[at] = covered >= DIRECT_SHARE * facts.excess[at]
+        return found
+
+    def answer(self, facts: Facts, at: int) -> Answer:
+        rows, covered = facts.work_behind(at)
+        return Answer(CAUSE.name, Certainty.PROVEN, covered, facts.evidence.behind(at, rows, covered))
 
 
 @dataclass(frozen=True)
@@ -43,5 +73,5 @@ class Neighbour:
         return Answer(CAUSE.name, certainty, int(near.covered[at]), facts.evidence.neighbour(at, near))
 
 
-IN_FRONT = GpuWait(CAUSE.name)
+IN_FRONT, FOLLOWED = GpuWait(CAUSE.name), Followed()
 EVENT, BESIDE = Neighbour(by_event=True), Neighbour(by_event=False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.blame import blame_of, cause_for_others
 from stallprobes.watch.causes.cause import Answer, Cause, MadeRule, text
 from stallprobes.watch.causes.facts import Facts, Flags, flags
+from stallprobes.watch.causes.own_durations import is_usual, longest_ns
 from stallprobes.watch.division.call_kinds import Waits
 
 
@@ -19,8 +21,10 @@ def did_not_wait(facts: Facts) -> Flags:
 
 def _evidence(call: ExplainedCall) -> Iterator[str]:
     blame = blame_of(call.function, call.family, False)
+    longest = longest_ns(call.function, call.bytes)
+    measured = "" if longest is None else f", which takes up to {duration_ns(longest)} on an idle GPU"
     if blame is not None:
-        yield cause_for_others(blame).clause
+        yield f"{cause_for_others(blame).clause}{measured}"
 
 
 CAUSE = Cause(
@@ -35,8 +39,14 @@ CAUSE = Cause(
 def _mask(facts: Facts, asked: Flags) -> Flags:
     found = did_not_wait(facts) & asked
     for at in found.nonzero()[0].tolist():
-        found[at] = facts.own_blame(at) is not None
+        found[at] = _takes_as_long(facts, at)
     return found
+
+
+def _takes_as_long(facts: Facts, at: int) -> bool:
+    """Whether a call takes as long by itself. How large a graph is, nobody knows."""
+    blame, call = facts.own_blame(at), facts.slow[at]
+    return blame is WaitCause.GRAPH or (blame is not None and is_usual(call.function, call.bytes, call.duration_ns))
 
 
 def _answer(facts: Facts, at: int) -> Answer:

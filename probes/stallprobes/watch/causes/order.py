@@ -39,6 +39,8 @@ OVERHEADS: tuple[Rule, ...] = (
 RULES: tuple[Rule, ...] = (
     # Records of the call itself.
     gpu_work.IN_FRONT, staged_copy.IN_FRONT, own_work.OWN, other_context.TIME_SLICE, other_process.TIME_SLICE,
+    # What the calls say of the order of streams.
+    gpu_work.FOLLOWED, queue_full.MANY_IN_FRONT,
     # What follows takes it as evidence that the GPU did nothing else.
     no_cpu.NOT_RECORDED, records_off.RULE,
     # What happened at the same time, the strongest evidence first.

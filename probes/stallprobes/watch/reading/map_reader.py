@@ -28,6 +28,7 @@ from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.native.layouts.watch_file import (
+    CallFlag,
     Flag,
     LossKind,
     SampledTime,
@@ -243,8 +244,10 @@ class MapFile(AbstractContextManager["MapFile"]):
 
     def _finished_calls(self, logged: NDArray[Any], threads: NDArray[Any]) -> Rows:
         rows, calls = np.zeros(len(logged), DRIVER_CALL), logged["call"]
-        for name in ("stream", "bytes", "context", "correlation", "source", "target", "flags"):
+        for name in ("stream", "context", "correlation", "source", "target", "flags"):
             rows[name] = calls[name]
+        has_event = (calls["flags"] & int(CallFlag.EVENT)) > 0
+        rows["event"], rows["bytes"] = calls["bytes"] * has_event, calls["bytes"] * ~has_event
         rows["began_ns"], rows["returned_ns"], rows["thread"] = calls["start_ns"], logged["end_ns"], threads
         self._limited(int(calls["api"].max(initial=0)), layout.APIS - 1, "number of a function")
         rows["function"] = calls["api"]

@@ -1,0 +1,60 @@
+"""How long functions of the driver take by themselves, without a wait: as measured on an idle GPU.
+
+``call_durations.json`` is what tests/benchmarks/bench_call_durations.py measured, with GPU, driver and date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stallprobes.native.layouts.driver_calls import plain_name
+
+FILE = Path(__file__).with_name("call_durations.json")
+# Machines and moments differ: so many times the longest that was measured, and so much (ns) more.
+MOST_TIMES, MOST_MORE_NS = 4.0, 1_000_000
+_VERSION = re.compile(r"_v\d+$")
+# Functions that do the same.
+_SAME = {
+    "cuMemAllocHost": "cuMemHostAlloc",
+    "cuMemAllocPitch": "cuMemAlloc",
+    "cuMemAllocManaged": "cuMemAlloc",
+    "cuMemAllocFromPoolAsync": "cuMemAllocAsync",
+    "cuStreamCreateWithPriority": "cuStreamCreate",
+    "cuDevicePrimaryCtxReset": "cuDevicePrimaryCtxRelease",
+}
+
+
+@cache
+def _measured() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(FILE.read_bytes())
+    return found
+
+
+def longest_ns(function: str, size: int | None) -> int | None:
+    """The longest time (ns) that a function took by itself; None if it was not measured.
+
+    ``size`` (bytes): between two sizes that were measured, and beyond them, it grows evenly. Without one, as that of a
+    free, it is the longest of all.
+    """
+    name = _VERSION.sub("", plain_name(function))
+    rows = _measured()["functions"].get(_SAME.get(name, name))
+    if rows is None:
+        return None
+    sizes, longest = [row[0] for row in rows], np.maximum.accumulate([row[2] for row in rows]).tolist()
+    if size is None or len(rows) == 1:
+        return int(longest[-1])
+    if size > sizes[-1]:
+        return int(longest[-1] * size / sizes[-1])
+    return round(float(np.interp(size, sizes, longest)))
+
+
+def is_usual(function: str, size: int | None, duration_ns: int) -> bool:
+    """Whether a function takes as long by itself; False if it was not measured."""
+    longest = longest_ns(function, size)
+    return longest is not None and duration_ns <= MOST_TIMES * longest + MOST_MORE_NS

@@ -1,0 +1,156 @@
+"""Waits for other streams by what calls say of their order: events, host functions, values in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from factories.watch_calls import (
+    D2H,
+    EVENT_SYNC,
+    LAUNCH,
+    OTHER,
+    SYNC,
+    US,
+    at_ns,
+    batch,
+    call_batch,
+    copy,
+    kernel,
+    process,
+    slow,
+    synchronization,
+    thread,
+)
+from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.watch_file import CallFlag
+from stallprobes.watch.analysis import ProcessAnalysis
+from stallprobes.watch.attribution.findings import ExplainedCall
+from stallprobes.watch.attribution.stream_order import StreamOrder
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
+from stallprobes.watch.reading.process import SlowDriverCall
+from stallprobes.watch.sentences import cause_text
+
+RECORD, WAIT, HOST = "cuEventRecord", "cuStreamWaitEvent", "cuLaunchHostFunc"
+# Handles of streams, and CUPTI's numbers for them.
+MINE, OTHERS, THIRD = 0x11, 0x22, 0x33
+# The correlation number of a call at 0; those before it have lower ones.
+NOW = 1_000_000
+NUMBER = {MINE: 7, OTHERS: 9, THIRD: 8}
+# A call that returns at once: function, begin (us), stream, event.
+Made = tuple[str, float, int, int]
+
+
+def explained(
+    waiting: Sequence[SlowDriverCall],
+    made: Iterable[Made],
+    records: Iterable[Mapping[str, Any]],
+    event: int = 0,
+    end: float = 10_000.0,
+) -> tuple[ExplainedCall, ...]:
+    """The slow calls of a program that makes the calls ``made`` in another thread; ``event`` is that of the first."""
+    finished = [
+        slow(name, begin, begin + 1, thread=OTHER, stream=stream, correlation=round(begin) + NOW)
+        for name, begin, stream, _ in made
+    ]
+    events = {each.begin_ns: handle for each, (*_, handle) in zip(finished, made, strict=True)}
+    calls = call_batch((*waiting, *finished))
+    for row in calls.rows:
+        row["event"] = events.get(int(row["began_ns"]), event if row["began_ns"] == waiting[0].begin_ns else 0)
+        row["flags"] |= int(CallFlag.STREAM)
+    # Threads that make calls after which a stream may wait.
+    other = thread(OTHER, fast_us={name: [1.0] for name, *_ in made})
+    read = process(thread(calls=waiting), other, ended=end, now=end)
+    analysis = ProcessAnalysis()
+    analysis.feed(read, batch(records), at_ns(end), calls=calls, ended=True)
+    return analysis.findings().slow_calls
+
+
+def launches(*streams: int, begin: float = -500.0) -> tuple[list[Made], list[Mapping[str, Any]]]:
+    """A launch in each stream with its kernel, which say CUPTI's numbers of the streams."""
+    made: list[Made] = [(LAUNCH, begin + number, stream, 0) for number, stream in enumerate(streams)]
+    kernels = [
+        kernel(start, start + 1, stream=NUMBER[stream], correlation=round(start) + NOW) for _, start, stream, _ in made
+    ]
+    return made, kernels
+
+
+def work(begin: float, end: float, stream: int, launched: float) -> Mapping[str, Any]:
+    """A kernel of a launch at a time."""
+    return kernel(begin, end, stream=NUMBER[stream], correlation=round(launched) + NOW, name=2)
+
+
+def test_a_wait_for_an_event_is_for_the_stream_in_which_it_was_recorded() -> None:
+    # Two streams work until then: only one of them has the event.
+    first, kernels = launches(MINE, OTHERS)
+    made = [*first, (LAUNCH, -40, OTHERS, 0), (LAUNCH, -30, MINE, 0)]
+    made += [(RECORD, -20, OTHERS, 0xE1), (RECORD, -10, MINE, 0xE2)]
+    kernels += [work(-35, 5000, OTHERS, -40), work(-25, 5000, MINE, -30)]
+    (found,) = explained([slow(EVENT_SYNC, 0, 5010, correlation=NOW + 1)], made, kernels, event=0xE1)
+    assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)
+    assert [each.stream for each in found.evidence.work] == [NUMBER[OTHERS]]
+
+
+@pytest.mark.parametrize("function", [SYNC, D2H])
+def test_a_stream_that_waits_for_an_event_waits_for_the_work_before_it(function: str) -> None:
+    first, kernels = launches(MINE, OTHERS, THIRD)
+    made = [*first, (LAUNCH, -60, THIRD, 0), (RECORD, -50, THIRD, 0xE1), (WAIT, -40, OTHERS, 0xE1)]
+    made += [(RECORD, -30, OTHERS, 0xE2), (WAIT, -20, MINE, 0xE2), (LAUNCH, -15, THIRD, 0)]
+    # What is submitted later, and in streams that nobody waits for, is another matter.
+    kernels += [work(-55, 5000, THIRD, -60), work(5000, 5005, THIRD, -15)]
+    kinds = {"source": MemoryKind.DEVICE, "target": MemoryKind.PAGEABLE} if function == D2H else {}
+    wait = slow(function, 0, 5010, correlation=NOW + 1, stream=MINE, **kinds)
+    own = [copy(5001, 5002, correlation=NOW + 1)] if function == D2H else [synchronization(NOW + 1)]
+    (found,) = explained([wait], made, [*kernels, *own])
+    assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)
+    assert [(each.stream, each.count) for each in found.evidence.work] == [(NUMBER[THIRD], 1)]
+    assert found.explained_ns == 5000 * US
+
+
+def test_an_event_that_is_recorded_again_later_is_another_one() -> None:
+    first, kernels = launches(MINE, OTHERS)
+    made = [*first, (RECORD, -50, OTHERS, 0xE1), (WAIT, -40, MINE, 0xE1)]
+    made += [(LAUNCH, -30, OTHERS, 0), (RECORD, -20, OTHERS, 0xE1)]
+    kernels.append(work(-25, 3000, OTHERS, -30))
+    (found,) = explained(
+        [slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)], made, [*kernels, synchronization(NOW + 1)]
+    )
+    assert found.cause is WaitCause.UNATTRIBUTED
+
+
+def test_a_host_function_that_holds_a_stream_is_named() -> None:
+    first, kernels = launches(MINE, OTHERS)
+    made = [*first, (HOST, -30, OTHERS, 0), (RECORD, -20, OTHERS, 0xE1), (WAIT, -10, MINE, 0xE1)]
+    kinds = {"source": MemoryKind.DEVICE, "target": MemoryKind.PAGEABLE}
+    wait = slow(D2H, 0, 5010, correlation=NOW + 1, stream=MINE, **kinds)
+    (found,) = explained([wait], made, [*kernels, copy(5001, 5002, correlation=NOW + 1)])
+    assert (found.cause, found.certainty) == (WaitCause.HELD_STREAM, Certainty.KNOWN)
+    assert cause_text(found) == (
+        "because of an event or a host function that held its stream: cuLaunchHostFunc in thread-101 (thread 101), "
+        "30.0 µs before, no work of its context ran for 5.00 ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("since", "cause"), [(-30, WaitCause.HELD_STREAM), (-400_000, WaitCause.UNATTRIBUTED)], ids=["shortly", "long"]
+)
+def test_a_wait_for_an_event_behind_a_host_function(since: float, cause: WaitCause) -> None:
+    first, kernels = launches(MINE, OTHERS, begin=-450_000)
+    made = [*first, (HOST, since, OTHERS, 0), (RECORD, since + 10, OTHERS, 0xE1)]
+    (found,) = explained([slow(EVENT_SYNC, 0, 5010, correlation=NOW + 1)], made, kernels, event=0xE1)
+    assert found.cause is cause
+
+
+def test_what_is_long_over_is_forgotten() -> None:
+    order = StreamOrder()
+    calls = call_batch([slow(HOST, 0, 1, thread=OTHER, stream=MINE, correlation=3)])
+    order.add(calls, batch([]), at_ns(10))
+    wait = slow(SYNC, 5, 2000, stream=MINE, correlation=9)
+    assert list(order.behind(wait).functions) == [HOST]
+    order.add(call_batch(), batch([]), at_ns(11_000_000))
+    assert not order.behind(wait).holders
+    # A stream of its own is held by nobody.
+    order.add(calls, batch([]), at_ns(10))
+    assert not order.behind(slow(SYNC, 5, 2000, stream=OTHERS)).holders
