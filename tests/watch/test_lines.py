@@ -418,6 +418,28 @@ def test_compiled_code_is_one_line_for_each_function() -> None:
     ]
 
 
+def test_time_of_a_librarys_own_thread_is_that_of_the_lines_that_called_the_library() -> None:
+    package = StackFrame(FrameKind.NATIVE, "Execute", "/opt/site-packages/jaxlib/xla.so", None, 1)
+    stacks = {**STACKS, 9: CallStack(native=(package,))}
+    samples = [
+        Sampled(0, 10, 3000, between=True, stack=1),
+        Sampled(10, 20, 1000, between=True, stack=2),
+        Sampled(20, 30, 5000, between=True, stack=9, thread=OTHER),
+        Sampled(30, 40, 1000, stack=9, thread=OTHER),
+    ]
+    (found,) = lines_of(sums_of(samples), at_ns(0), None, stacks, one_sequence)
+    shares = {one.place.line: one.share.share for one in found.lines if one.place is not None}
+    assert shares == {10: pytest.approx(0.75), 20: pytest.approx(0.25)}
+    assert {one.thread for one in found.lines} == {MAIN}
+    assert inner_text(found.lines[0]).startswith("Of it Execute in xla.so")
+    # The backward pass is a line by itself.
+    (apart,) = lines_of(sums_of(samples), at_ns(0), None, stacks, one_sequence, roles={OTHER})
+    assert [round(one.share.share, 2) for one in apart.lines] == [0.6, 0.3, 0.1]
+    # Without any line of the program there is nothing that it could belong to.
+    (alone,) = lines_of(sums_of(samples[2:]), at_ns(0), None, stacks, one_sequence)
+    assert [one.share.share for one in alone.lines] == [1.0]
+
+
 def line(**of: object) -> ProgramLine:
     fields = {
         "place": STACKS[1].place, "stack": STACKS[1], "thread": MAIN, "samples": 50, "share": Figure(0.4, 0.35, 0.46),

@@ -23,7 +23,7 @@ from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
-from stallprobes.watch.thread_names import PAUSE_NS, POOL, RunFunction, ThreadNames, run_function
+from stallprobes.watch.thread_names import PAUSE_NS, POOL, RunFunction, ThreadNames, has_role, run_function
 
 PROGRAM = PROGRAMS / "named_threads.py"
 NEVER_SLOW = WatchOptions(slow_ns=3_600_000_000_000)
@@ -354,3 +354,10 @@ def test_py_spy_is_asked_for_threads_without_a_name_only(tmp_path: Path) -> None
     inspector.look(python_process(*named.threads, thread(102, name="python3")), at_ns(1))
     inspector.wait(60.0)
     assert asked.read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "role"), [("autograd 0", True), ("data loader (pinning)", True), ("MainThread", False)]
+)
+def test_which_names_are_roles_of_libraries(name: str, role: bool) -> None:
+    assert has_role(name) is role

@@ -57,6 +57,7 @@ from stallprobes.watch.reading.process import (
 )
 from stallprobes.watch.reading.settled_windows import WindowSettler
 from stallprobes.watch.sentences import gaps
+from stallprobes.watch.thread_names import has_role
 
 # Records of a call arrive within this time after its end; then its cause is final.
 SETTLED_NS = 2_000_000_000
@@ -209,7 +210,8 @@ class ProcessAnalysis:
         if self._samples is None or self._divider is None:
             return ()
         begin_ns = self._divider.steady_ns or process.started.monotonic_ns
-        return lines_of(self._samples, begin_ns, division, self._stacks, self._divider.leader, self._ended)
+        roles = {thread.id for thread in process.threads if has_role(thread.name)}
+        return lines_of(self._samples, begin_ns, division, self._stacks, self._divider.leader, self._ended, roles)
 
     @property
     def switches(self) -> int:

@@ -38,6 +38,7 @@ _SYSTEM_ROLES = (
     (re.compile(r"pt_(?:data_worker|multiprocess|thread_data_)"), "data loader (worker)"),
     (re.compile(r"ThreadPoolExecu"), POOL),
 )
+_ROLES = re.compile(r"autograd \d+|data loader \((?:pinning|worker)\)")
 # Functions that a thread of a library's runs, with the end of their file.
 _FUNCTION_ROLES = {
     ("_worker", "/concurrent/futures/thread.py"): POOL,
@@ -194,6 +195,11 @@ def _is_inherited(name: str, inherited: Set[str]) -> bool:
 def _role_of_name(name: str) -> str:
     matches = ((form.fullmatch(name), role) for form, role in _SYSTEM_ROLES)
     return next((match.expand(role) for match, role in matches if match), "")
+
+
+def has_role(name: str) -> bool:
+    """Whether a thread's name is a role of a library's own thread: ``autograd 0``."""
+    return _ROLES.fullmatch(name) is not None
 
 
 def run_function(stack: CallStack) -> RunFunction:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
@@ -17,7 +18,7 @@ from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, LineTime, P
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
-from stallprobes.watch.reading.call_stack import CallStack, StackFrame
+from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
 
 # Lines of a sequence that are kept, those that cost most.
 MOST_LINES = 50
@@ -54,6 +55,14 @@ class _LineSum:
         self.price += price
 
 
+class _Caller(NamedTuple):
+    """A line of the program that calls libraries, in a thread, and its share of the time between calls."""
+
+    place: StackFrame
+    thread: int
+    share: float
+
+
 def lines_of(
     samples: SampleSums,
     begin_ns: int,
@@ -61,14 +70,16 @@ def lines_of(
     stacks: Mapping[int, CallStack],
     leader: Callable[[int], int],
     ended: bool = False,
+    roles: Set[int] = frozenset(),
 ) -> tuple[SequenceLines, ...]:
     """The lines of each sequence of ``division`` since ``begin_ns``, in their order; without a division those of each
     group of threads with one ``leader``, the one with most samples first.
 
     ``stacks`` are by their number in the file. ``ended``: the run has, and what followed the last work of a sequence is
-    left out.
+    left out. ``roles`` are threads of libraries that have a role of their own, such as a backward pass: that of other
+    threads without a line of the program belongs to the lines that called the library.
     """
-    read = _Read(samples, begin_ns, stacks, ended)
+    read = _Read(samples, begin_ns, stacks, ended, roles)
     if division is not None:
         found = [read.sequence(one.threads, one) for one in division.sequences]
     else:
@@ -99,7 +110,15 @@ def interval(ns: int, whole: SampleSum) -> Figure:
 class _Read:
     """The sums of all threads since ``begin_ns``."""
 
-    def __init__(self, samples: SampleSums, begin_ns: int, stacks: Mapping[int, CallStack], ended: bool) -> None:
+    def __init__(
+        self,
+        samples: SampleSums,
+        begin_ns: int,
+        stacks: Mapping[int, CallStack],
+        ended: bool,
+        roles: Set[int],
+    ) -> None:
+        self._roles = roles
         self._functions, self._stacks = samples.functions, stacks
         self._seconds = samples.seconds_since(begin_ns)
         self._sums: dict[int, list[_KeyedSum]] = {}
@@ -130,6 +149,7 @@ class _Read:
         calls = {key: made for thread in threads for key, made in self._waits.get(thread, {}).items()}
         waits = {key: KeyedWaits(key, made, 0, 0.0) for key, made in calls.items()}
         by_time = count_alike(division)
+        callers = self._callers(mine)
         for key, one in mine:
             price = 0.0
             if key.kind in WAITING and one.ns:
@@ -137,7 +157,14 @@ class _Read:
                 price = prices.get(function, 0.0) * one.ns / waited[function]
                 waits[key] = KeyedWaits(key, calls.get(key, 0.0), one.ns, price)
             cost_ns = one.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
-            places.setdefault(place_of(stacks.get(key.stack)), _LineSum()).add(key, one, price, cost_ns)
+            place = place_of(stacks.get(key.stack))
+            if place != PACKAGES or key.thread in self._roles or not callers:
+                places.setdefault(place, _LineSum()).add(key, one, price, cost_ns)
+                continue
+            for caller in callers:
+                line = places.setdefault(caller.place, _LineSum())
+                part = one.times(caller.share)
+                line.add(key._replace(thread=caller.thread), part, price * caller.share, round(cost_ns * caller.share))
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
         return SequenceLines(
@@ -149,6 +176,18 @@ class _Read:
             waits=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
         )
+
+    def _callers(self, mine: Iterable[_KeyedSum]) -> list[_Caller]:
+        """The lines of the program before whose calls the threads of a sequence spend their time, and their shares."""
+        times: dict[StackFrame, Counter[int]] = {}
+        for key, one in mine:
+            place = place_of(self._stacks.get(key.stack)) if key.kind == BETWEEN else None
+            if place not in (None, PACKAGES, UNKNOWN_PYTHON):
+                times.setdefault(place, Counter())[key.thread] += one.ns
+        whole = sum(of.total() for of in times.values())
+        return [
+            _Caller(place, of.most_common(1)[0][0], of.total() / whole) for place, of in times.items() if of.total()
+        ]
 
     def _holding(self, threads: tuple[int, ...]) -> list[HoldingCalls]:
         """The calls of other threads that hold up calls of some threads."""
