@@ -94,10 +94,13 @@ def judge(truth: dict[str, Any], document: dict[str, Any]) -> Judged:
         found.verdict_right = "none" in truth["bound"]
     for group in process["lines"]:
         if group["threads"] == main and group["lines"]:
-            place = group["lines"][0]["place"]
-            found.line = _place(place)
-            named = place is not None and place["function"] in truth.get("functions", ())
-            found.line_right = named or found.line in truth["lines"]
+            first = group["lines"][0]
+            found.line = _place(first["place"])
+            found.line_right = (
+                found.line in truth["lines"]
+                or (first["place"] or {}).get("function") in truth.get("functions", ())
+                or first["sentence"].startswith(tuple(truth.get("threads", ())))
+            )
             found.sentences += [line["sentence"] for line in group["lines"][:3]]
     steady_s = 0.0 if division is None else process["began_s"] + division["start_up_s"]
     for call in process["slow_calls"]:

@@ -13,12 +13,22 @@ from numpy.typing import NDArray
 
 from factories.watch_calls import process as process_of
 from factories.watch_calls import thread as thread_of
+from stallprobes.latency.histogram import Histogram
 from stallprobes.native.dtypes import dtype_of
-from stallprobes.native.layouts.watch_file import WatchRecord, Window
+from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.driver_calls import family_of
+from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS, CallFlag, WatchRecord, Window
 from stallprobes.records.rows import DRIVER_CALL, Rows
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.attribution.findings import ProcessFindings
-from stallprobes.watch.reading.process import CallBatch, ClockPair, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.process import (
+    CallBatch,
+    CallFigures,
+    ClockPair,
+    RecordBatch,
+    SlowDriverCall,
+    WatchedProcess,
+)
 from stallprobes.watch.reading.record_windows import RecordWindows
 
 FOLDER = Path(__file__).parents[1] / "data" / "watch" / "divisions"
@@ -70,14 +80,55 @@ class RecordedDivision:
     def process(self) -> WatchedProcess:
         """The process at the end."""
         first, last = self.clocks
+        slow = self._slow_calls()
         threads = [
-            replace(thread_of(thread), name=name, started_ns=first.monotonic_ns)
+            replace(
+                thread_of(thread, [call for call in slow if call.thread == thread]),
+                name=name,
+                started_ns=first.monotonic_ns,
+                figures=self._figures(thread),
+            )
             for thread, name in self.threads.items()
         ]
         read = process_of(*threads, now=0)
         return replace(
             read, started=first, clocks=last, ended_ns=last.monotonic_ns, windows=RecordWindows.of(self.windows)
         )
+
+    def _slow_calls(self) -> list[SlowDriverCall]:
+        """The calls that took as long as one that the library keeps, but for those in others."""
+        slow = self.calls[self.calls["returned_ns"] - self.calls["began_ns"] >= DEFAULT_SLOW_NS]
+        found = []
+        for row in slow[(slow["flags"] & int(CallFlag.NESTED)) == 0]:
+            function, flags = self.functions[int(row["function"])], int(row["flags"])
+            found.append(
+                SlowDriverCall(
+                    function=function,
+                    family=family_of(function),
+                    thread=int(row["thread"]),
+                    begin_ns=int(row["began_ns"]),
+                    duration_ns=int(row["returned_ns"] - row["began_ns"]),
+                    stream=int(row["stream"]) if flags & CallFlag.STREAM else None,
+                    bytes=int(row["bytes"]) if flags & CallFlag.BYTES else None,
+                    source=MemoryKind(int(row["source"])),
+                    target=MemoryKind(int(row["target"])),
+                    context=int(row["context"]),
+                    correlation=int(row["correlation"]),
+                    result=0,
+                )
+            )
+        return found
+
+    def _figures(self, thread: int) -> dict[str, CallFigures]:
+        mine = self.calls[self.calls["thread"] == thread]
+        took = (mine["returned_ns"] - mine["began_ns"]).astype(np.int64)
+        return {
+            self.functions[number]: CallFigures(
+                Histogram.of(of.tolist()), int(of.sum()), int((of >= DEFAULT_SLOW_NS).sum()), 0
+            )
+            for number in np.unique(mine["function"]).tolist()
+            for of in (took[mine["function"] == number],)
+        }
 
     def findings(self) -> ProcessFindings:
         """What the analysis finds, fed in several readings."""
