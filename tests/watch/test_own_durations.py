@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from factories.watch_calls import batch, slow
+from factories.watch_calls import batch, kernel, slow
 from stallprobes.native.layouts.driver_calls import family_of
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.attribute import attribute
@@ -58,3 +58,19 @@ def test_how_long_a_graph_takes_is_not_limited() -> None:
     call = slow("cuGraphInstantiateWithFlags", 0, 5_000_000)
     (found,) = attribute([call], [call.duration_ns], Recorded(batch([]).rows))
     assert found.cause is WaitCause.ITSELF
+
+
+def test_a_call_that_takes_as_long_as_others_of_the_program_does_so_by_itself() -> None:
+    calls = [
+        slow("cuMemAlloc_v2", at * 100_000, at * 100_000 + 58_000, size=6 << 30, correlation=at) for at in range(8)
+    ]
+    idle = [kernel(each * 100_000 + 60_000, each * 100_000 + 61_000, correlation=100 + each) for each in range(8)]
+    excess = [call.duration_ns for call in calls]
+    found = attribute(calls, excess, Recorded(batch(idle).rows, complete=True))
+    assert {one.cause for one in found} == {WaitCause.ITSELF}
+    # A few say nothing, nor do those beside which the GPU works, nor others of half the time.
+    few = attribute(calls[:4], excess[:4], Recorded(batch(idle).rows, complete=True))
+    beside = attribute(calls, excess, Recorded(batch([kernel(0, 800_000, correlation=100)]).rows, complete=True))
+    long = slow("cuMemAlloc_v2", 900_000, 1_100_000, size=6 << 30, correlation=99)
+    longer = attribute([*calls, long], [*excess, long.duration_ns], Recorded(batch(idle).rows, complete=True))
+    assert {one.cause for one in (*few, *beside, longer[-1])} == {WaitCause.UNATTRIBUTED}

@@ -126,6 +126,18 @@ class Facts:
         return EvidenceReader(self.calls, self.work, self.recorded.names, self.recorded.thread_names, self.waits)
 
     @cached_property
+    def busy(self) -> Int64s:
+        """The time (ns) of each call in which the GPU worked, for whatever context."""
+        groups = np.zeros(len(self.work), dtype=np.int64)
+        every = IntervalGroups(groups, self.work.starts, self.work.ends)
+        return every.covered(np.zeros(len(self.calls), dtype=np.int64), self.calls.begins, self.calls.ends)
+
+    @cached_property
+    def sizes(self) -> Int64s:
+        """The bytes of each call, -1 where it has none."""
+        return int64s([-1 if call.bytes is None else call.bytes for call in self.slow])
+
+    @cached_property
     def by_end(self) -> Int64s:
         """The rows of work in the order of their ends."""
         return int64s(np.argsort(self.work.ends, kind="stable"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
@@ -27,6 +29,8 @@ def _evidence(call: ExplainedCall) -> Iterator[str]:
         yield f"{cause_for_others(blame).clause}{measured}"
 
 
+# Calls of the program that show how long one takes.
+LEAST_ALIKE = 5
 CAUSE = Cause(
     WaitCause.ITSELF,
     "the call itself",
@@ -44,9 +48,22 @@ def _mask(facts: Facts, asked: Flags) -> Flags:
 
 
 def _takes_as_long(facts: Facts, at: int) -> bool:
-    """Whether a call takes as long by itself. How large a graph is, nobody knows."""
+    """Whether a call takes as long by itself: as was measured, or as others of the program do while the GPU is idle.
+
+    How large a graph is, nobody knows.
+    """
     blame, call = facts.own_blame(at), facts.slow[at]
-    return blame is WaitCause.GRAPH or (blame is not None and is_usual(call.function, call.bytes, call.duration_ns))
+    if blame is None or blame is WaitCause.GRAPH:
+        return blame is not None
+    return is_usual(call.function, call.bytes, call.duration_ns) or _is_usual_here(facts, at)
+
+
+def _is_usual_here(facts: Facts, at: int) -> bool:
+    """Whether calls of the same function and size took half as long, during which the GPU did nothing."""
+    calls = facts.calls
+    alike = (calls.numbers == calls.numbers[at]) & (facts.sizes == facts.sizes[at]) & (facts.busy == 0)
+    took = (calls.ends - calls.begins)[alike & did_not_wait(facts)]
+    return len(took) >= LEAST_ALIKE and int(calls.ends[at] - calls.begins[at]) <= 2 * float(np.median(took))
 
 
 def _answer(facts: Facts, at: int) -> Answer:
