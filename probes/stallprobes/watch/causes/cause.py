@@ -72,7 +72,7 @@ class Help(NamedTuple):
     pattern: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cause:
     """A cause: its words, what helps, and how a sentence names it.
 
