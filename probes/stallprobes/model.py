@@ -10,7 +10,7 @@ one process are the same resource (two threads on one stream, a gate that anothe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -425,6 +425,10 @@ class Program:
     proof: Word | None = None
     process: Process = Process.ENGINE
     aligned: bool = False
+
+    def __getstate__(self) -> dict[str, object]:
+        # Not ``__dict__``: another thread may add what it computes meanwhile.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def all_ops(self) -> tuple[Op, ...]:
