@@ -261,6 +261,31 @@ def test_time_in_which_a_thread_waits_to_be_woken_is_of_the_thread_that_works() 
     assert woken({MAIN: 0.0, OTHER: 0.0}) == {10: pytest.approx(0.45, abs=0.01), 20: pytest.approx(0.55, abs=0.01)}
 
 
+def test_time_of_a_thread_that_works_is_before_the_calls_between_which_it_did() -> None:
+    """As where a batch is made for 4 ms while threads of a library wait to copy the one before."""
+    sums, step, length = SampleSums(at_ns(0)), 5000, 400_000
+    for first in range(0, 3 * length, length):
+        begins = range(first, first + length, step)
+        # The main thread makes a batch at line 20 before its wait, and launches at line 10 half a millisecond later.
+        calls = [slow(SYNC, begin + 4300, begin + 4301) for begin in begins]
+        calls += [slow(LAUNCH, begin + 4800, begin + 4820) for begin in begins]
+        calls += [slow(H2D, begin + 4290, begin + 4295, thread=OTHER) for begin in begins]
+        samples = [
+            Sampled(at - 100, at, 5000, function, between=True, stack=stack, thread=thread, cpu=cpu * at)
+            for thread, function, stack, offset, cpu in (
+                (MAIN, SYNC, 2, 4300, 0.95), (MAIN, LAUNCH, 1, 4800, 0.95), (OTHER, H2D, 3, 4290, 0.01)
+            )
+            for at in range(first + offset, first + length, 4 * step)
+        ]  # fmt: skip
+        samples.sort(key=lambda one: one.at)
+        sums.add(sample_batch(samples), call_batch(calls), TOGETHER)
+    (found,) = lines_of(sums, at_ns(0), None, STACKS, one_sequence)
+    shares = {one.place.line: one.share.share for one in found.lines if one.place is not None}
+    assert shares[20] > 0.75
+    assert shares[10] < 0.25
+    assert shares[30] < 0.1
+
+
 def test_a_thread_that_sleeps_while_another_is_in_a_call_has_none_of_the_time() -> None:
     """Also where that call has not returned yet, or returned after the last reading of calls."""
     sample = Sampled(0, 4000, 4000, between=True, thread=OTHER)

@@ -11,6 +11,7 @@ import pytest
 from factories.recorded_divisions import FOLDER, RecordedDivision
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.intervals import Int64s
 
@@ -27,6 +28,40 @@ TRUTHS = {
     "one_of_two_ranks": {"MainThread": Bound.SHARED},
     "reader_and_worker": {"worker": Bound.HOST, "reader": Bound.COPY},
     "text_generation": {"MainThread": Bound.HOST},
+    # Of tests/programs/unseen: as truths.toml says.
+    "asnumpy_pending": {"MainThread": Bound.GPU},
+    "flax_numpy_data": {"MainThread": Bound.HOST},
+    "free_launch": {"free_launch": Bound.LOCK},
+    "gil_contention": {"MainThread": Bound.HOST},
+    "grad_norms": {"MainThread": Bound.HOST},
+    "graph_replay": {"MainThread": Bound.GPU},
+    "half_to_float": {"MainThread": Bound.COPY},
+    "held_stream": {"MainThread": Bound.COPY},
+    "light_beside_heavy": {"MainThread": Bound.SHARED},
+    "mask_select": {"MainThread": Bound.WAIT},
+    "memory_limit": {"MainThread": Bound.ALLOCATION},
+    "pageable_upload": {"MainThread": Bound.COPY},
+    "pin_each_batch": {"MainThread": Bound.ALLOCATION},
+    "ptx_each_step": {"MainThread": Bound.LOADING},
+    "pyg_attention": {"MainThread": Bound.HOST},
+    "slow_loader": {"MainThread": Bound.HOST},
+    "stop_criteria": {"MainThread": Bound.HOST},
+    "sync_each_op": {"MainThread": Bound.WAIT},
+}
+# What the slow calls of a function waited for, and how much of their time has that cause.
+CAUSES = {
+    "asnumpy_pending": {"cuMemcpyDtoH": (WaitCause.GPU_WORK, 0.95)},
+    "free_launch": {"cuLaunchKernel": (WaitCause.FREE, 0.95), "cuMemFree": (WaitCause.GPU_WORK, 0.95)},
+    "graph_replay": {"cuMemcpyDtoH": (WaitCause.GPU_WORK, 0.95)},
+    "half_to_float": {"cuMemcpyDtoH": (WaitCause.OWN_WORK, 0.95)},
+    "held_stream": {"cuMemcpyDtoH": (WaitCause.HELD_STREAM, 0.95)},
+    "light_beside_heavy": {"cuStreamSynchronize": (WaitCause.OTHER_PROCESS, 0.95)},
+    "mask_select": {"cuStreamSynchronize": (WaitCause.GPU_WORK, 0.95)},
+    # Some allocations take more than twice as long as most of their size, for a reason that nobody knows.
+    "memory_limit": {"cuMemAlloc": (WaitCause.ITSELF, 0.85), "cuMemFree": (WaitCause.ITSELF, 0.95)},
+    "pageable_upload": {"cuMemcpyHtoD": (WaitCause.OWN_WORK, 0.95)},
+    "pin_each_batch": {"cuMemHostAlloc": (WaitCause.ITSELF, 0.95)},
+    "ptx_each_step": {"cuModuleLoadData": (WaitCause.MODULE_LOADING, 0.95)},
 }
 # One sequence, and records that were always on.
 WHOLE = ("image_training", "text_generation", "compiled_step")
@@ -48,10 +83,28 @@ def test_the_verdicts_are_those_that_are_known(name: str) -> None:
     process = found(name)
     assert process.division is not None
     names = {thread.id: thread.name for thread in process.threads}
-    verdicts = {
-        names[thread]: one.verdict for one in process.division.sequences for thread in one.threads if thread in names
-    }
+    # Of threads with one name, that which makes most calls.
+    sequences = reversed(process.division.sequences)
+    verdicts = {names[thread]: one.verdict for one in sequences for thread in one.threads if thread in names}
     assert {thread: verdicts[thread] for thread in TRUTHS[name]} == TRUTHS[name]
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_slow_calls_have_the_causes_that_are_known(name: str) -> None:
+    process = found(name)
+    for function, (cause, least) in CAUSES[name].items():
+        calls = [call for call in process.slow_calls if call.function.startswith(function)]
+        whole = sum(call.excess_ns for call in calls)
+        causes = {call.cause for call in calls}
+        assert causes <= {cause, WaitCause.UNATTRIBUTED, WaitCause.TRACING}
+        assert sum(call.excess_ns for call in calls if call.cause is cause) >= least * whole > 0
+
+
+def test_a_host_function_in_another_stream_is_what_holds_a_copy() -> None:
+    calls = [call for call in found("held_stream").slow_calls if call.cause is WaitCause.HELD_STREAM]
+    named = [call.evidence.calls[0].function for call in calls if call.evidence.calls]
+    assert len(named) > 0.95 * len(calls)
+    assert set(named) == {"cuLaunchHostFunc"}
 
 
 @pytest.mark.parametrize("name", TRUTHS)

@@ -173,7 +173,8 @@ class CallLog:
             )
 
     def _of_those_who_work(self, calls: _Calls, inside: Int64s, gaps: Int64s) -> Int64s:
-        """The times before calls, of which those of threads that slept are others' that worked meanwhile."""
+        """The times before calls, of which those of threads that slept are others' that worked meanwhile: between their
+        own calls, however many of the others' came in between."""
         if len(calls.members) < 2:
             return gaps
         of = {thread: np.flatnonzero(calls.numbers == number) for number, thread in enumerate(calls.members)}
@@ -188,13 +189,19 @@ class CallLog:
                     slept[thread] = own_ns - on_cpu
                 worked[thread] = max(on_cpu - own_ns - int(inside[of[thread]].sum()), 0.0)
         moved = min(sum(slept.values()), sum(worked.values()))
-        factors = np.ones(len(gaps))
+        found = gaps.astype(np.float64)
         for thread in owned if moved else ():
             more = moved * (
                 worked.get(thread, 0.0) / sum(worked.values()) - slept.get(thread, 0.0) / sum(slept.values())
             )
-            factors[of[thread]] = 1 + more / owned[thread] if owned[thread] else 1.0
-        return int64s(gaps * factors)
+            places = of[thread]
+            between = np.zeros(len(places))
+            between[1:] = np.maximum(calls.spans.begins[places[1:]] - calls.spans.ends[places[:-1]], 0)
+            if more > 0 and between.any():
+                found[places] += more * between / between.sum()
+            elif owned[thread]:
+                found[places] *= 1 + more / owned[thread]
+        return int64s(found)
 
     def _is_first(self, leader: int, begins: Int64s) -> Flags:
         """Whether no call of the sequence that is still open began before each time."""
