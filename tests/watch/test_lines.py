@@ -18,7 +18,8 @@ from factories.watch_calls import FREE, FUNCTIONS, H2D, LAUNCH, MAIN, OTHER, SYN
 from factories.watch_moments import findings
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.watch.attribution.findings import CallSite, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
@@ -706,3 +707,24 @@ def test_samples_of_functions_without_a_name_are_other_calls() -> None:
     (found,) = lines_of(sums, at_ns(0), None, STACKS, one_sequence)
     assert found.lines[0].calls == LineTime(share=1.0, function="function 1")
     assert FUNCTIONS[1] == LAUNCH
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (WaitCause.HELD_STREAM, "It waits for an event or a host function that held its stream. Let what holds"),
+        (WaitCause.OTHER_PROCESS, "It waits for the time-slices of another process. Run one process on each GPU"),
+        (WaitCause.GPU_WORK, "Submit the next work before this wait"),
+    ],
+)
+def test_what_helps_a_line_fits_what_its_slow_waits_were_for(cause: WaitCause, words: str) -> None:
+    site = CallSite(
+        stack=STACKS[1], function=SYNC, family=CallFamily.WAIT, bytes=None, blocking=False, recorded=9, calls=9,
+        total_ns=90, lost_ns=80, first_ns=1, last_ns=2, cause=cause,
+    )  # fmt: skip
+    process = replace(process_with(), sites=(site,))
+    sequence = divided().sequences[0]
+    assert remedy_text(line(), process, sequence).startswith(words)
+    # Another line's, or another function's.
+    other = replace(process, sites=(replace(site, stack=STACKS[2]), replace(site, function=COPY)))
+    assert remedy_text(line(), other, sequence).startswith("Submit the next work before this wait")

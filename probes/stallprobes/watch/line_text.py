@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os.path
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes import free, own_work
 from stallprobes.watch.causes.blame import blame_of, cause_for_others
+from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figure_text, percent
 from stallprobes.watch.lines.lines import count_alike
-from stallprobes.watch.lines.places import PACKAGES
+from stallprobes.watch.lines.places import PACKAGES, place_of
 from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, SequenceLines, WaitPlace
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text
@@ -36,6 +39,10 @@ _WAITS_REMEDY = "Submit the next work before this wait, or wait for several step
 # A thread of PyTorch's that runs the backward pass.
 _AUTOGRAD = re.compile(r"autograd \d+$")
 _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does not block."
+# Causes of waits against which the remedy of the function is of no use.
+_OF_OTHERS = (
+    WaitCause.HELD_STREAM, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS, WaitCause.STAGED_COPY, WaitCause.NO_CPU,
+)  # fmt: skip
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
 
 
@@ -163,7 +170,7 @@ def remedy_text(
         return _of_host(line) if line.between.share >= line.calls.share else _of_call(line.calls.function)
     if sequence is not None and line.price < _LEAST_PRICE:
         return _GPU_REMEDY
-    return _of_wait(line.waits.function)
+    return _of_cause(line, process) or _of_wait(line.waits.function)
 
 
 def lines_of_sequence(sequence: SequenceDivision, process: ProcessFindings) -> SequenceLines | None:
@@ -234,6 +241,19 @@ def _of_host(line: ProgramLine) -> str:
     """What helps against host time: where most of it passes in a library that launches kernels, fewer launches."""
     library = sum(one.cost for one in line.inner if one.place.is_installed) >= line.cost.share / 2
     return _CALLS_REMEDY if library and family_of(line.between.function) is CallFamily.LAUNCH else _BETWEEN_REMEDY
+
+
+def _of_cause(line: ProgramLine, process: ProcessFindings) -> str:
+    """What helps against what the slow waits of a line were for, where that is no work of the program; "" otherwise."""
+    function = line.waits.function
+    times: Counter[WaitCause] = Counter()
+    for site in process.sites:
+        if site.function == function and place_of(site.stack) == line.place:
+            times[site.cause] += site.lost_ns
+    cause = max(times, key=lambda cause: times[cause], default=WaitCause.UNATTRIBUTED)
+    if cause not in _OF_OTHERS:
+        return ""
+    return f"It waits for {cause_of(cause).clause}. {cause_of(cause).helps(function).remedy}"
 
 
 def _of_wait(function: str) -> str:

@@ -10,7 +10,7 @@ from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.evidence_text import alongside_text
 from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.causes.cause import Answer, Cause, MadeRule, of_pattern
+from stallprobes.watch.causes.cause import Answer, Cause, MadeRule, text
 from stallprobes.watch.causes.facts import Facts
 
 _PATTERN = "default-stream-gate"
@@ -26,7 +26,10 @@ CAUSE = Cause(
     WaitCause.HELD_STREAM,
     "held stream",
     "an event or a host function that held its stream",
-    of_pattern(_PATTERN),
+    text(
+        "Let what holds the stream end sooner, or wait for it later. A copy in pinned memory on a stream of its own "
+        "does not block meanwhile."
+    ),
     pattern=_PATTERN,
     evidence=_evidence,
 )
