@@ -395,6 +395,18 @@ def test_calls_of_no_known_context_are_not_matched() -> None:
     assert first(calls).cause is WaitCause.UNATTRIBUTED
 
 
+@pytest.mark.parametrize(
+    ("held", "late", "cause"),
+    [
+        (395_000, 600, WaitCause.PAGEABLE_COPY),
+        (395_000, 2_100, WaitCause.UNATTRIBUTED),
+        (20_000, 600, WaitCause.UNATTRIBUTED),
+    ],
+)
+def test_a_thread_that_was_held_up_for_long_wakes_up_later(held: float, late: float, cause: WaitCause) -> None:
+    assert first([slow(LAUNCH, 10, held + late), pageable_copy(0, held)]).cause is cause
+
+
 def test_a_thread_that_starves_waits_for_many_copies() -> None:
     copies = [pageable_copy(each * 10_000, each * 10_000 + 9_990, correlation=each + 1) for each in range(10)]
     found = first([slow(LAUNCH, 500, 99_995, correlation=1000), *copies])
