@@ -194,11 +194,14 @@ def test_lines_of_a_python_program_are_sampled_without_a_threshold(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_time_between_calls_is_at_the_lines_where_it_passes(stand_in: StandIn, tmp_path: Path, version: str) -> None:
-    run_python(stand_in, tmp_path / "out", version, "prepared", "60")
-    ((batch, calls, stacks),) = samples_in(tmp_path / "out")
-    check_sums(batch, calls)
-    found = lines_of(batch, stacks, SampledTime.BETWEEN)
-    # Those before the next call are of gaps in which the library's thread had no CPU.
+    # On a busy machine the library's thread sees a few of the gaps; the others are at the line of the next call.
+    for count in ("60", "400", "3000"):
+        run_python(stand_in, tmp_path / count, version, "prepared", count)
+        ((batch, calls, stacks),) = samples_in(tmp_path / count)
+        check_sums(batch, calls)
+        found = lines_of(batch, stacks, SampledTime.BETWEEN)
+        if found["the line that sleeps"] and found["the line that computes"]:
+            break
     assert found["the line that sleeps"] > 0
     assert found["the line that computes"] > 0
     assert batch.functions[int(batch.rows["api"][-1])] == "cuEventQuery"

@@ -106,7 +106,7 @@ static void *looking_thread(void *unused)
     prctl(PR_SET_NAME, "stallscope-look");
     uint32_t first = 0;
     while (ss_load_acquire(stage) == RUN) {
-        uint64_t now = ss_clock(), next = now + REST_NS;
+        uint64_t before = ss_thread_cpu(), now = ss_clock(), next = now + REST_NS;
         uint32_t slots = ss_load(ss_header->slots), known = 0;
         slots = slots < SS_SLOTS ? slots : SS_SLOTS;
         for (uint32_t at = 0; at < slots; at++) {
@@ -119,8 +119,8 @@ static void *looking_thread(void *unused)
             next = due < next ? due : next;
         }
         first++;
-        uint64_t end = ss_clock(), spent = end - now;
-        /* It may use a hundredth of a CPU. */
+        /* It may use a hundredth of a CPU, and loses its own where others need it. */
+        uint64_t end = ss_clock(), spent = ss_thread_cpu() - before;
         uint64_t least = spent > LEAST_REST_NS / SS_STACK_SHARE ? spent * SS_STACK_SHARE : LEAST_REST_NS;
         uint64_t rest = next > end + least ? next - end : least;
         ss_wait_for_change(&stage, RUN, known ? (long)rest : IDLE_NS);

@@ -142,6 +142,7 @@ struct ss_sampling {
     uint64_t chosen_ns;
 };
 void ss_begin_samples(void);
+uint64_t ss_thread_cpu(void);
 struct ss_sampling ss_begin_sampling(uint32_t thread);
 void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample, const uint32_t *stacks, uint32_t count);
 int ss_count_wait(struct ss_sampling *sampling, uint64_t now);

@@ -86,7 +86,7 @@ static int has_space(void)
 }
 
 /* The time (ns) that the calling thread has spent on a CPU. */
-static uint64_t cpu_time(void)
+uint64_t ss_thread_cpu(void)
 {
     struct timespec time;
     if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time))
@@ -108,7 +108,7 @@ static int write_sample(const struct ss_time_sample *sample)
     ss_store(written->at_ns, sample->at_ns);
     ss_store(written->since_ns, sample->since_ns);
     ss_store(written->ns, sample->ns);
-    ss_store(written->cpu_ns, cpu_time());
+    ss_store(written->cpu_ns, ss_thread_cpu());
     ss_store(written->thread, sample->thread);
     ss_store(written->stack, sample->stack);
     ss_store(written->api, sample->api);
