@@ -132,7 +132,7 @@ def _add(found: Judged, truth: dict[str, Any], call: dict[str, Any], of_main: bo
 def _place(frame: dict[str, Any] | None) -> str:
     if frame is None:
         return "none"
-    file = Path(frame["file"] or "").name
+    file = Path(frame.get("source") or frame["file"] or "").name
     return f"{file}:{frame['line']}" if frame["line"] else f"{frame['function']} in {file}"
 
 

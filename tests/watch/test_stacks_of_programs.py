@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from factories.pythons import VERSIONS, full_version, python_of
-from factories.stand_in import SOURCES, Outcome, StandIn
+from factories.stand_in import COMPILER, SOURCES, Outcome, StandIn
 from factories.waiting import undisturbed
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.watch.attribution.findings import ProcessFindings
@@ -25,7 +25,7 @@ from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFram
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
-from stallprobes.watch.sentences import call_text, site_text
+from stallprobes.watch.sentences import call_text, frame_text, site_text
 
 PROGRAM = SOURCES.parent / "slow_steps.py"
 LINE = next(number for number, text in enumerate(PROGRAM.read_text().splitlines(), 1) if "# the line of" in text)
@@ -93,6 +93,25 @@ def test_a_compiled_program_is_named_by_function(stand_in: StandIn, tmp_path: Pa
     assert first.python == ()
     # The stand-in's own functions are between the program and the library.
     assert "cuMemcpyDtoHAsync_v2" in [frame.function for frame in first.native]
+
+
+def test_a_program_compiled_with_lines_is_named_by_line(stand_in: StandIn, tmp_path: Path) -> None:
+    assert COMPILER is not None
+    program = tmp_path / "host"
+    command = [COMPILER, "-std=gnu11", "-O1", "-g", "-o", str(program), str(SOURCES / "host.c")]
+    libraries = [f"-L{stand_in.folder}", "-l:libcuda.so.1", "-lpthread", "-ldl"]
+    subprocess.run([*command, *libraries], check=True, capture_output=True)
+    (folder := tmp_path / "out").mkdir(mode=0o700)
+    environment = stand_in.environment(folder) | {"LD_LIBRARY_PATH": str(stand_in.folder)}
+    subprocess.run([program, "short-steps", "200"], env=environment, check=True, capture_output=True)
+    (lines,) = findings_of(folder).lines
+    text = (SOURCES / "host.c").read_text().splitlines()
+    named = [one.place for one in lines.lines if one.place is not None and one.place.source]
+    assert named
+    for place in named:
+        assert place.line is not None
+        assert frame_text(place) == f"host.c:{place.line} in {place.function}"
+        assert "cu" in text[place.line - 1]
 
 
 def test_equal_stacks_are_counted_together(stand_in: StandIn, tmp_path: Path) -> None:

@@ -227,7 +227,8 @@ def _is_line(inner: StackFrame, place: StackFrame | None) -> bool:
     """Whether an innermost frame is that of the line: in compiled code another place of the same function is."""
     if place is None or inner.kind is not place.kind or inner.kind is FrameKind.PYTHON:
         return inner == place
-    return bool(place.function) and (inner.file, inner.function) == (place.file, place.function)
+    same = (inner.file, inner.function, inner.source, inner.line)
+    return bool(place.function) and same == (place.file, place.function, place.source, place.line)
 
 
 def _inner(place: StackFrame, line: ProgramLine) -> str:

@@ -85,6 +85,10 @@ def frame_text(frame: StackFrame) -> str:
     if frame.kind is FrameKind.PYTHON:
         line = f":{frame.line}" if frame.line is not None else ""
         return f"{file or 'an unknown file'}{line}" + (f" in {frame.function}" if frame.function else "")
+    if frame.source:
+        return f"{os.path.basename(frame.source)}:{frame.line}" + (
+            f" in {short_name(frame.function)}" if frame.function else ""
+        )
     if frame.function:
         return short_name(frame.function) + (f" in {file}" if file else "")
     return f"{file}+{frame.offset or 0:#x}" if file else f"address {frame.offset or 0:#x}"

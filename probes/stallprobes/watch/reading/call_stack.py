@@ -35,8 +35,9 @@ class StackFrame:
     """A frame of a call stack.
 
     ``function`` is "" if its name is not known. ``file`` is the source of Python code, the program or library of
-    compiled code, "" if not known; ``line`` is None and ``offset`` (bytes from the begin of ``file`` as it is linked)
-    has a value for compiled code only.
+    compiled code, "" if not known; ``offset`` (bytes from the begin of ``file`` as it is linked) has a value for
+    compiled code only. ``line`` is that of ``source``, the source of compiled code, where the file says it (-g); else
+    ``source`` is "" and ``line`` is None.
     """
 
     kind: FrameKind
@@ -44,6 +45,7 @@ class StackFrame:
     file: str
     line: Unsigned | None = None
     offset: Unsigned | None = None
+    source: str = ""
 
     @property
     def is_users(self) -> bool:

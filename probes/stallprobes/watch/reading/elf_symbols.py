@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.foreign_text import printable
+from stallprobes.watch.reading.elf_lines import MOST_LINE_BYTES, ElfLines, LineSections, SourceLine
 
 # Larger tables than any real library has: 4 million symbols, and names as C++ templates have.
 MOST_SECTIONS = 1 << 16
@@ -32,6 +35,8 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _NOTE = struct.Struct("<III")
 _SYMBOL_TABLE, _NOTES, _DYNAMIC_SYMBOLS = 2, 7, 11
 _BUILD_ID = 3
+_COMPRESSED, _ZLIB = 1 << 11, 1
+_COMPRESSION = struct.Struct("<IIQQ")
 _FUNCTION, _INDIRECT_FUNCTION = 2, 10
 _SECTION = np.dtype(
     [
@@ -79,6 +84,19 @@ class ElfSymbols:
             pass
         return found
 
+    def lines_at(self, addresses: Iterable[int]) -> Mapping[int, SourceLine]:
+        """Lines of the program's own sources by address, where the file has a table of lines that is not too large."""
+        return {} if self.lines is None else self.lines.at(addresses)
+
+    @cached_property
+    def lines(self) -> ElfLines | None:
+        """The lines of the file; None without any."""
+        try:
+            with _ElfFile(self.path) as file:
+                return file.lines()
+        except (OSError, _InvalidElf):
+            return None
+
     def _name_at(self, file: _ElfFile, address: int) -> str:
         if not 0 <= address < 1 << 63:
             return ""
@@ -123,6 +141,26 @@ class _ElfFile(AbstractContextManager["_ElfFile"]):
         order = np.lexsort((sizes, values))
         return values[order], sizes[order], places[order].astype(np.int64)
 
+    def lines(self) -> ElfLines | None:
+        """The lines of the file; None if it has no table of lines, or a large one."""
+        table = self._named(".debug_line", MOST_LINE_BYTES)
+        if not table:
+            return None
+        strings, line_strings = (self._named(name, MOST_SYMBOL_BYTES) for name in (".debug_str", ".debug_line_str"))
+        return ElfLines.of(LineSections(table, strings, line_strings))
+
+    def _named(self, name: str, most: int) -> bytes:
+        """The content of the section with a name; empty without one, or if it is larger than ``most``."""
+        if self._name_section >= len(self._sections):
+            return b""
+        names = int(self._sections[self._name_section]["offset"])
+        for section in self._sections:
+            if self.text_at(names + int(section["name"])) == name:
+                size = int(section["size"])
+                raw = self._bytes(int(section["offset"]), size) if size <= most else b""
+                return _inflated(raw, most) if int(section["flags"]) & _COMPRESSED else raw
+        return b""
+
     def build_ids(self) -> Iterator[bytes]:
         """The build ids in the notes of the file."""
         for section in self._sections[self._sections["type"] == _NOTES]:
@@ -154,6 +192,7 @@ class _ElfFile(AbstractContextManager["_ElfFile"]):
         if not raw.startswith(_MAGIC):
             raise _InvalidElf
         fields = _HEADER.unpack(raw)
+        self._name_section = fields[13]
         offset, size, count = fields[6], fields[11], fields[12]
         if not offset or (count and size != _SECTION.itemsize):
             raise _InvalidElf
@@ -171,6 +210,18 @@ class _ElfFile(AbstractContextManager["_ElfFile"]):
         if len(raw) != size:
             raise _InvalidElf
         return raw
+
+
+def _inflated(raw: bytes, most: int) -> bytes:
+    """A compressed section; empty if it is damaged, compressed otherwise, or larger than ``most``."""
+    if len(raw) < _COMPRESSION.size or _COMPRESSION.unpack_from(raw)[0] != _ZLIB:
+        return b""
+    try:
+        inflater = zlib.decompressobj()
+        found = inflater.decompress(raw[_COMPRESSION.size :], most)
+    except zlib.error:
+        return b""
+    return b"" if inflater.unconsumed_tail else found
 
 
 def _build_ids(notes: bytes) -> Iterator[bytes]:

@@ -82,9 +82,11 @@ def _frames_of(module: LoadedModule | None, addresses: Iterable[int]) -> Iterato
     offsets = {address: address - module.base for address in addresses}
     symbols = _symbols(module.path, module.build_id) if module.path.startswith("/") else None
     names = symbols.names_at(offsets.values()) if symbols is not None else {}
+    lines = symbols.lines_at(offsets.values()) if symbols is not None else {}
     for address, offset in offsets.items():
-        name = demangled(names.get(offset, ""))
-        yield address, StackFrame(FrameKind.NATIVE, name, printable(module.path), None, offset)
+        name, line = demangled(names.get(offset, "")), lines.get(offset)
+        source, number = ("", None) if line is None else line
+        yield address, StackFrame(FrameKind.NATIVE, name, printable(module.path), number, offset, source)
 
 
 @lru_cache(maxsize=64)

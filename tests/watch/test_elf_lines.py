@@ -1,0 +1,133 @@
+"""Lines of sources by address, as compilers write them for each version of DWARF."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from factories.stand_in import COMPILER
+from stallprobes.watch.reading.elf_lines import ElfLines, LineSections, SourceLine
+from stallprobes.watch.reading.elf_symbols import ElfSymbols
+
+SOURCE = """#include <stdlib.h>
+static int __attribute__((noinline)) first(int value)
+{
+    return value * 3 + atoi("1");
+}
+
+int __attribute__((noinline)) second(int value)
+{
+    int found = first(value);  /* line 9 */
+    return found + rand();
+}
+
+int main(int count, char **arguments)
+{
+    (void)arguments;
+    return second(count);
+}
+"""
+
+
+def build(folder: Path, *options: str) -> Path:
+    assert COMPILER is not None
+    source, program = folder / "solver.c", folder / "solver"
+    source.write_text(SOURCE)
+    subprocess.run([COMPILER, *options, "-o", str(program), str(source)], check=True, capture_output=True)
+    return program
+
+
+def function(symbols: ElfSymbols, name: str) -> range:
+    """The addresses of a function."""
+    for value, size in zip(symbols.values.tolist(), symbols.sizes.tolist(), strict=True):
+        if size and symbols.names_at([value]) == {value: name}:
+            return range(value, value + size)
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("version", [2, 3, 4, 5])
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_the_lines_of_each_function_are_its_own(tmp_path: Path, version: int, level: str) -> None:
+    symbols = ElfSymbols.of(build(tmp_path, level, "-g", f"-gdwarf-{version}"))
+    assert symbols is not None
+    for name, first, last in (("first", 2, 5), ("second", 7, 11), ("main", 13, 17)):
+        found = symbols.lines_at(function(symbols, name))
+        assert found
+        assert {Path(line.file).name for line in found.values()} == {"solver.c"}
+        assert {line.line for line in found.values()} <= set(range(first, last + 1))
+    assert any(line == 9 for _, line in symbols.lines_at(function(symbols, "second")).values())
+
+
+def test_compressed_tables_are_read(tmp_path: Path) -> None:
+    symbols = ElfSymbols.of(build(tmp_path, "-g", "-gz=zlib"))
+    assert symbols is not None
+    assert any(line.line == 9 for line in symbols.lines_at(function(symbols, "second")).values())
+
+
+def test_a_program_without_a_table_has_no_lines(tmp_path: Path) -> None:
+    symbols = ElfSymbols.of(build(tmp_path, "-g0"))
+    assert symbols is not None
+    assert symbols.lines is None
+    assert symbols.lines_at(function(symbols, "second")) == {}
+
+
+def test_a_large_table_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stallprobes.watch.reading.elf_symbols.MOST_LINE_BYTES", 16)
+    symbols = ElfSymbols.of(build(tmp_path, "-g"))
+    assert symbols is not None
+    assert symbols.lines is None
+
+
+@pytest.mark.skipif(shutil.which("addr2line") is None, reason="no addr2line")
+def test_lines_are_those_of_addr2line(tmp_path: Path) -> None:
+    program = build(tmp_path, "-O2", "-g")
+    symbols = ElfSymbols.of(program)
+    assert symbols is not None
+    addresses = [address for name in ("first", "second", "main") for address in function(symbols, name)]
+    found = symbols.lines_at(addresses)
+    command = ["addr2line", "-e", str(program), *map(hex, addresses)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    for address, text in zip(addresses, said, strict=True):
+        file, _, line = text.split(" ")[0].rpartition(":")
+        # Code of headers is a part of the functions too.
+        if line.isdecimal() and int(line) and Path(file).name == "solver.c":
+            assert found[address] == SourceLine(found[address].file, int(line))
+            assert Path(found[address].file).name == Path(file).name
+
+
+def test_code_of_headers_has_no_line_of_the_program() -> None:
+    names = ("/usr/include/c++/12/atomic", "/home/me/solver.cu", "")
+    addresses = np.array([10, 20, 30, 40], np.uint64)
+    table = ElfLines(addresses, np.array([0, 1, 0, 2]), np.array([7, 24, 9, 0]), names)
+    assert table.at([5, 10, 25, 35, 45]) == {25: SourceLine("/home/me/solver.cu", 24)}
+    assert ElfLines.of(LineSections(b"", b"", b"")).at([1]) == {}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_damaged_tables_end_without_harm(tmp_path: Path, version: int) -> None:
+    program = build(tmp_path, "-g", f"-gdwarf-{version}")
+    raw = bytearray(program.read_bytes())
+    at = raw.find(b"solver.c\0")
+    dice = random.Random(version)
+    for _ in range(300):
+        damaged = bytearray(raw)
+        for _ in range(8):
+            damaged[dice.randrange(len(damaged) // 2, len(damaged))] = dice.randrange(256)
+        damaged[at] = dice.randrange(256)
+        program.write_bytes(damaged)
+        symbols = ElfSymbols.of(program)
+        if symbols is not None:
+            symbols.lines_at([0, 0x1139, 1 << 62])
+
+
+def test_random_bytes_are_no_lines() -> None:
+    dice = random.Random(3)
+    for size in range(200):
+        raw = dice.randbytes(size)
+        unit = (size + 2).to_bytes(4, "little") + (5).to_bytes(2, "little") + raw
+        ElfLines.of(LineSections(unit, raw, raw)).at([0, 5])
