@@ -129,7 +129,7 @@ class ExplainedCall(FinishedCall):
         return found
 
     def __post_init__(self) -> None:
-        if self.cause.is_other_thread and not self.evidence.calls:
+        if not self.evidence.calls and self.cause.is_other_thread:
             raise ValueError("has a cause in another thread, and no call of it")
 
     @property

@@ -45,6 +45,8 @@ def slow_calls(rows: NDArray[Any], functions: Functions) -> list[SlowDriverCall]
 
 def file_text(raw: bytes) -> str:
     """Text of the watched process: to its first zero, without control characters."""
+    if not raw:
+        return ""
     return printable(bytes(raw).split(b"\0", 1)[0].decode("utf-8", "replace"))
 
 
