@@ -382,7 +382,7 @@ class WatchSequence(Document):
     queue_full: Annotated[Share, about("Share of the time in which such calls waited for a place in the queue.")]
     step: Annotated[
         WatchStep | None,
-        about("The time from one of its most regular blocking calls to the next; null where none is regular."),
+        about("From one of its NVTX ranges, or most regular blocking calls, to the next; null if none is regular."),
     ]
     off_cpu: Annotated[
         WatchFigure | None,

@@ -3,7 +3,7 @@
  * The stack at the entry of a call has the line of that call. What took the time before it, such as a batch that is read or
  * prepared, is at another line. So a thread of the library looks at threads that have been between calls for a while,
  * when the next sample of that time is due, and keeps where they are; the sample, taken at the entry of the next call,
- * has the stacks of its gap. Shorter gaps are at the line of their call, as far as a person can tell.
+ * has the stacks of its gap. Shorter gaps are at the line of their call.
  *
  * It takes no lock, stops no thread and changes nothing of the interpreter. What it reads may change under it: a frame that
  * was left is mostly still there, and what cannot be read or is no frame ends the stack, which is then left out.
@@ -93,9 +93,7 @@ static uint64_t look(struct ss_gap *gap, const struct ss_slot *slot, uint64_t no
     uint32_t stack = 0;
     for (int tried = 0; tried < TRIES && !stack && is_in_gap(gap, slot, left); tried++)
         stack = ss_stack_of_python(python);
-    if (!is_in_gap(gap, slot, left))
-        return now + REST_NS;
-    if (!stack)
+    if (!stack || !is_in_gap(gap, slot, left))
         return now + REST_NS;
     keep(gap, left, stack, now);
     return gap->next_ns;

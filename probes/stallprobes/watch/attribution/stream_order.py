@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.driver_calls import plain_name
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
-from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, FinishedCall, RecordBatch
 
 # So long calls are kept: what a slow call waits for was mostly submitted just before.
@@ -58,6 +57,15 @@ class Behind:
 NOTHING_BEHIND = Behind()
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What was found so far: as ``Behind`` has it, ``holders`` and the calls that were ``seen`` by their places."""
+
+    scopes: dict[tuple[int, int], int] = field(default_factory=dict)
+    holders: list[int] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+
+
 class StreamOrder:
     """The calls of a process that order its streams. Feed it each reading."""
 
@@ -101,67 +109,47 @@ class StreamOrder:
 
     def behind(self, call: FinishedCall) -> Behind:
         """What is in front of a call that waits for a stream, or for an event."""
-        scopes: dict[tuple[int, int], int] = {}
-        holders: list[int] = []
-        seen: set[int] = set()
+        found = _Found()
         if call.stream is not None:
-            self._follow(call.context, call.stream, call.begin_ns, scopes, holders, seen, DEEPEST)
+            self._follow(found, call.context, call.stream, call.begin_ns, DEEPEST)
         else:
             own = self._last(_SYNCHRONIZES, call.begin_ns + 1, thread=call.thread, began_ns=call.begin_ns)
             if own is not None:
-                self._follow_event(int(self._rows["event"][own]), call.begin_ns, scopes, holders, seen, DEEPEST)
-        holders.sort(reverse=True)
+                self._follow_event(found, int(self._rows["event"][own]), call.begin_ns, DEEPEST)
+        holders = sorted(found.holders, reverse=True)
         return Behind(
-            scopes=tuple((context, stream, until) for (context, stream), until in scopes.items()),
+            scopes=tuple((context, stream, until) for (context, stream), until in found.scopes.items()),
             holders=tuple(self._rows[at] for at in holders),
             functions=tuple(self._functions.get(int(self._rows["function"][at]), "") for at in holders),
         )
 
-    def _follow(
-        self,
-        context: int,
-        stream: int,
-        before_ns: int,
-        scopes: dict[tuple[int, int], int],
-        holders: list[int],
-        seen: set[int],
-        depth: int,
-    ) -> None:
+    def _follow(self, found: _Found, context: int, stream: int, before_ns: int, depth: int) -> None:
         """Follow what a stream waits for of the calls before a time."""
         rows = self._rows
         mine = np.isin(self._roles, (_WAITS, _HOLDS)) & (rows["stream"] == stream) & (rows["context"] == context)
         mine &= rows["began_ns"] < before_ns
         for at in np.flatnonzero(mine)[-MOST_OF_STREAM:].tolist():
-            if at in seen:
+            if at in found.seen:
                 continue
-            seen.add(at)
+            found.seen.add(at)
             if self._roles[at] == _HOLDS:
-                holders.append(at)
+                found.holders.append(at)
             elif depth:
-                began_ns = int(rows["began_ns"][at])
-                self._follow_event(int(rows["event"][at]), began_ns, scopes, holders, seen, depth - 1)
+                self._follow_event(found, int(rows["event"][at]), int(rows["began_ns"][at]), depth - 1)
 
-    def _follow_event(
-        self,
-        event: int,
-        before_ns: int,
-        scopes: dict[tuple[int, int], int],
-        holders: list[int],
-        seen: set[int],
-        depth: int,
-    ) -> None:
+    def _follow_event(self, found: _Found, event: int, before_ns: int, depth: int) -> None:
         """Follow what an event waits for, as it was recorded last before a time."""
         at = self._last(_RECORDS, before_ns, event=event)
-        if at is None or at in seen:
+        if at is None or at in found.seen:
             return
-        seen.add(at)
+        found.seen.add(at)
         row = self._rows[at]
         context, stream = int(row["context"]), int(row["stream"])
         number = self._numbers.get((context, stream))
         if number is not None:
             key = context, number
-            scopes[key] = max(scopes.get(key, 0), int(row["correlation"]))
-        self._follow(context, stream, int(row["began_ns"]), scopes, holders, seen, depth)
+            found.scopes[key] = max(found.scopes.get(key, 0), int(row["correlation"]))
+        self._follow(found, context, stream, int(row["began_ns"]), depth)
 
     def _last(self, role: int, before_ns: int, **columns: int) -> int | None:
         rows = self._rows
@@ -174,16 +162,19 @@ class StreamOrder:
 
 def rows_behind(
     behind: Behind,
-    streams: Mapping[tuple[int, int], int],
-    of_work: NDArray[np.int64],
+    numbers: Mapping[tuple[int, int], int],
+    streams: NDArray[np.int64],
     orders: NDArray[np.int64],
-    order_of: Iterable[int],
+    limits: Iterable[int],
 ) -> NDArray[np.intp]:
-    """The rows of work in front by ``behind``: ``streams`` are the numbers of streams in ``of_work``, ``orders`` those
-    in which the work was submitted, ``order_of`` those of the scopes."""
-    found = np.zeros(len(of_work), np.bool_)
-    for (context, stream, _), order in zip(behind.scopes, order_of, strict=True):
-        number = streams.get((context, stream))
+    """The rows of the work that is in front by ``behind``.
+
+    Of each piece of work, ``streams`` has its stream by the ``numbers`` of streams, and ``orders`` its place in the
+    order in which all was submitted. ``limits`` are the places at which the scopes of ``behind`` end, in their order.
+    """
+    found = np.zeros(len(streams), np.bool_)
+    for (context, stream, _), limit in zip(behind.scopes, limits, strict=True):
+        number = numbers.get((context, stream))
         if number is not None:
-            found |= (of_work == number) & (int64s(orders) < order)
+            found |= (streams == number) & (orders < limit)
     return np.flatnonzero(found)

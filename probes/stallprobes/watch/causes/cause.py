@@ -30,6 +30,16 @@ class Answer(NamedTuple):
 UNKNOWN = Answer(WaitCause.UNATTRIBUTED, None, 0, NO_EVIDENCE)
 
 
+def known_by_function(cause: WaitCause) -> Callable[[Facts, int], Answer]:
+    """The answer for calls whose function shows the cause of all of their excess."""
+
+    def answer(facts: Facts, at: int) -> Answer:
+        ns = facts.excess[at]
+        return Answer(cause, Certainty.KNOWN, ns, WaitEvidence(ns))
+
+    return answer
+
+
 class Rule(Protocol):
     """When a cause holds, by one kind of evidence."""
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from stallprobes.units import duration_ns
-from stallprobes.watch.attribution.findings import ExplainedCall, WaitEvidence
-from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
+from stallprobes.watch.attribution.findings import ExplainedCall
+from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.blame import blame_of, cause_for_others
-from stallprobes.watch.causes.cause import Answer, Cause, MadeRule, text
+from stallprobes.watch.causes.cause import Cause, MadeRule, known_by_function, text
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual, longest_ns
 from stallprobes.watch.division.call_kinds import Waits
@@ -66,9 +66,4 @@ def _is_usual_here(facts: Facts, at: int) -> bool:
     return len(took) >= LEAST_ALIKE and int(calls.ends[at] - calls.begins[at]) <= 2 * float(np.median(took))
 
 
-def _answer(facts: Facts, at: int) -> Answer:
-    ns = facts.excess[at]
-    return Answer(CAUSE.name, Certainty.KNOWN, ns, WaitEvidence(ns))
-
-
-RULE = MadeRule(_mask, _answer)
+RULE = MadeRule(_mask, known_by_function(CAUSE.name))

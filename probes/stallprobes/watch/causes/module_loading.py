@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from stallprobes.watch.attribution.findings import WaitEvidence
-from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.causes.cause import Answer, Cause, MadeRule, of_entry, overhead_or_work
+from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.causes.cause import Cause, MadeRule, known_by_function, of_entry, overhead_or_work
 from stallprobes.watch.causes.facts import Facts, Flags
 from stallprobes.watch.causes.itself import did_not_wait
 from stallprobes.watch.causes.overhead import Overhead
@@ -25,10 +24,5 @@ def _loads(facts: Facts, asked: Flags) -> Flags:
     return found
 
 
-def _answer(facts: Facts, at: int) -> Answer:
-    ns = facts.excess[at]
-    return Answer(CAUSE.name, Certainty.KNOWN, ns, WaitEvidence(ns))
-
-
 OVERHEAD = Overhead(CAUSE.name)
-FUNCTION = MadeRule(_loads, _answer)
+FUNCTION = MadeRule(_loads, known_by_function(CAUSE.name))

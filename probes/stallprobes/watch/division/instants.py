@@ -100,15 +100,6 @@ class Spans(NamedTuple):
         """Which times lie in a span."""
         return np.asarray(self.place(times) >= 0, dtype=np.bool_)
 
-    def before(self, times: Int64s) -> Int64s:
-        """The time (ns) that the spans cover before each time."""
-        if not len(self.begins):
-            return np.zeros(len(times), dtype=np.int64)
-        sums = np.concatenate(([0], np.cumsum(self.ends - self.begins)))
-        places = np.searchsorted(self.begins, times, "right") - 1
-        inside = np.minimum(times, self.ends[places]) - self.begins[places]
-        return np.where(places >= 0, sums[np.maximum(places, 0)] + inside, 0)
-
     def place_ascending(self, times: Int64s) -> Int64s:
         """As ``place`` for times that ascend, in less time where there are more of them than spans."""
         places = count_until(self.begins, times) - 1
@@ -120,6 +111,34 @@ class Spans(NamedTuple):
 
 
 NO_SPANS = Spans(NONE, NONE)
+
+
+class CoveredTime:
+    """How much time some spans cover, asked for many times: int64[n], ns."""
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+        self._sums = np.concatenate(([0], np.cumsum(spans.ends - spans.begins)))
+
+    @property
+    def whole_ns(self) -> int:
+        """The time that all spans cover."""
+        return int(self._sums[-1])
+
+    def before(self, times: Int64s) -> Int64s:
+        """The time (ns) that the spans cover before each time."""
+        return self._before(times, np.searchsorted(self._spans.begins, times, "right") - 1)
+
+    def before_ascending(self, times: Int64s) -> Int64s:
+        """As ``before`` for times that ascend, in less time where there are more of them than spans."""
+        return self._before(times, count_until(self._spans.begins, times) - 1)
+
+    def _before(self, times: Int64s, places: Int64s) -> Int64s:
+        begins, ends = self._spans
+        if not len(begins):
+            return np.zeros(len(times), dtype=np.int64)
+        inside = np.minimum(times, ends[places]) - begins[places]
+        return np.where(places >= 0, self._sums[np.maximum(places, 0)] + inside, 0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

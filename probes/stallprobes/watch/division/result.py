@@ -46,8 +46,8 @@ class SequenceDivision:
     ``alone``: no other sequence of the process submits to the GPU. ``recorded`` is the share of the time that is
     covered. ``engine_known``: times in which others had the GPU are known; else they are among those in which it works.
     ``off_cpu`` is the share of the time between calls in which no thread of it had a CPU, None where that is not known.
-    ``step`` is the time from one of its most regular blocking calls to the next, None without one.
-    ``late_ns`` of work became known too late to be counted.
+    ``step`` is the time from one of its NVTX ranges, or of its most regular blocking calls, to the next, None without
+    one. ``late_ns`` of work became known too late to be counted.
     ``second`` is another verdict that holds or is close to its limit, None without one. ``waits`` are by function, the
     one that costs most first.
     """

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from stallprobes.watch.division.instants import Spans
-from stallprobes.watch.intervals import Int64s, count_until
+from stallprobes.watch.division.instants import CoveredTime, Spans
 
 # Threads are one sequence if their calls overlap for less of the time that the less busy one is inside calls, and are
 # two again above twice as much.
@@ -42,15 +39,14 @@ class SequenceBook:
                 self._busy[thread] = 0
             self._seen[thread] = self._slices
         known = {thread: spans for thread, spans in threads.items() if thread in self._busy and len(spans.begins)}
-        before: list[tuple[int, Spans, Int64s]] = []
+        inside: dict[int, CoveredTime] = {}
         for thread, spans in known.items():
-            lengths = spans.ends - spans.begins
-            self._busy[thread] += int(lengths.sum())
-            for other, others, sums in before:
+            for other, of_other in inside.items():
                 key = min(thread, other), max(thread, other)
-                overlap = _covered(others, sums, spans.ends) - _covered(others, sums, spans.begins)
+                overlap = of_other.before_ascending(spans.ends) - of_other.before_ascending(spans.begins)
                 self._overlap[key] = self._overlap.get(key, 0) + int(overlap.sum())
-            before.append((thread, spans, np.concatenate(([0], np.cumsum(lengths)))))
+            inside[thread] = CoveredTime(spans)
+            self._busy[thread] += inside[thread].whole_ns
         self._group()
 
     def leader(self, thread: int) -> int:
@@ -90,10 +86,3 @@ class SequenceBook:
         least = min(self._busy[one], self._busy[other])
         same = self._leaders.get(one, one) == self._leaders.get(other, other)
         return overlap <= MOST_OVERLAP * (2 if same else 1) * least
-
-
-def _covered(spans: Spans, sums: Int64s, times: Int64s) -> Int64s:
-    """The time that ``spans`` cover before each time, which ascend; ``sums`` is that before each span."""
-    places = count_until(spans.begins, times) - 1
-    inside = np.minimum(times, spans.ends[places]) - spans.begins[places]
-    return np.where(places >= 0, sums[np.maximum(places, 0)] + inside, 0)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stallprobes.records.rows import Rows
-from stallprobes.watch.division.instants import NO_SPANS, Flags, Spans
+from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, Spans
 from stallprobes.watch.division.recorded_times import FOREVER
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.lines.logged_calls import NO_CALLS, Reading, Sequences, is_waiting
@@ -57,7 +57,7 @@ class CallLog:
         self._calls: dict[int, _Calls] = {}
         # By leader: the times in which a thread is in a call, and inside one that does not wait.
         self._active: dict[int, Spans] = {}
-        self._working: dict[int, _CoveredTime] = {}
+        self._working: dict[int, CoveredTime] = {}
         self._last: dict[int, int] = {}
         # When the last call returned with which the work of each thread may have ended, and that of each sequence.
         self._worked: dict[int, int] = {}
@@ -147,7 +147,7 @@ class CallLog:
             self._worked[thread] = max(self._worked.get(thread, 0), end)
         if len(members) > 1:
             works = ~is_waiting(kinds)
-            self._working[leader] = _CoveredTime(Spans.united(begins[works], ends[works]))
+            self._working[leader] = CoveredTime(Spans.united(begins[works], ends[works]))
 
     def times(self) -> Iterator[tuple[list[Owner], KeyedTimes]]:
         """The times of the threads of each sequence inside their calls and before them, with no stack."""
@@ -156,7 +156,8 @@ class CallLog:
             inside = ends - begins
             if leader in self._working:
                 waits = is_waiting(kinds)
-                inside[waits] -= self._working[leader].of(begins[waits], ends[waits])
+                works = self._working[leader]
+                inside[waits] -= works.before(ends[waits]) - works.before(begins[waits])
             last = np.maximum.accumulate(np.append(self._last[leader], ends))[:-1]
             gaps = np.where(self._is_first(leader, begins), np.maximum(begins - last, 0), 0)
             gaps = self._of_those_who_work(calls, inside, gaps)
@@ -245,24 +246,5 @@ class CallLog:
         if working is None:
             return times
         since = np.minimum(np.maximum(since, self._before_ns), at)
-        return int64s(times * (1 - working.of(since, at) / np.maximum(at - since, 1)))
-
-
-class _CoveredTime:
-    """How much of some times spans cover, for many times."""
-
-    def __init__(self, spans: Spans) -> None:
-        self._spans = spans
-        self._sums = np.concatenate(([0], np.cumsum(spans.ends - spans.begins)))
-
-    def of(self, begins: Int64s, ends: Int64s) -> Int64s:
-        """The time (ns) that the spans cover from each of ``begins`` to the end."""
-        return self._until(ends) - self._until(begins)
-
-    def _until(self, times: Int64s) -> Int64s:
-        spans = self._spans
-        if not len(spans.begins):
-            return np.zeros(len(times), dtype=np.int64)
-        places = np.searchsorted(spans.begins, times, "right") - 1
-        inside = np.minimum(times, spans.ends[places]) - spans.begins[places]
-        return np.where(places >= 0, self._sums[np.maximum(places, 0)] + inside, 0)
+        covered = working.before(at) - working.before(since)
+        return int64s(times * (1 - covered / np.maximum(at - since, 1)))

@@ -48,9 +48,8 @@ def is_waiting(kinds: Int64s) -> Flags:
 class LoggedCalls:
     """The calls of a reading that no other call of their thread contains, in the order of their ends: int64[n] each.
 
-    A short copy from pageable memory did not block: it was staged,
-    so that it is of the kind SUBMITS. One to pageable memory returns only when it is done. ``ending``: the work of a
-    thread may have ended with the call.
+    A short copy from pageable memory did not block: it was staged, so that it is of the kind SUBMITS. One to pageable
+    memory returns only when it is done. ``ending``: the work of a thread may have ended with the call.
     """
 
     begins: Int64s
