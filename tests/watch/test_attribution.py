@@ -713,8 +713,8 @@ def test_a_context_is_destroyed_late_beside_work_of_another_one() -> None:
     destroyed = slow("cuCtxDestroy_v2", 0, 2_500_000, context=3)
     long = [kernel(-100_000, 2_450_000, context=1, correlation=9)]
     found = first([destroyed], long, complete=True)
-    assert (found.cause, found.certainty) == (WaitCause.OTHER_CONTEXT, Certainty.BESIDE)
-    assert [(use.context, use.ns) for use in found.evidence.engine] == [(1, 2_450_000_000)]
+    assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.KNOWN)
+    assert [(work.context, work.overlap_ns) for work in found.evidence.work] == [(1, 2_450_000_000)]
     # Work of its own context, and little of another one, is no reason.
     for work in ([kernel(0, 2_450_000, context=3, correlation=9)], [kernel(0, 900_000, context=1, correlation=9)]):
         # By itself it takes some 50 ms.

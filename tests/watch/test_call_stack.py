@@ -32,6 +32,11 @@ def native(function: str, file: str = "/opt/solver/solver", offset: int = 0x1234
         (python("forward", "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py"), False),
         (python("forward", "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py"), False),
         (python("_call_with_frames_removed", "<frozen importlib._bootstrap>"), False),
+        # Code that torch.compile and torch.fx write.
+        (python("call", "/tmp/torchinductor_me/hi/chim72jhslygbwok6fk4hko5x75djevfzehxokpv5hi7b5z43f5x.py"), False),
+        (python("call", "/tmp/torchinductor_me/ab/chim72jhslygbwok6fk4hko5x75djevfzehxokpv5hi7b5z43f5x.py"), True),
+        (python("forward", "<eval_with_key>.3"), False),
+        (python("<module>", "<string>"), True),
         # Of a notebook.
         (python("step", "/tmp/ipykernel_1/3.py"), True),
         (native("solve"), True),

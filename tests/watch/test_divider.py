@@ -306,6 +306,26 @@ def test_time_without_records_is_no_open_gap() -> None:
     assert found.sequences[0].recorded == pytest.approx(1 / 5)
 
 
+@pytest.mark.parametrize(("covered", "verdict"), [(True, Bound.GPU), (False, Bound.UNKNOWN)])
+def test_records_that_come_late_leave_no_verdict_unless_other_work_ran_meanwhile(covered: bool, verdict: Bound) -> None:
+    early = Call(LAUNCH, 0, 1, 1, ((1, 9, KERNEL), (16, 18, KERNEL), (18, 49, KERNEL)))
+    late = Call(LAUNCH, 2, 3, 1, ((2, 8, KERNEL),) if covered else ((10, 15, KERNEL),))
+    last = Call(LAUNCH, 9, 10, 1, ((9, 16, KERNEL),) if covered else ())
+    calls = [early, late, last, Call(LAUNCH, 28, 29, 1, ((49, 50, KERNEL),))]
+    divider = ProcessDivider()
+    made = readings(calls, [30.0, 50.0])
+    # The records of a call come with the second reading.
+    rows = [records.rows for _, records, _, _ in made]
+    held = rows[0]["correlation"] == 2
+    rows = [rows[0][~held], np.concatenate((rows[0][held], rows[1]))]
+    for number, (read, records, batch, now) in enumerate(made):
+        divider.feed(read, replace(records, rows=rows[number]), batch, now, ended=number == 1)
+    found = divider.division()
+    assert found is not None
+    assert found.sequences[0].verdict is verdict
+    assert (found.sequences[0].late_ns > 0) is not covered
+
+
 def test_a_thread_with_two_gpus_has_a_division_of_each() -> None:
     calls = [Call(LAUNCH, 1, 2, 1, ((2, 22, KERNEL),)), Call(LAUNCH, 3, 4, 1, ((4, 14, KERNEL),))]
     ((read, records, batch, now),) = readings(calls, [22])

@@ -159,6 +159,20 @@ def test_threads_with_nothing_to_say_share_a_line() -> None:
     assert shown_sequences(replace(found, sequences=(idle,)))[0] == (idle,)
 
 
+def test_a_thread_that_a_lock_blocks_has_a_line_though_the_gpu_hardly_works_for_it() -> None:
+    little = Figure(0.0001, 0.0001, 0.0001)
+    busy = sequence()
+    blocked = [
+        sequence(threads=(number,), gpu=little, parts={Part.LOCK: 9 * SECOND, Part.HOST: SECOND})
+        for number in (200, 300, 400)
+    ]
+    short = sequence(threads=(500,), gpu=little, parts={Part.LOCK: SECOND // 10, Part.HOST: SECOND // 10})
+    found = divided(short, *blocked, busy).processes[0].division
+    assert found is not None
+    # Many threads that are blocked alike are no more worth reading than two.
+    assert shown_sequences(found) == ((*blocked[:2], busy), 2)
+
+
 @pytest.mark.parametrize("width", [1, 7, 20, 80, 160])
 def test_a_bar_has_its_width_and_each_part_its_share(width: int) -> None:
     one = sequence()

@@ -125,6 +125,19 @@ def test_the_time_at_a_line_is_that_of_its_waits_its_other_calls_and_before_its_
         assert one.share.low < one.share.share < one.share.high
 
 
+def test_time_without_a_stack_is_spread_over_the_stacks_of_the_same_thread_and_function() -> None:
+    known = [Sampled(100 * each, 100 * each + 50, 100, between=True, stack=1 + (each % 4 == 0)) for each in range(12)]
+    samples = [*known, Sampled(1300, 1400, 4800, between=True, stack=0)]
+    assert {one.place: round(one.share.share, 2) for one in lines(samples).lines} == {
+        STACKS[1].place: 0.75, STACKS[2].place: 0.25
+    }  # fmt: skip
+    # Waits in a function of which no stack is known may be made anywhere.
+    other = lines([*samples, Sampled(1500, 1600, 6000, SYNC, stack=0)]).lines
+    assert {one.place: round(one.share.share, 2) for one in other}[None] == 0.5
+    # So may all time where few stacks are known.
+    assert lines(samples[-3:]).lines[0].place is None
+
+
 def test_a_copy_waits_if_it_blocks() -> None:
     pageable = {"target": MemoryKind.PAGEABLE, "thread": MAIN}
     calls = call_batch([slow(COPY, 0, 300, **pageable), slow(COPY, 400, 450, **pageable), slow(COPY, 500, 900)])

@@ -13,7 +13,21 @@ import pytest
 
 from factories.stand_in import StandIn
 from factories.waiting import wait_until
-from factories.watch_calls import LAUNCH, MAIN, SYNC, US, at_ns, kernel, pageable_copy, process, rows_of, slow, thread
+from factories.watch_calls import (
+    LAUNCH,
+    MAIN,
+    OTHER,
+    SYNC,
+    US,
+    at_ns,
+    kernel,
+    pageable_copy,
+    process,
+    rows_of,
+    slow,
+    synchronization,
+    thread,
+)  # fmt: skip
 from factories.watch_files import SECOND, write_watch_file
 from factories.watched_folders import read_folder
 from factories.watched_programs import launches_by_record
@@ -23,13 +37,14 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
-from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.attribution.alike_calls import AlikeCalls
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.attribute import attribute
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files
-from stallprobes.watch.reading.process import CallFigures, ClockPair, WatchedProcess
+from stallprobes.watch.reading.process import CallFigures, ClockPair, SlowDriverCall, WatchedProcess
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 from stallprobes.watch.sentences import call_text, cost_text
 
@@ -175,6 +190,70 @@ def test_a_slow_call_while_records_were_off_is_blamed_on_nothing() -> None:
     found, _ = attribute(calls, [5000 * US] * 2, Recorded(rows_of([]), windows=off))
     assert call_text(found).endswith("took 5.00 ms while work of the GPU was not recorded.")
     assert list(found.losses) == [((WaitCause.RECORDS_OFF, None, ""), (1, 5000 * US, 0))]
+
+
+def waits(begins_ms: Sequence[int], stack: int, **of: Any) -> list[SlowDriverCall]:
+    """Waits of 5 ms that one line makes."""
+    made = (slow(SYNC, 1000 * at, 1000 * at + 5000, correlation=10 * at + 9, stream=0, **of) for at in begins_ms)
+    return [replace(one, stack=stack) for one in made]
+
+
+def waited_for(begins_ms: Sequence[int], length_us: int) -> list[Any]:
+    """The records of the kernels in front of such waits."""
+    work = [kernel(1000 * at, 1000 * at + length_us, correlation=10 * at + 1) for at in begins_ms]
+    return [*work, *(synchronization(10 * at + 9) for at in begins_ms)]
+
+
+def test_a_call_without_records_probably_has_the_cause_of_those_like_it() -> None:
+    found = windows((1000, 1100, True, 1000, 100), (1100, 1200, False, None, 100))
+    work = waited_for((0, 10, 20, 30), 4500)
+    recorded = Recorded(rows_of(work), windows=found, thread_names={MAIN: "MainThread"}, noted=[])
+    alike, other_line, other_thread = waits([110], 3), waits([120], 4), waits([130], 4, thread=OTHER)
+    calls = [*waits([0, 10, 20, 30], 3), *alike, *other_line, *other_thread]
+    answers = attribute(calls, [one.duration_ns for one in calls], recorded)
+    assert [one.cause for one in answers] == [WaitCause.GPU_WORK] * 6 + [WaitCause.RECORDS_OFF]
+    # Another line of the thread makes too few to tell, so that all of the thread are like it.
+    assert [one.certainty for one in answers[4:6]] == [Certainty.ALIKE] * 2
+    assert answers[4].explained_ns == answers[4].evidence.overlap_ns == 4500 * US
+    assert call_text(answers[4]) == (
+        "cuStreamSynchronize in MainThread (thread 100) took 5.00 ms probably because of GPU work in front of it, as 4 "
+        "calls like it while work was recorded, which covers 90 % of the delay."
+    )
+    # What is probable is not proven.
+    assert next(iter(answers[4].losses))[1] == (1, 4500 * US, 0)
+
+
+def test_calls_with_several_causes_say_nothing_of_those_without_records() -> None:
+    found = windows((1000, 1100, True, 1000, 100), (1100, 1200, False, None, 100))
+    work = waited_for((0, 10, 20), 4900)
+    calls = [*waits([0, 10, 20, 30], 3), *waits([110], 3)]
+    recorded = Recorded(rows_of(work), windows=found)
+    answers = attribute(calls, [one.duration_ns for one in calls], recorded)
+    assert [one.cause for one in answers] == [WaitCause.GPU_WORK] * 3 + [WaitCause.UNATTRIBUTED, WaitCause.RECORDS_OFF]
+
+
+def test_calls_of_earlier_readings_count_once() -> None:
+    found = windows((1000, 1100, True, 1000, 100), (1100, 1200, False, None, 100))
+    work = waited_for((0, 10), 4900)
+    known, calls = AlikeCalls(), [*waits([0, 10], 3), *waits([110], 3)]
+    for one in calls[:2]:
+        known.note(one, WaitCause.GPU_WORK, Certainty.PROVEN, one.duration_ns, one.duration_ns)
+    for noted, cause in (([True, True, False], WaitCause.RECORDS_OFF), ([False] * 3, WaitCause.GPU_WORK)):
+        recorded = Recorded(rows_of(work), windows=found, alike=known, noted=noted)
+        assert attribute(calls, [one.duration_ns for one in calls], recorded)[2].cause is cause
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_launch_without_records_is_held_up_as_those_like_it_only_beside_such_a_call(beside: bool) -> None:
+    found = windows((1000, 1100, True, 1000, 100), (1100, 1200, False, None, 100))
+    times = [0, 10, 20, 30, 110]
+    launches = [slow(LAUNCH, 1000 * at, 1000 * at + 5000, correlation=10 * at + 9) for at in times]
+    copies = [pageable_copy(1000 * at, 1000 * at + 5000) for at in (times if beside else times[:4])]
+    calls = [*launches, *copies]
+    answers = attribute(calls, [one.duration_ns for one in calls], Recorded(rows_of([]), windows=found))
+    assert [one.cause for one in answers[:4]] == [WaitCause.PAGEABLE_COPY] * 4
+    assert answers[4].cause is (WaitCause.PAGEABLE_COPY if beside else WaitCause.RECORDS_OFF)
+    assert (answers[4].culprit is not None) is beside
 
 
 def test_work_that_was_recorded_is_a_cause_wherever_the_call_lies() -> None:

@@ -26,6 +26,7 @@ TRUTHS = {
     "image_training_pinned": {"MainThread": Bound.HOST},
     "logged_training": {"MainThread": Bound.HOST},
     "one_of_two_ranks": {"MainThread": Bound.SHARED},
+    "ranks_in_step": {"MainThread": Bound.SHARED},
     "reader_and_worker": {"worker": Bound.HOST, "reader": Bound.COPY},
     "text_generation": {"MainThread": Bound.HOST},
     # Of tests/programs/unseen: as truths.toml says.

@@ -100,6 +100,27 @@ def test_of_offsets_a_period_apart_that_all_fit_none_is_chosen() -> None:
     assert len(store.tenures()[0].starts) == 0
 
 
+@pytest.mark.parametrize("near", [True, False])
+def test_of_offsets_a_period_apart_the_right_one_is_told_by_the_irregularities(near: bool) -> None:
+    """Two processes in step: each has the engine for 744 us in turn, give or take one, and begins with its kernels."""
+    steps, time_ns, records, truth = np.random.default_rng(5), BASE_NS, [], []
+    for number in range(400):
+        for at, operation in ((time_ns, SwitchOperation.START), (time_ns + 744_000, SwitchOperation.END)):
+            records.append(switch(at + OFFSET_NS, 1, operation))
+        first_us = (time_ns + SWITCH_TO_WORK_NS + int(steps.integers(-50, 50)) - BASE_NS) / 1000
+        records.append(kernel(first_us, first_us + 343, context=1, correlation=2 * number + 1))
+        records.append(kernel(first_us + 344, first_us + 687, context=1, correlation=2 * number + 2))
+        truth.append(time_ns)
+        time_ns += 1_658_000 + int(steps.integers(-1000, 1000))
+    store = RecordStore()
+    store.realtime_ns = OFFSET_NS + 2_960_000 if near else None
+    store.add(batch(records))
+    found = store.tenures()[0]
+    assert store.unplaced == 0
+    assert len(found.starts) >= len(truth) - 1
+    assert max(abs(start - begin) for start, begin in zip(found.starts.tolist(), truth, strict=False)) < 3_000
+
+
 def test_few_switches_are_placed_near_the_real_time_by_all_work() -> None:
     """Report 1's program: copies of some microseconds in the short tenures of a context beside long ones of another.
 

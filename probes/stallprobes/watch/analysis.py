@@ -12,6 +12,7 @@ import numpy as np
 from stallprobes.latency.histogram import MIDDLE, Histogram, index
 from stallprobes.native.layouts.driver_calls import family_of
 from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
+from stallprobes.watch.attribution.alike_calls import AlikeCalls
 from stallprobes.watch.attribution.findings import (
     CallRow,
     ExplainedCall,
@@ -107,6 +108,7 @@ class ProcessAnalysis:
         self._samples: SampleSums | None = None
         self._settler = WindowSettler()
         self._order = StreamOrder()
+        self._alike = AlikeCalls()
 
     def feed(
         self,
@@ -242,6 +244,7 @@ class ProcessAnalysis:
                 if held.end_ns < border and not held.final:
                     held.final = True
                     final.append((held.slot, call))
+                    self._alike.note(held.slow, call.cause, call.certainty, call.excess_ns, call.explained_ns)
             self._sums.add(final)
             self._dropped += max(len(self._final) + len(final) - MOST_CALLS, 0)
             self._final.extend(call for _, call in final)
@@ -277,6 +280,8 @@ class ProcessAnalysis:
             windows=process.windows,
             may_hold_streams=may_hold_streams(name for thread in process.threads for name in thread.figures),
             order=self._order,
+            alike=self._alike,
+            noted=[held.final for held in self._held],
         )
         found = attribute(slow, excess, recorded, self._known)
         if not any(held.stack for held in self._held):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from stallprobes.units import duration_ns, plural
 from stallprobes.watch.attribution.evidence_text import size_text, thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import MOST_UNKNOWN, ProcessDivision, SequenceDivision
+from stallprobes.watch.division.result import CAUSE_LIMIT, MOST_UNKNOWN, ProcessDivision, SequenceDivision
 
 # Sequences with less of the operations' time than this share of the first one's are counted together.
 _LEAST_GPU_SHARE = 0.005
+# So many others are shown, whose time inside calls that block for a cause takes this share of the longest one's.
+_LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
+_BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY)
 # Functions whose waits cost most, of which a sentence names some.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
 _MOST_SHARERS = 4
@@ -136,11 +140,17 @@ def end_text(sequence: SequenceDivision) -> str:
 def shown_sequences(division: ProcessDivision) -> tuple[tuple[SequenceDivision, ...], int]:
     """The sequences that are worth lines of their own, and the number of threads beside them."""
     most = max((one.steady_ns for one in division.sequences), default=0)
-    shown = tuple(one for one in division.sequences if one.gpu.share * one.steady_ns >= _LEAST_GPU_SHARE * most)
-    shown = shown or division.sequences[:1]
+    worth = [one for one in division.sequences if one.gpu.share * one.steady_ns >= _LEAST_GPU_SHARE * most]
+    others = (one for one in division.sequences if one not in worth)
+    worth += islice((one for one in others if _blocked_ns(one) >= _LEAST_BLOCKED_SHARE * most), _MOST_BLOCKED)
+    shown = tuple(one for one in division.sequences if one in worth) or division.sequences[:1]
     left_out = {thread for one in division.sequences if one not in shown for thread in one.threads}
     named = {thread for one in shown for thread in one.threads}
     return shown, len(left_out - named) + division.other_threads
+
+
+def _blocked_ns(sequence: SequenceDivision) -> int:
+    return sum(sequence.parts.get(part, 0) for part in _BLOCKED)
 
 
 def other_threads_text(count: int) -> str:

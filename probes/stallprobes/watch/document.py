@@ -240,6 +240,7 @@ class WatchEvidence(Document):
     calls: list[WatchAlongside]
     engine: Annotated[list[WatchEngineUse], about("Others that had the graphics engine meanwhile.")]
     known_by: Annotated[Text | None, about("The check or reference that shows that the pair stalls.")]
+    alike: Annotated[Natural, about("Calls like it, with records, by which the cause is known; 0 if otherwise.")]
 
 
 class WatchSlowCall(WatchArguments):
@@ -257,7 +258,8 @@ class WatchSlowCall(WatchArguments):
         Certainty | None,
         about(
             "proven: by records of the call itself. known: by what the function does, or by overlap in time where a "
-            "check or reference shows that the pair stalls. beside: by overlap in time alone."
+            "check or reference shows that the pair stalls. alike: work of the GPU was not recorded then, and nearly "
+            "all calls like it whose work was recorded have the cause. beside: by overlap in time alone."
         ),
     ]
     explained_us: Annotated[Us, about("The part of the excess that the cause explains.")]

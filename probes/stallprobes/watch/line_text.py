@@ -5,14 +5,14 @@ from __future__ import annotations
 import os.path
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes import free, own_work
-from stallprobes.watch.causes.blame import blame_of, cause_for_others
+from stallprobes.watch.causes.blame import OTHER_THREADS, blame_of, cause_for_others
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import SequenceDivision
@@ -43,6 +43,8 @@ _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does 
 _OF_OTHERS = (
     WaitCause.HELD_STREAM, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS, WaitCause.STAGED_COPY, WaitCause.NO_CPU,
 )  # fmt: skip
+# Calls of other threads too, against which the remedy of the call that they hold up is of no use.
+_OF_CALLS = (*_OF_OTHERS, *(cause.name for cause in OTHER_THREADS))
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
 
 
@@ -166,11 +168,13 @@ def remedy_text(
     if sequence is not None and sequence.verdict is Bound.GPU:
         return _GPU_REMEDY
     waits = line.waits.share if sequence is None else line.price
-    if max(line.calls.share, line.between.share) > waits:
-        return _of_host(line) if line.between.share >= line.calls.share else _of_call(line.calls.function)
+    if line.between.share > waits and line.between.share >= line.calls.share:
+        return _of_host(line)
+    if line.calls.share > waits:
+        return _of_cause(line, line.calls.function, process, _OF_CALLS) or _of_call(line.calls.function)
     if sequence is not None and line.price < _LEAST_PRICE:
         return _GPU_REMEDY
-    return _of_cause(line, process) or _of_wait(line.waits.function)
+    return _of_cause(line, line.waits.function, process, _OF_OTHERS) or _of_wait(line.waits.function)
 
 
 def lines_of_sequence(sequence: SequenceDivision, process: ProcessFindings) -> SequenceLines | None:
@@ -244,15 +248,14 @@ def _of_host(line: ProgramLine) -> str:
     return _CALLS_REMEDY if library and family_of(line.between.function) is CallFamily.LAUNCH else _BETWEEN_REMEDY
 
 
-def _of_cause(line: ProgramLine, process: ProcessFindings) -> str:
-    """What helps against what the slow waits of a line were for, where that is no work of the program; "" otherwise."""
-    function = line.waits.function
+def _of_cause(line: ProgramLine, function: str, process: ProcessFindings, causes: Collection[WaitCause]) -> str:
+    """What helps against most of the slow time of a function at a line, where that has one of ``causes``; else ""."""
     times: Counter[WaitCause] = Counter()
     for site in process.sites:
         if site.function == function and place_of(site.stack) == line.place:
             times[site.cause] += site.lost_ns
     cause = max(times, key=lambda cause: times[cause], default=WaitCause.UNATTRIBUTED)
-    if cause not in _OF_OTHERS:
+    if cause not in causes:
         return ""
     return f"It waits for {cause_of(cause).clause}. {cause_of(cause).helps(function).remedy}"
 

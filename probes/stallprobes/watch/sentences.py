@@ -31,6 +31,8 @@ def cause_text(call: ExplainedCall) -> str:
         return cause.sentence
     named = ", ".join(cause.evidence(call))
     text = f"{call.certainty.preposition} {cause.clause}" + (f": {named}" if named else "")
+    if call.evidence.alike:
+        text += f", as {call.evidence.alike} calls like it while work was recorded"
     if call.evidence.known_by:
         text += f", a pair that stalls by {call.evidence.known_by}"
     if call.share < 1 and round(100 * call.share) < 100:

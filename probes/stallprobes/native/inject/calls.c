@@ -182,6 +182,7 @@ static struct ss_slot *own_slot(struct own *self)
     if (!slot)
         return NULL;
     pthread_setspecific(thread_end, slot);
+    self->credit = (struct ss_credit){.parts = SS_SLOW_PARTS};
     self->naming = ss_begin_naming(ss_load(slot->thread));
     self->sampling = ss_begin_sampling(ss_load(slot->thread));
     ss_begin_gaps(self->number);

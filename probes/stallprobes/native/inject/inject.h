@@ -78,8 +78,13 @@ void ss_write_apis(void);
 int ss_prepare_calls(void);
 
 /* stack.c */
-/* What a thread may still spend on frames of Python and on native ones (ns), and when that was last counted. */
+/* Of what a thread may spend on stacks, the parts for slow calls and its name, for samples of its time and for those of
+ * its waits: what is for one is spent on no other, so that none decides which of the others get a stack. */
+enum { SS_SLOW_PARTS = 16, SS_TIME_PARTS = 14, SS_WAIT_PARTS = 2, SS_ALL_PARTS = 32 };
+/* What a thread may still spend on frames of Python and on native ones (ns) by its ``parts`` of SS_ALL_PARTS, and when
+ * that was last counted. */
 struct ss_credit {
+    uint32_t parts;
     int64_t python_ns;
     int64_t native_ns;
     uint64_t at;
@@ -126,11 +131,11 @@ uint32_t ss_python_text(const struct ss_python_layout *layout, const int pipe[2]
 /* The time of a thread inside its outermost calls and, less that, the clock's: two clocks, of which the second moves
  * between calls alone. By enum SS_SAMPLED: when the next sample is due by either, UINT64_MAX for never, and up to when the
  * last one has all time. ``left_ns`` is when the last outermost call returned. ``credit`` is what may be spent on stacks
- * of samples, apart from those of slow calls, so that these do not decide which points get a sample. ``waits`` were made
- * since the last one with a sample, and ``passed`` since ``chosen_ns``, when the ``distance`` to the next one was chosen,
- * which is 0 until then. */
+ * of these samples, ``wait_credit`` that on those of waits. ``waits`` were made since the last one with a sample, and
+ * ``passed`` since ``chosen_ns``, when the ``distance`` to the next one was chosen, which is 0 until then. */
 struct ss_sampling {
     struct ss_credit credit;
+    struct ss_credit wait_credit;
     uint64_t inside_ns;
     uint64_t due_ns[2];
     uint64_t taken_ns[2];

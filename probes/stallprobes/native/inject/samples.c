@@ -50,7 +50,13 @@ static uint64_t next_distance(struct ss_sampling *sampling)
 struct ss_sampling ss_begin_sampling(uint32_t thread)
 {
     uint64_t now = ss_clock();
-    struct ss_sampling sampling = {.left_ns = now, .random = (now << 20 ^ thread) | 1, .chosen_ns = now};
+    struct ss_sampling sampling = {
+        .credit.parts = SS_TIME_PARTS,
+        .wait_credit.parts = SS_WAIT_PARTS,
+        .left_ns = now,
+        .random = (now << 20 ^ thread) | 1,
+        .chosen_ns = now,
+    };
     sampling.taken_ns[SS_SAMPLED_BETWEEN] = now;
     for (int of = 0; of < 2; of++) {
         uint64_t first = sampling.taken_ns[of] + 1 + next_random(&sampling) % SS_SAMPLE_NS;
@@ -187,7 +193,7 @@ void ss_take_wait(struct ss_sampling *sampling, struct ss_time_sample *sample)
     if (!has_space())
         return;
     if (!sample->stack)
-        sample->stack = ss_stack_of_call(&sampling->credit, sample->api, sample->since_ns, sample->at_ns);
+        sample->stack = ss_stack_of_call(&sampling->wait_credit, sample->api, sample->since_ns, sample->at_ns);
     sample->ns = sampling->waits;
     if (sample->stack && write_sample(sample))
         sampling->waits = 0;

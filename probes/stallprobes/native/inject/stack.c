@@ -435,16 +435,15 @@ static int64_t with_credit(int64_t ns, int64_t more)
     return ns + more < MOST_CREDIT_NS ? ns + more : MOST_CREDIT_NS;
 }
 
-/* Of the time since its first call for which a stack was wanted, a thread spends at most a hundredth on stacks: half of
- * it for slow calls and its name, half for samples. Half of either is for frames of Python if there can be any: the
- * first native frames of a large library take milliseconds each. */
+/* Of the time since its first call for which a stack was wanted, a thread spends at most a hundredth on stacks. Half of
+ * each part is for frames of Python if there can be any: the first native frames of a large library take milliseconds. */
 static void renew(struct ss_credit *credit, uint64_t start, uint64_t now)
 {
     if (!credit->at)
         credit->at = start;
     if (now <= credit->at)
         return;
-    int64_t more = (int64_t)((now - credit->at) / (2 * SS_STACK_SHARE));
+    int64_t more = (int64_t)((now - credit->at) * credit->parts / (SS_ALL_PARTS * SS_STACK_SHARE));
     credit->python_ns = with_credit(credit->python_ns, python.usable ? more / 2 : 0);
     credit->native_ns = with_credit(credit->native_ns, python.usable ? more / 2 : more);
     credit->at = now;

@@ -76,7 +76,8 @@ class WaitEvidence:
 
     ``overhead_ns`` is the time of the call's overhead records of the cause, ``run_delay_ns`` the least time for which
     the thread was ready to run and had no CPU. ``overlap_ns`` is the part of the call that everything together covers.
-    ``known_by`` is the check or reference that shows that the pair stalls, "" without one.
+    ``known_by`` is the check or reference that shows that the pair stalls, "" without one. ``alike`` counts the calls
+    like it by which the cause is known, 0 if it is known otherwise.
     """
 
     overlap_ns: Unsigned = 0
@@ -86,6 +87,7 @@ class WaitEvidence:
     overhead_ns: Unsigned = 0
     run_delay_ns: Unsigned = 0
     known_by: str = ""
+    alike: Unsigned = 0
 
 
 NO_EVIDENCE = WaitEvidence()

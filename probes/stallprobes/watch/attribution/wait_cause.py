@@ -53,17 +53,21 @@ class Certainty(StrEnum):
     """How the cause of a slow call is known.
 
     ``PROVEN``: by records of the call itself. ``KNOWN``: by what the function does, or by overlap in time where a
-    check or reference shows that the pair stalls. ``BESIDE``: by overlap in time alone.
+    check or reference shows that the pair stalls. ``ALIKE``: work of the GPU was not recorded then, and nearly all
+    calls like it whose work was recorded have the cause. ``BESIDE``: by overlap in time alone.
     """
 
     PROVEN = "proven"
     KNOWN = "known"
+    ALIKE = "alike"
     BESIDE = "beside"
 
     @property
     def preposition(self) -> str:
-        """``because of`` or ``beside``."""
-        return "beside" if self is Certainty.BESIDE else "because of"
+        """``because of``, ``probably because of`` or ``beside``."""
+        if self is Certainty.BESIDE:
+            return "beside"
+        return "probably because of" if self is Certainty.ALIKE else "because of"
 
 
 OTHER_THREAD = frozenset(

@@ -8,10 +8,10 @@ import numpy as np
 
 from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.causes.blame import blame_of
-from stallprobes.watch.causes.cause import UNKNOWN
+from stallprobes.watch.causes.cause import UNKNOWN, Answer
 from stallprobes.watch.causes.facts import Facts, Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
-from stallprobes.watch.causes.order import OVERHEADS, RULES
+from stallprobes.watch.causes.order import BESIDE, OVERHEADS, RECORDED, UNRECORDED
 from stallprobes.watch.reading.process import SlowDriverCall
 
 
@@ -30,9 +30,12 @@ def attribute(
     calls = facts.calls
     open_ = np.ones(len(calls), dtype=np.bool_)
     given = [UNKNOWN] * len(calls)
-    for rules in (OVERHEADS, RULES):
+    every, unrecorded = np.ones_like(open_), facts.not_recorded
+    for rules, among in ((OVERHEADS, every), (RECORDED, every), (BESIDE, ~unrecorded), (UNRECORDED, unrecorded)):
+        if rules is UNRECORDED and (open_ & unrecorded).any():
+            _note_alike(facts, given)
         for rule in rules:
-            chosen = rule.mask(facts, open_) & open_
+            chosen = rule.mask(facts, open_) & open_ & among
             open_ &= ~chosen
             for at in np.flatnonzero(chosen).tolist():
                 given[at] = rule.answer(facts, at)
@@ -54,3 +57,12 @@ def attribute(
         )
         for one, ns, answer, nested in zip(slow, excess, given, calls.nested().tolist(), strict=True)
     )
+
+
+def _note_alike(facts: Facts, given: Sequence[Answer]) -> None:
+    """Note what is known of the slow calls by their records, unless that is noted already."""
+    noted = facts.recorded.noted or [False] * len(given)
+    unknown = (facts.not_recorded & [answer is UNKNOWN for answer in given]).tolist()
+    for call, answer, ns, left in zip(facts.slow, given, facts.excess, map(max, noted, unknown), strict=True):
+        if not left:
+            facts.alike.note(call, answer.cause, answer.certainty, ns, answer.explained_ns)

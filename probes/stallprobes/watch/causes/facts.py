@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.watch.attribution.alike_calls import NO_CALLS, AlikeCalls, AlikeSum
 from stallprobes.watch.attribution.evidence import EvidenceReader
 from stallprobes.watch.attribution.findings import WaitEvidence
 from stallprobes.watch.attribution.gpu_waits import (
@@ -74,7 +75,8 @@ class Recorded:
     thread was ready to run and had no CPU, and for how long it had one (ns). ``thread_names`` are by id, ``stacks``
     by their number in the file. ``first_launches`` are those of each kernel. ``complete``: no record was lost, so
     that the GPU did nothing else. ``windows`` are those in which records were on or off. ``may_hold_streams``: the
-    program makes calls after which a stream waits for an event or a host function; ``order`` has them.
+    program makes calls after which a stream waits for an event or a host function; ``order`` has them. ``alike`` are
+    calls whose causes are final, and ``noted`` says which of the slow calls are among them.
     """
 
     records: NDArray[Any]
@@ -88,6 +90,8 @@ class Recorded:
     windows: RecordWindows = NO_WINDOWS
     may_hold_streams: bool = False
     order: StreamOrder | None = None
+    alike: AlikeCalls = NO_CALLS
+    noted: Sequence[bool] = ()
 
 
 class Facts:
@@ -109,6 +113,9 @@ class Facts:
         self._culprits: tuple[Int64s, Int64s] | None = None
         self._held: Int64s | None = None
         self._behind: dict[int, Behind] = {}
+        # Those of the slow calls that have a cause by their records.
+        self.alike = AlikeCalls()
+        self._like: dict[Hashable, AlikeSum | None] = {}
 
     @property
     def nothing(self) -> Flags:
@@ -184,6 +191,14 @@ class Facts:
     def not_recorded(self) -> Flags:
         """Which calls were made while work of the GPU was not recorded."""
         return ~self.recorded.windows.contain(self.calls.begins, self.calls.ends)
+
+    def like(self, at: int) -> AlikeSum | None:
+        """The calls of the sort of a call that were made while work was recorded; None without a cause for most."""
+        call = self.slow[at]
+        sort = call.function, call.bytes, call.stack, call.thread
+        if sort not in self._like:
+            self._like[sort] = self.recorded.alike.like(call, self.alike)
+        return self._like[sort]
 
     @cached_property
     def gpu_cause(self) -> Int64s:

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.watch.attribution.gpu_waits import DIRECT_SHARE
+from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
+from stallprobes.watch.attribution.gpu_waits import DIRECT_SHARE, OVERLAP_SHARE
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.cause import Answer, Cause, text
 from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.gpu_wait import GpuWait
+from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.division.call_kinds import Waits
+from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
 CAUSE = Cause(
     WaitCause.GPU_WORK,
@@ -73,5 +75,36 @@ class Neighbour:
         return Answer(CAUSE.name, certainty, int(near.covered[at]), facts.evidence.neighbour(at, near))
 
 
-IN_FRONT, FOLLOWED = GpuWait(CAUSE.name), Followed()
+class Destruction:
+    """A context is destroyed while work of another one runs nearly all the time: it waits for that.
+
+    Seen on H200s and H100s: ``cuCtxDestroy`` took 50 ms, and 2.5 s beside a kernel of so long in another context.
+    """
+
+    def mask(self, facts: Facts, asked: Flags) -> Flags:
+        found = flags(asked & (facts.calls.waits == Waits.MAYBE))
+        for at in np.flatnonzero(found).tolist():
+            call = facts.slow[at]
+            destroys = plain_name(call.function).startswith("cuCtxDestroy")
+            usual = destroys and is_usual(call.function, call.bytes, call.duration_ns)
+            found[at] = destroys and not usual and _of_others(facts, at)[1] >= OVERLAP_SHARE * facts.excess[at]
+        return found
+
+    def answer(self, facts: Facts, at: int) -> Answer:
+        rows, ns = _of_others(facts, at)
+        return Answer(CAUSE.name, Certainty.KNOWN, ns, facts.evidence.behind(at, rows, ns))
+
+
+def _of_others(facts: Facts, at: int) -> tuple[Int64s, int]:
+    """The rows of work of other contexts during a call, and the time (ns) of the call that it covers."""
+    calls, work = facts.calls, facts.work
+    begin, end = calls.begins[at : at + 1], calls.ends[at : at + 1]
+    others = int64s(work.rows["context"]) != calls.contexts[at]
+    rows = np.flatnonzero(others & (work.starts < end) & (work.ends > begin))
+    groups = np.zeros(len(rows), dtype=np.int64)
+    covered = IntervalGroups(groups, work.starts[rows], work.ends[rows]).covered(int64s([0]), begin, end)
+    return rows, int(covered[0])
+
+
+IN_FRONT, FOLLOWED, DESTRUCTION = GpuWait(CAUSE.name), Followed(), Destruction()
 EVENT, BESIDE = Neighbour(by_event=True), Neighbour(by_event=False)

@@ -8,7 +8,7 @@ from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.cause import Answer, Cause, MadeRule, text
-from stallprobes.watch.causes.facts import Facts, Flags
+from stallprobes.watch.causes.facts import Facts
 
 
 def _evidence(call: ExplainedCall) -> Iterator[str]:
@@ -29,10 +29,4 @@ def _answer(facts: Facts, at: int) -> Answer:
     return Answer(CAUSE.name, Certainty.PROVEN, ns, WaitEvidence(ns, run_delay_ns=ns))
 
 
-def _not_recorded(facts: Facts, asked: Flags) -> Flags:
-    return facts.not_recorded & facts.without_cpu
-
-
-# Where work of the GPU is not known, nothing but this is evidence.
-NOT_RECORDED = MadeRule(_not_recorded, _answer)
 RULE = MadeRule(lambda facts, asked: facts.without_cpu, _answer)

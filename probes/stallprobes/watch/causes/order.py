@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes import (
+    alike,
     compilation,
     gpu_work,
     held_stream,
@@ -36,18 +37,21 @@ CAUSES: tuple[Cause, ...] = (
 OVERHEADS: tuple[Rule, ...] = (
     module_loading.OVERHEAD, lazy_loading.OVERHEAD, compilation.OVERHEAD, queue_full.OVERHEAD, tracing.OVERHEAD,
 )  # fmt: skip
-RULES: tuple[Rule, ...] = (
+RECORDED: tuple[Rule, ...] = (
     # Records of the call itself.
     gpu_work.IN_FRONT, staged_copy.IN_FRONT, own_work.OWN, other_context.TIME_SLICE, other_process.TIME_SLICE,
     # What the calls say of the order of streams.
     gpu_work.FOLLOWED, queue_full.MANY_IN_FRONT,
-    # What follows takes it as evidence that the GPU did nothing else.
-    no_cpu.NOT_RECORDED, records_off.RULE,
+)  # fmt: skip
+# For calls of a time in which work was recorded: these take it as evidence that the GPU did nothing else.
+BESIDE: tuple[Rule, ...] = (
     # What happened at the same time, the strongest evidence first.
     gpu_work.EVENT, *(OtherThread(cause) for cause in OTHER_THREADS), gpu_work.BESIDE, no_cpu.RULE, held_stream.RULE,
     # What the call does.
-    lazy_loading.FIRST_LAUNCH, other_context.DESTRUCTION, module_loading.FUNCTION, itself.RULE,
+    lazy_loading.FIRST_LAUNCH, gpu_work.DESTRUCTION, module_loading.FUNCTION, itself.RULE,
 )  # fmt: skip
+# For the others, once the causes of those are known.
+UNRECORDED: tuple[Rule, ...] = (no_cpu.RULE, alike.RULE, records_off.RULE)
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 

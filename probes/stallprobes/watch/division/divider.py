@@ -18,6 +18,7 @@ from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
 from stallprobes.watch.division.instants import (
     LIMITS,
     NO_SPANS,
+    CoveredTime,
     Limits,
     Operations,
     SequenceTimes,
@@ -351,9 +352,7 @@ class ProcessDivider:
         sequence.contexts.update(distinct(column(rows, "context")).tolist())
         # Calls that reach over the border of two slices count twice, which changes no order.
         sequence.calls += sum(len(_within(of.spans, begin, until).begins) for of in own.values())
-        late = ~rows["seen"] & (rows["start"] < begin)
-        late_ns = (np.minimum(rows["end"][late], begin) - rows["start"][late]).sum(dtype=np.float64)
-        sequence.late_ns = min(sequence.late_ns + int(late_ns), FOREVER)
+        sequence.note_late(*_late(rows, begin))
         work = Operations(
             starts=column(rows, "start"),
             ends=column(rows, "end"),
@@ -458,6 +457,18 @@ def _not_among(flying: Rows, calls: Rows) -> Rows:
     returned = set(zip(last["thread"].tolist(), last["begin"].tolist(), strict=True))
     keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
     return flying[[key not in returned for key in keys]]
+
+
+def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:
+    """Times before ``begin_ns`` that work had which is new among ``rows``: when each began, and how much of it (ns) no
+    work covers that was known."""
+    starts, ends = column(rows, "start"), np.minimum(column(rows, "end"), begin_ns)
+    late = ~rows["seen"] & (starts < begin_ns)
+    if not late.any():
+        return NONE, NONE
+    new = Spans.united(starts[late], ends[late])
+    known = CoveredTime(Spans.united(starts[rows["seen"]], ends[rows["seen"]]))
+    return new.begins, new.ends - new.begins - (known.before(new.ends) - known.before(new.begins))
 
 
 def _within(spans: Spans, begin_ns: int, end_ns: int) -> Spans:

@@ -118,9 +118,13 @@ def bounds_of(
         (Bound.WAIT, 1 - max(host, gpu), CAUSE_LIMIT),
     )
     otherwise = Bound.GPU if gpu > host else Bound.SUBMISSION if submitting > host / 2 else Bound.HOST
-    verdict = next((bound for bound, share, limit in rules if share >= limit), otherwise)
-    close = (bound for bound, share, limit in rules if share >= limit - CLOSE and bound is not verdict)
-    return verdict, next(close, None)
+    holding = [(bound, share - limit) for bound, share, limit in rules if share >= limit]
+    verdict, margin = holding[0] if holding else (otherwise, CLOSE)
+    close = [bound for bound, share, limit in rules if share >= limit - CLOSE and bound is not verdict]
+    # A verdict that barely holds names the one that holds without it.
+    if margin < CLOSE and otherwise is not verdict:
+        close.append(otherwise)
+    return verdict, close[0] if close else None
 
 
 def price_of(host: Figure, gpu: Figure) -> Figure:

@@ -21,28 +21,40 @@ from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.division.result import SequenceDivision, bounds_of, price_of
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
+from stallprobes.watch.intervals import Int64s
 
 
 class SequenceSums:
     """The sums of a sequence from ``began_ns`` until ``done_ns``, in bins since ``origin_ns``.
 
-    ``last_end_ns`` is the latest end of its work until then, ``calls`` the number of its calls, ``late_ns`` the time of
-    work that became known too late. ``threads`` and ``contexts`` are all that it has had, each thread with the time
-    (ns) that it spent inside calls that submit work or wait for it. ``cpu`` is its time between calls.
+    ``last_end_ns`` is the latest end of its work until then, ``calls`` the number of its calls. ``threads`` and
+    ``contexts`` are all that it has had, each thread with the time (ns) that it spent inside calls that submit work or
+    wait for it. ``cpu`` is its time between calls.
     """
 
     def __init__(self, origin_ns: int, began_ns: int) -> None:
         self.began_ns = self.done_ns = began_ns
-        self.last_end_ns = self.calls = self.late_ns = 0
+        self.last_end_ns = self.calls = 0
         self.threads: dict[int, int] = {}
         self.contexts: set[int] = set()
         self._sums = BinnedSums(origin_ns)
         self._waits = WaitSums(origin_ns)
         self.cpu = CpuSums(origin_ns)
+        self._late = BinnedSums(origin_ns, columns=1)
 
     def note_thread(self, thread: int, inside_ns: int = 0) -> None:
         """Note that a thread of it has spent so much longer inside calls that submit work or wait for it."""
         self.threads[thread] = self.threads.get(thread, 0) + inside_ns
+
+    def note_late(self, begins: Int64s, times: Int64s) -> None:
+        """Note work that became known too late: when it began, in order, and for how long (ns) the GPU worked."""
+        if not len(begins):
+            return
+        begins = np.maximum(begins, self._late.origin_ns)
+        self._late.borders(int(begins[0]), int(begins[-1]) + 1)
+        places = (begins - self._late.origin_ns) // self._late.width_ns
+        sums = np.bincount(places - places[0], times).astype(np.int64)
+        self._late.add(int(places[0]), sums[:, None])
 
     def add(self, times: SequenceTimes, until: int) -> None:
         """Add the time from ``done_ns`` to ``until``."""
@@ -81,7 +93,8 @@ class SequenceSums:
         host, gpu = figure(whole - sums[:, WAITING], whole, recorded), figure(works, whole, recorded)
         submits, full = (figure(sums[:, name], whole, recorded).share for name in (SUBMITS, QUEUE_FULL))
         price = price_of(host, gpu)
-        late = self.late_ns / covered if covered else 0.0
+        late_ns = int(self._late.since(begin_ns).sum())
+        late = late_ns / covered if covered else 0.0
         verdict, second = bounds_of(parts, host.share, gpu.share, full, submits, late)
         return SequenceDivision(
             threads=self._threads_without(left),
@@ -97,7 +110,7 @@ class SequenceSums:
             alone=alone,
             recorded=recorded,
             engine_known=engine_known,
-            late_ns=self.late_ns,
+            late_ns=late_ns,
             verdict=verdict,
             second=second,
             waits=limited(self._waits.shares(begin_ns, functions), price.share * (covered - parts.get(Part.END, 0))),

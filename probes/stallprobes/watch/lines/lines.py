@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -29,7 +29,8 @@ _WAITS, _CALLS, _BETWEEN = range(3)
 # Where the GPU or others on it are the limit, host time costs nothing by itself: then all time counts alike, as where
 # that is not known.
 _COUNT_ALIKE = (Bound.GPU, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
-
+# Samples with a stack by which the place of those without one is known.
+_LEAST_KNOWN = 10
 # Inner places of a line, and the least part of its cost.
 _MOST_INNER, _LEAST_INNER = 3, 0.05
 _KeyedSum = tuple[SampleKey, SampleSum]
@@ -150,12 +151,13 @@ class _Read:
         waits = {key: KeyedWaits(key, made, 0, 0.0) for key, made in calls.items()}
         by_time = count_alike(division)
         callers = self._callers(mine)
-        for key, one in mine:
+        for key, one in self._placed(mine):
             price = 0.0
             if key.kind in WAITING and one.ns:
                 function = functions.get(key.function, "")
                 price = prices.get(function, 0.0) * one.ns / waited[function]
-                waits[key] = KeyedWaits(key, calls.get(key, 0.0), one.ns, price)
+                known = waits.get(key, KeyedWaits(key, 0.0, 0, 0.0))
+                waits[key] = replace(known, ns=known.ns + one.ns, price=known.price + price)
             cost_ns = one.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
             place = place_of(stacks.get(key.stack))
             if place != PACKAGES or key.thread in self._roles or not callers:
@@ -176,6 +178,26 @@ class _Read:
             waits=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
         )
+
+    def _placed(self, mine: Iterable[_KeyedSum]) -> Iterator[_KeyedSum]:
+        """The sums of some threads, of which those without a stack are spread over the stacks of the same thread,
+        function and sort of time: that a stack was too dear at some moment says nothing of where."""
+        known: dict[SampleKey, list[_KeyedSum]] = {}
+        unknown = []
+        for key, one in mine:
+            if place_of(self._stacks.get(key.stack)) is None:
+                unknown.append((key, one))
+                continue
+            known.setdefault(key.without_stack, []).append((key, one))
+            yield key, one
+        for key, one in unknown:
+            others = known.get(key.without_stack, [])
+            whole = sum(of.ns for _, of in others)
+            if sum(of.samples for _, of in others) < _LEAST_KNOWN or not whole:
+                yield key, one
+                continue
+            for other, of in others:
+                yield other, one.times(of.ns / whole)
 
     def _callers(self, mine: Iterable[_KeyedSum]) -> list[_Caller]:
         """The lines of the program before whose calls the threads of a sequence spend their time, and their shares."""

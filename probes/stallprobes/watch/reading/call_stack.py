@@ -11,8 +11,12 @@ from functools import cached_property
 from stallprobes.files.codec import Unsigned
 from stallprobes.native.sources import INJECTED
 
-# Files of Python's own library and of installed packages.
-_LIBRARY_FILE = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|^<frozen ")
+# Files of Python's own library and of installed packages, and code that these generate: torch.compile's has a hash as
+# its name, in a folder of the second and third letter; torch.fx and NumPy name no file.
+_LIBRARY_FILE = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|/([a-z2-7]{2})/c\1[a-z2-7]{49}\.py$"
+    r"|^<(?:frozen |eval_with_key>|__array_function__ )"
+)
 # Modules between a program's call and the driver, and functions that a program may contain: those of the CUDA runtime,
 # and the stubs of kernels.
 _CUDA_MODULE = re.compile(rf"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|{re.escape(INJECTED)}")

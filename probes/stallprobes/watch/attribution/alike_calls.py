@@ -1,0 +1,87 @@
+"""What slow calls waited for while work of the GPU was recorded, by their sort: function, size and place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
+from stallprobes.watch.reading.process import SlowDriverCall
+
+# Calls with records by which the cause of one without is known, and the least share of their time with that cause.
+LEAST_ALIKE, LEAST_SHARE = 4, 0.9
+# Different sorts of calls that are kept.
+_MOST_KEYS = 8192
+
+
+@dataclass
+class AlikeSum:
+    """The calls of one sort: their number, their excess, by cause what it explains, and their excess by main cause."""
+
+    calls: int = 0
+    excess_ns: int = 0
+    explained: Counter[WaitCause] = field(default_factory=Counter)
+    mainly: Counter[WaitCause] = field(default_factory=Counter)
+
+    def add(self, cause: WaitCause, excess_ns: int, explained_ns: int) -> None:
+        self.calls += 1
+        self.excess_ns += excess_ns
+        self.mainly[cause] += excess_ns
+        self.explained[cause] += explained_ns
+
+    def plus(self, other: AlikeSum) -> AlikeSum:
+        return AlikeSum(
+            self.calls + other.calls,
+            self.excess_ns + other.excess_ns,
+            self.explained + other.explained,
+            self.mainly + other.mainly,
+        )
+
+    @property
+    def cause(self) -> WaitCause | None:
+        """The cause of nearly all of them; None without one."""
+        if self.calls < LEAST_ALIKE:
+            return None
+        cause = max(self.mainly, key=lambda one: self.mainly[one])
+        return cause if self.mainly[cause] >= LEAST_SHARE * self.excess_ns else None
+
+
+_NONE = AlikeSum()
+
+
+class AlikeCalls:
+    """What slow calls waited for while work was recorded, by function, size and place, and by thread in place of that.
+
+    The place is the number of the call's stack. A call counts once: ``note`` is for calls whose cause is final.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[Hashable, AlikeSum] = {}
+
+    def note(
+        self, call: SlowDriverCall, cause: WaitCause, certainty: Certainty | None, excess_ns: int, explained_ns: int
+    ) -> None:
+        """Add a call and its cause, unless that is known by others like it, or not at all for want of records."""
+        if not excess_ns or cause is WaitCause.RECORDS_OFF or certainty is Certainty.ALIKE:
+            return
+        for key in _keys(call):
+            if key in self._sums or len(self._sums) < _MOST_KEYS:
+                self._sums.setdefault(key, AlikeSum()).add(cause, excess_ns, min(explained_ns, excess_ns))
+
+    def like(self, call: SlowDriverCall, beside: AlikeCalls) -> AlikeSum | None:
+        """The calls like one, with those of ``beside``, if nearly all have one cause that is known; else None."""
+        for key in _keys(call):
+            found = self._sums.get(key, _NONE).plus(beside._sums.get(key, _NONE))
+            if found.calls >= LEAST_ALIKE:
+                return None if found.cause in (None, WaitCause.UNATTRIBUTED) else found
+        return None
+
+
+NO_CALLS = AlikeCalls()
+
+
+def _keys(call: SlowDriverCall) -> Iterator[Hashable]:
+    if call.stack:
+        yield call.function, call.bytes, call.stack, None
+    yield call.function, call.bytes, None, call.thread

@@ -1,0 +1,44 @@
+"""The cause of calls that were made while work of the GPU was not recorded, by those like them that were recorded.
+
+With a budget for its cost, ``watch`` records work in windows. What calls of one function and size at one place waited
+for in the windows with records is what they wait for in the others too, unless several causes share their time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stallprobes.watch.attribution.findings import WaitEvidence
+from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, Certainty, WaitCause
+from stallprobes.watch.causes.cause import Answer
+from stallprobes.watch.causes.facts import Facts, Flags
+
+
+class Alike:
+    """Calls of the same sort, made while work was recorded, nearly all have one cause."""
+
+    def mask(self, facts: Facts, asked: Flags) -> Flags:
+        found = facts.nothing
+        for at in np.flatnonzero(asked & facts.not_recorded).tolist():
+            like = facts.like(at)
+            found[at] = like is not None and _is_possible(facts, at, like.cause)
+        return found
+
+    def answer(self, facts: Facts, at: int) -> Answer:
+        like = facts.like(at)
+        assert like is not None
+        assert like.cause is not None
+        ns = round(facts.excess[at] * min(like.explained[like.cause] / like.excess_ns, 1.0))
+        calls = facts.alongside[at].calls if like.cause.is_other_thread else ()
+        return Answer(like.cause, Certainty.ALIKE, ns, WaitEvidence(ns, calls=calls, alike=like.calls))
+
+
+def _is_possible(facts: Facts, at: int, cause: WaitCause | None) -> bool:
+    """Whether a call can have a cause: that a call of another thread holds it up shows without records too."""
+    if cause is None or not cause.is_other_thread:
+        return cause is not None
+    group = int(facts.culprits(facts.nothing)[0][at])
+    return group >= 0 and int(facts.culprit_calls.cause[group]) == CAUSE_RANKS[cause]
+
+
+RULE = Alike()
