@@ -1,10 +1,13 @@
 """What watching costs programs on a GPU: by the times of their own steps, and as ``watch`` states it.
 
-Each program runs with the default budget, or that of --cost, beside the reader that the screen has. Its steps in
-windows with records are compared with those in the windows around them; what callbacks cost is computed, as in the
-statement. Prints for each program the cost by steps with its 95 % interval (bootstrap over windows) and the stated
-interval, and how many launches within windows with records have none. Exits 1 if a cost by steps is above 6 % with a
-budget of 5 or less, if the two intervals have nothing in common, or if a record was lost.
+Each program runs with the default budget, or that of --cost, beside the reader that the screen has. The lower quartile
+of its steps' times in windows with records is compared with that in windows without: the slower steps of a machine that
+others share are those that something else disturbs, whose mean differs by 5 to 15 % from window to window. It is
+printed beside, for what disturbs few steps. What callbacks cost is computed, as in the statement. Prints for each
+program the cost by steps with its 95 % interval (bootstrap over windows) and the stated interval, and how many launches
+within windows with records have none. Exits 1 if a cost by steps is above 6 % with a budget of 5 or less, if fewer than
+nine of ten costs lie in the stated interval, if the two intervals of one have nothing in common, or if a record was
+lost.
 
 python tests/benchmarks/bench_watch_cost.py [PROGRAM ...] [--seconds S] [--cost PERCENT] [--runs N]
 
@@ -41,16 +44,20 @@ from stallprobes.watch.reading.record_windows import RecordWindows  # noqa: E402
 NAMES = ("training", "generation", "gaussian_process", "compiled")
 LIMIT = 0.06
 LEAST_S = 0.1
-DRAWS = 4000
+DRAWS = 1000
+# The percentile of the steps' times that is compared, and the part of the runs that has to lie in the stated interval.
+QUICK, LEAST_INSIDE = 25, 0.9
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run showed. The shares (0 to 1) are of the time since records were off first."""
+    """What one run showed. The shares (0 to 1) are of the time since records were off first; ``mean`` is what records
+    cost by the mean of the steps' times."""
 
     stated: WatchCost
     calls: float
     records: float
+    mean: float
     interval: tuple[float, float]
     recorded: float
     lost: int
@@ -81,13 +88,15 @@ def watch_steps(name: str, seconds: float, cost: float) -> Measured:
             process = next(one for one in live.processes if one.pid == findings.pid)
             missing, found = missing_launches(folder, process)
             assert findings.cost is not None
-            records, interval, recorded = cost_by_steps(np.load(times), process.windows)
+            ends, windows = np.load(times), process.windows
+            records, interval, recorded = cost_by_steps(ends, windows, QUICK)
+            mean = cost_by_steps(ends, windows)[0]
         finally:
             shutil.rmtree(folder)
     lost = process.lost_records + findings.missed_records
     end_ns = process.ended_ns or process.clocks.monotonic_ns
     calls = sum(calls_cost(process, min(process.windows.first_off_ns, end_ns), end_ns)) / 2
-    return Measured(findings.cost, calls, records, interval, recorded, lost, process.not_held, missing, found)
+    return Measured(findings.cost, calls, records, mean, interval, recorded, lost, process.not_held, missing, found)
 
 
 def missing_launches(folder: Path, process: WatchedProcess) -> tuple[int, int]:
@@ -101,36 +110,51 @@ def missing_launches(folder: Path, process: WatchedProcess) -> tuple[int, int]:
     return missing, found
 
 
-def cost_by_steps(ends: NDArray[np.int64], windows: RecordWindows) -> tuple[float, tuple[float, float], float]:
-    """The share of time that records cost by the rates of steps, its 95 % interval, and the share with records."""
+def cost_by_steps(
+    ends: NDArray[np.int64], windows: RecordWindows, percentile: float | None = None
+) -> tuple[float, tuple[float, float], float]:
+    """The share of time that records cost by the steps' times, its 95 % interval, and the share with records.
+
+    The times are compared by a percentile, or by their mean; NaN where there are none.
+    """
     if not len(windows) or windows.first_off_ns > ends[-1]:
         return 0.0, (0.0, 0.0), 1.0
-    rates = np.full(len(windows), np.nan)
-    for number, (begin, end) in enumerate(zip(windows.begins, windows.ends, strict=True)):
+    steps: dict[bool, list[NDArray[np.int64]]] = {True: [], False: []}
+    for begin, end, on in zip(windows.begins, windows.ends, windows.on.tolist(), strict=True):
         inside = ends[(ends >= begin) & (ends <= end)]
-        if len(inside) > 2:
-            rates[number] = (len(inside) - 1) / (inside[-1] - inside[0])
-    at = np.flatnonzero(windows.on[1:-1] & ~windows.on[:-2] & ~windows.on[2:]) + 1
-    slowdowns = 1 - 2 * rates[at] / (rates[at - 1] + rates[at + 1])
-    slowdowns = slowdowns[~np.isnan(slowdowns)]
+        if begin >= windows.first_off_ns and len(inside) > 1:
+            steps[on].append(np.diff(inside))
     share = windows.share_on(int(ends[-1]), windows.first_off_ns)
-    if not len(slowdowns):
+    if not all(steps.values()):
         return float("nan"), (float("nan"), float("nan")), share
+
+    def slowdown(of: dict[bool, list[NDArray[np.int64]]]) -> float:
+        times = {on: np.concatenate(found) for on, found in of.items()}
+        usual = {
+            on: np.mean(one) if percentile is None else np.percentile(one, percentile) for on, one in times.items()
+        }
+        return float(1 - usual[False] / usual[True])
+
     random = np.random.default_rng(1)
-    means = random.choice(slowdowns, (DRAWS, len(slowdowns))).mean(axis=1)
-    low, high = np.percentile(means, (2.5, 97.5)) * share
-    return float(slowdowns.mean() * share), (float(low), float(high)), share
+    drawn = [
+        slowdown({on: [found[at] for at in random.integers(0, len(found), len(found))] for on, found in steps.items()})
+        for _ in range(DRAWS)
+    ]
+    low, high = np.percentile(drawn, (2.5, 97.5)) * share
+    return slowdown(steps) * share, (float(low), float(high)), share
 
 
-def print_run(name: str, run: Measured, budget: float) -> bool:
-    """Print a line; whether all is within the limits."""
+def print_run(name: str, run: Measured, budget: float) -> tuple[bool, bool]:
+    """Print a line; whether all is within the limits, and whether the cost lies in the stated interval."""
     cost = run.records + run.calls
     low, high = (one + run.calls for one in run.interval)
-    # Of steps that differ much, the interval is wide, and the cost by them says little.
     agrees = low <= run.stated.high and high >= run.stated.low
     inside = run.stated.low <= cost <= run.stated.high
     verdict = "" if inside else ", not inside" if agrees else ", DIFFERS"
-    parts = f"records {run.records:6.1%} ({run.interval[0]:.1%} to {run.interval[1]:.1%}), calls {run.calls:.1%}"
+    parts = (
+        f"records {run.records:6.1%} ({run.interval[0]:.1%} to {run.interval[1]:.1%}; by the mean {run.mean:.1%}),"
+        f" calls {run.calls:.1%}"
+    )
     stated = f"stated {run.stated.low:.1%} to {run.stated.high:.1%} ({run.stated.compared} comparisons)"
     print(
         f"{name:18}{cost:6.1%}: {parts}; {stated}{verdict}; records on {run.recorded:.0%} of"
@@ -138,7 +162,8 @@ def print_run(name: str, run: Measured, budget: float) -> bool:
         f" {run.not_held} calls not held",
         flush=True,
     )
-    return agrees and (budget > 0.05 or cost <= LIMIT) and not (run.lost or run.missing or run.not_held)
+    within = agrees and (budget > 0.05 or cost <= LIMIT) and not (run.lost or run.missing or run.not_held)
+    return within, inside
 
 
 def main() -> int:
@@ -150,12 +175,14 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1)
     options = parser.parse_args()
     budget = options.cost / 100
-    within = [
+    runs = [
         print_run(name, watch_steps(name, options.seconds, budget), budget)
         for _ in range(options.runs)
         for name in options.programs
     ]
-    return int(not all(within))
+    inside = sum(one for _, one in runs)
+    print(f"{inside} of {len(runs)} costs lie in the stated interval")
+    return int(not all(one for one, _ in runs) or inside < LEAST_INSIDE * len(runs))
 
 
 if __name__ == "__main__":

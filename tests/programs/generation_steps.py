@@ -6,7 +6,8 @@ import torch
 from step_times import run_steps
 from transformers import GPT2Config, GPT2LMHeadModel
 
-LAYERS, SEQUENCES, PROMPT, LONGEST = 8, 8, 32, 512
+# Few layers, so that there are many steps to compare.
+LAYERS, SEQUENCES, PROMPT, LONGEST = 2, 8, 32, 512
 
 
 def main() -> None:
