@@ -23,7 +23,7 @@ from stallprobes.latency.histogram import LOWER, index
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
-from stallprobes.native.layouts.driver_calls import ANY, HOST, CallShape, HostMemoryUse, family_of, plain_name, shapes
+from stallprobes.native.layouts.driver_calls import ANY, HOST, CallShape, CallUse, family_of, plain_name, shapes
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import DriverCall, RecordBatch, WatchedProcess, WatchedThread
 
@@ -59,7 +59,7 @@ PINNED, MANAGED, PAGEABLE = 1 << 40, 1 << 41, 1 << 42
 ALLOCATED_BYTES = 4096
 _SHAPES = {shape.name: shape for shape in shapes()}
 _ALLOCATES = {
-    HostMemoryUse.ALLOCATES_PINNED: PINNED, HostMemoryUse.REGISTERS: PINNED, HostMemoryUse.ALLOCATES_MANAGED: MANAGED,
+    CallUse.ALLOCATES_PINNED: PINNED, CallUse.REGISTERS: PINNED, CallUse.ALLOCATES_MANAGED: MANAGED,
 }  # fmt: skip
 # CUDA_MEMCPY2D and CUDA_MEMCPY3D: words of the type and the address of each end, and of the sizes.
 _BLOCKS = {2: ((2, 3), (9, 10), (14, 15)), 3: ((4, 5), (15, 16), (22, 23, 24))}
@@ -253,7 +253,7 @@ class _HostMemory:
             self._allocated[region] += 1
         if not event.call.call.bytes:
             _put(row["parameters"].view(np.uint8), shape.bytes, ALLOCATED_BYTES)
-        if shape.use is HostMemoryUse.REGISTERS:
+        if shape.use is CallUse.REGISTERS:
             row["parameters"][0] = address
         else:
             row["pointer"], row["block"][0] = 0, address

@@ -46,6 +46,16 @@ def test_every_call_is_in_the_log_with_its_thread(stand_in: StandIn, tmp_path: P
     assert not (batch.rows["flags"] & CallFlag.NESTED).any()
 
 
+def test_a_new_stream_has_its_handle_and_whether_it_is_ordered_with_the_default_stream(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    outcome = stand_in.run(tmp_path / "out", "streams", options=CALLS_ONLY)
+    _, batch = read_log(tmp_path / "out")
+    assert set(batch.functions.values()) == {"cuStreamCreate"}
+    assert batch.rows["stream"].tolist() == [int(outcome.output)] * 2
+    assert batch.rows["flags"].tolist() == [CallFlag.STREAM | CallFlag.BLOCKING, int(CallFlag.STREAM)]
+
+
 def test_more_threads_than_ever_live_at_a_time_share_the_blocks(stand_in: StandIn, tmp_path: Path) -> None:
     threads = layout.SLOTS * 3 // 2
     stand_in.run(tmp_path / "out", "short-threads", str(threads), "5", "8", options=CALLS_ONLY)

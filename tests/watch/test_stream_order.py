@@ -38,7 +38,11 @@ RECORD, WAIT, HOST = "cuEventRecord", "cuStreamWaitEvent", "cuLaunchHostFunc"
 MINE, OTHERS, THIRD = 0x11, 0x22, 0x33
 # The correlation number of a call at 0; those before it have lower ones.
 NOW = 1_000_000
-NUMBER = {MINE: 7, OTHERS: 9, THIRD: 8}
+LEGACY = 0
+NUMBER = {MINE: 7, OTHERS: 9, THIRD: 8, LEGACY: 5}
+CREATE, DESTROY = "cuStreamCreate", "cuStreamDestroy_v2"
+# Those that are not created as non-blocking.
+BLOCKING = (MINE, OTHERS)
 # A call that returns at once: function, begin (us), stream, event.
 Made = tuple[str, float, int, int]
 
@@ -58,6 +62,8 @@ def explained(
     events = {each.begin_ns: handle for each, (*_, handle) in zip(finished, made, strict=True)}
     calls = call_batch((*waiting, *finished))
     for row in calls.rows:
+        blocks = calls.functions[int(row["function"])] == CREATE and row["stream"] in BLOCKING
+        row["flags"] |= int(CallFlag.BLOCKING) if blocks else 0
         row["event"] = events.get(int(row["began_ns"]), event if row["began_ns"] == waiting[0].begin_ns else 0)
         row["flags"] |= int(CallFlag.STREAM)
     # Threads that make calls after which a stream may wait.
@@ -141,6 +147,49 @@ def test_a_wait_for_an_event_behind_a_host_function(since: float, cause: WaitCau
     made = [*first, (HOST, since, OTHERS, 0), (RECORD, since + 10, OTHERS, 0xE1)]
     (found,) = explained([slow(EVENT_SYNC, 0, 5010, correlation=NOW + 1)], made, kernels, event=0xE1)
     assert found.cause is cause
+
+
+@pytest.mark.parametrize(("others", "waited"), [(OTHERS, True), (THIRD, False)], ids=["blocking", "non-blocking"])
+@pytest.mark.parametrize("function", [SYNC, D2H])
+def test_the_legacy_default_stream_waits_for_the_blocking_streams(function: str, others: int, waited: bool) -> None:
+    first, kernels = launches(LEGACY, others)
+    made = [(CREATE, -900, others, 0), *first, (LAUNCH, -30, others, 0)]
+    kinds = {"source": MemoryKind.DEVICE, "target": MemoryKind.PAGEABLE} if function == D2H else {}
+    wait = slow(function, 0, 5010, correlation=NOW + 1, stream=LEGACY, **kinds)
+    number = NUMBER[LEGACY]
+    own = [copy(4000, 4002, correlation=NOW + 1, stream=number)] if function == D2H else [
+        synchronization(NOW + 1, stream=number)
+    ]  # fmt: skip
+    (found,) = explained([wait], made, [*kernels, *own, work(-25, 4000, others, -30)])
+    if waited:
+        assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)
+        assert [each.stream for each in found.evidence.work] == [NUMBER[others]]
+    else:
+        assert found.certainty is not Certainty.PROVEN
+
+
+@pytest.mark.parametrize(("made", "waited"), [((CREATE,), True), ((CREATE, DESTROY), False), ((), False)])
+def test_a_blocking_stream_waits_for_the_legacy_default_stream(made: tuple[str, ...], waited: bool) -> None:
+    first, kernels = launches(LEGACY, MINE)
+    calls = [*((name, -900 + at, MINE, 0) for at, name in enumerate(made)), *first, (LAUNCH, -30, LEGACY, 0)]
+    wait = slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)
+    (found,) = explained([wait], calls, [*kernels, synchronization(NOW + 1), work(-25, 4000, LEGACY, -30)])
+    assert (found.cause is WaitCause.GPU_WORK and found.certainty is Certainty.PROVEN) is waited
+
+
+def test_an_event_in_the_legacy_default_stream_is_behind_what_holds_a_blocking_one() -> None:
+    first, kernels = launches(LEGACY, OTHERS)
+    made = [(CREATE, -900, OTHERS, 0), *first, (HOST, -30, OTHERS, 0), (RECORD, -20, LEGACY, 0xE1)]
+    (found,) = explained([slow(EVENT_SYNC, 0, 5010, correlation=NOW + 1)], made, kernels, event=0xE1)
+    assert (found.cause, found.certainty) == (WaitCause.HELD_STREAM, Certainty.KNOWN)
+
+
+def test_where_threads_have_default_streams_of_their_own_the_handle_says_nothing() -> None:
+    first, kernels = launches(LEGACY, MINE)
+    made = [(CREATE, -900, MINE, 0), *first, (LAUNCH, -30, LEGACY, 0), ("cuLaunchKernel_ptsz", -10, LEGACY, 0)]
+    wait = slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)
+    (found,) = explained([wait], made, [*kernels, synchronization(NOW + 1), work(-25, 4000, LEGACY, -30)])
+    assert found.certainty is not Certainty.PROVEN
 
 
 def test_what_is_long_over_is_forgotten() -> None:

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -379,6 +380,12 @@ int main(int count, char **arguments)
     } else if (!strcmp(name, "steps-beside-hung")) {
         start_hung_call();
         steps_until_stopped(first);
+    } else if (!strcmp(name, "streams")) {
+        void *stream;
+        for (unsigned flags = 0; flags < 2; flags++)
+            if (cuStreamCreate(&stream, flags))
+                return 1;
+        printf("%" PRIuPTR "\n", (uintptr_t)stream);
     } else if (!strcmp(name, "records")) {
         records(first);
     } else if (!strcmp(name, "fork")) {

@@ -269,12 +269,24 @@ static void before_use(const struct ss_shape *shape, const unsigned char *parame
 static void after_use(const struct ss_shape *shape, const unsigned char *parameters)
 {
     uint64_t first = word(parameters, 0);
-    if (shape->use == SS_USE_NONE || shape->use == SS_USE_FREES || !first)
+    if (shape->use == SS_USE_NONE || shape->use >= SS_USE_FREES || !first)
         return;
     uint64_t size = word(parameters, shape->bytes);
     if (shape->use != SS_USE_REGISTERS)
         first = word((const unsigned char *)(uintptr_t)first, 0);
     ss_add_host_memory(first, size, shape->use == SS_USE_ALLOCATES_MANAGED ? SS_MEMORY_MANAGED : SS_MEMORY_PINNED);
+}
+
+/* The call that has created a stream, with its handle, and whether that is ordered with the legacy default stream. */
+static struct ss_call with_stream(struct ss_call call, const unsigned char *parameters)
+{
+    enum { NON_BLOCKING = 1 };
+    const unsigned char *handle = (const unsigned char *)(uintptr_t)word(parameters, 0);
+    uint32_t flags;
+    memcpy(&flags, parameters + sizeof handle, sizeof flags);
+    call.stream = handle ? word(handle, 0) : 0;
+    call.flags |= SS_CALL_STREAM | (flags & NON_BLOCKING ? 0 : SS_CALL_BLOCKING);
+    return call;
 }
 
 static void change_depth(struct ss_slot *slot, uint32_t depth, const struct ss_call *call)
@@ -443,7 +455,13 @@ static void leave(struct own *self, uint32_t api, const struct ss_callback_data 
         ss_increase(slot->finished, 1);
     if (prefix->waits && ss_unlikely(start >= ss_load(ss_unsettled_since)) && !result)
         ss_settle_window(now);
-    ss_log_call(&self->log, slot, self->number, &slot->calls[depth], now > start ? now : start);
+    const struct ss_call *call = &slot->calls[depth];
+    struct ss_call created;
+    if (shape && ss_unlikely(shape->use == SS_USE_CREATES_STREAM) && data->parameters && !result) {
+        created = with_stream(*call, data->parameters);
+        call = &created;
+    }
+    ss_log_call(&self->log, slot, self->number, call, now > start ? now : start);
     int named = ss_unlikely(now >= self->naming.due) && !slow;
     uint32_t stack = slow ? keep_slow_call(self, slot, depth, now, result) : 0;
     if (named)

@@ -166,15 +166,20 @@ def plain_name(name: str) -> str:
     return name
 
 
-class HostMemoryUse(IntEnum):
-    """What a function does to the list of host memory that the driver knows. The memory's address is its first
-    argument, or lies at it; the size is its second."""
+class CallUse(IntEnum):
+    """What a function does that is noted with its call.
+
+    ``ALLOCATES_PINNED`` to ``FREES`` change the list of host memory that the driver knows: the memory's address is the
+    first argument, or lies at it; the size is the second. ``CREATES_STREAM``: a new stream's handle lies at the first
+    argument, and its flags are the second.
+    """
 
     NONE = 0
     ALLOCATES_PINNED = 1
     REGISTERS = 2
     ALLOCATES_MANAGED = 3
     FREES = 4
+    CREATES_STREAM = 5
 
 
 ABSENT = -1
@@ -204,7 +209,7 @@ class CallShape:
     description: int = ABSENT
     dimensions: int = 0
     event: int = ABSENT
-    use: HostMemoryUse = HostMemoryUse.NONE
+    use: CallUse = CallUse.NONE
 
 
 # Parameters in their order. ``p``: 8 bytes, ``i``: 4 bytes, both of no interest. ``from:`` and ``to:`` are the
@@ -292,6 +297,8 @@ _PARAMETERS: dict[str, str] = {
     "cuEventSynchronize": "event",
     "cuStreamSynchronize": "stream",
     "cuStreamQuery": "stream",
+    "cuStreamCreate": "p i",
+    "cuStreamCreateWithPriority": "p i i",
     "cuStreamDestroy_v2": "stream",
     "cuStreamWaitEvent": "stream event i",
     "cuStreamWaitValue32": "stream p i i",
@@ -313,14 +320,16 @@ _PARAMETERS: dict[str, str] = {
     "cuGraphicsUnmapResources": "i p stream",
 }
 _USES = {
-    "cuMemAllocHost_v2": HostMemoryUse.ALLOCATES_PINNED,
-    "cuMemHostAlloc": HostMemoryUse.ALLOCATES_PINNED,
-    "cuMemHostRegister": HostMemoryUse.REGISTERS,
-    "cuMemHostRegister_v2": HostMemoryUse.REGISTERS,
-    "cuMemAllocManaged": HostMemoryUse.ALLOCATES_MANAGED,
-    "cuMemFreeHost": HostMemoryUse.FREES,
-    "cuMemHostUnregister": HostMemoryUse.FREES,
-    "cuMemFree_v2": HostMemoryUse.FREES,
+    "cuMemAllocHost_v2": CallUse.ALLOCATES_PINNED,
+    "cuMemHostAlloc": CallUse.ALLOCATES_PINNED,
+    "cuMemHostRegister": CallUse.REGISTERS,
+    "cuMemHostRegister_v2": CallUse.REGISTERS,
+    "cuMemAllocManaged": CallUse.ALLOCATES_MANAGED,
+    "cuStreamCreate": CallUse.CREATES_STREAM,
+    "cuStreamCreateWithPriority": CallUse.CREATES_STREAM,
+    "cuMemFreeHost": CallUse.FREES,
+    "cuMemHostUnregister": CallUse.FREES,
+    "cuMemFree_v2": CallUse.FREES,
 }
 _ENDS = {"host": HOST, "any": ANY, "device": int(MemoryKind.DEVICE), "array": int(MemoryKind.ARRAY)}
 _UNITS = {"bytes": 1, "halves": 2, "words": 4}
@@ -351,4 +360,4 @@ def _shape(name: str, parameters: list[str]) -> CallShape:
         elif word not in ("p", "i"):
             found[word] = at
         at += size
-    return CallShape(name, use=_USES.get(name, HostMemoryUse.NONE), **found)
+    return CallShape(name, use=_USES.get(name, CallUse.NONE), **found)

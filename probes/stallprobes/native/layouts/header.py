@@ -34,7 +34,7 @@ ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "STATE": watch_file.WatchState, "SLOT": watch_file.SlotUse, "LOST": watch_file.LossKind,
     "FLAG": watch_file.Flag, "CALL": watch_file.CallFlag, "BLOCK": watch_file.BlockState,
     "STACK": watch_file.StackFlag, "SAMPLED": watch_file.SampledTime,
-    "USE": driver_calls.HostMemoryUse,
+    "USE": driver_calls.CallUse,
 }  # fmt: skip
 _MODULES: tuple[ModuleType, ...] = (histogram, board, program, schedule, cupti, timeline, watch_file)
 _C_TYPES = {

@@ -155,13 +155,15 @@ class Flag(IntEnum):
 class CallFlag(IntEnum):
     """A bit of a call's flags: what the function has as an argument, and whether the call was made in another one.
 
-    EVENT: ``bytes`` is the handle of an event.
+    EVENT: ``bytes`` is the handle of an event. BLOCKING: the call has created ``stream``, which waits for the legacy
+    default stream, and that for it.
     """
 
     STREAM = 1
     BYTES = 2
     NESTED = 4
     EVENT = 8
+    BLOCKING = 16
 
 
 class BlockState(IntEnum):

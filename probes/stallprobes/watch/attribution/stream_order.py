@@ -1,4 +1,6 @@
-"""What streams wait for beside their own work: events that were recorded in other streams, host functions, values."""
+"""What streams wait for beside their own work: events that were recorded in other streams, host functions, values, and
+the legacy default stream, which waits for all streams of its context that were not created as non-blocking, as these
+wait for it (CUDA's documentation, "Stream synchronization behavior")."""
 
 from __future__ import annotations
 
@@ -22,6 +24,10 @@ _MOST_NAMED = 4000
 # Dependencies that are followed from one stream, the last ones, and how far.
 MOST_OF_STREAM = 4
 DEEPEST = 8
+# Streams that wait for the legacy default stream, and how many of them are followed, those that were created last.
+MOST_BLOCKING, MOST_ORDERED = 4096, 64
+# The legacy default stream by its handles.
+_LEGACY = (0, 1)
 _RECORDS, _WAITS, _HOLDS, _SYNCHRONIZES = range(1, 5)
 _HOLDERS = (
     "cuLaunchHostFunc", "cuStreamAddCallback", "cuStreamWaitValue", "cuStreamBatchMemOp", "cuWaitExternalSemaphores",
@@ -75,15 +81,21 @@ class StreamOrder:
         self._functions: dict[int, str] = {}
         self._role_of: dict[int, int] = {}
         self._numbers: dict[tuple[int, int], int] = {}
+        # By context and handle.
+        self._blocking: dict[tuple[int, int], None] = {}
+        # Calls of the variants for it have the handle 0 too.
+        self._has_thread_streams = False
 
     def add(self, calls: CallBatch, records: RecordBatch, now_ns: int) -> None:
         """Add the calls and records since the reading before."""
         for number, name in calls.functions.items():
             self._functions[number], self._role_of[number] = name, _role(name)
+            self._has_thread_streams |= plain_name(name) != name
         known = np.zeros(max(self._role_of, default=0) + 1, np.int64)
         known[list(self._role_of)] = list(self._role_of.values())
         roles = known[calls.rows["function"]] if len(calls) else np.zeros(0, np.int64)
         self._note_numbers(calls.rows, records.rows)
+        self._note_streams(calls.rows)
         new = rows_where(calls.rows, roles > 0)
         if not len(new) and not len(self._rows):
             return
@@ -107,11 +119,25 @@ class StreamOrder:
         keys = zip(calls["context"][found].tolist(), calls["stream"][found].tolist(), strict=True)
         self._numbers.update(zip(keys, streams.tolist(), strict=True))
 
+    def _note_streams(self, calls: Rows) -> None:
+        """Note streams that were created, or destroyed, in the order of time."""
+        destroys = [number for number, name in self._functions.items() if name.startswith("cuStreamDestroy")]
+        created = (calls["flags"] & int(CallFlag.BLOCKING)) > 0
+        rows = rows_where(calls, created | np.isin(calls["function"], destroys))
+        for row in rows_at(rows, np.argsort(rows["began_ns"], kind="stable")):
+            key = int(row["context"]), int(row["stream"])
+            self._blocking.pop(key, None)
+            if int(row["flags"]) & int(CallFlag.BLOCKING):
+                self._blocking[key] = None
+        while len(self._blocking) > MOST_BLOCKING:
+            del self._blocking[next(iter(self._blocking))]
+
     def behind(self, call: FinishedCall) -> Behind:
         """What is in front of a call that waits for a stream, or for an event."""
         found = _Found()
         if call.stream is not None:
             self._follow(found, call.context, call.stream, call.begin_ns, DEEPEST)
+            self._follow_default(found, call.context, call.stream, call.begin_ns, call.correlation)
         else:
             own = self._last(_SYNCHRONIZES, call.begin_ns + 1, thread=call.thread, began_ns=call.begin_ns)
             if own is not None:
@@ -137,6 +163,20 @@ class StreamOrder:
             elif depth:
                 self._follow_event(found, int(rows["event"][at]), int(rows["began_ns"][at]), depth - 1)
 
+    def _follow_default(self, found: _Found, context: int, stream: int, before_ns: int, correlation: int) -> None:
+        """Follow the streams for which one waits by the rules of the legacy default stream, until a call."""
+        others: list[int] = []
+        if stream in _LEGACY:
+            others = [handle for of, handle in self._blocking if of == context][-MOST_ORDERED:]
+        elif (context, stream) in self._blocking:
+            others = [*_LEGACY]
+        for other in others if not self._has_thread_streams else ():
+            number = self._numbers.get((context, other))
+            if number is not None:
+                key = context, number
+                found.scopes[key] = max(found.scopes.get(key, 0), correlation)
+            self._follow(found, context, other, before_ns, DEEPEST - 1)
+
     def _follow_event(self, found: _Found, event: int, before_ns: int, depth: int) -> None:
         """Follow what an event waits for, as it was recorded last before a time."""
         at = self._last(_RECORDS, before_ns, event=event)
@@ -150,6 +190,7 @@ class StreamOrder:
             key = context, number
             found.scopes[key] = max(found.scopes.get(key, 0), int(row["correlation"]))
         self._follow(found, context, stream, int(row["began_ns"]), depth)
+        self._follow_default(found, context, stream, int(row["began_ns"]), int(row["correlation"]))
 
     def _last(self, role: int, before_ns: int, **columns: int) -> int | None:
         rows = self._rows
