@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,6 +176,38 @@ def test_a_blocking_stream_waits_for_the_legacy_default_stream(made: tuple[str, 
     wait = slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)
     (found,) = explained([wait], calls, [*kernels, synchronization(NOW + 1), work(-25, 4000, LEGACY, -30)])
     assert (found.cause is WaitCause.GPU_WORK and found.certainty is Certainty.PROVEN) is waited
+
+
+def test_a_blocking_stream_waits_for_another_one_through_the_legacy_default_stream() -> None:
+    first, kernels = launches(LEGACY, MINE, OTHERS)
+    made = [(CREATE, -901, MINE, 0), (CREATE, -900, OTHERS, 0), *first, (LAUNCH, -30, OTHERS, 0)]
+    wait = slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)
+    kernels += [synchronization(NOW + 1), work(-25, 4000, OTHERS, -30)]
+    for launched, waited in ((-20, True), (-40, False)):
+        # What the default stream does later waits for the other one, and what it did before does not.
+        later = work(4001, 4002, LEGACY, launched)
+        (found,) = explained([wait], [*made, (LAUNCH, launched, LEGACY, 0)], [*kernels, later])
+        assert (found.certainty is Certainty.PROVEN) is waited
+
+
+def test_a_copy_without_a_stream_is_one_in_the_legacy_default_stream() -> None:
+    first, kernels = launches(LEGACY, OTHERS)
+    made = [(CREATE, -900, OTHERS, 0), *first, (LAUNCH, -30, OTHERS, 0)]
+    wait = replace(slow("cuMemcpyDtoH_v2", 0, 5010, correlation=NOW + 1), stream=None)
+    kernels += [copy(4000, 4002, correlation=NOW + 1, stream=NUMBER[LEGACY]), work(-25, 4000, OTHERS, -30)]
+    (found,) = explained([wait], made, kernels)
+    assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)
+
+
+def test_work_of_a_graph_is_in_the_stream_in_which_it_was_launched() -> None:
+    """Branches have streams of their own by CUPTI."""
+    first, kernels = launches(MINE)
+    made = [*first, ("cuGraphLaunch", -30, MINE, 0)]
+    wait = slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)
+    kernels += [synchronization(NOW + 1), work(-25, -20, MINE, -30), work(5005, 5009, MINE, -30)]
+    (found,) = explained([wait], made, [work(-20, 5000, THIRD, -30), *kernels])
+    assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)
+    assert found.evidence.work[0].stream == NUMBER[THIRD]
 
 
 def test_an_event_in_the_legacy_default_stream_is_behind_what_holds_a_blocking_one() -> None:

@@ -47,10 +47,11 @@ class WorkTable:
     """Kernels, copies and memsets in the order of their starts.
 
     ``rows`` are the records; ``streams`` numbers (context, stream), ``contexts`` the contexts, both from 0 by
-    ``stream_numbers`` and ``context_numbers``. ``orders`` ascend with the time at which the work was submitted,
-    as ``CallTable.order_of`` gives them. ``owners`` is the place
-    of the slow call that submitted it, or -1; ``first_of_call`` and ``last_of_call`` are the rows that each slow call
-    submitted first and last, or -1.
+    ``stream_numbers`` and ``context_numbers``. All work of a graph is in the stream of its first piece, in which it was
+    launched: branches have streams of their own (H200, CUPTI 13.5), for which nobody can wait. ``orders`` ascend with
+    the time at which the work was submitted, as ``CallTable.order_of`` gives them. ``owners`` is the place of the slow
+    call that submitted it, or -1; ``first_of_call`` and ``last_of_call`` are the rows that each slow call submitted
+    first and last, or -1.
     """
 
     rows: NDArray[Any]
@@ -76,6 +77,7 @@ class WorkTable:
         pairs, streams = numbered(_pair(rows["context"], rows["stream"]))
         known, contexts = numbered(int64s(rows["context"]))
         correlations = int64s(rows["correlation"])
+        streams = _with_branches(streams, contexts, correlations, len(pairs))
         owners, orders = calls.places_of(correlations), calls.order_of(correlations)
         owned = np.flatnonzero(owners >= 0)
         first, last = np.full(len(calls), -1, dtype=np.int64), np.full(len(calls), -1, dtype=np.int64)
@@ -139,6 +141,18 @@ class WorkTable:
         owned, found = self.first_of_call >= 0, np.full(len(self.first_of_call), otherwise, dtype=np.int64)
         found[owned] = self.starts[self.first_of_call[owned]]
         return found
+
+
+def _with_branches(streams: Int64s, contexts: Int64s, correlations: Int64s, count: int) -> Int64s:
+    """The streams of work in the order of its starts, of which one call has one in each context."""
+    if count < 2:
+        return streams
+    keys = contexts << 32 | correlations
+    order = np.argsort(keys, kind="stable")
+    new = np.append(True, keys[order[1:]] != keys[order[:-1]])[: len(order)]
+    first = np.empty(len(order), dtype=np.int64)
+    first[order] = order[np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))]
+    return np.where(correlations == 0, streams, streams[first])
 
 
 def _pair(contexts: NDArray[Any], streams: NDArray[Any]) -> NDArray[np.uint64]:

@@ -4,16 +4,17 @@ wait for it (CUDA's documentation, "Stream synchronization behavior")."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.driver_calls import plain_name
+from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
+from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, FinishedCall, RecordBatch
 
 # So long calls are kept: what a slow call waits for was mostly submitted just before.
@@ -51,11 +52,13 @@ class Behind:
     """What is in front of a call in other streams than its own, and what holds those and its own.
 
     ``scopes`` are streams, by context and CUPTI's number, each with the correlation number before which their work was
-    submitted. ``holders`` are rows of calls (DRIVER_CALL) after which a stream waits for something that is no work of
-    the GPU, the last one first; ``functions`` are their names.
+    submitted. ``through`` is the legacy default stream of a context, likewise, with the blocking streams for whose work
+    its last one waits. ``holders`` are rows of calls (DRIVER_CALL) after which a stream waits for something that is no
+    work of the GPU, the last one first; ``functions`` are their names.
     """
 
     scopes: tuple[tuple[int, int, int], ...] = ()
+    through: tuple[tuple[int, int, int, tuple[int, ...]], ...] = ()
     holders: tuple[np.void, ...] = ()
     functions: tuple[str, ...] = ()
 
@@ -68,6 +71,7 @@ class _Found:
     """What was found so far: as ``Behind`` has it, ``holders`` and the calls that were ``seen`` by their places."""
 
     scopes: dict[tuple[int, int], int] = field(default_factory=dict)
+    through: dict[tuple[int, int], int] = field(default_factory=dict)
     holders: list[int] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
 
@@ -112,6 +116,8 @@ class StreamOrder:
         calls = rows_where(calls, (calls["flags"] & int(CallFlag.STREAM)) > 0)
         if not len(calls) or not len(records):
             return
+        # A graph's first work is in the stream in which it was launched.
+        records = records[np.argsort(records["start"], kind="stable")]
         correlations, places = np.unique(records["correlation"], return_index=True)
         at = np.minimum(np.searchsorted(correlations, calls["correlation"]), len(correlations) - 1)
         found = (correlations[at] == calls["correlation"]) & (calls["correlation"] > 0)
@@ -135,9 +141,11 @@ class StreamOrder:
     def behind(self, call: FinishedCall) -> Behind:
         """What is in front of a call that waits for a stream, or for an event."""
         found = _Found()
-        if call.stream is not None:
-            self._follow(found, call.context, call.stream, call.begin_ns, DEEPEST)
-            self._follow_default(found, call.context, call.stream, call.begin_ns, call.correlation)
+        # A copy without a stream is one in the default stream.
+        stream = _LEGACY[0] if call.stream is None and call.family is CallFamily.COPY else call.stream
+        if stream is not None:
+            self._follow(found, call.context, stream, call.begin_ns, DEEPEST)
+            self._follow_default(found, call.context, stream, call.begin_ns, call.correlation)
         else:
             own = self._last(_SYNCHRONIZES, call.begin_ns + 1, thread=call.thread, began_ns=call.begin_ns)
             if own is not None:
@@ -145,6 +153,10 @@ class StreamOrder:
         holders = sorted(found.holders, reverse=True)
         return Behind(
             scopes=tuple((context, stream, until) for (context, stream), until in found.scopes.items()),
+            through=tuple(
+                (context, stream, until, tuple(self._numbers_of(context, self._blocking_of(context))))
+                for (context, stream), until in found.through.items()
+            ),
             holders=tuple(self._rows[at] for at in holders),
             functions=tuple(self._functions.get(int(self._rows["function"][at]), "") for at in holders),
         )
@@ -165,17 +177,26 @@ class StreamOrder:
 
     def _follow_default(self, found: _Found, context: int, stream: int, before_ns: int, correlation: int) -> None:
         """Follow the streams for which one waits by the rules of the legacy default stream, until a call."""
+        if self._has_thread_streams:
+            return
         others: list[int] = []
         if stream in _LEGACY:
-            others = [handle for of, handle in self._blocking if of == context][-MOST_ORDERED:]
+            others = self._blocking_of(context)
         elif (context, stream) in self._blocking:
             others = [*_LEGACY]
-        for other in others if not self._has_thread_streams else ():
-            number = self._numbers.get((context, other))
-            if number is not None:
-                key = context, number
-                found.scopes[key] = max(found.scopes.get(key, 0), correlation)
+            for number in self._numbers_of(context, others):
+                found.through[context, number] = max(found.through.get((context, number), 0), correlation)
+        for number in self._numbers_of(context, others):
+            found.scopes[context, number] = max(found.scopes.get((context, number), 0), correlation)
+        for other in others:
             self._follow(found, context, other, before_ns, DEEPEST - 1)
+
+    def _blocking_of(self, context: int) -> list[int]:
+        return [handle for of, handle in self._blocking if of == context][-MOST_ORDERED:]
+
+    def _numbers_of(self, context: int, streams: Iterable[int]) -> list[int]:
+        """CUPTI's numbers of some streams, as far as they are known."""
+        return [number for stream in streams if (number := self._numbers.get((context, stream))) is not None]
 
     def _follow_event(self, found: _Found, event: int, before_ns: int, depth: int) -> None:
         """Follow what an event waits for, as it was recorded last before a time."""
@@ -206,16 +227,24 @@ def rows_behind(
     numbers: Mapping[tuple[int, int], int],
     streams: NDArray[np.int64],
     orders: NDArray[np.int64],
-    limits: Iterable[int],
+    order_of: Callable[[NDArray[np.int64]], NDArray[np.int64]],
 ) -> NDArray[np.intp]:
     """The rows of the work that is in front by ``behind``.
 
     Of each piece of work, ``streams`` has its stream by the ``numbers`` of streams, and ``orders`` its place in the
-    order in which all was submitted. ``limits`` are the places at which the scopes of ``behind`` end, in their order.
+    order in which all was submitted, as ``order_of`` has it for correlation numbers.
     """
     found = np.zeros(len(streams), np.bool_)
-    for (context, stream, _), limit in zip(behind.scopes, limits, strict=True):
-        number = numbers.get((context, stream))
-        if number is not None:
-            found |= (streams == number) & (orders < limit)
+    for context, stream, until in behind.scopes:
+        found |= _before(numbers.get((context, stream)), int(order_of(int64s([until]))[0]), streams, orders)
+    for context, stream, until, others in behind.through:
+        via = _before(numbers.get((context, stream)), int(order_of(int64s([until]))[0]), streams, orders)
+        last = int(orders[via].max(initial=0))
+        for other in others:
+            found |= _before(numbers.get((context, other)), last, streams, orders)
     return np.flatnonzero(found)
+
+
+def _before(stream: int | None, limit: int, streams: NDArray[np.int64], orders: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which work of a stream was submitted before a place in the order."""
+    return (streams == stream) & (orders < limit) if stream is not None else np.zeros(len(streams), np.bool_)

@@ -250,8 +250,7 @@ class Facts:
     def work_behind(self, at: int) -> tuple[Int64s, int]:
         """The rows of work in front of a call in other streams, and the time (ns) of the call that they cover."""
         behind, work, calls = self.behind(at), self.work, self.calls
-        limits = calls.order_of(int64s([until for *_, until in behind.scopes])).tolist() if behind.scopes else []
-        rows = rows_behind(behind, work.stream_numbers, work.streams, work.orders, limits)
+        rows = rows_behind(behind, work.stream_numbers, work.streams, work.orders, calls.order_of)
         begin, end = calls.begins[at : at + 1], calls.ends[at : at + 1]
         rows = rows[(work.ends[rows] > begin) & (work.starts[rows] < end)]
         groups = np.zeros(len(rows), dtype=np.int64)
