@@ -312,6 +312,13 @@ static int refuse(const char *function, int code)
     return -1;
 }
 
+/* Whether the helper threads of a recording before have ended: where a call of the program hangs, a flush may wait for
+ * it. */
+int ss_activity_ended(void)
+{
+    return !ss_load_acquire(ss_private->helpers) || ss_load_acquire(stage) == FINISHED;
+}
+
 /* Collects all kinds that this libcupti has; -1, with the reason in the file, if it collects none. */
 int ss_start_activity(const struct ss_cupti *functions)
 {
@@ -341,6 +348,10 @@ int ss_start_activity(const struct ss_cupti *functions)
     }
     if (!ss_header->kinds)
         return refuse("cuptiActivityEnable", ss_header->refused_code);
+    /* The file is a new one. */
+    memset(names, 0, sizeof names);
+    memset(pointers, 0, sizeof pointers);
+    places_ready = 0;
     ss_store(stage, RUN);
     ss_begin_windows(&cupti);
     if (ss_start_thread(decoding_thread) || ss_start_thread(flushing_thread)) {

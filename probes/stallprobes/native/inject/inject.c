@@ -1,8 +1,9 @@
 /* The library that stallscope injects into a CUDA program (CUDA_INJECTION64_PATH).
  *
- * libcuda loads it in cuInit and calls InitializeInjection. It subscribes to callbacks of CUPTI for the calls that can
- * block, collects activity records, and writes both to a file of this process in a private folder, which the reader
- * maps or reads. Whatever fails is written to that file; the program starts and ends as it would have.
+ * libcuda loads it in cuInit and calls InitializeInjection; in a program that runs already, stallscope's attacher loads
+ * it and calls an entry of its own. It subscribes to callbacks of CUPTI for the calls that can block, collects activity
+ * records, and writes both to a file of this process in a private folder, which the reader maps or reads. Whatever fails
+ * is written to that file; the program starts and ends as it would have.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -21,6 +22,8 @@ static struct ss_cupti cupti;
 static void *cupti_library;
 static void *subscriber;
 static uint32_t subscribed;
+/* Whether calls and the end of the program are followed, for the first recording and all later ones. */
+static int prepared;
 
 static int read_settings(void)
 {
@@ -142,14 +145,17 @@ static uint32_t connect_to_cupti(void)
         return failed("cuptiGetVersion", code, SS_STATE_CUPTI_FAILED);
     if (ss_header->cupti_version < SS_OLDEST_VERSION)
         return failed("cuptiGetVersion", 0, SS_STATE_CUPTI_TOO_OLD);
+    ss_note_step("cuptiSubscribe");
     code = cupti.subscribe(&subscriber, ss_callback, NULL);
     if (code)
         return failed("cuptiSubscribe", code, code == SS_CUPTI_TAKEN ? SS_STATE_CUPTI_TAKEN : SS_STATE_CUPTI_FAILED);
     ss_store_release(subscribed, 1);
     ss_store_release(ss_private->recording, SS_OPEN);
+    ss_note_step("cuptiActivityEnable");
     if (!ss_settings.calls_only)
         ss_start_activity(&cupti);
     ss_start_looking();
+    ss_note_step("cuptiEnableCallback");
     int chosen = ss_choose_calls(&cupti, subscriber);
     ss_write_apis();
     return chosen ? SS_STATE_RECORDING : failed("cuptiEnableCallback", 0, SS_STATE_CUPTI_FAILED);
@@ -164,6 +170,54 @@ static void at_exit(void)
     ss_store_release(ss_header->ended_ns, ss_clock());
 }
 
+/* The state of the recording that begins, to a new file. */
+static uint32_t begin(uint32_t flags)
+{
+    flags |= (ss_settings.calls_only ? SS_FLAG_CALLS_ONLY : 0) | (ss_settings.yield ? SS_FLAG_YIELD : 0);
+    ss_prepare_stacks();
+    if ((!prepared && ss_prepare_calls()) || ss_open_file(flags))
+        return SS_STATE_STARTING;
+    uint32_t state = connect_to_cupti();
+    ss_store_release(ss_header->state, state);
+    if (ss_load(subscribed) && !prepared)
+        atexit(at_exit);
+    prepared = 1;
+    return state;
+}
+
+/* Begins a recording while the program runs, by the settings. Returns its state, SS_STATE_STARTING if there is no file;
+ * ``code`` is CUPTI's where it failed. */
+uint32_t ss_begin_recording(int *code)
+{
+    ss_forget_host_memory();
+    uint32_t state = begin(SS_FLAG_LATE);
+    if (state == SS_STATE_STARTING)
+        return state;
+    *code = ss_header->code;
+    if (state != SS_STATE_RECORDING) {
+        ss_note_step(ss_header->function);
+        ss_end_recording();
+    }
+    return state;
+}
+
+/* Ends the recording. CUPTI is free then, for the program's own profiler too. */
+void ss_end_recording(void)
+{
+    uint32_t expected = 1;
+    if (__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+        ss_stop_looking();
+        ss_note_step("cuptiActivityDisable");
+        if (ss_header->kinds)
+            ss_stop_activity(&cupti);
+        ss_note_step("cuptiUnsubscribe");
+        cupti.unsubscribe(subscriber);
+    }
+    ss_store_release(ss_header->ended_ns, ss_clock());
+    ss_store_release(ss_private->recording, SS_OFF);
+    ss_close_file();
+}
+
 static void *private_page(void)
 {
     void *page = mmap(NULL, SS_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -174,23 +228,38 @@ static void *private_page(void)
     return page;
 }
 
-SS_SHOWN int InitializeInjection(void)
+/* Prepares the library in this process, once; 0 if the caller may go on. */
+static int prepare_process(void)
 {
     static uint32_t once;
     struct ss_private *page;
-    if (__atomic_exchange_n(&once, 1, __ATOMIC_ACQ_REL) || read_settings() || !(page = private_page()))
-        return 1;
+    if (__atomic_exchange_n(&once, 1, __ATOMIC_ACQ_REL) || !(page = private_page()))
+        return -1;
     ss_store(page->recording, SS_OFF);
     /* NVTX may be in use by now. */
     ss_store_release(ss_private, page);
-    uint32_t flags = (ss_settings.calls_only ? SS_FLAG_CALLS_ONLY : 0) | (ss_settings.yield ? SS_FLAG_YIELD : 0);
-    ss_prepare_stacks();
-    if (ss_prepare_calls() || ss_open_file(flags))
+    return 0;
+}
+
+SS_SHOWN int InitializeInjection(void)
+{
+    const char *asleep = secure_getenv(SS_ASLEEP_VARIABLE);
+    int sleeps = asleep && !strcmp(asleep, "1");
+    if ((!sleeps && read_settings()) || prepare_process())
         return 1;
-    ss_store_release(ss_header->state, connect_to_cupti());
-    if (ss_load(subscribed))
-        atexit(at_exit);
+    if (sleeps)
+        ss_start_control();
+    else
+        begin(0);
     return 1;
+}
+
+/* What the attacher calls in a program that runs, in a thread that it has borrowed: a thread of the library does the
+ * rest. Returns 0 if stallscope can wake the library from now on. */
+SS_SHOWN int stallscope_attach_library(void)
+{
+    prepare_process();
+    return ss_private ? ss_start_control() : -1;
 }
 
 /* Gives CUPTI up, so that the program's own profiler can have it. */

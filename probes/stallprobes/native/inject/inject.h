@@ -40,10 +40,20 @@ extern struct ss_file_header *ss_header;
 /* The number of the file, from 1: a forked process has one of its own. */
 extern uint32_t ss_file;
 
+/* inject.c */
+uint32_t ss_begin_recording(int *code);
+void ss_end_recording(void);
+
+/* control.c */
+int ss_start_control(void);
+void ss_note_step(const char *function);
+
 /* map.c */
 int ss_file_status(int descriptor, struct stat *status);
 const char *ss_parse_number(const char *text, uint64_t *number);
+uint64_t ss_start_ticks(void);
 int ss_open_file(uint32_t flags);
+void ss_close_file(void);
 int ss_give_space(uint64_t offset, uint64_t size);
 uint64_t ss_clock(void);
 uint64_t ss_real_clock(void);
@@ -90,7 +100,7 @@ struct ss_naming {
     uint32_t tries;
 };
 void ss_prepare_stacks(void);
-void ss_begin_stacks(void);
+void ss_begin_stacks(int forked);
 uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start, uint64_t now);
 struct ss_naming ss_begin_naming(uint32_t thread);
 uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, uint32_t api, uint64_t start,
@@ -178,6 +188,7 @@ void ss_copy_range(char *text, size_t size, uint64_t since);
 /* host_memory.c */
 void ss_add_host_memory(uint64_t address, uint64_t size, uint8_t kind);
 void ss_remove_host_memory(uint64_t address);
+void ss_forget_host_memory(void);
 uint8_t ss_host_memory_kind(uint64_t address, uint8_t otherwise);
 
 /* gate.c */
@@ -200,6 +211,7 @@ void ss_stop_windows(void);
 void ss_forget_windows(void);
 
 /* activity.c */
+int ss_activity_ended(void);
 int ss_start_activity(const struct ss_cupti *cupti);
 void ss_stop_activity(const struct ss_cupti *cupti);
 void ss_finish_activity(void);

@@ -7,6 +7,8 @@
  * they are from the start: once those of a function were off, CUPTI no longer numbers the calls (CUPTI 13.5), and no
  * record finds its call.
  */
+#include <string.h>
+
 #include "inject.h"
 
 #define MS UINT64_C(1000000)
@@ -71,6 +73,9 @@ void ss_begin_windows(const struct ss_cupti *cupti)
 {
     static const uint8_t switched[] = SS_SWITCHED_KINDS;
     uint64_t kinds = 0;
+    /* There may have been a recording before. */
+    memset(&self, 0, sizeof self);
+    ss_store_release(control, FREE);
     for (size_t at = 0; at < sizeof switched; at++)
         kinds |= UINT64_C(1) << switched[at];
     if (!(ss_header->kinds & kinds) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
