@@ -1,4 +1,4 @@
-"""The two libraries and the attacher: their sources, the flags of their compilation, and what is checked of the result."""
+"""The two libraries and the attacher: their sources, the flags of their compilation, what is checked of the result."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class Library:
         """
         includes = [f"-I{generated}", *(f"-I{NATIVE / folder}" for folder in ("common", *self.folders))]
         files = [str(path) for folder in self.folders for path in sorted((NATIVE / folder).glob("*.c"))]
-        compiler.run([*FLAGS, *self.flags, *more, *includes, *files, "-o", str(target),
-                      *(PROGRAM_LINK_FLAGS if self.is_program else LINK_FLAGS), *self.link_flags, *self._parts(compiler)])  # fmt: skip
+        link_flags = PROGRAM_LINK_FLAGS if self.is_program else LINK_FLAGS
+        compiler.run([*FLAGS, *self.flags, *more, *includes, *files, "-o", str(target), *link_flags,
+                      *self.link_flags, *self._parts(compiler)])  # fmt: skip
 
     def check(self, path: Path) -> None:
         """Raise BuildError if the file needs a newer C library than it may."""
@@ -86,7 +87,7 @@ def write_header(folder: Path) -> None:
 
 
 def build(folder: Path, target: str | None = None, compilers: Sequence[Compiler] | None = None) -> None:
-    """Compile the libraries and the attacher to ``folder``, each with the first compiler that can, and leave the record of the build.
+    """Compile all to ``folder``, each with the first compiler that can, and leave the record of the build.
 
     ``target`` is the machine, by default this one; for another one, and for a wheel that works on many systems, the
     compiler is zig's. ``compilers`` replaces those of the machine. Raises BuildError with the first reason.

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -26,6 +25,12 @@ enum {
     WATCHER_MS = 1000,
     /* How long the threads of a recording before may take to end. */
     ENDING_MS = 2000,
+    /* Calls that began before the callbacks were on have returned by then, but for those that block. */
+    SETTLE_MS = 5,
+    /* Kinds of records are switched while no call is in flight: how often that is tried, and for how long before the
+     * recording counts as begun without them. */
+    AGAIN_MS = 2,
+    RECORDS_MS = 200,
 };
 #define MS UINT64_C(1000000)
 
@@ -33,6 +38,8 @@ static struct ss_control *control;
 static int descriptor;
 static struct stat identity;
 static uint32_t exiting;
+/* Whether records of the GPU's work are still to begin. */
+static int without_records;
 static uint32_t started;
 
 static void set_state(uint32_t state)
@@ -84,16 +91,27 @@ static void return_stub(void)
     control->stub_at = control->stub_bytes = 0;
 }
 
+static void rest(long ms)
+{
+    const struct timespec pause = {.tv_nsec = ms * (long)MS};
+    nanosleep(&pause, NULL);
+}
+
 static int wait_for_helpers(void)
 {
     uint64_t limit = ss_clock() + ENDING_MS * MS;
-    const struct timespec pause = {.tv_nsec = MS};
     while (!ss_activity_ended()) {
         if (ss_clock() > limit)
             return -1;
-        nanosleep(&pause, NULL);
+        rest(1);
     }
     return 0;
+}
+
+static void try_records(void)
+{
+    without_records = ss_begin_records();
+    control->held_ns = ss_longest_hold();
 }
 
 static void wake_up(void)
@@ -114,19 +132,29 @@ static void wake_up(void)
     uint32_t recording = ss_begin_recording(&code);
     control->code = code;
     control->recording = recording;
+    control->held_ns = ss_longest_hold();
+    without_records = recording == SS_STATE_RECORDING;
+    uint64_t limit = ss_clock() + RECORDS_MS * MS;
+    for (long pause = SETTLE_MS; without_records && ss_clock() < limit; pause = AGAIN_MS) {
+        rest(pause);
+        try_records();
+    }
     set_state(recording == SS_STATE_RECORDING ? SS_CONTROL_AWAKE : SS_CONTROL_FAILED);
 }
 
 static void fall_asleep(void)
 {
     set_state(SS_CONTROL_STOPPING);
-    ss_end_recording();
+    while (ss_end_recording() && !ss_load_acquire(exiting))
+        rest(AGAIN_MS);
+    control->held_ns = ss_longest_hold();
     set_state(SS_CONTROL_ASLEEP);
 }
 
 static void wait_for_request(uint32_t done, int awake)
 {
-    const struct timespec limit = {.tv_sec = WATCHER_MS / 1000, .tv_nsec = WATCHER_MS % 1000 * (long)MS};
+    long ms = without_records ? AGAIN_MS : WATCHER_MS;
+    const struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * (long)MS};
     syscall(SYS_futex, &control->asked, FUTEX_WAIT, done, awake ? &limit : NULL, NULL, 0);
 }
 
@@ -141,6 +169,8 @@ static void *controlling_thread(void *unused)
                 fall_asleep();
             else
                 wait_for_request(done, awake);
+            if (awake && without_records)
+                try_records();
             continue;
         }
         control->began_ns = ss_clock();
@@ -158,8 +188,8 @@ static void *controlling_thread(void *unused)
     return unused;
 }
 
-/* What a thread began that asked CUPTI during exit would end with the program. */
-static void at_exit(void)
+/* For the exit of the program: CUPTI is not asked for anything from then on. */
+void ss_stop_control(void)
 {
     ss_store_release(exiting, 1);
 }
@@ -195,7 +225,6 @@ int ss_start_control(void)
     ss_store_release(control, made);
     if (ss_start_thread(controlling_thread))
         return -1;
-    atexit(at_exit);
     ss_store_release(made->magic, SS_CONTROL_MAGIC);
     return 0;
 }

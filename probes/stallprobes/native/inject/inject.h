@@ -42,10 +42,13 @@ extern uint32_t ss_file;
 
 /* inject.c */
 uint32_t ss_begin_recording(int *code);
-void ss_end_recording(void);
+int ss_begin_records(void);
+int ss_end_recording(void);
+uint64_t ss_longest_hold(void);
 
 /* control.c */
 int ss_start_control(void);
+void ss_stop_control(void);
 void ss_note_step(const char *function);
 
 /* map.c */
@@ -193,6 +196,7 @@ uint8_t ss_host_memory_kind(uint64_t address, uint8_t otherwise);
 
 /* gate.c */
 void ss_use_gate(int on);
+int ss_gate_is_used(void);
 void ss_forget_flight(uint32_t number);
 int ss_enter_gate(int64_t number);
 void ss_note_flight(int64_t number, uint64_t began_ns);
@@ -204,7 +208,7 @@ void ss_open_gate(void);
 /* Calls that begin from then on and wait for the GPU settle the window; UINT64_MAX if it is settled or has no records. */
 extern uint64_t ss_unsettled_since;
 void ss_settle_window(uint64_t now);
-void ss_begin_windows(const struct ss_cupti *cupti);
+void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since);
 uint64_t ss_change_window(void);
 void ss_end_windows(void);
 void ss_stop_windows(void);
@@ -212,8 +216,8 @@ void ss_forget_windows(void);
 
 /* activity.c */
 int ss_activity_ended(void);
-int ss_start_activity(const struct ss_cupti *cupti);
-void ss_stop_activity(const struct ss_cupti *cupti);
+int ss_start_activity(const struct ss_cupti *cupti, int gated);
+int ss_stop_activity(const struct ss_cupti *cupti, int gated);
 void ss_finish_activity(void);
 int ss_start_thread(void *(*body)(void *));
 void ss_wait_for_change(uint32_t *word, uint32_t value, long ns);

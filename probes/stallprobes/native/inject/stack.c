@@ -280,9 +280,16 @@ static void read_build_id(struct ss_module *module, const struct dl_phdr_info *l
     }
 }
 
+/* Whether the module is this library, which has no file of its own in a program that was attached. */
+static int is_own(const struct ss_module *module)
+{
+    uintptr_t address = (uintptr_t)&ss_prepare_stacks;
+    return address >= module->start && address < module->end;
+}
+
 static void describe_module(struct ss_module *module, const struct dl_phdr_info *library)
 {
-    const char *name = library->dlpi_name && *library->dlpi_name ? library->dlpi_name : program_path;
+    const char *name = is_own(module) ? "/" SS_LIBRARY_NAME : library->dlpi_name && *library->dlpi_name ? library->dlpi_name : program_path;
     size_t at = 0;
     memset(module->path, 0, sizeof module->path);
     if (*name != '/' && getcwd(module->path, sizeof module->path - 1)) {

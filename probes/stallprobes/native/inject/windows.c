@@ -64,12 +64,14 @@ static struct {
     double share;
     /* The last windows without records and with them, and the sum of those with them. */
     struct amount off, on, on_sum;
+    uint64_t since_ns;
     uint64_t slowdowns;
     double slowdown[KNOWN];
     uint32_t random;
 } self;
 
-void ss_begin_windows(const struct ss_cupti *cupti)
+/* Records are on, ``since`` a time. */
+void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
 {
     static const uint8_t switched[] = SS_SWITCHED_KINDS;
     uint64_t kinds = 0;
@@ -81,7 +83,10 @@ void ss_begin_windows(const struct ss_cupti *cupti)
     if (!(ss_header->kinds & kinds) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
         return;
     self.cupti = cupti;
-    ss_use_gate(1);
+    self.since_ns = since;
+    /* One that is in use has counted calls. */
+    if (!ss_gate_is_used())
+        ss_use_gate(1);
     self.from_ns = ss_clock();
     self.due = self.from_ns + LOOK_MS * MS;
     self.random = (uint32_t)self.from_ns | 1;
@@ -244,7 +249,7 @@ static void begin_windows(uint64_t now)
     }
     struct amount none = {0};
     for (int at = 0; at < 2; at++) {
-        uint64_t began = at ? now : ss_load(ss_header->started_ns);
+        uint64_t began = at ? now : self.since_ns;
         open_window(began, 1);
         ss_store(window->settled_ns, began);
         if (!at)

@@ -15,6 +15,8 @@ from stallprobes.native.layouts.structure import Int32, Int64, UInt32, UInt64, s
 CONTROL_FORMAT = 1
 CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
 CONTROL_NAME = "stallscope-control"
+# In the paths of modules: the library has no file where the attacher loads it.
+LIBRARY_NAME = "stallscope-inject.so"
 # The function that the attacher calls in the library. No other library has one of this name.
 ENTRY = "stallscope_attach_library"
 # Set to 1: the library sleeps from the start until it is woken.
@@ -56,8 +58,9 @@ class Control(ctypes.Structure):
     recording to ``folder`` with ``slow_ns``, ``cost_ppm`` and ``flags`` (``Flag``), 0 for sleep. ``cupti`` is the
     libcupti to load where the process has none, or one that records no context switches. ``recording`` is a
     ``WatchState``; ``code`` and ``step`` are the result and the name of the last function that was called.
-    ``began_ns`` and ``ready_ns`` are when the last request was begun and done (CLOCK_MONOTONIC): calls may have been
-    held up in between. ``stub_at`` and ``stub_bytes`` are the attacher's memory, to be returned.
+    ``began_ns`` and ``ready_ns`` are when the last request was begun and done (CLOCK_MONOTONIC). ``held_ns`` is the
+    longest time in which calls of the program may have been held up since the last recording began. ``stub_at`` and
+    ``stub_bytes`` are the attacher's memory, to be returned.
     """
 
     magic: UInt64
@@ -78,6 +81,7 @@ class Control(ctypes.Structure):
     unused: UInt32
     began_ns: UInt64
     ready_ns: UInt64
+    held_ns: UInt64
     step: Annotated[bytes, ctypes.c_char * 48]
     folder: Annotated[bytes, ctypes.c_char * FOLDER_TEXT]
     cupti: Annotated[bytes, ctypes.c_char * CUPTI_TEXT]
