@@ -23,6 +23,7 @@ from factories.command_line import start
 from factories.stand_in import OPTIONS, StandIn
 from factories.waiting import wait_until
 from stallprobes.errors import WatchError
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
 from stallprobes.watch.attaching import attach, folder_for, refusal, refusals
 from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.target import Mapping, Target
@@ -372,16 +373,19 @@ def test_a_control_that_the_program_closed(stand_in: StandIn, monkeypatch: pytes
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace needs root")
-def test_a_program_in_a_namespace_of_its_own(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_in_a_namespace_of_its_own(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With numbers and files of its own, as in a container."""
     if shutil.which("unshare") is None:
         pytest.skip("no unshare")
     use_built(stand_in, monkeypatch)
-    command = "mount -t tmpfs none /dev/shm && exec ./attached poll"
+    # It sees no libcupti as a file: one is sent.
+    hidden = "mount -t tmpfs none /dev/shm && cp attached libcuda.so.1 /dev/shm && mount -t tmpfs none ."
+    command = f"{hidden} && LD_LIBRARY_PATH=/dev/shm exec /dev/shm/attached poll"
     started = subprocess.Popen(
         ["unshare", "--pid", "--mount", "--fork", "--mount-proc", "sh", "-c", command],
         cwd=stand_in.folder,
-        env={**os.environ, "LD_LIBRARY_PATH": str(stand_in.folder)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -393,7 +397,12 @@ def test_a_program_in_a_namespace_of_its_own(stand_in: StandIn, monkeypatch: pyt
     try:
         assert len(Target(pid).numbers("NSpid")) > len(Target(os.getpid()).numbers("NSpid"))
         assert refusal(pid) is None
-        done = start("watch", "--pid", str(pid), "--seconds", "1", "--headless").communicate()
+        # The stand-in for libcupti, under a name that is not covered.
+        cupti = tmp_path / "libcupti.so.13"
+        shutil.copy(stand_in.folder / "libcupti.so.13", cupti)
+        watch = start("watch", "--pid", str(pid), "--seconds", "1", "--headless", env={CUPTI_VARIABLE: str(cupti)})
+        done = watch.communicate()
+        assert watch.returncode == 0, done[1]
         assert f"attached (process {pid}) · 1 process" in done[0]
     finally:
         started.communicate()

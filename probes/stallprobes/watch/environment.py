@@ -122,6 +122,12 @@ def find_cupti(driver_version: int) -> Path | None:
     return Path(found[0].path)
 
 
+def named_cupti() -> Path | None:
+    """The libcupti that the user names, else the first that fits the driver of this machine; None without any."""
+    named = os.environ.get(layout.CUPTI_VARIABLE)
+    return Path(named) if named else cupti_of_this_machine()
+
+
 def cupti_of_this_machine(libcuda: str = LIBRARY) -> Path | None:
     """The first libcupti that fits the driver; None without one, or without a driver."""
     version = ctypes.c_int(0)

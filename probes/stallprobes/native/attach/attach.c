@@ -310,7 +310,8 @@ static int write_stub(uint64_t region, int64_t descriptor)
         .descriptor = descriptor,
         .entry = SS_ENTRY,
     };
-    snprintf(stub.path, sizeof stub.path, "/proc/self/fd/%" PRId64, descriptor);
+    /* The C library knows a library by its path, and the number may have been another one's: so not as others write it. */
+    snprintf(stub.path, sizeof stub.path, "/proc/self/./fd/%" PRId64, descriptor);
     size_t bytes = ss_write_frame(&thread.before, region + FRAME_AT, frame);
     return !bytes || write_to_process(region, ss_stub_code, (size_t)(ss_stub_code_end - ss_stub_code)) ||
            write_to_process(region + BLOCK_AT, &stub, sizeof stub) ||

@@ -7,8 +7,10 @@
 
 #if defined(__x86_64__)
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 
 #define AT(member) "%c[" #member "](%%rbx)"
 #define OFFSET(member) [member] "i"(offsetof(struct ss_stub, member))
@@ -25,6 +27,7 @@ enum {
     XSTATE_SOFTWARE = 464, XSTATE_FEATURES = 512, XSTATE_LEGACY = 512, XSTATE_HEADER = 64,
     SW_MAGIC = 0, SW_EXTENDED = 4, SW_FEATURES = 8, SW_SIZE = 16,
     MAGIC2_BYTES = 4,
+    CODE_OF_64_BITS = 0x33,
     /* AMX's tiles, which only a thread that asked for them has room for. */
     TILE_DATA = 18,
     /* Results of a system call that was interrupted, in the kernel alone. */
@@ -85,12 +88,26 @@ static int ends_with_eintr(uint64_t call)
     return call == SYS_epoll_wait || call == SYS_epoll_pwait;
 }
 
+/* Of calls with a signal mask of their own, kernels before 5.1 tell a tracer that mask, and not the thread's. */
+static int tells_masks(void)
+{
+    struct utsname name;
+    unsigned major = 0, minor = 0;
+    return !uname(&name) && sscanf(name.release, "%u.%u", &major, &minor) == 2 && (major > 5 || (major == 5 && minor));
+}
+
 int ss_may_be_borrowed(const struct user_regs_struct *registers)
 {
-    static const uint16_t sleeping[] = {SYS_poll, SYS_ppoll, SYS_epoll_wait, SYS_epoll_pwait, SYS_select, SYS_pselect6,
-                                        SYS_accept, SYS_accept4, SYS_clock_nanosleep};
+    static const uint16_t sleeping[] = {SYS_poll, SYS_epoll_wait, SYS_select, SYS_accept, SYS_accept4,
+                                        SYS_clock_nanosleep};
+    uint64_t call = registers->orig_rax;
+    /* A thread without the C library's own memory cannot call it. */
+    if (registers->cs != CODE_OF_64_BITS || !registers->fs_base)
+        return 0;
+    if (call == SYS_ppoll || call == SYS_pselect6 || call == SYS_epoll_pwait)
+        return tells_masks();
     for (size_t at = 0; at < sizeof sleeping / sizeof *sleeping; at++)
-        if (registers->orig_rax == sleeping[at])
+        if (call == sleeping[at])
             return 1;
     return 0;
 }

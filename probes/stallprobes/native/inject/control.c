@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -30,6 +31,8 @@ enum {
     /* Kinds of records are switched while no call is in flight: how often that is tried, and for how long before the
      * recording counts as begun without them. */
     AGAIN_MS = 2,
+    /* How long stallscope may take to send a libcupti. */
+    SENDING_MS = 10000,
     RECORDS_MS = 200,
 };
 #define MS UINT64_C(1000000)
@@ -72,6 +75,12 @@ static int watcher_has_ended(void)
     return 1;
 }
 
+static void rest(long ms)
+{
+    const struct timespec pause = {.tv_nsec = ms * (long)MS};
+    nanosleep(&pause, NULL);
+}
+
 static void take_settings(void)
 {
     memcpy(ss_settings.folder, control->folder, sizeof ss_settings.folder - 1);
@@ -84,17 +93,34 @@ static void take_settings(void)
     ss_store(ss_settings.no_stacks, !!(control->flags & SS_FLAG_NO_STACKS));
 }
 
+/* A libcupti for a process that finds none as a file. It stays for all recordings. */
+static void receive_cupti(void)
+{
+    static char path[64];
+    int memory = control->sends_cupti && !*path ? (int)syscall(SYS_memfd_create, "stallscope-cupti", MEMFD_CLOEXEC) : -1;
+    if (memory >= 0) {
+        ss_note_step("read");
+        ss_store(control->cupti_sent, 0);
+        ss_store_release(control->cupti_descriptor, (uint32_t)memory + 1);
+        uint64_t limit = ss_clock() + SENDING_MS * MS;
+        while (!ss_load_acquire(control->cupti_sent) && ss_clock() < limit)
+            rest(1);
+        if (ss_load_acquire(control->cupti_sent))
+            /* Not as the attacher writes it: the C library knows a library by its path, and the number may have been ours. */
+            snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), memory);
+        else
+            close(memory);
+        ss_store_release(control->cupti_descriptor, 0);
+    }
+    if (control->sends_cupti)
+        strcpy(ss_settings.cupti, path);
+}
+
 static void return_stub(void)
 {
     if (control->stub_at && control->stub_bytes)
         munmap((void *)(uintptr_t)control->stub_at, control->stub_bytes);
     control->stub_at = control->stub_bytes = 0;
-}
-
-static void rest(long ms)
-{
-    const struct timespec pause = {.tv_nsec = ms * (long)MS};
-    nanosleep(&pause, NULL);
 }
 
 static int wait_for_helpers(void)
@@ -121,6 +147,7 @@ static void wake_up(void)
     control->recording = SS_STATE_STARTING;
     return_stub();
     take_settings();
+    receive_cupti();
     ss_note_step("cuptiActivityFlushAll");
     if (wait_for_helpers()) {
         control->recording = SS_STATE_CUPTI_FAILED;

@@ -61,6 +61,9 @@ class Control(ctypes.Structure):
     ``began_ns`` and ``ready_ns`` are when the last request was begun and done (CLOCK_MONOTONIC). ``held_ns`` is the
     longest time in which calls of the program may have been held up since the last recording began. ``stub_at`` and
     ``stub_bytes`` are the attacher's memory, to be returned.
+
+    Where the process finds no file of a libcupti, ``sends_cupti`` is 1: the library makes a memfd, whose number plus 1
+    it writes to ``cupti_descriptor``, and waits until stallscope has filled it and set ``cupti_sent``.
     """
 
     magic: UInt64
@@ -78,7 +81,9 @@ class Control(ctypes.Structure):
     state: UInt32
     recording: UInt32
     code: Int32
-    unused: UInt32
+    sends_cupti: UInt32
+    cupti_descriptor: UInt32
+    cupti_sent: UInt32
     began_ns: UInt64
     ready_ns: UInt64
     held_ns: UInt64

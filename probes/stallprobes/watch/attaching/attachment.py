@@ -19,7 +19,7 @@ from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.places import shared_folder
 from stallprobes.watch.attaching.refusals import refusal
 from stallprobes.watch.attaching.target import Target
-from stallprobes.watch.environment import WatchOptions, cupti_of_this_machine
+from stallprobes.watch.environment import WatchOptions, named_cupti
 
 # The attacher waits for the stub for 5 s itself.
 _ATTACHER_S = 30.0
@@ -30,6 +30,8 @@ ANSWER_S = 1.5
 # How long a detach waits for the library: a call that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
 _CONTROL_S = 2.0
+# How long more where a libcupti is sent to the process.
+_SENDING_S = 10.0
 
 
 class _Outcome(IntEnum):
@@ -119,8 +121,9 @@ def attach(pid: int, options: WatchOptions, folder: Path) -> Attachment:
     try:
         if not control.lock():
             raise WatchError(f"{target.words()} is watched by another stallscope: end that first.")
-        control.record(shared.there, options, _cupti(target), loaded.region)
-        control.wait(ANSWER_S, target)
+        cupti, sends = _cupti(target)
+        control.record(shared.there, options, cupti, loaded.region, sends)
+        control.wait(ANSWER_S + (_SENDING_S if sends else 0), target)
         if control.is_done and (failure := _failure(target, control)):
             raise WatchError(failure)
     except BaseException:
@@ -185,9 +188,13 @@ def _new_control(target: Target) -> Control:
     return control
 
 
-def _cupti(target: Target) -> Path | None:
-    """The libcupti for a process that has none; None where it would not find it."""
-    return cupti_of_this_machine() if target.shares_files() else None
+def _cupti(target: Target) -> tuple[Path | None, bool]:
+    """The libcupti for a process that has none, None without one, and whether it does not see its file."""
+    if target.shares_files():
+        return named_cupti(), False
+    has_own = any("/libcupti.so" in one.path for one in target.mappings())
+    found = None if has_own else named_cupti()
+    return found, found is not None
 
 
 def _failure(target: Target, control: Control) -> str:

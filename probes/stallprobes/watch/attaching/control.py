@@ -7,6 +7,7 @@ import fcntl
 import mmap
 import os
 import platform
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +36,7 @@ class Control:
     def __init__(self, descriptor: int, words: layout.Control, memory: mmap.mmap) -> None:
         self._descriptor: int | None = descriptor
         self._words, self._memory = words, memory
+        self._sent: Path | None = None
 
     @classmethod
     def of(cls, target: Target) -> Control | None:
@@ -126,12 +128,21 @@ class Control:
         """Take the lock; False if another stallscope has it."""
         return self._locked(fcntl.LOCK_EX)
 
-    def record(self, folder: Path, options: WatchOptions, cupti: Path | None, stub: tuple[int, int] = (0, 0)) -> None:
+    def record(
+        self,
+        folder: Path,
+        options: WatchOptions,
+        cupti: Path | None,
+        stub: tuple[int, int] = (0, 0),
+        sends_cupti: bool = False,
+    ) -> None:
         """Ask for a recording to ``folder``, by its path in the process. Raises WatchError for a path that is too long.
 
-        ``stub`` is the memory that the attacher left, its address and size.
+        ``stub`` is the memory that the attacher left, its address and size. ``sends_cupti``: the process does not see
+        the file ``cupti``, which is sent while ``wait`` waits.
         """
-        name, library = os.fsencode(folder), os.fsencode(cupti or "")
+        self._sent = cupti if sends_cupti else None
+        name, library = os.fsencode(folder), os.fsencode("" if cupti is None or sends_cupti else cupti)
         if len(name) >= layout.FOLDER_TEXT or len(library) >= layout.CUPTI_TEXT:
             raise WatchError(f"the path {folder} is too long: set TMPDIR to a shorter one.")
         words = self._words
@@ -142,6 +153,7 @@ class Control:
         words.slow_ns, words.cost_ppm = options.slow_ns, round(options.cost * EVERYTHING_PPM)
         words.folder, words.cupti = name, library
         words.stub_at, words.stub_bytes = stub
+        words.sends_cupti = int(self._sent is not None)
         self._ask()
 
     def sleep(self) -> None:
@@ -153,10 +165,21 @@ class Control:
         """Wait, at most so long, until the library has done what it was asked for; whether it has."""
         due = time.monotonic() + seconds
         while not self.is_done:
+            if self._sent is not None and self._words.cupti_descriptor:
+                self._send(target, self._sent)
+                self._sent = None
             if time.monotonic() >= due or target.has_ended:
                 return self.is_done
             time.sleep(_LOOK_S)
         return True
+
+    def _send(self, target: Target, library: Path) -> None:
+        """Write a library to the memory that the process has for it; without it, nothing can be recorded there."""
+        with suppress(OSError):
+            memory = target.folder / "fd" / str(int(self._words.cupti_descriptor) - 1)
+            with open(library, "rb") as source, open(memory, "wb", buffering=0) as sink:
+                shutil.copyfileobj(source, sink, 1 << 20)
+            self._words.cupti_sent = 1
 
     @property
     def _held(self) -> int:
