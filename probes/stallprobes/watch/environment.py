@@ -11,6 +11,7 @@ from pathlib import Path
 from stallprobes.errors import NativeLibraryError, WatchError
 from stallprobes.machine.libcuda_survey import LIBRARY
 from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.attaching import ASLEEP_VARIABLE
 from stallprobes.native.library import injected_library
 from stallprobes.records.libcupti import ask_version, found_libraries, matching
 from stallprobes.records.timeline import TimelineUnavailable
@@ -96,6 +97,16 @@ def variables(
     return found
 
 
+def asleep_variables(library: Path, options: WatchOptions, present: Mapping[str, str]) -> dict[str, str]:
+    """The variables to add for programs in which the library sleeps until it is woken.
+
+    What is recorded then, and where, is chosen when it is woken. Raises WatchError as ``variables``.
+    """
+    added = variables(library, Path("/"), options, present)
+    kept = (INJECTION_VARIABLE, NVTX_VARIABLE, PRELOAD_VARIABLE)
+    return {name: value for name, value in added.items() if name in kept} | {ASLEEP_VARIABLE: "1"}
+
+
 def find_cupti(driver_version: int) -> Path | None:
     """The newest libcupti for a driver (13000: of CUDA 13.0) on this machine; None without one.
 
@@ -109,6 +120,12 @@ def find_cupti(driver_version: int) -> Path | None:
         # An environment with PyTorch has its libcupti 13.0 too.
         found.sort(key=lambda one: ask_version(one.path) or 0, reverse=True)
     return Path(found[0].path)
+
+
+def named_cupti() -> Path | None:
+    """The libcupti that the user names, else the first that fits the driver of this machine; None without any."""
+    named = os.environ.get(layout.CUPTI_VARIABLE)
+    return Path(named) if named else cupti_of_this_machine()
 
 
 def cupti_of_this_machine(libcuda: str = LIBRARY) -> Path | None:
