@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,9 +19,15 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.foreground import WatchExit
 from stallscope.cli.process.stdout import ClosedPipeError
 
+if TYPE_CHECKING:
+    from stallprobes.watch.environment import WatchOptions
+    from stallscope.cli.watching.files import WatchFiles
+
 JSON, RECORD, TRACE, MATRIX = "--json", "--record", "--trace", "--matrix"
 # Options of a program that watch starts itself.
 _FOR_PROGRAMS = ("--headless", "--output")
+# Of --json without a file.
+_STDOUT = "-"
 DEFAULT_SLOW_US = 1000.0
 DEFAULT_COST_PERCENT = 5.0
 MAX_SLOW_US = 3_600_000_000
@@ -54,13 +61,16 @@ class WatchCommand(CliCommand):
 
 
 @click.command("watch", cls=WatchCommand, context_settings={"allow_interspersed_args": False})
-@click.argument("program", nargs=-1, metavar="PROGRAM...", shell_complete=completers.files)
+@click.argument("program", nargs=-1, metavar="[PROGRAM...]", shell_complete=completers.files)
 @click.option(
     JSON,
     "json_file",
+    is_flag=False,
+    flag_value=_STDOUT,
     type=options.OUTPUT_FILE,
-    metavar="FILE",
-    help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/2).",
+    metavar="[FILE]",
+    help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/2). Without PROGRAM and "
+    "FILE: write the list of processes to stdout as JSON (schema stallscope.processes/1).",
 )
 @options.force()
 @click.option(
@@ -154,6 +164,9 @@ def command(
 ) -> None:
     """Run PROGRAM with its arguments, and show its CUDA calls live and what each slow one waited for.
 
+    Without PROGRAM, list the processes that use the GPUs, by NVML or by their open /dev/nvidia*, to attach one: enter
+    does, with the other options. With --headless or --json, or without a terminal, the list is written to stdout.
+
     On a terminal it opens a screen with a pane for the program's output; its input is then empty. With --headless, or
     where stdin, stdout or stderr is no terminal, the program has its terminal, streams and signals as without watch,
     and the report goes to stderr whenever stallscope gets SIGUSR1. The report is also printed at the end. While it is
@@ -162,11 +175,12 @@ def command(
     If stallscope is killed (SIGKILL), the program continues. With the screen, the program can then write no more to
     the pane, and the command "reset" restores the terminal.
 
-    Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails, 126 if the program
-    cannot be executed, 127 if it is not found.
+    Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails (also where neither
+    NVML nor /dev/nvidia* is there to list processes), 126 if the program cannot be executed, 127 if it is not found.
 
     \b
     Examples:
+      stallscope watch
       stallscope watch python train.py
       stallscope watch --headless --json calls.json -- ./solver --steps 100
       stallscope watch --output train.log --trace calls.json.gz -- torchrun train.py
@@ -183,9 +197,17 @@ def command(
         "--output": output is not None,
     }
     given = [name for name, is_given in asked.items() if is_given]
-    _check_arguments(
-        context, program, {JSON: json_file, RECORD: record, TRACE: trace, MATRIX: matrix}, print_env, attach, given
-    )
+    no_screen = "" if headless else diagnostics.program_screen_obstacle()
+    as_json = json_file == Path(_STDOUT)
+    listed = not program and not print_env and attach is None
+    printed = listed and (headless or as_json or bool(no_screen))
+    files_given = {JSON: None if listed and as_json else json_file, RECORD: record, TRACE: trace, MATRIX: matrix}
+    _check_arguments(context, program, files_given, print_env, attach, given, printed)
+    if printed:
+        from stallscope.cli.watching import process_list
+
+        process_list.print_list(as_json)
+        return
     if calls_only and cost_percent is not None:
         raise _failed("--cost is for records of the GPU's work; --calls-only takes none")
     if headless and output is not None:
@@ -197,7 +219,6 @@ def command(
     if record is not None:
         output_files.require_new_file(RECORD, record)
     output_files.require_different({JSON: json_file, TRACE: trace, RECORD: record, "--output": output})
-    no_screen = "" if headless else diagnostics.program_screen_obstacle()
     if output is not None and no_screen:
         raise _failed(f"--output is for the screen, and {no_screen}")
     with foreground.held_signals():
@@ -216,6 +237,8 @@ def command(
         session.show_folder(attach, files, known)
     elif print_env:
         session.print_environment(chosen)
+    elif listed:
+        _attach_chosen(chosen, files, ascii_only)
     elif headless or no_screen:
         diagnostics.exit_process(session.run(program, chosen, files, no_screen))
     else:
@@ -225,6 +248,17 @@ def command(
         diagnostics.exit_process(program_screen.run(program, chosen, files, screen.load_settings(ascii_only)))
 
 
+def _attach_chosen(chosen: WatchOptions, files: WatchFiles, ascii_only: bool) -> None:
+    """Show the processes that use the GPUs, and attach the one that is chosen. Ends the process."""
+    from stallscope.cli import screen
+    from stallscope.cli.watching import process_list
+    from stallscope.cli.watching.attached import run_attached
+
+    known = screen.load_settings(ascii_only)
+    pid, code = process_list.choose(known)
+    diagnostics.exit_process(code if pid is None else run_attached(pid, chosen, files, None, known))
+
+
 def _check_arguments(
     context: click.Context,
     program: Sequence[str],
@@ -232,8 +266,13 @@ def _check_arguments(
     print_env: bool,
     attach: Path | None,
     given: Sequence[str],
+    printed: bool,
 ) -> None:
-    """Raise CommandError for arguments that exclude each other. ``given`` are options of a program that is started."""
+    """Raise CommandError for arguments that exclude each other.
+
+    ``given`` are options of a program that is started; ``printed``: there is none, and the list of processes is
+    printed.
+    """
     written = [option for option, path in files.items() if path is not None]
     for_programs = [option for option in given if option in _FOR_PROGRAMS]
     mode = "--print-env" if print_env else "--attach" if attach is not None else ""
@@ -247,8 +286,12 @@ def _check_arguments(
         problem = f"{for_programs[0]} is for a program that watch starts; {mode} starts nothing"
     elif print_env and written:
         problem = f"{written[0]} is for the report; give it to --attach"
-    elif not program and not mode:
-        problem = "PROGRAM... is missing"
+    elif not program and not mode and "--output" in given:
+        problem = "--output is for a program that watch starts, and PROGRAM... is missing"
+    elif printed and (unused := [option for option in (*written, *given) if option != "--headless"]):
+        # A script whose variable is empty must not take a list for its report.
+        remedy = "; without FILE it is for the list" if unused[0] == JSON else ""
+        problem = f"PROGRAM... is missing: {unused[0]} is for the report of a program{remedy}"
     else:
         return
     raise _failed(f"{problem}; see: {context.command_path} --help")
