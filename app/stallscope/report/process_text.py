@@ -70,7 +70,7 @@ def _table(out: TextWriter, listing: GpuProcessList, width: int) -> None:
         )
     room = max(width - out.natural_width(_COLUMNS, rows), 0) + display_width(_COLUMNS[-1].title)
     for process, row in zip(listing.processes, rows, strict=True):
-        row[-1] = _cut(out, process_wording.command_text(process), max(room, _LEAST_COMMAND))
+        row[-1] = _cut(out, process_wording.short_command_text(process), max(room, _LEAST_COMMAND))
     out.table(_COLUMNS, rows)
 
 

@@ -44,6 +44,7 @@ _CALLS = {
     "watch_freeze": "trap",
     "watch_explain": "explain",
     "watch_quit": "leave",
+    "processes_quit": "leave",
     "quit": "leave",
     "theme": "app.next_theme",
 }
@@ -271,9 +272,10 @@ PROCESSES_ACTIONS = (
     _added("process_page_down", "pagedown", "page down", "Go one page down."),
     _added("process_first", "home", "first", "Select the first process."),
     _added("process_last", "end", "last", "Select the last process."),
-    _added("processes_back", "escape,P", "back", "Return to the monitor, or quit where there is none.", 3),
+    _added("processes_back", "escape,P", "monitor", "Return to the monitor.", 3),
     _SCREENSHOT,
-    *_EVERYWHERE,
+    *(action for action in _EVERYWHERE if action.name != "quit"),
+    _added("processes_quit", "q", "quit", "Quit.", 1),
 )
 
 _DEMO_SHARED = ("explain", "focus_up", "focus_down")

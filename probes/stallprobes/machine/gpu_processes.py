@@ -149,7 +149,7 @@ class GpuProcessLister:
 
     ``refusal`` says why a process cannot be attached, None if it can; it is asked once in some seconds for each. This
     process itself is left out: it reads NVML, and has no context. ``load`` returns the NVML module; ``proc``, ``dev``,
-    ``own_pid`` and ``clock`` (seconds) are those of this machine.
+    ``own_pid``, ``clock`` and ``wall`` (seconds, since 1970) are those of this machine.
     """
 
     def __init__(
@@ -161,9 +161,10 @@ class GpuProcessLister:
         dev: Path = _DEV,
         own_pid: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._refusal, self._load = refusal, load
-        self._proc, self._dev, self._clock = proc, dev, clock
+        self._proc, self._dev, self._clock, self._wall = proc, dev, clock, wall
         self._own_pid = os.getpid() if own_pid is None else own_pid
         self._module: Any = None
         self._refusals: dict[tuple[int, int], tuple[float, str | None]] = {}
@@ -173,7 +174,7 @@ class GpuProcessLister:
 
     def read(self) -> GpuProcessList:
         """The processes now. It blocks while the driver does."""
-        at_s, host_namespace = time.time(), processes.in_host_namespace(self._proc)
+        at_s, host_namespace = self._wall(), processes.in_host_namespace(self._proc)
         reading, problem = _NvmlReading(), ""
         try:
             self._module = self._module or self._load()

@@ -70,6 +70,12 @@ def command_text(process: ListedProcess) -> str:
     return "? (not visible here)" if process.status is None else process.status.command
 
 
+def short_command_text(process: ListedProcess) -> str:
+    """The command without the folder of its program, for a column."""
+    program, blank, arguments = command_text(process).partition(" ")
+    return f"{program.rpartition('/')[2] or program}{blank}{arguments}"
+
+
 def gpus_text(process: ListedProcess) -> str:
     """Indexes of its GPUs: ``0``, ``0,2``, ``0-7``; ``?`` if unknown."""
     return ranges_text(process.gpus) or "?"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from textual.reactive import var
 
 from stallprobes.machine.gpu_processes import ListedProcess
 from stallprobes.wording import process_wording
-from stallscope.report.columns import padded, wrapped
+from stallscope.report.columns import display_width, padded, wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit
 
 _ENDED_WORD = "ENDED"
@@ -63,7 +63,8 @@ _COLUMNS = (
     _Column("SM", 6, lambda row: process_wording.percent_text(row.process.utilization_percent), right=True),
     _Column("attach", 8, lambda row: row.word),
 )
-_ATTACH = _COLUMNS[-1]
+_USER, _TYPE, _ATTACH = _COLUMNS[1], _COLUMNS[3], _COLUMNS[-1]
+_WIDE_USER = 24
 
 
 class ProcessTable(LineWidget):
@@ -83,7 +84,11 @@ class ProcessTable(LineWidget):
     def lines(self, width: int, height: int) -> list[Line]:
         """Titles and rows."""
         view = self.view
-        columns = [column for column in _COLUMNS if width >= column.least]
+        longest = max((display_width(process_wording.user_text(row.process)) for row in view.rows), default=0)
+        user = replace(
+            _USER, size=min(max(longest + 1, _USER.size), _WIDE_USER if width >= _TYPE.least else _USER.size)
+        )
+        columns = [user if column is _USER else column for column in _COLUMNS if width >= column.least]
         room = max(width - 1 - sum(column.size for column in columns), 1)
         self._scroll(height - 1)
         visible = view.rows[self._first : self._first + max(height - 1, 0)]
@@ -112,7 +117,7 @@ class ProcessTable(LineWidget):
             if column is _ATTACH:
                 style = f"focus-{_STYLES[row.word]}" if chosen else _STYLES[row.word]
             line.append((_cell(column.text(row), column), style))
-        return fit([*line, (cut(process_wording.command_text(row.process), room), plain)], width, plain)
+        return fit([*line, (cut(process_wording.short_command_text(row.process), room), plain)], width, plain)
 
 
 def _cell(text: str, column: _Column) -> str:

@@ -8,7 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 
 from stallprobes.machine.gpu_processes import ListedProcess
-from stallscope.tui.actions import PROCESSES_ACTIONS, key_label, keys_of
+from stallscope.tui.actions import PROCESSES_ACTIONS, Action, key_label, keys_of
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.lines import LineWidget, Paragraphs, paragraph_lines
@@ -39,6 +39,16 @@ class ProcessesScreen(ActionScreen):
         self._failure = ""
         # Whether a process is being looked at once more before it is attached.
         self._checking = False
+
+    @property
+    def _over_monitor(self) -> bool:
+        """Whether the monitor is below; else this is the first screen, whose source is the app's."""
+        return self.context.source is not self.source
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """The available actions: there may be no monitor to return to."""
+        return tuple(one for one in super().actions if self._over_monitor or one.name != "processes_back")
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
@@ -131,11 +141,11 @@ class ProcessesScreen(ActionScreen):
             self.warn(f"Process {process.pid} has ended.")
         elif refusal is not None:
             self._refuse(process, refusal)
-        elif self.context.source is self.source:
-            self._leave_for(process)
-        else:
+        elif self._over_monitor:
             question = f"Attach process {process.pid}? The monitor ends first, with its engine and all probes."
             self.ask(Ask(question, yes="yes, end the monitor"), lambda _: self._leave_for(process))
+        else:
+            self._leave_for(process)
 
     def _refuse(self, process: ListedProcess, refusal: str) -> None:
         self.warn(f"Process {process.pid} cannot be attached: {refusal.rstrip('.')}.")
@@ -145,10 +155,8 @@ class ProcessesScreen(ActionScreen):
         self.app.exit()
 
     def action_processes_back(self) -> None:
-        """Return to the monitor, or quit where there is none."""
-        if self.context.source is self.source:
-            self.app.exit()
-        else:
+        """Return to the monitor, if there is one."""
+        if self._over_monitor:
             self.dismiss(False)
 
     @on(LineWidget.Clicked, "ProcessTable")

@@ -27,14 +27,15 @@ class ProcessesState:
     selected: ProcessKey | None = None
 
     def with_list(self, listing: GpuProcessList) -> ProcessesState:
-        """With a later list."""
+        """With a later list. With the first one, the first process that can be attached is selected."""
         rows = [ProcessRow(process) for process in listing.processes]
         selected = self.row
         if selected is not None and all(row.key != selected.key for row in rows):
             rows.append(replace(selected, ended=True))
             rows.sort(key=lambda row: row.process.order)
-        key = self.selected if selected is not None else rows[0].key if rows else None
-        return ProcessesState(listing, tuple(rows), key)
+        if selected is None:
+            selected = next((row for row in rows if row.process.refusal is None), rows[0] if rows else None)
+        return ProcessesState(listing, tuple(rows), None if selected is None else selected.key)
 
     def selecting(self, key: ProcessKey) -> ProcessesState:
         """With the process ``key`` selected; one that was selected and has ended is left out."""
