@@ -182,10 +182,10 @@ async def test_one_that_cannot_be_attached_says_why_below_the_table_and_at_the_k
         await pilot.press("down")
         await until(pilot, lambda: f"902 Cannot be attached: {REFUSAL}" in " ".join(shown(pilot).split()))
         await pilot.press("enter")
-        sentence = f"Process 902 cannot be attached: {REFUSAL}"
+        sentence = f"Cannot be attached: {REFUSAL}"
         await until(pilot, lambda: sentence in [one.message for one in pilot.app._notifications])
         await pilot.press("home", "enter")
-        await until(pilot, lambda: any("501 cannot be attached" in one.message for one in pilot.app._notifications))
+        await until(pilot, lambda: any("belongs to this stallscope" in one.message for one in pilot.app._notifications))
         assert 501 not in machine.asked
     assert source.chosen is None
 
@@ -197,7 +197,7 @@ async def test_a_process_is_looked_at_once_more_before_it_is_attached(machine: F
         # The list asks again only when its clock has moved.
         machine.refusals[900] = "a debugger traces it: end the debugger."
         await pilot.press("enter")
-        sentence = "Process 900 cannot be attached: a debugger traces it: end the debugger."
+        sentence = "Cannot be attached: a debugger traces it: end the debugger."
         await until(pilot, lambda: sentence in [one.message for one in pilot.app._notifications])
     assert source.chosen is None
 
@@ -267,6 +267,7 @@ async def test_without_a_driver_it_says_so(tmp_path: Path) -> None:
     async with opened(source) as (pilot, _):
         sentence = "The processes that use GPUs cannot be listed: no NVIDIA driver"
         await until(pilot, lambda: sentence in " ".join(shown(pilot).split()))
+        await until(pilot, lambda: "NOT LISTED" in shown(pilot))
 
 
 async def test_while_nvml_does_not_answer_the_screen_says_so_and_keys_work(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -24,13 +24,16 @@ from stallprobes.machine.processes import PROC, ProcessStatus
 _SAMPLES_S = 2.0
 # Looking through the open files of all processes takes at most this share of one core.
 _SCAN_SHARE = 0.05
-# Whether a process can be attached may change: a debugger comes and goes.
-_REFUSAL_S = 5.0
+# Whether a process can be attached may change: a debugger comes and goes. But to look at one reads its memory map, for
+# which its calls of mmap wait; and whoever attaches looks once more.
+_ALLOWED_S, _REFUSED_S = 30.0, 5.0
+# Behind all GPUs: a process with /dev/nvidiactl alone.
+_NO_GPU = 1 << 30
 _DEV = Path("/dev")
 
 OWN_REFUSAL = "it belongs to this stallscope, which measures with it: select another process."
 NOT_VISIBLE_REFUSAL = (
-    "it is not visible here, because it is outside this container or hidden from this user: run stallscope on the "
+    "it is outside this container, hidden from this user, or has ended and its memory stays: run stallscope on the "
     "host, or with sudo."
 )
 
@@ -84,7 +87,7 @@ class ListedProcess:
     @property
     def order(self) -> tuple[int, int, int]:
         """By its first GPU, then by its start: a process stays at its place while others come and go."""
-        return min((use.gpu for use in self.uses), default=-1), self.key[1], self.pid
+        return min((use.gpu for use in self.uses), default=_NO_GPU), self.key[1], self.pid
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -168,9 +171,11 @@ class GpuProcessLister:
         self._own_pid = os.getpid() if own_pid is None else own_pid
         self._module: Any = None
         self._refusals: dict[tuple[int, int], tuple[float, str | None]] = {}
-        # Open devices by process, and when to look again.
-        self._opened: dict[int, frozenset[str]] = {}
+        # Open devices by process, which has an id and a start, and when to look again.
+        self._opened: dict[tuple[int, int], frozenset[str]] = {}
         self._scan_due_s = -1.0
+        # Ids that were visible at the last reading.
+        self._visible: set[int] = set()
 
     def read(self) -> GpuProcessList:
         """The processes now. It blocks while the driver does."""
@@ -182,13 +187,19 @@ class GpuProcessLister:
             problem = f"{error.reason}; {error.remedy}"
         else:
             reading = _ask_nvml(self._module, at_s)
-        listed = [self._listed(pid, reading, host_namespace) for pid in reading.uses if pid != self._own_pid]
+            if not reading.gpus:
+                # A driver that was loaded again needs another start of NVML.
+                self._module = None
+        by_nvml = (self._listed(pid, reading, host_namespace) for pid in reading.uses if pid != self._own_pid)
+        # One that has just ended may be in NVML's list once more.
+        listed = [process for process in by_nvml if process.status is not None or process.pid not in self._visible]
         source = ProcessSource.NVML
         if not any(process.status is not None for process in listed):
             opened = self._by_devices(reading.minors)
             source = ProcessSource.DEVICES if opened or problem else ProcessSource.NVML
             listed += opened
         listed.sort(key=lambda process: process.order)
+        self._visible = {process.pid for process in listed if process.status is not None}
         self._forget({process.key for process in listed})
         return GpuProcessList(
             at_s,
@@ -214,17 +225,24 @@ class GpuProcessLister:
         """The processes that have a device open; ``minors`` are NVML's indexes by the numbers of the devices."""
         if self._clock() >= self._scan_due_s:
             began_s = time.thread_time()
-            opened = ((pid, processes.nvidia_devices(pid, self._proc)) for pid in processes.pids(self._proc))
-            self._opened = {pid: devices for pid, devices in opened if devices and pid != self._own_pid}
+            self._opened = dict(self._scan())
             self._scan_due_s = self._clock() + (time.thread_time() - began_s) / _SCAN_SHARE
         listed = []
-        for pid, devices in self._opened.items():
+        for (pid, start_ticks), devices in self._opened.items():
             status = processes.status(pid, self._proc)
-            if status is not None:
+            if status is not None and status.start_ticks == start_ticks:
                 numbers = sorted(int(device) for device in devices if device.isdecimal())
                 uses = tuple(GpuUse(gpu) for gpu in sorted(minors.get(number, number) for number in numbers))
                 listed.append(ListedProcess(pid, uses, status=status, own=self._is_own(status)))
         return listed
+
+    def _scan(self) -> Iterator[tuple[tuple[int, int], frozenset[str]]]:
+        """The processes that have a device open, by id and start."""
+        for pid in processes.pids(self._proc):
+            devices = processes.nvidia_devices(pid, self._proc) if pid != self._own_pid else None
+            status = processes.status(pid, self._proc) if devices else None
+            if devices and status is not None:
+                yield (pid, status.start_ticks), devices
 
     def _is_own(self, status: ProcessStatus | None) -> bool:
         return status is not None and processes.is_descendant(status, self._own_pid, self._proc)
@@ -235,7 +253,8 @@ class GpuProcessLister:
         due_s, refusal = self._refusals.get(process.key, (-1.0, None))
         if self._clock() >= due_s:
             refusal = self._refusal(process.pid)
-            self._refusals[process.key] = self._clock() + _REFUSAL_S, refusal
+            due_s = self._clock() + (_ALLOWED_S if refusal is None else _REFUSED_S)
+            self._refusals[process.key] = due_s, refusal
         return replace(process, refusal=refusal)
 
     def _forget(self, keys: set[tuple[int, int]]) -> None:

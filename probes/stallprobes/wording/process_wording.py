@@ -112,7 +112,12 @@ def attach_word(process: ListedProcess) -> str:
 
 def refusal_text(process: ListedProcess) -> str:
     """Why a process cannot be attached, as a sentence; "" if it can."""
-    return "" if process.refusal is None else f"Cannot be attached: {process.refusal.rstrip('.')}."
+    return "" if process.refusal is None else refusal_sentence(process.refusal)
+
+
+def refusal_sentence(refusal: str) -> str:
+    """A refusal as a whole sentence."""
+    return f"Cannot be attached: {refusal.rstrip('.')}."
 
 
 def uses_text(process: ListedProcess) -> str:

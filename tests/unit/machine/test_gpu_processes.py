@@ -118,6 +118,30 @@ def test_a_refusal_is_asked_again_after_some_seconds(tmp_path: Path) -> None:
     assert machine.asked == [900, 900]
 
 
+def test_one_that_may_be_attached_is_looked_at_less_often(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, FakeGpu(compute={900: MIB}))
+    machine.add(900, ["a"])
+    lister = machine.lister()
+    for seconds in range(0, 60, 1):
+        machine.now_s = float(seconds)
+        lister.read()
+    assert machine.asked == [900, 900]
+
+
+def test_one_that_has_just_ended_is_gone_and_memory_that_stays_is_listed(tmp_path: Path) -> None:
+    gpu = FakeGpu(compute={900: MIB, 901: MIB})
+    machine = FakeMachine(tmp_path, gpu)
+    machine.add(900, ["a"])
+    machine.add(901, ["b"])
+    lister = machine.lister()
+    assert [process.pid for process in lister.read().processes] == [900, 901]
+    machine.end(900)
+    gpu.compute[900] = MIB
+    assert [process.pid for process in lister.read().processes] == [901]
+    later = lister.read().processes
+    assert [(process.pid, process.status is None) for process in later] == [(900, True), (901, False)]
+
+
 def test_a_later_process_of_the_same_number_is_another_one(tmp_path: Path) -> None:
     gpu = FakeGpu(compute={900: MIB})
     machine = FakeMachine(tmp_path, gpu)
@@ -212,6 +236,36 @@ def test_nvml_is_asked_for_again_after_it_could_not_be_used(tmp_path: Path) -> N
     lister = machine.lister(load)
     assert lister.read().nvml_problem
     assert [process.pid for process in lister.read().processes] == [900]
+
+
+def test_nvml_is_started_again_after_a_driver_was_loaded_again(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, FakeGpu(compute={900: MIB}))
+    machine.add(900, ["a"])
+    loaded: list[int] = []
+
+    def load() -> Any:
+        loaded.append(1)
+        return machine.nvml
+
+    lister = machine.lister(load)
+    machine.nvml.broken["nvmlDeviceGetCount"] = nvml.DRIVER_NOT_LOADED
+    assert lister.read().processes == ()
+    machine.nvml.broken.clear()
+    assert [process.pid for process in lister.read().processes] == [900]
+    lister.read()
+    assert len(loaded) == 2
+
+
+def test_a_process_that_took_the_number_of_an_ended_one_has_not_its_devices(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, FakeGpu(), namespace=CONTAINER_NAMESPACE)
+    machine.add(12, ["a"], devices=["/dev/nvidia0"], start=1)
+    lister = machine.lister()
+    assert [process.pid for process in lister.read().processes] == [12]
+    machine.end(12)
+    machine.add(12, ["b"], start=2)
+    # The open files are looked at later only, however fast that was.
+    lister._scan_due_s = 3600.0
+    assert lister.read().processes == ()
 
 
 # MIG, and what fails.

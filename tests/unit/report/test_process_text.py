@@ -61,7 +61,7 @@ def test_every_process_has_a_row_and_each_refusal_a_sentence(busy: FakeMachine) 
     assert " n/a " in words["77"]
     joined = " ".join(text.split())
     assert "41234: Cannot be attached: it belongs to another user: run stallscope as that user" in joined
-    assert "77: Cannot be attached: it is not visible here" in joined
+    assert "77: Cannot be attached: it is outside this container" in joined
 
 
 def test_a_wide_terminal_has_all_arguments_and_a_narrow_one_the_program_without_its_folder(busy: FakeMachine) -> None:

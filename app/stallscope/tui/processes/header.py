@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from textual.reactive import var
 
-from stallscope.tui.common.lines import Line, LineWidget, by_rank, cut, fit
+from stallscope.tui.common.lines import Line, LineWidget, Run, by_rank, cut, fit
+
+
+class ListState(Enum):
+    """State of the list, with its word and style: not read yet, read again and again, or there can be none."""
+
+    READING = ("reading", "dim")
+    LIVE = ("● live", "good")
+    NONE = (" NOT LISTED ", "notice")
 
 
 @dataclass(frozen=True)
 class ProcessesHeadView:
-    """What the header shows: ``about`` the list, ``problems`` of a part of it, and the ``failure`` to read it anew.
-
-    ``live``: there is a list.
-    """
+    """What the header shows: ``about`` the list, ``problems`` of a part of it, and the ``failure`` to read it anew."""
 
     about: str = ""
     problems: str = ""
     failure: str = ""
-    live: bool = False
+    state: ListState = ListState.READING
 
 
 class ProcessesHeader(LineWidget):
@@ -32,8 +38,8 @@ class ProcessesHeader(LineWidget):
         view = self.view
         left: list[tuple[int, Line]] = [(1, [(" stallscope", "strong"), (" processes ", "accent")])]
         left.append((3, [(" that use the GPUs", "dim")]))
-        state: Line = [("● live", "good")] if view.live else [("reading", "dim")]
-        first = by_rank(left, [(0, [(" NOT READ ", "alarm")] if view.failure else state)], width)
+        state: Run = (" NOT READ ", "alarm") if view.failure else view.state.value
+        first = by_rank(left, [(0, [state])], width)
         text, style = (view.failure, "bad") if view.failure else (view.about, "dim")
         second: Line = [(f" {text}", style)] if text else []
         if view.problems and not view.failure:

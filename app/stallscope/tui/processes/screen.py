@@ -8,6 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 
 from stallprobes.machine.gpu_processes import ListedProcess
+from stallprobes.wording import process_wording
 from stallscope.tui.actions import PROCESSES_ACTIONS, Action, key_label, keys_of
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask
@@ -124,7 +125,7 @@ class ProcessesScreen(ActionScreen):
         if row.ended:
             self.warn(f"Process {row.process.pid} has ended.")
         elif row.process.own or row.process.status is None:
-            self._refuse(row.process, row.process.refusal or "")
+            self._refuse(row.process.refusal or "")
         else:
             self._checking = True
             self.run_worker(self._look_and_attach(row.process))
@@ -140,15 +141,15 @@ class ProcessesScreen(ActionScreen):
         if row is None or row.ended:
             self.warn(f"Process {process.pid} has ended.")
         elif refusal is not None:
-            self._refuse(process, refusal)
+            self._refuse(refusal)
         elif self._over_monitor:
             question = f"Attach process {process.pid}? The monitor ends first, with its engine and all probes."
             self.ask(Ask(question, yes="yes, end the monitor"), lambda _: self._leave_for(process))
         else:
             self._leave_for(process)
 
-    def _refuse(self, process: ListedProcess, refusal: str) -> None:
-        self.warn(f"Process {process.pid} cannot be attached: {refusal.rstrip('.')}.")
+    def _refuse(self, refusal: str) -> None:
+        self.warn(process_wording.refusal_sentence(refusal))
 
     def _leave_for(self, process: ListedProcess) -> None:
         self.source.chosen = process

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from stallprobes.machine.gpu_processes import GpuProcessList, ListedProcess
 from stallprobes.wording import process_wording
-from stallscope.tui.processes.header import ProcessesHeadView
+from stallscope.tui.processes.header import ListState, ProcessesHeadView
 from stallscope.tui.processes.process_table import ProcessRow, ProcessTableView
 
 ProcessKey = tuple[int, int]
@@ -72,11 +72,12 @@ def table_view(state: ProcessesState, failure: str) -> ProcessTableView:
 def header_view(state: ProcessesState, failure: str) -> ProcessesHeadView:
     """The header; ``failure`` is why the list is not the present one, "" if it is."""
     listing = state.listing
-    about, problems = "", ""
-    if listing is not None:
-        about = process_wording.headline(listing) if listing.processes else ""
-        problems = " ".join(process_wording.problems(listing))
-    return ProcessesHeadView(about, problems, failure, live=listing is not None)
+    if listing is None or not listing.usable:
+        # The table says why.
+        return ProcessesHeadView(failure=failure, state=ListState.READING if listing is None else ListState.NONE)
+    about = process_wording.headline(listing) if listing.processes else ""
+    problems = " ".join(process_wording.problems(listing))
+    return ProcessesHeadView(about, problems, failure, ListState.LIVE)
 
 
 def detail_paragraphs(state: ProcessesState, attach_key: str) -> Sequence[tuple[str, str, str]]:
