@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import jsonschema
@@ -14,13 +15,14 @@ from click.testing import CliRunner, Result
 
 from factories.gpu_machine import MIB, FakeGpu, FakeMachine
 from factories.waiting import LIMIT_S
+from stallprobes.engine.backend import Options
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.files.schemas import schema
 from stallprobes.machine.gpu_process_reader import GpuProcessReader
 from stallprobes.machine.gpu_processes import GpuProcessList
 from stallprobes.watch.environment import WatchOptions
 from stallscope.cli import screen, watch
-from stallscope.cli.process import diagnostics
+from stallscope.cli.process import diagnostics, prewarm
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.watching import attached, process_list
 from stallscope.cli.watching.files import WatchFiles
@@ -28,6 +30,7 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 Invoke = Callable[..., Result]
+Command = Callable[..., CompletedProcess[str]]
 NO_DRIVER = "no NVIDIA driver: libnvidia-ml.so.1 was not found; install the NVIDIA driver"
 
 
@@ -161,6 +164,14 @@ def test_a_failed_reading_is_a_failure(invoke: Invoke, monkeypatch: pytest.Monke
     assert failed(invoke) == "the processes cannot be read: ValueError: a structure of another version"
 
 
+def test_the_real_machine_has_a_list_or_a_reason(stallscope_command: Command) -> None:
+    done = stallscope_command("watch", "--json")
+    if done.returncode == 0:
+        jsonschema.validate(json.loads(done.stdout), schema("stallscope.processes/1"))
+    else:
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (125, "", 1)
+
+
 # On a terminal.
 
 
@@ -207,3 +218,30 @@ def test_without_a_choice_nothing_is_attached_and_the_exit_code_is_that_of_the_s
     attachments = chosen_on_the_screen(monkeypatch, pid, code)
     assert invoke().exit_code == code
     assert attachments == []
+
+
+# From the monitor.
+
+
+@pytest.mark.parametrize(("code", "attached_pids"), [(0, [900]), (ExitCode.FAILED, [])])
+def test_a_process_that_is_chosen_over_the_monitor_is_attached_after_its_end(
+    machine: FakeMachine, terminal: None, monkeypatch: pytest.MonkeyPatch, code: int, attached_pids: list[int]
+) -> None:
+    pids: list[int] = []
+
+    def run_app(*arguments: Any) -> int:
+        *_, first, controllers = arguments
+        assert first == "monitor"
+        (source,) = controllers
+        assert isinstance(source, GpuProcessSource)
+        (source.chosen, _) = machine.lister().read().processes
+        return code
+
+    def attach(pid: int) -> int:
+        pids.append(pid)
+        return 0
+
+    monkeypatch.setattr(screen, "run_app", run_app)
+    monkeypatch.setattr(prewarm, "start_engine", lambda _: None)
+    assert screen.run_live(None, Options(profile="h200"), False, None, False, attach=attach) == code
+    assert pids == attached_pids
