@@ -27,6 +27,7 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.watching import attached, process_list
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.tui.settings import Settings
+from stallscope.tui.sources.chosen_process import ChosenProcess
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 Invoke = Callable[..., Result]
@@ -181,12 +182,12 @@ def chosen_on_the_screen(
     """On the screen ``pid`` is chosen, and it ends with ``code``; the arguments with which processes are attached."""
     attachments: list[Any] = []
 
-    def run_app(create_source: Callable[[], GpuProcessSource], *_: object, first: str) -> int:
+    def run_app(
+        create_source: Callable[[], GpuProcessSource], _: Settings, *, first: str, controllers: tuple[ChosenProcess]
+    ) -> int:
         assert first == "processes"
-        source = create_source()
-        listing = source.listing
-        assert listing is not None
-        source.chosen = next((process for process in listing.processes if process.pid == pid), None)
+        assert create_source().listing is not None
+        controllers[0].pid = pid
         return code
 
     def run_attached(*arguments: Any) -> int:
@@ -225,16 +226,16 @@ def test_without_a_choice_nothing_is_attached_and_the_exit_code_is_that_of_the_s
 
 @pytest.mark.parametrize(("code", "attached_pids"), [(0, [900]), (ExitCode.FAILED, [])])
 def test_a_process_that_is_chosen_over_the_monitor_is_attached_after_its_end(
-    machine: FakeMachine, terminal: None, monkeypatch: pytest.MonkeyPatch, code: int, attached_pids: list[int]
+    terminal: None, monkeypatch: pytest.MonkeyPatch, code: int, attached_pids: list[int]
 ) -> None:
     pids: list[int] = []
 
     def run_app(*arguments: Any) -> int:
         *_, first, controllers = arguments
         assert first == "monitor"
-        (source,) = controllers
-        assert isinstance(source, GpuProcessSource)
-        (source.chosen, _) = machine.lister().read().processes
+        (chosen,) = controllers
+        assert isinstance(chosen, ChosenProcess)
+        chosen.pid = 900
         return code
 
     def attach(pid: int) -> int:

@@ -36,6 +36,7 @@ from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.processes.process_table import ProcessTable
 from stallscope.tui.processes.screen import ProcessesScreen
 from stallscope.tui.settings import Settings
+from stallscope.tui.sources.chosen_process import ChosenProcess
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 REFUSAL = "it belongs to another user: run stallscope as that user, or with sudo, which has CAP_SYS_PTRACE."
@@ -86,6 +87,13 @@ def selected(screen: ProcessesScreen) -> int | None:
     return None if screen.state.row is None else screen.state.row.process.pid
 
 
+def chosen(pilot: Pilot[None]) -> int | None:
+    """The process that the screen was left for."""
+    context = pilot.app.context  # type: ignore[attr-defined]
+    pid: int | None = context.controller(ChosenProcess, ChosenProcess).pid
+    return pid
+
+
 def shown(pilot: Pilot[None]) -> str:
     return text_of(drawn_strips(pilot.app))
 
@@ -130,11 +138,10 @@ async def test_the_first_that_can_be_attached_is_selected_and_enter_chooses_it(m
         await listed(pilot, screen, 501, 900, 902, 903)
         assert selected(screen) == 900
         await pilot.press("enter")
-        await until(pilot, lambda: source.chosen is not None)
+        await until(pilot, lambda: chosen(pilot) is not None)
         while pilot.app.is_running:
             await asyncio.sleep(0.01)
-    assert source.chosen is not None
-    assert source.chosen.pid == 900
+        assert chosen(pilot) == 900
 
 
 async def test_the_keys_select_and_the_cursor_stays_on_its_process_while_others_come_and_go(
@@ -172,7 +179,7 @@ async def test_a_selected_process_that_ends_is_marked_and_is_gone_when_another_o
         await pilot.press("down")
         assert [row.process.pid for row in screen.state.rows] == [501, 902, 903]
         assert selected(screen) == 902
-    assert source.chosen is None
+    assert chosen(pilot) is None
 
 
 async def test_one_that_cannot_be_attached_says_why_below_the_table_and_at_the_key(machine: FakeMachine) -> None:
@@ -187,7 +194,7 @@ async def test_one_that_cannot_be_attached_says_why_below_the_table_and_at_the_k
         await pilot.press("home", "enter")
         await until(pilot, lambda: any("belongs to this stallscope" in one.message for one in pilot.app._notifications))
         assert 501 not in machine.asked
-    assert source.chosen is None
+    assert chosen(pilot) is None
 
 
 async def test_a_process_is_looked_at_once_more_before_it_is_attached(machine: FakeMachine) -> None:
@@ -199,7 +206,7 @@ async def test_a_process_is_looked_at_once_more_before_it_is_attached(machine: F
         await pilot.press("enter")
         sentence = "Cannot be attached: a debugger traces it: end the debugger."
         await until(pilot, lambda: sentence in [one.message for one in pilot.app._notifications])
-    assert source.chosen is None
+    assert chosen(pilot) is None
 
 
 async def test_a_click_selects_and_a_second_one_attaches(machine: FakeMachine) -> None:
@@ -211,9 +218,8 @@ async def test_a_click_selects_and_a_second_one_attaches(machine: FakeMachine) -
         await pilot.click(ProcessTable, offset=(4, 4))
         assert selected(screen) == 903
         await pilot.click(ProcessTable, offset=(4, 4))
-        await until(pilot, lambda: source.chosen is not None)
-    assert source.chosen is not None
-    assert source.chosen.pid == 903
+        await until(pilot, lambda: chosen(pilot) is not None)
+    assert chosen(pilot) == 903
 
 
 async def test_more_processes_than_lines_are_counted_and_scrolled_to(machine: FakeMachine) -> None:
@@ -348,11 +354,10 @@ async def test_over_the_monitor_it_asks_before_the_monitor_ends(machine: FakeMac
         await until(pilot, lambda: is_open(pilot, Ask))
         await pilot.press("n")
         await until(pilot, lambda: is_open(pilot, ProcessesScreen))
-        assert source.chosen is None
+        assert chosen(pilot) is None
         await pilot.press("enter")
         await until(pilot, lambda: is_open(pilot, Ask))
         await pilot.press("y")
         while pilot.app.is_running:
             await asyncio.sleep(0.01)
-    assert source.chosen is not None
-    assert source.chosen.pid == 900
+    assert chosen(pilot) == 900

@@ -46,12 +46,12 @@ def run_live(
         output_files.require_new_file("--record", record)
         recorder = Recorder(record)
     from stallscope.cli.process import prewarm
-    from stallscope.tui.sources.gpu_processes import GpuProcessSource
+    from stallscope.tui.sources.chosen_process import ChosenProcess
 
     spare = prewarm.start_engine(session.profile is not None)
     survey = prewarm.start_survey() if session.profile is None else None
 
-    processes = GpuProcessSource()
+    chosen = ChosenProcess()
 
     def create_source() -> LiveSource:
         from stallscope.tui.sources.engine_thread import EngineRequest
@@ -71,7 +71,7 @@ def run_live(
         return source
 
     try:
-        first, controllers = ("monitor", (processes,)) if tour is None else ("demo", (tour,))
+        first, controllers = ("monitor", (chosen,)) if tour is None else ("demo", (tour,))
         code = run_app(create_source, known, recorder, first, controllers)
     finally:
         if spare is not None:
@@ -79,9 +79,9 @@ def run_live(
         if recorder is not None:
             recorder.close()
     code = code if recorder is None else _report_recording(recorder, code)
-    if attach is None or processes.chosen is None or code:
+    if attach is None or chosen.pid is None or code:
         return code
-    return attach(processes.chosen.pid)
+    return attach(chosen.pid)
 
 
 def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:

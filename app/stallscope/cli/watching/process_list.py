@@ -11,6 +11,7 @@ from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.stdout import Output
 from stallscope.report.process_text import show_processes
 from stallscope.tui.settings import Settings
+from stallscope.tui.sources.chosen_process import ChosenProcess
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 # As long as a survey of the GPUs may take: the first call loads the driver's libraries.
@@ -46,16 +47,16 @@ def choose(known: Settings) -> tuple[int | None, int]:
 
     Raises CommandError (WatchExit.FAILED) without NVML and without devices of NVIDIA.
     """
-    source = GpuProcessSource()
+    source, chosen = GpuProcessSource(), ChosenProcess()
     source.start()
     try:
         listing = source.wait(_OPEN_S)
         if listing is not None:
             _require_usable(listing)
-        code = screen.run_app(lambda: source, known, first="processes")
+        code = screen.run_app(lambda: source, known, first="processes", controllers=(chosen,))
     finally:
         source.close()
-    return (None if source.chosen is None or code else source.chosen.pid), code
+    return (None if code else chosen.pid), code
 
 
 def _require_usable(listing: GpuProcessList) -> None:

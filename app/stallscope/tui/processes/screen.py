@@ -17,6 +17,7 @@ from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.processes.header import ProcessesHeader
 from stallscope.tui.processes.process_table import ProcessTable
 from stallscope.tui.processes.state import ProcessesState, detail_paragraphs, header_view, table_view
+from stallscope.tui.sources.chosen_process import ChosenProcess
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 # Lines of the header and of the keys.
@@ -152,7 +153,7 @@ class ProcessesScreen(ActionScreen):
         self.warn(process_wording.refusal_sentence(refusal))
 
     def _leave_for(self, process: ListedProcess) -> None:
-        self.source.chosen = process
+        self.context.controller(ChosenProcess, ChosenProcess).pid = process.pid
         self.app.exit()
 
     def action_processes_back(self) -> None:

@@ -1,4 +1,4 @@
-"""Source of the processes that use the GPUs, and the one of them that is to be attached. No method blocks."""
+"""Source of the processes that use the GPUs. No method but ``wait`` blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from stallprobes.machine.gpu_process_reader import SILENT_AFTER_S, GpuProcessReader
-from stallprobes.machine.gpu_processes import GpuProcessList, GpuProcessLister, ListedProcess
+from stallprobes.machine.gpu_processes import GpuProcessList, GpuProcessLister
 from stallprobes.wording import process_wording
 
 
@@ -26,7 +26,6 @@ def _new_reader() -> GpuProcessReader:
 class GpuProcessSource:
     """Reads the list between ``start`` and ``stop``, any number of times.
 
-    ``chosen`` is the process that the screen was left for, None without one: whoever runs the screen attaches it.
     ``new_reader`` makes a reader that has not started; ``refusal`` says why a process cannot be attached.
     """
 
@@ -41,7 +40,6 @@ class GpuProcessSource:
         self._new_reader = new_reader
         self._reader: GpuProcessReader | None = None
         self.refusal = refusal
-        self.chosen: ListedProcess | None = None
 
     def start(self) -> None:
         """Start to read; a second call does nothing."""
