@@ -170,7 +170,9 @@ class GpuProcessLister:
         self._proc, self._dev, self._clock, self._wall = proc, dev, clock, wall
         self._own_pid = os.getpid() if own_pid is None else own_pid
         self._module: Any = None
+        # By id and start: when to ask again, and the answer; whether it is a descendant of this process.
         self._refusals: dict[tuple[int, int], tuple[float, str | None]] = {}
+        self._own: dict[tuple[int, int], bool] = {}
         # Open devices by process, which has an id and a start, and when to look again.
         self._opened: dict[tuple[int, int], frozenset[str]] = {}
         self._scan_due_s = -1.0
@@ -245,7 +247,12 @@ class GpuProcessLister:
                 yield (pid, status.start_ticks), devices
 
     def _is_own(self, status: ProcessStatus | None) -> bool:
-        return status is not None and processes.is_descendant(status, self._own_pid, self._proc)
+        if status is None:
+            return False
+        key = status.pid, status.start_ticks
+        if key not in self._own:
+            self._own[key] = processes.is_descendant(status, self._own_pid, self._proc)
+        return self._own[key]
 
     def _with_refusal(self, process: ListedProcess) -> ListedProcess:
         if process.own or process.status is None:
@@ -260,6 +267,7 @@ class GpuProcessLister:
     def _forget(self, keys: set[tuple[int, int]]) -> None:
         """Forget what is known of processes that have ended."""
         self._refusals = {key: value for key, value in self._refusals.items() if key in keys}
+        self._own = {key: value for key, value in self._own.items() if key in keys}
 
 
 def _names(folder: Path) -> list[str]:
