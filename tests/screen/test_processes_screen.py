@@ -203,6 +203,27 @@ async def test_a_process_is_looked_at_once_more_before_it_is_attached(machine: F
     assert chosen(pilot) is None
 
 
+async def test_a_look_that_does_not_end_holds_up_neither_the_keys_nor_the_end(machine: FakeMachine) -> None:
+    hung = threading.Event()
+
+    def refusal(pid: int) -> str | None:
+        hung.wait(LIMIT_S)
+        return None
+
+    source = GpuProcessSource(new_reader=machine.reader, refusal=refusal)
+    async with opened(source) as (pilot, screen):
+        await listed(pilot, screen, 501, 900, 902, 903)
+        await pilot.press("enter")
+        await until(pilot, lambda: "looking at process 900" in shown(pilot))
+        await pilot.press("enter", "down")
+        assert selected(screen) == 902
+        await pilot.press("q")
+        while pilot.app.is_running:
+            await asyncio.sleep(0.01)
+        assert chosen(pilot) is None
+    hung.set()
+
+
 async def test_a_click_selects_and_a_second_one_attaches(machine: FakeMachine) -> None:
     source = source_of(machine)
     async with opened(source) as (pilot, screen):
@@ -275,7 +296,7 @@ async def test_while_nvml_does_not_answer_the_screen_says_so_and_keys_work(
         return machine.lister().read()
 
     async with opened(source_of(machine, lambda: GpuProcessReader(read, period_s=0.02))) as (pilot, screen):
-        await until(pilot, lambda: "NOT READ" in shown(pilot) and "NVML has not answered for" in shown(pilot))
+        await until(pilot, lambda: "NOT READ" in shown(pilot) and "NVML or /proc has not answered for" in shown(pilot))
         await pilot.press("question_mark")
         await until(pilot, lambda: is_open(pilot, Help))
         await pilot.press("escape")

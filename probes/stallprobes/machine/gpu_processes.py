@@ -2,7 +2,7 @@
 
 NVML lists processes with a compute or a graphics context. In a container it lists none, or those of the host by ids
 that mean nothing inside. Then the processes count that have /dev/nvidia* open, as far as this user may see their files.
-A reading asks each GPU for two lists and for utilisations: 23 and 1303 us on an H200, which delays no other process's
+A reading asks each GPU for two lists and for utilizations: 23 and 1303 us on an H200, which delays no other process's
 calls: NVML in a tight loop changed no latency there (driver 580.159.04, 2026-11).
 """
 
@@ -101,7 +101,7 @@ class ListedProcess:
 
     @property
     def utilization_percent(self) -> float | None:
-        """The mean of its utilisations, None if unknown of one GPU."""
+        """The mean of its utilizations, None if unknown of one GPU."""
         total = _all_of([use.utilization_percent for use in self.uses])
         return None if total is None else total / len(self.uses)
 
@@ -259,7 +259,7 @@ class GpuProcessLister:
             return replace(process, refusal=OWN_REFUSAL if process.own else NOT_VISIBLE_REFUSAL)
         due_s, refusal = self._refusals.get(process.key, (-1.0, None))
         if self._clock() >= due_s:
-            refusal = self._refusal(process.pid)
+            refusal = answer_of(self._refusal, process.pid)
             due_s = self._clock() + (_ALLOWED_S if refusal is None else _REFUSED_S)
             self._refusals[process.key] = due_s, refusal
         return replace(process, refusal=refusal)
@@ -268,6 +268,17 @@ class GpuProcessLister:
         """Forget what is known of processes that have ended."""
         self._refusals = {key: value for key, value in self._refusals.items() if key in keys}
         self._own = {key: value for key, value in self._own.items() if key in keys}
+
+
+def answer_of(refusal: Callable[[int], str | None], pid: int) -> str | None:
+    """What ``refusal`` answers for process ``pid``; that its files cannot be read, if that is so.
+
+    A process that ends while it is looked at hides no other one.
+    """
+    try:
+        return refusal(pid)
+    except OSError as error:
+        return f"its files in /proc cannot be read ({error.strerror}): it may have ended."
 
 
 def _names(folder: Path) -> list[str]:
@@ -343,9 +354,9 @@ def _mig_devices(module: Any, handle: Any) -> Iterable[Any]:
 
 
 def _utilization(module: Any, handle: Any, at_s: float) -> dict[int, int] | None:
-    """The utilisation of each process that has worked since shortly before ``at_s``; None if not supported.
+    """The utilization of each process that has worked since shortly before ``at_s``; None if not supported.
 
-    NVML's reference (nvmlDeviceGetProcessUtilization): a process has a sample if its utilisation was not zero in the
+    NVML's reference (nvmlDeviceGetProcessUtilization): a process has a sample if its utilization was not zero in the
     last period, whose time is in microseconds since 1970; without any sample the answer is "not found".
     """
     since_us = int((at_s - _SAMPLES_S) * 1e6)

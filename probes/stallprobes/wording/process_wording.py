@@ -50,8 +50,8 @@ def unusable_text(listing: GpuProcessList) -> str:
 
 
 def silent_text(silent_s: float) -> str:
-    """That NVML does not answer, as a sentence without its end."""
-    return f"NVML has not answered for {silent_s:.0f} s; check dmesg for Xid errors"
+    """That a reading does not end, as a sentence without its end."""
+    return f"NVML or /proc has not answered for {silent_s:.0f} s; check dmesg for Xid errors and hung tasks"
 
 
 def problems(listing: GpuProcessList) -> list[str]:
@@ -96,7 +96,7 @@ def memory_text(size: int | None) -> str:
 
 
 def percent_text(percent: float | None) -> str:
-    """A utilisation as ``97 %``."""
+    """A utilization as ``97 %``."""
     return NOT_KNOWN if percent is None else f"{percent:.0f} %"
 
 

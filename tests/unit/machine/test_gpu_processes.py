@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from stallprobes.machine.gpu_processes import (
     NOT_VISIBLE_REFUSAL,
     OWN_REFUSAL,
     ContextKind,
+    GpuProcessLister,
     GpuUse,
     ProcessSource,
 )
@@ -28,7 +30,7 @@ def no_nvml() -> Any:
     raise NO_DRIVER
 
 
-def test_each_process_has_its_gpus_memory_utilisation_and_kinds(tmp_path: Path) -> None:
+def test_each_process_has_its_gpus_memory_utilization_and_kinds(tmp_path: Path) -> None:
     first = FakeGpu(compute={900: 100 * MIB, 800: 300 * MIB}, graphics={800: 300 * MIB}, samples=[(900, 0.4, 97)])
     second = FakeGpu(compute={900: 50 * MIB}, samples=[(900, 1.5, 12), (900, 0.5, 33)])
     machine = FakeMachine(tmp_path, first, second)
@@ -116,6 +118,23 @@ def test_a_refusal_is_asked_again_after_some_seconds(tmp_path: Path) -> None:
     machine.now_s = 60.0
     assert lister.read().processes[0].refusal is None
     assert machine.asked == [900, 900]
+
+
+def test_one_that_ends_while_it_is_looked_at_hides_no_other_one(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, FakeGpu(compute={900: MIB, 901: MIB}))
+    machine.add(900, ["a"])
+    machine.add(901, ["b"])
+
+    def refusal(pid: int) -> str | None:
+        if pid == 900:
+            raise ProcessLookupError(errno.ESRCH, "No such process")
+        return None
+
+    lister = GpuProcessLister(
+        refusal, load=lambda: machine.nvml, proc=machine.proc, dev=machine.dev, own_pid=OWN_PID, clock=lambda: 0.0
+    )
+    refusals = {process.pid: process.refusal for process in lister.read().processes}
+    assert refusals == {900: "its files in /proc cannot be read (No such process): it may have ended.", 901: None}
 
 
 def test_one_that_may_be_attached_is_looked_at_less_often(tmp_path: Path) -> None:

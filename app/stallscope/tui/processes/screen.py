@@ -129,15 +129,17 @@ class ProcessesScreen(ActionScreen):
             self._refuse(row.process.refusal or "")
         else:
             self._checking = True
+            self.show_note(f"looking at process {row.process.pid}")
             self.run_worker(self._look_and_attach(row.process))
 
     async def _look_and_attach(self, process: ListedProcess) -> None:
         """Attach ``process`` unless it has ended or has become one that cannot be attached."""
         try:
             # What the list says is some seconds old, and looking takes a while.
-            refusal = await asyncio.to_thread(self.source.refusal, process.pid)
+            refusal = await asyncio.wrap_future(self.source.refusal(process.pid))
         finally:
             self._checking = False
+            self.show_note("")
         row = next((row for row in self.state.rows if row.key == process.key), None)
         if row is None or row.ended:
             self.warn(f"Process {process.pid} has ended.")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from importlib import import_module
+from threading import Thread
 
 from stallprobes.machine.gpu_process_reader import SILENT_AFTER_S, GpuProcessReader
-from stallprobes.machine.gpu_processes import GpuProcessList, GpuProcessLister
+from stallprobes.machine.gpu_processes import GpuProcessList, GpuProcessLister, answer_of
 from stallprobes.wording import process_wording
 
 
@@ -17,6 +19,14 @@ def refusal_of(pid: int) -> str | None:
     """
     refusal: str | None = import_module("stallprobes.watch.attaching").refusal(pid)
     return refusal
+
+
+def _answer(future: Future[str | None], refusal: Callable[[int], str | None], pid: int) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(answer_of(refusal, pid))
+        except Exception as error:
+            future.set_exception(error)
 
 
 def _new_reader() -> GpuProcessReader:
@@ -39,7 +49,7 @@ class GpuProcessSource:
     ) -> None:
         self._new_reader = new_reader
         self._reader: GpuProcessReader | None = None
-        self.refusal = refusal
+        self._refusal = refusal
 
     def start(self) -> None:
         """Start to read; a second call does nothing."""
@@ -60,6 +70,16 @@ class GpuProcessSource:
     def wait(self, timeout_s: float) -> GpuProcessList | None:
         """The first list; None if there is none after ``timeout_s`` seconds. The only method that waits."""
         return None if self._reader is None else self._reader.wait(timeout_s)
+
+    def refusal(self, pid: int) -> Future[str | None]:
+        """Why the process ``pid`` cannot be attached now, None if it can.
+
+        In a thread that does not hold up the end of the program: the memory map of a process that hangs in the kernel
+        may hang whoever reads it.
+        """
+        future: Future[str | None] = Future()
+        Thread(target=_answer, args=(future, self._refusal, pid), name="refusal", daemon=True).start()
+        return future
 
     @property
     def listing(self) -> GpuProcessList | None:
