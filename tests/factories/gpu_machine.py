@@ -34,6 +34,7 @@ class FakeGpu:
     name: str = "NVIDIA H200"
     compute: dict[int, int | None] = field(default_factory=dict)
     graphics: dict[int, int | None] = field(default_factory=dict)
+    mps: dict[int, int | None] = field(default_factory=dict)
     samples: list[tuple[int, float, int]] = field(default_factory=list)
     mig: list[FakeGpu] = field(default_factory=list)
     minor: int | None = None
@@ -91,6 +92,10 @@ class FakeProcessNvml:
         self._check("nvmlDeviceGetGraphicsRunningProcesses", gpu)
         return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in gpu.graphics.items()]
 
+    def nvmlDeviceGetMPSComputeRunningProcesses(self, gpu: FakeGpu) -> list[Any]:
+        self._check("nvmlDeviceGetMPSComputeRunningProcesses", gpu)
+        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in gpu.mps.items()]
+
     def nvmlDeviceGetProcessUtilization(self, gpu: FakeGpu, since_us: int) -> list[Any]:
         self._check("nvmlDeviceGetProcessUtilization", gpu)
         taken = [(pid, int((NOW_S - age_s) * 1e6), percent) for pid, age_s, percent in gpu.samples]
@@ -144,6 +149,7 @@ class FakeMachine:
         for gpu in self.nvml.gpus:
             gpu.compute.pop(pid, None)
             gpu.graphics.pop(pid, None)
+            gpu.mps.pop(pid, None)
         folder = self.proc / str(pid)
         for file in [*folder.glob("fd/*"), *folder.glob("*")]:
             if file.is_dir() and not file.is_symlink():

@@ -1,9 +1,9 @@
 """The processes that use the GPUs of this machine, by NVML, and where it lists none by their open devices.
 
-NVML lists processes with a compute or a graphics context. In a container it lists none, or those of the host by ids
-that mean nothing inside. Then the processes count that have /dev/nvidia* open, as far as this user may see their files.
-A reading asks each GPU for two lists and for utilizations: 23 and 1303 us on an H200, which delays no other process's
-calls: NVML in a tight loop changed no latency there (driver 580.159.04, 2026-11).
+NVML lists processes with a compute or a graphics context, and clients of MPS. In a container it lists none, or those of
+the host by ids that mean nothing inside. Then the processes count that have /dev/nvidia* open, as far as this user may
+see their files. A reading asks each GPU for three lists and for utilizations: 23 and 1303 us on an H200, which delays
+no other process's calls: NVML in a tight loop changed no latency there (driver 580.159.04, 2026-11).
 """
 
 from __future__ import annotations
@@ -46,10 +46,18 @@ class ProcessSource(StrEnum):
 
 
 class ContextKind(StrEnum):
-    """Kind of a process's contexts on a GPU, as NVML has a list for each."""
+    """Kind of a process's contexts on a GPU, as NVML has a list for each; ``mps``: of a client of CUDA MPS."""
 
     COMPUTE = "compute"
     GRAPHICS = "graphics"
+    MPS = "mps"
+
+
+_LISTS = {
+    ContextKind.COMPUTE: "nvmlDeviceGetComputeRunningProcesses",
+    ContextKind.GRAPHICS: "nvmlDeviceGetGraphicsRunningProcesses",
+    ContextKind.MPS: "nvmlDeviceGetMPSComputeRunningProcesses",
+}
 
 
 @dataclass(frozen=True)
@@ -323,20 +331,17 @@ def _memory_by_process(module: Any, handle: Any, kinds: dict[int, set[ContextKin
     failed: list[Exception] = []
     handles = [handle, *_mig_devices(module, handle)]
     for each in handles:
-        for kind, running_processes in (
-            (ContextKind.COMPUTE, module.nvmlDeviceGetComputeRunningProcesses),
-            (ContextKind.GRAPHICS, module.nvmlDeviceGetGraphicsRunningProcesses),
-        ):
+        for kind, function in _LISTS.items():
             try:
-                running = running_processes(each)
-            except module.NVMLError as error:
-                # A GPU or a driver without graphics has the other list all the same.
+                running = getattr(module, function)(each)
+            except (module.NVMLError, AttributeError) as error:
+                # A GPU, a driver or a package without the other lists has that of computing processes all the same.
                 failed += [error] if kind is ContextKind.COMPUTE else []
                 continue
             for one in running:
                 kinds.setdefault(one.pid, set()).add(kind)
                 sizes = [size for size in (memory.get(one.pid), one.usedGpuMemory) if size is not None]
-                # Both lists state all memory of a process.
+                # Each list states all memory of a process.
                 memory[one.pid] = max(map(int, sizes), default=None)
     if len(failed) == len(handles):
         raise failed[0]

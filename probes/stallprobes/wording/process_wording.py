@@ -9,7 +9,7 @@ from stallprobes.machine.gpu_processes import ContextKind, GpuProcessList, Liste
 from stallprobes.units import plural, three
 
 NOT_KNOWN = "n/a"
-_LETTERS = {ContextKind.COMPUTE: "C", ContextKind.GRAPHICS: "G"}
+_LETTERS = {ContextKind.COMPUTE: "C", ContextKind.GRAPHICS: "G", ContextKind.MPS: "M"}
 
 
 def headline(listing: GpuProcessList) -> str:
@@ -101,7 +101,7 @@ def percent_text(percent: float | None) -> str:
 
 
 def kinds_text(process: ListedProcess) -> str:
-    """Kinds of its contexts, as nvidia-smi writes them: ``C``, ``G``, ``C+G``; ``?`` if unknown."""
+    """Kinds of its contexts, in letters: ``C``, ``G``, ``C+G``, ``M``; ``?`` if unknown."""
     return "+".join(_LETTERS[kind] for kind in process.kinds) or "?"
 
 

@@ -314,10 +314,21 @@ def test_a_gpu_that_is_lost_hides_no_other_one(tmp_path: Path) -> None:
     assert process_wording.problems(listing) == ["GPU 0: the GPU is lost."]
 
 
-def test_a_gpu_without_graphics_has_its_computing_processes(tmp_path: Path) -> None:
+def test_clients_of_mps_are_listed_beside_its_server(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, FakeGpu(compute={900: 30 * MIB}, mps={901: 500 * MIB}))
+    machine.add(900, ["nvidia-cuda-mps-server"])
+    machine.add(901, ["python3"])
+    server, client = machine.lister().read().processes
+    assert (server.kinds, client.kinds) == ((ContextKind.COMPUTE,), (ContextKind.MPS,))
+    assert client.memory_bytes == 500 * MIB
+    assert process_wording.kinds_text(client) == "M"
+
+
+def test_a_gpu_without_graphics_and_mps_has_its_computing_processes(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, FakeGpu(compute={900: MIB}))
     machine.add(900, ["a"])
     machine.nvml.broken["nvmlDeviceGetGraphicsRunningProcesses"] = nvml.NOT_SUPPORTED
+    machine.nvml.broken["nvmlDeviceGetMPSComputeRunningProcesses"] = nvml.NOT_SUPPORTED
     assert [process.pid for process in machine.lister().read().processes] == [900]
 
 

@@ -134,15 +134,15 @@ _WATCH = (
 _PROCESSES = (
     (
         "Rows",
-        "A row is one process with a compute or graphics context, by NVML's lists, about once a second; first those of "
-        "GPU 0, the oldest first. Where NVML lists none, as in containers, rows are the processes that have "
+        "A row is one process with a compute, graphics or MPS context, by NVML's lists, about once a second; first "
+        "those of GPU 0, the oldest first. Where NVML lists none, as in containers, rows are the processes that have "
         "/dev/nvidia* open, as far as you may see their files. A selected process that ends is marked ENDED.",
     ),
     (
         "Columns",
-        "GPU: indexes as in nvidia-smi. type: C compute, G graphics. memory: on all its GPUs. SM: NVML's share of its "
-        "last sample, of at most a second, in which the SMs worked for the process; of several GPUs the mean. n/a: not "
-        "stated by NVML.",
+        "GPU: indexes as in nvidia-smi. type: C compute, G graphics, M client of MPS. memory: on all its GPUs. SM: "
+        "NVML's share of its last sample, of at most a second, in which the SMs worked for the process; of several GPUs "
+        "the mean. n/a: not stated by NVML.",
     ),
     (
         "Attaching",
