@@ -141,8 +141,8 @@ _PROCESSES = (
     (
         "Columns",
         "GPU: indexes as in nvidia-smi. type: C compute, G graphics, M client of MPS. memory: on all its GPUs. SM: "
-        "NVML's share of its last sample, of at most a second, in which the SMs worked for the process; of several GPUs "
-        "the mean. n/a: not stated by NVML.",
+        "NVML's share of its last sample, of at most a second, in which the SMs worked for the process; of several "
+        "GPUs the mean. n/a: not stated by NVML.",
     ),
     (
         "Attaching",
