@@ -21,7 +21,7 @@ from stallprobes.files.schemas import schema
 from stallprobes.machine.gpu_process_reader import GpuProcessReader
 from stallprobes.machine.gpu_processes import GpuProcessList
 from stallprobes.watch.environment import WatchOptions
-from stallscope.cli import screen, watch
+from stallscope.cli import main, screen, watch
 from stallscope.cli.process import diagnostics, prewarm
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.watching import attached, process_list
@@ -178,9 +178,9 @@ def test_the_real_machine_has_a_list_or_a_reason(stallscope_command: Command) ->
 
 def chosen_on_the_screen(
     monkeypatch: pytest.MonkeyPatch, pid: int | None, code: int = 0
-) -> list[tuple[int, WatchOptions, WatchFiles, float | None, Settings | None]]:
+) -> list[tuple[tuple[int, WatchOptions, WatchFiles, float | None, Settings | None], dict[str, Any]]]:
     """On the screen ``pid`` is chosen, and it ends with ``code``; the arguments with which processes are attached."""
-    attachments: list[Any] = []
+    attachments: list[tuple[Any, dict[str, Any]]] = []
 
     def run_app(
         create_source: Callable[[], GpuProcessSource], _: Settings, *, first: str, controllers: tuple[ChosenProcess]
@@ -190,8 +190,8 @@ def chosen_on_the_screen(
         controllers[0].pid = pid
         return code
 
-    def run_attached(*arguments: Any) -> int:
-        attachments.append(arguments)
+    def run_attached(*arguments: Any, **named: Any) -> int:
+        attachments.append((arguments, named))
         return 0
 
     monkeypatch.setattr(screen, "run_app", run_app)
@@ -204,12 +204,13 @@ def test_the_process_that_is_chosen_is_attached_with_the_options(
 ) -> None:
     attachments = chosen_on_the_screen(monkeypatch, 900)
     file = tmp_path / "report.json"
-    done = invoke("--slow", "50", "--json", str(file), "--calls-only", "--ascii")
+    done = invoke("--slow", "50", "--json", str(file), "--calls-only", "--seconds", "5", "--children", "--ascii")
     assert done.exit_code == 0
-    ((pid, chosen, files, seconds, known),) = attachments
+    (((pid, chosen, files, seconds, known), named),) = attachments
     assert pid == 900
     assert (chosen.slow_ns, chosen.calls_only) == (50_000, True)
-    assert (files.json, seconds, known) == (file, None, Settings(ascii=True))
+    assert (files.json, seconds, known) == (file, 5.0, Settings(ascii=True))
+    assert named == {"children": True, "no_screen": ""}
 
 
 @pytest.mark.parametrize(("pid", "code"), [(None, 0), (None, 4), (900, ExitCode.INTERRUPTED)])
@@ -219,6 +220,14 @@ def test_without_a_choice_nothing_is_attached_and_the_exit_code_is_that_of_the_s
     attachments = chosen_on_the_screen(monkeypatch, pid, code)
     assert invoke().exit_code == code
     assert attachments == []
+
+
+@pytest.mark.parametrize("option", ["--output", "--yield-to-profiler"])
+def test_options_that_only_a_program_has_from_its_start_are_refused(
+    read: FakeMachine, invoke: Invoke, terminal: None, option: str
+) -> None:
+    sentence = failed(invoke, option, *(["o"] if option == "--output" else []))
+    assert sentence.startswith(f"{option} is for a program that watch starts, and PROGRAM... is missing")
 
 
 # From the monitor.
@@ -246,3 +255,23 @@ def test_a_process_that_is_chosen_over_the_monitor_is_attached_after_its_end(
     monkeypatch.setattr(prewarm, "start_engine", lambda _: None)
     assert screen.run_live(None, Options(profile="h200"), False, None, False, attach=attach) == code
     assert pids == attached_pids
+
+
+def test_what_the_monitor_attaches_is_watched_as_by_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[Any] = []
+
+    def run_attached(*arguments: Any, **named: Any) -> int:
+        watched.append((*arguments, named))
+        return 125
+
+    monkeypatch.setattr(diagnostics, "program_screen_obstacle", lambda: "")
+    monkeypatch.setattr(screen, "load_settings", lambda ascii_only: Settings(ascii=ascii_only))
+    monkeypatch.setattr(screen, "run_live", lambda *_, attach: attach(900))
+    monkeypatch.setattr(attached, "run_attached", run_attached)
+    done = CliRunner().invoke(main.cli, ["--sim", "--ascii"])
+    assert done.exit_code == 125
+    ((pid, chosen, files, seconds, known, named),) = watched
+    assert (pid, seconds, known) == (900, None, Settings(ascii=True))
+    assert chosen.slow_ns == 1_000_000
+    assert files == WatchFiles()
+    assert named == {"children": False, "no_screen": ""}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,15 +18,14 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.foreground import WatchExit
 from stallscope.cli.process.stdout import ClosedPipeError
 
-if TYPE_CHECKING:
-    from stallprobes.watch.environment import WatchOptions
-    from stallscope.cli.watching.files import WatchFiles
-
 JSON, RECORD, TRACE, MATRIX = "--json", "--record", "--trace", "--matrix"
 # Options of a program that watch starts itself.
 _FOR_PROGRAMS = ("--headless", "--output")
 # Of --json without a file.
 _STDOUT = "-"
+# Options of a process that runs already.
+_FOR_PID = ("--seconds", "--children")
+MAX_SECONDS = 86_400
 DEFAULT_SLOW_US = 1000.0
 DEFAULT_COST_PERCENT = 5.0
 MAX_SLOW_US = 3_600_000_000
@@ -140,6 +138,24 @@ class WatchCommand(CliCommand):
     help="Start nothing: report what programs with the environment of --print-env wrote to FOLDER until now; with "
     "--record, record until they have ended, or until ctrl+c, and then report.",
 )
+@click.option(
+    "--asleep",
+    is_flag=True,
+    help="With --print-env: nothing is recorded until --pid wakes the program, which needs no ptrace then.",
+)
+@click.option(
+    "--pid",
+    type=options.number(int, 1, 4_194_304, "the number of a process"),
+    metavar="PID",
+    help="Start nothing: attach to the process PID, which runs, and detach at the end (q, ctrl+c, SIGTERM).",
+)
+@click.option(
+    "--seconds",
+    type=options.number(float, 0.1, MAX_SECONDS, "a number of seconds"),
+    metavar="S",
+    help="With --pid: detach after S seconds.",
+)
+@click.option("--children", is_flag=True, help="With --pid: attach to the processes that it started too.")
 @options.ascii_only
 @click.pass_context
 def command(
@@ -160,6 +176,10 @@ def command(
     full: bool,
     print_env: bool,
     attach: Path | None,
+    asleep: bool,
+    pid: int | None,
+    seconds: float | None,
+    children: bool,
     ascii_only: bool,
 ) -> None:
     """Run PROGRAM with its arguments, and show its CUDA calls live and what each slow one waited for.
@@ -175,8 +195,12 @@ def command(
     If stallscope is killed (SIGKILL), the program continues. With the screen, the program can then write no more to
     the pane, and the command "reset" restores the terminal.
 
-    Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails (also where neither
-    NVML nor /dev/nvidia* is there to list processes), 126 if the program cannot be executed, 127 if it is not found.
+    With --pid the program runs already: a thread of it that sleeps loads the library, within milliseconds. At the end
+    everything is switched off; the library stays in it, asleep, and the program's own profiler works again.
+
+    Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails, 126 if the program
+    cannot be executed, 127 if it is not found. With --pid, exits with 0, or with 125 if it cannot be attached; without
+    PROGRAM, also with 125 where there is neither NVML nor /dev/nvidia* to list processes by.
 
     \b
     Examples:
@@ -186,6 +210,7 @@ def command(
       stallscope watch --output train.log --trace calls.json.gz -- torchrun train.py
       stallscope watch --print-env > watch.env
       stallscope watch --attach /tmp/stallscope-watch-k3x9
+      stallscope watch --pid 4711 --seconds 10 --headless --json calls.json
     """
     asked = {
         "--slow": slow_us is not None,
@@ -195,14 +220,16 @@ def command(
         "--yield-to-profiler": yield_to_profiler,
         "--headless": headless,
         "--output": output is not None,
+        "--seconds": seconds is not None,
+        "--children": children,
     }
     given = [name for name, is_given in asked.items() if is_given]
     no_screen = "" if headless else diagnostics.program_screen_obstacle()
     as_json = json_file == Path(_STDOUT)
-    listed = not program and not print_env and attach is None
+    listed = not program and not print_env and attach is None and pid is None
     printed = listed and (headless or as_json or bool(no_screen))
     files_given = {JSON: None if listed and as_json else json_file, RECORD: record, TRACE: trace, MATRIX: matrix}
-    _check_arguments(context, program, files_given, print_env, attach, given, printed)
+    _check_arguments(context, program, files_given, print_env, attach, given, pid, asleep, listed, printed)
     if printed:
         from stallscope.cli.watching import process_list
 
@@ -212,7 +239,8 @@ def command(
         raise _failed("--cost is for records of the GPU's work; --calls-only takes none")
     if headless and output is not None:
         raise _failed("--output is for the screen; with --headless redirect the program's output")
-    stdout_use = "stdout belongs to the program" if attach is None else "the text goes to stdout"
+    text_to_stdout = attach is not None or pid is not None
+    stdout_use = "the text goes to stdout" if text_to_stdout else "stdout belongs to the program"
     for option, path in ((JSON, json_file), (TRACE, trace), ("--output", output)):
         if path is not None:
             output_files.require_writable(option, path, force, stdout_use)
@@ -223,7 +251,7 @@ def command(
         raise _failed(f"--output is for the screen, and {no_screen}")
     with foreground.held_signals():
         # It loads numpy, whose threads would otherwise take the signals that the main thread waits for.
-        from stallscope.cli.watching import session
+        from stallscope.cli.watching import attached, session
         from stallscope.cli.watching.files import WatchFiles
     from stallprobes.watch.causes.known_stalls import stalls_of_this_machine
     from stallprobes.watch.environment import WatchOptions
@@ -235,10 +263,24 @@ def command(
     chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, cost, known)
     if attach is not None:
         session.show_folder(attach, files, known)
+    elif print_env and asleep:
+        session.print_asleep_environment(chosen)
     elif print_env:
         session.print_environment(chosen)
-    elif listed:
-        _attach_chosen(chosen, files, ascii_only)
+    elif pid is not None or listed:
+        known_settings = None
+        if not (headless or no_screen):
+            from stallscope.cli import screen
+
+            known_settings = screen.load_settings(ascii_only)
+        if pid is None and known_settings is not None:
+            from stallscope.cli.watching import process_list
+
+            pid = process_list.choose(known_settings)
+        assert pid is not None
+        diagnostics.exit_process(
+            attached.run_attached(pid, chosen, files, seconds, known_settings, children=children, no_screen=no_screen)
+        )
     elif headless or no_screen:
         diagnostics.exit_process(session.run(program, chosen, files, no_screen))
     else:
@@ -248,17 +290,6 @@ def command(
         diagnostics.exit_process(program_screen.run(program, chosen, files, screen.load_settings(ascii_only)))
 
 
-def _attach_chosen(chosen: WatchOptions, files: WatchFiles, ascii_only: bool) -> None:
-    """Show the processes that use the GPUs, and attach the one that is chosen. Ends the process."""
-    from stallscope.cli import screen
-    from stallscope.cli.watching import process_list
-    from stallscope.cli.watching.attached import run_attached
-
-    known = screen.load_settings(ascii_only)
-    pid, code = process_list.choose(known)
-    diagnostics.exit_process(code if pid is None else run_attached(pid, chosen, files, None, known))
-
-
 def _check_arguments(
     context: click.Context,
     program: Sequence[str],
@@ -266,28 +297,47 @@ def _check_arguments(
     print_env: bool,
     attach: Path | None,
     given: Sequence[str],
+    pid: int | None,
+    asleep: bool,
+    listed: bool,
     printed: bool,
 ) -> None:
     """Raise CommandError for arguments that exclude each other.
 
-    ``given`` are options of a program that is started; ``printed``: there is none, and the list of processes is
-    printed.
+    ``given`` are options of a program that is started or attached. ``listed``: there is none, so the processes that use
+    GPUs are listed, to be ``printed`` or to choose one.
     """
     written = [option for option, path in files.items() if path is not None]
     for_programs = [option for option in given if option in _FOR_PROGRAMS]
-    mode = "--print-env" if print_env else "--attach" if attach is not None else ""
-    if attach is not None and print_env:
-        problem = "--attach and --print-env exclude each other"
+    modes = [
+        name
+        for name, is_given in (("--print-env", print_env), ("--attach", attach is not None), ("--pid", pid is not None))
+        if is_given
+    ]
+    mode = modes[0] if modes else ""
+    for_pid = [option for option in given if option in _FOR_PID]
+    if len(modes) > 1:
+        problem = f"{modes[1]} and {modes[0]} exclude each other"
+    elif asleep and not print_env:
+        problem = "--asleep is for --print-env"
+    elif asleep and given:
+        problem = f"{given[0]} is for the recording, which --pid begins; give it to --pid"
+    elif for_pid and pid is None and not listed:
+        problem = f"{for_pid[0]} is for --pid"
     elif program and mode:
         problem = f"{mode} starts nothing, so it takes no PROGRAM"
+    elif pid is not None and "--output" in given:
+        problem = "--output is for a program that watch starts; --pid starts nothing"
+    elif pid is not None and "--yield-to-profiler" in given:
+        problem = "--yield-to-profiler takes effect when a program starts; --pid starts nothing"
     elif attach is not None and given and given[0] not in for_programs:
         problem = f"{given[0]} is for the recording, which --attach only reads; give it to --print-env"
-    elif mode and for_programs:
+    elif mode and for_programs and pid is None:
         problem = f"{for_programs[0]} is for a program that watch starts; {mode} starts nothing"
     elif print_env and written:
         problem = f"{written[0]} is for the report; give it to --attach"
-    elif not program and not mode and "--output" in given:
-        problem = "--output is for a program that watch starts, and PROGRAM... is missing"
+    elif listed and (started := [option for option in given if option in ("--output", "--yield-to-profiler")]):
+        problem = f"{started[0]} is for a program that watch starts, and PROGRAM... is missing"
     elif printed and (unused := [option for option in (*written, *given) if option != "--headless"]):
         # A script whose variable is empty must not take a list for its report.
         remedy = "; without FILE it is for the list" if unused[0] == JSON else ""

@@ -19,6 +19,7 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
+from stallprobes.watch.cost import AttachingCost
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import (
@@ -47,6 +48,7 @@ from stallprobes.watch.line_text import (
 from stallprobes.watch.lines.result import SequenceLines
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
 from stallprobes.watch.sentences import (
+    attaching_text,
     call_text,
     cost_text,
     headline,
@@ -98,9 +100,16 @@ def command_title(words: Sequence[str]) -> str:
 
 
 def show_watch(
-    out: TextWriter, findings: WatchFindings, title: str, notes: Sequence[str] = (), full: bool = True
+    out: TextWriter,
+    findings: WatchFindings,
+    title: str,
+    notes: Sequence[str] = (),
+    full: bool = True,
+    attached: Sequence[AttachingCost] = (),
 ) -> None:
     """``findings`` about the program ``title``. ``notes`` are further sentences about what is missing.
+
+    ``attached`` is what it cost to attach to processes that ran.
 
     ``full``: with the time lost by cause and place, the slow calls one by one, and a table of functions per thread.
     A program without a steady state, which its lines say little of, has the first two in any case.
@@ -115,6 +124,9 @@ def show_watch(
     missing += (text for process in findings.processes for text in not_recorded(process, several))
     out.section("Not recorded", dict.fromkeys(missing), "warn")
     _costs(out, findings.processes, several)
+    for cost in attached[:_MOST_LISTED]:
+        out.line()
+        out.paragraph(attaching_text(cost))
     if full or not steady:
         _causes(out, findings.processes)
         _sites(out, findings.processes, several)

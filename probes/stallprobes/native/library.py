@@ -17,7 +17,7 @@ from stallprobes.native.layouts.cupti import Activity, BufferPool
 from stallprobes.native.layouts.program import Loop
 from stallprobes.native.layouts.schedule import Schedule
 from stallprobes.native.layouts.timeline import Collector, Detachment
-from stallprobes.native.sources import CORE, INJECTED, LIBRARIES, RECORD, digest_of_file, digest_of_sources
+from stallprobes.native.sources import ATTACHER, CORE, INJECTED, LIBRARIES, RECORD, digest_of_file, digest_of_sources
 
 # What a user does about each of them.
 REMEDY = "reinstall stallscope (in its source tree: pip install -e .)"
@@ -31,7 +31,7 @@ def problem(folder: Path = LIBRARIES) -> str:
         built_from, libraries = str(record["sources"]), dict(record["libraries"])
         if built_from != digest_of_sources(folder.parent):
             return f"the native libraries in {folder} were built from other sources"
-        for name in (CORE, INJECTED):
+        for name in (CORE, INJECTED, ATTACHER):
             if digest_of_file(folder / name) != libraries[name]:
                 return f"the native library {folder / name} is damaged"
     except FileNotFoundError as error:
@@ -54,6 +54,11 @@ def _checked(name: str) -> Path:
 def injected_library() -> Path:
     """The path of the library for watched programs. Raises NativeLibraryError unless it is complete and up to date."""
     return _checked(INJECTED)
+
+
+def attacher() -> Path:
+    """The path of the program that attaches to processes. Raises NativeLibraryError as ``injected_library``."""
+    return _checked(ATTACHER)
 
 
 class Core:

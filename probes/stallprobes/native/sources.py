@@ -9,9 +9,9 @@ NATIVE = Path(__file__).parent
 # Where a build puts the libraries, and its record: the digest of the sources, the compilers, and a digest of each file.
 LIBRARIES = NATIVE / "lib"
 RECORD = "build.json"
-CORE, INJECTED = "stallscope-core.so", "stallscope-inject.so"
+CORE, INJECTED, ATTACHER = "stallscope-core.so", "stallscope-inject.so", "stallscope-attach"
 
-_PATTERNS = ("common/*.h", "cupti/*.[ch]", "core/*.[ch]", "inject/*.[ch]", "layouts/*.py")
+_PATTERNS = ("common/*.h", "cupti/*.[ch]", "core/*.[ch]", "inject/*.[ch]", "attach/*.[ch]", "layouts/*.py")
 
 
 def sources(native: Path = NATIVE) -> list[Path]:

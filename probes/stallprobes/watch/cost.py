@@ -23,6 +23,19 @@ LEAST_CALLS = 50
 DISPATCH_NS = (50, 250)
 
 
+@dataclass(frozen=True)
+class AttachingCost:
+    """What attaching to the process ``pid`` cost it.
+
+    A thread of it was stopped for ``stopped_ns`` to load the library, 0 where that was there already; a call was held
+    up for ``held_up_ns`` at most, when the recording began or ended.
+    """
+
+    pid: int
+    stopped_ns: int
+    held_up_ns: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class WatchCost:
     """What watching costs a process, as shares (0 to 1) of the time of the thread that makes most calls.

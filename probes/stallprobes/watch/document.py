@@ -32,7 +32,7 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.order import cause_of
-from stallprobes.watch.cost import Share, WatchCost
+from stallprobes.watch.cost import AttachingCost, Share, WatchCost
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
@@ -568,6 +568,16 @@ class WatchProcess(Document):
     ]
 
 
+class WatchAttached(Document):
+    """What attaching to a process that ran cost it."""
+
+    pid: Natural
+    stopped_us: Annotated[
+        Us, about("For so long, one of its threads was stopped to load the library; 0 where that was there already.")
+    ]
+    held_up_us: Annotated[Us, about("A call was held up for so long at most when the recording began or ended.")]
+
+
 class WatchDocument(Document):
     """Output of `stallscope watch --json`: the driver calls of a program, and what each slow one waited for. Latencies
     are microseconds, times are seconds from the begin of the watch. Unknown values are null."""
@@ -590,6 +600,7 @@ class WatchDocument(Document):
     ]
     seconds: Seconds
     problems: Annotated[list[Text], about("A sentence for whatever could not be recorded or read.")]
+    attached: Annotated[list[WatchAttached], about("The processes that ran when they were attached (--pid).")]
     processes: list[WatchProcess]
 
 
@@ -598,10 +609,12 @@ def document(
     program: Sequence[str] | None = None,
     exit_code: int | None = None,
     problems: Sequence[str] = (),
+    attached: Sequence[AttachingCost] = (),
 ) -> dict[str, Any]:
     """The document of ``findings``.
 
-    ``program`` are the words of the command, None where it was started elsewhere; ``problems`` are further sentences.
+    ``program`` are the words of the command, None where it was started elsewhere; ``problems`` are further sentences,
+    ``attached`` what it cost to attach to processes that ran.
     """
     first_ns = min((process.began_ns for process in findings.processes), default=0)
     began = datetime.datetime.fromtimestamp(findings.began_at_ns / 1e9, datetime.UTC)
@@ -613,6 +626,7 @@ def document(
             began_at=began.isoformat(timespec="milliseconds") if findings.processes else None,
             seconds=_seconds(findings.duration_ns),
             problems=[*problems, *findings.problems],
+            attached=[WatchAttached(one.pid, us_of(one.stopped_ns), us_of(one.held_up_ns)) for one in attached],
             processes=[_process(process, first_ns) for process in findings.processes],
         )
     )

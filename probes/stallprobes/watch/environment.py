@@ -11,6 +11,7 @@ from pathlib import Path
 from stallprobes.errors import NativeLibraryError, WatchError
 from stallprobes.machine.libcuda_survey import LIBRARY
 from stallprobes.native.layouts import watch_file as layout
+from stallprobes.native.layouts.attaching import ASLEEP_VARIABLE
 from stallprobes.native.library import injected_library
 from stallprobes.records.libcupti import ask_version, found_libraries, matching
 from stallprobes.records.timeline import TimelineUnavailable
@@ -94,6 +95,16 @@ def variables(
             )
         found[PRELOAD_VARIABLE] = f"{library}:{loaded}" if loaded else str(library)
     return found
+
+
+def asleep_variables(library: Path, options: WatchOptions, present: Mapping[str, str]) -> dict[str, str]:
+    """The variables to add for programs in which the library sleeps until it is woken.
+
+    What is recorded then, and where, is chosen when it is woken. Raises WatchError as ``variables``.
+    """
+    added = variables(library, Path("/"), options, present)
+    kept = (INJECTION_VARIABLE, NVTX_VARIABLE, PRELOAD_VARIABLE)
+    return {name: value for name, value in added.items() if name in kept} | {ASLEEP_VARIABLE: "1"}
 
 
 def find_cupti(driver_version: int) -> Path | None:

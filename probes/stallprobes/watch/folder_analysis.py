@@ -20,7 +20,7 @@ from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.process_inspector import ProcessInspector
-from stallprobes.watch.reading.folder import MOST_FILES, ProcessLife, check_folder, life_of
+from stallprobes.watch.reading.folder import HERE, MOST_FILES, ProcessLife, ProcessPlace, check_folder, life_of
 from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile, MapFile, watch_files
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
@@ -40,6 +40,7 @@ class _ReadFile:
     """What is known of one file."""
 
     analysis: ProcessAnalysis
+    inspector: ProcessInspector
     process: WatchedProcess | None = None
     position: int = 0
     samples: int = 0
@@ -49,7 +50,6 @@ class _ReadFile:
     ended: bool = False
     delays: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
     stacks: StackReader = field(default_factory=StackReader)
-    inspector: ProcessInspector = field(default_factory=ProcessInspector)
 
 
 class FolderAnalysis:
@@ -57,13 +57,17 @@ class FolderAnalysis:
 
     ``folder`` has to be private; None has no process. ``known`` are the pairs that stall on this machine, by a saved
     check or a reference. ``listener`` gets each reading of a process, its new records and calls, and the time
-    (CLOCK_MONOTONIC).
+    (CLOCK_MONOTONIC). ``place`` is where the processes are.
     """
 
     def __init__(
-        self, folder: Path | None, known: KnownStalls | None = None, listener: ReadingListener | None = None
+        self,
+        folder: Path | None,
+        known: KnownStalls | None = None,
+        listener: ReadingListener | None = None,
+        place: ProcessPlace = HERE,
     ) -> None:
-        self._folder = folder
+        self._folder, self._place = folder, place
         self._listener = listener
         self._known = known
         self._readings: dict[Path, _ReadFile] = {}
@@ -89,14 +93,15 @@ class FolderAnalysis:
         """Read what is new. Raises WatchError if the folder is not private or has too many files."""
         if self._folder is None:
             return
-        check_folder(self._folder)
+        check_folder(self._folder, self._place)
         paths = list(watch_files(self._folder))
         if len(paths) > MOST_FILES:
             raise WatchError(f"{printable(str(self._folder))} has {len(paths)} files; at most {MOST_FILES} are read.")
         for path in paths:
             reading = self._readings.get(path)
             if reading is None:
-                reading = self._readings[path] = _ReadFile(ProcessAnalysis(self._known))
+                inspector = ProcessInspector(proc=self._place.proc)
+                reading = self._readings[path] = _ReadFile(ProcessAnalysis(self._known), inspector)
             if reading.ended:
                 continue
             try:
@@ -123,10 +128,10 @@ class FolderAnalysis:
         return watch_findings(self._sharers.named(found), began_at_ns, self._problems.values())
 
     def _read(self, path: Path, reading: _ReadFile) -> None:
-        with MapFile(path) as file:
+        with MapFile(path, self._place.owner) as file:
             before = reading.process or file.read()
             # Before the reading that counts: what it wrote until its end is then read.
-            ended = life_of(before) is not ProcessLife.RUNNING
+            ended = life_of(before, self._place) is not ProcessLife.RUNNING
             process = file.read(before)
             records = file.records(reading.position)
             # Before the calls: those that finished before a sample was taken are among these then.
@@ -138,7 +143,7 @@ class FolderAnalysis:
             filled = max((len(records) + records.missed) / RECORDS, (len(calls) + calls.missed) / IN_LOG)
             reading.room_s = (now_ns - reading.last_ns) / 1e9 * _ROOM / filled if filled else math.inf
             reading.last_ns = now_ns
-            _sample_run_delays(process, reading.delays, now_ns)
+            _sample_run_delays(process, self._place.proc, reading.delays, now_ns)
             reading.inspector.look(process, now_ns)
         process = reading.inspector.names.named(process, reading.stacks.stacks)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
@@ -177,13 +182,15 @@ def _last_sign(process: WatchedProcess) -> int:
     return max(times)
 
 
-def _sample_run_delays(process: WatchedProcess, delays: dict[int, deque[tuple[int, int, int]]], now_ns: int) -> None:
+def _sample_run_delays(
+    process: WatchedProcess, proc: Path, delays: dict[int, deque[tuple[int, int, int]]], now_ns: int
+) -> None:
     for thread in process.threads:
         if thread.ended_ns is not None:
             continue
         try:
             # Time on a CPU, time without one though ready to run (ns), number of time-slices.
-            fields = Path(f"/proc/{process.pid}/task/{thread.id}/schedstat").read_bytes().split()
+            fields = (proc / str(process.pid) / "task" / str(thread.id) / "schedstat").read_bytes().split()
             sample = now_ns, int(fields[1]), int(fields[0])
         except (OSError, IndexError, ValueError):
             continue

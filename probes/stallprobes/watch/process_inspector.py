@@ -18,6 +18,7 @@ from stallprobes.watch.reading.process import (
 from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads, find_py_spy
 from stallprobes.watch.thread_names import ThreadNames
 
+_PROC = Path("/proc")
 # A call that has been in flight for this long is inspected.
 LOOK_AFTER_NS = 50_000_000
 # Between two runs of py-spy on one process.
@@ -39,9 +40,13 @@ _SYSTEM_CALLS = {
 class ProcessInspector:
     """Reads one process from outside, again and again while it runs; ``names`` are those of its threads."""
 
-    def __init__(self, py_spy: Path | None = None) -> None:
-        """``py_spy`` is the program; None: the one that is installed, if any."""
-        self._py_spy = py_spy or find_py_spy()
+    def __init__(self, py_spy: Path | None = None, proc: Path = _PROC) -> None:
+        """``py_spy`` is the program; None: the one that is installed, if any.
+
+        ``proc`` is where the process has the number that it knows of itself; py-spy needs the one here.
+        """
+        self._py_spy = (py_spy or find_py_spy()) if proc == _PROC else None
+        self._proc = proc
         self.names = ThreadNames()
         self._stacks: dict[CallKey, CallStack] = {}
         self._kernel_waits: dict[CallKey, str] = {}
@@ -56,14 +61,14 @@ class ProcessInspector:
     def look(self, process: WatchedProcess, now_ns: int) -> None:
         """Look at ``process``, which runs, at ``now_ns`` (CLOCK_MONOTONIC)."""
         self._collect(process)
-        self.names.look(process, now_ns)
+        self.names.look(process, now_ns, self._proc)
         old = {
             call.key: call
             for thread in process.threads
             for call in thread.in_flight[:1]
             if now_ns - call.begin_ns >= LOOK_AFTER_NS
         }
-        self._kernel_waits = {key: kernel_wait(process.pid, call.thread) for key, call in old.items()}
+        self._kernel_waits = {key: kernel_wait(process.pid, call.thread, self._proc) for key, call in old.items()}
         # Those that have returned are in the next reading of the file at the latest.
         for key in self._stacks.keys() - old.keys() - self._in_flight:
             del self._stacks[key]
@@ -132,7 +137,7 @@ def _stacks_of_calls(process: WatchedProcess, found: PythonThreads) -> Iterator[
                 yield slow.key, stack
 
 
-def kernel_wait(pid: int, thread: int, root: Path = Path("/proc")) -> str:
+def kernel_wait(pid: int, thread: int, root: Path = _PROC) -> str:
     """The function of the kernel in which a thread waits, else its system call, or RUNNING; "" if not known."""
     folder = root / str(pid) / "task" / str(thread)
     try:

@@ -15,7 +15,7 @@ from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.causes.order import cause_of
-from stallprobes.watch.cost import WatchCost
+from stallprobes.watch.cost import AttachingCost, WatchCost
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.process import RUNNING, WatchedProcess
@@ -114,6 +114,15 @@ def site_text(site: CallSite) -> str:
     else:
         what = f"{'call' if count == 1 else 'calls'} of {site.function}"
     return f"{about}{count} {what}{' a second' if often else ''} from {stack_text(site.stack)}"
+
+
+def attaching_text(cost: AttachingCost) -> str:
+    """What attaching cost a process."""
+    if cost.stopped_ns:
+        begin = f"To load the library, a thread of process {cost.pid} was stopped for {duration_ns(cost.stopped_ns)}."
+    else:
+        begin = f"The library was in process {cost.pid} already."
+    return f"{begin} Attaching and detaching held a call up for {duration_ns(cost.held_up_ns)} at most."
 
 
 def cost_text(cost: WatchCost) -> str:

@@ -10,6 +10,7 @@ from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.reading.process import ProcessHead
 
 PROFILER_FINDS_IT_TAKEN = "until it ends, a profiler of its own finds CUPTI taken unless --yield-to-profiler is given"
+PROFILER_FINDS_IT_TAKEN_MEANWHILE = "a profiler of its own finds CUPTI taken until stallscope detaches"
 PROFILER_GETS_IT = "a profiler of its own gets CUPTI, and from then on nothing is recorded"
 _STATES = {
     WatchState.STARTING: "its recording had not begun",

@@ -78,6 +78,8 @@ static void on_call(uint32_t number, const char *name, int site, const void *par
     uint64_t shared = 0;
     struct callback_data data = {site, name, parameters, result, NULL, NULL, context, &shared, correlation};
     callback present = __atomic_load_n(&subscriber, __ATOMIC_ACQUIRE);
+    if (!site)
+        switches_before = __atomic_load_n(&switches, __ATOMIC_ACQUIRE);
     if (!present || !__atomic_load_n(&on[number], __ATOMIC_RELAXED))
         return;
     if (site && switches_before != __atomic_load_n(&switches, __ATOMIC_ACQUIRE) && !strstr(name, "Synchronize") &&

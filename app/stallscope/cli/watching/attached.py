@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
-from stallprobes.errors import WatchError
-from stallprobes.watch.attaching import refusal
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from stallprobes.errors import EXIT_ENGINE, FileNotWritten, WatchError
+from stallprobes.files.ending_signals import unwound_by_signals
+from stallprobes.units import duration_ns, plural
+from stallprobes.watch.attaching import Attachment, attach, folder_for, refusal
+from stallprobes.watch.attaching.in_flight import ThreadInDriver, threads_in_driver
+from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.cost import AttachingCost
 from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.live.live_program import LiveProgram
+from stallprobes.watch.live.live_view import WatchedProgram
+from stallprobes.watch.live.recorder import WatchRecorder
+from stallprobes.watch.reading.folder import ProcessPlace
+from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
+from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN_MEANWHILE
+from stallscope.cli.process import diagnostics, foreground
+from stallscope.cli.process.foreground import WatchExit
+from stallscope.cli.process.signals import InterruptHandler
+from stallscope.cli.process.stdout import Output
 from stallscope.cli.watching.files import WatchFiles
+from stallscope.cli.watching.session import POLL_S, finish_recording, kept
+from stallscope.report.watch_text import show_watch
 from stallscope.tui.settings import Settings
+
+_ANSWER_S = 0.05
+# How often descendants of the process are looked for.
+_CHILDREN_S = 1.0
+_MOST_NAMED = 8
 
 
 def run_attached(
@@ -21,8 +52,238 @@ def run_attached(
 ) -> int:
     """Attach to the process ``pid``, show what it does, detach, report, and return the exit code (0 or 125).
 
-    ``seconds``: detach after so long, None: at the user's wish. ``known`` are the screen's settings, None for no screen,
-    for the reason ``no_screen``, "" where none was asked for. ``children``: also its descendants. Raises WatchError
-    where it cannot be attached.
+    ``seconds``: detach after so long, None: at the user's wish or when the process ends. ``known`` are the settings of
+    the screen, None for no screen, for the reason ``no_screen``, "" where none was asked for. ``children``: also its
+    descendants. Raises WatchError where it cannot be attached.
     """
-    raise WatchError(refusal(pid) or f"process {pid} cannot be attached: this version has no attacher.")
+    reason = refusal(pid)
+    if reason is not None:
+        raise WatchError(reason)
+    remove_abandoned(places())
+    with unwound_by_signals():
+        watch = AttachedWatch(pid, options, files, children)
+        try:
+            watch.begin(no_screen)
+            if known is None:
+                _wait(watch, seconds)
+            else:
+                _show(watch, seconds, known)
+        finally:
+            # Whatever comes: the process must not be recorded any longer.
+            watch.detach()
+        try:
+            return watch.report()
+        finally:
+            watch.remove()
+
+
+def _wait(watch: AttachedWatch, seconds: float | None) -> None:
+    """Read until the time is over, a signal comes, or no process is left."""
+    due_s = None if seconds is None else time.monotonic() + seconds
+    with InterruptHandler(grace_s=0) as interrupt:
+        signal.signal(foreground.REPORT_SIGNAL, lambda *_: watch.ask_for_report())
+        while not interrupt.stop_requested() and not watch.has_ended:
+            rest_s = max(POLL_S, watch.poll())
+            wake_s = time.monotonic() + rest_s
+            while (now_s := time.monotonic()) < wake_s and not interrupt.stop_requested():
+                if due_s is not None and now_s >= due_s:
+                    return
+                time.sleep(min(_ANSWER_S, max(wake_s - now_s, 0)))
+
+
+def _show(watch: AttachedWatch, seconds: float | None, known: Settings) -> None:
+    """Show the screen until it is closed, or until the time is over."""
+    from stallscope.cli import screen
+    from stallscope.tui.sources.watched import AttachedSource
+
+    # The report is on the screen.
+    signal.signal(foreground.REPORT_SIGNAL, signal.SIG_IGN)
+    source = AttachedSource(watch.live, watch.note, watch.recorder)
+    source.start()
+    ended = threading.Event()
+    if seconds is not None:
+        threading.Thread(target=_close_after, args=(seconds, ended), name="watch time", daemon=True).start()
+    try:
+        if screen.run_app(lambda: source, known, first="watch") == EXIT_ENGINE:
+            watch.failures.append(WatchError("the screen failed, as said above."))
+    finally:
+        ended.set()
+        source.close()
+
+
+def _close_after(seconds: float, ended: threading.Event) -> None:
+    """Close the screen, as SIGTERM does, once the time is over."""
+    ended.wait(seconds)
+    while not ended.is_set():
+        # Before the screen has its handler, the signal would end the process.
+        if callable(signal.getsignal(signal.SIGTERM)):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        ended.wait(_ANSWER_S)
+
+
+class AttachedWatch:
+    """The attachments of a process and, if wanted, of its descendants; what they write is read as ``live``."""
+
+    def __init__(self, pid: int, options: WatchOptions, files: WatchFiles, children: bool) -> None:
+        """Nothing is attached yet. Raises WatchError where there is no folder for it."""
+        self._target = Target(pid)
+        self._options, self._files, self._children = options, files, children
+        self._folder = folder_for(pid)
+        self._lock: FolderLock | None = None
+        self._attachments: dict[int, Attachment] = {}
+        self._refused: dict[int, str] = {}
+        self._in_flight: list[ThreadInDriver] = []
+        self._looked_s = 0.0
+        self._report_wanted = False
+        self.failures: list[Exception] = []
+        program = WatchedProgram(self._target.words(), pid=pid)
+        self.live = LiveProgram(self._folder, program, options.known, files.keep_ns, self._place())
+        self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
+
+    def _place(self) -> ProcessPlace:
+        own = len(Target(os.getpid()).numbers("NSpid"))
+        is_below = len(self._target.numbers("NSpid")) > own
+        proc = self._target.folder / "root" / "proc" if is_below else Path("/proc")
+        return ProcessPlace(proc, self._target.owner()[0])
+
+    def begin(self, no_screen: str) -> None:
+        """Attach, and say so. Raises WatchError; then nothing is attached and the folder is gone."""
+        try:
+            self._lock = FolderLock.create(self._folder)
+            self._in_flight = threads_in_driver(self._target)
+            first = attach(self._target.pid, self._options, self._folder)
+        except BaseException:
+            self.remove()
+            raise
+        self._attachments[first.pid] = first
+        self._attach_children()
+        where = f" without a screen: {no_screen}" if no_screen else ""
+        stopped = f", of which a thread was stopped for {duration_ns(first.stopped_ns)}" if first.stopped_ns else ""
+        diagnostics.print_message(
+            f"attached to {self._target.words()}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all attached processes have ended."""
+        return all(Target(pid).has_ended for pid in self._attachments)
+
+    def note(self) -> str:
+        """What is waited for, or that the processes have ended; "" for nothing."""
+        if self.has_ended:
+            return "the process has ended"
+        waits = next((text for one in self._attachments.values() if (text := one.waits_for)), "")
+        problem = next((text for one in self._attachments.values() if (text := one.problem)), "")
+        self._look_for_children()
+        return f"waiting: {waits}" if waits else problem.rstrip(".")
+
+    def ask_for_report(self) -> None:
+        """Have the next poll write the report so far to stderr."""
+        self._report_wanted = True
+
+    def poll(self) -> float:
+        """Read what is new; how long (s) to rest then."""
+        begun_s = time.thread_time()
+        if not self.failures:
+            with kept(self.failures):
+                if self.recorder is None:
+                    self.live.read()
+                elif self.live.update() and self.live.moment is not None:
+                    self.recorder.put(self.live.moment)
+        self._look_for_children()
+        if self._report_wanted:
+            self._report_wanted = False
+            with Output.on_stderr() as out:
+                found = self.live.findings()
+                show_watch(out, found, self._target.words(), self.notes(), self._files.full, self.costs())
+        return self.live.rest_s(time.thread_time() - begun_s)
+
+    def detach(self) -> None:
+        """Detach from all processes. What fails is said in the report."""
+        for attachment in self._attachments.values():
+            with kept(self.failures, WatchError):
+                attachment.detach()
+
+    def report(self) -> int:
+        """Write the report to stdout, and the files; returns the exit code of the command."""
+        with kept(self.failures):
+            self.live.finish_looking()
+            self.live.update(analyze=True)
+        found = self.live.findings()
+        problems = self.notes()
+        for problem in dict.fromkeys(text for one in self._attachments.values() if (text := one.problem)):
+            self.failures.append(WatchError(problem))
+        # A file that cannot be written costs neither the others nor the report.
+        with kept(self.failures, FileNotWritten):
+            self._files.save_report(found, None, None, problems, self.costs())
+        with kept(self.failures, FileNotWritten):
+            self._files.save_trace(self.live, found)
+        with kept(self.failures, FileNotWritten):
+            finish_recording(self.live, self.recorder)
+        with Output() as out:
+            show_watch(out, found, self._target.words(), problems, self._files.full, self.costs())
+        for failure in self.failures:
+            diagnostics.print_message(str(failure).rstrip("."))
+        return WatchExit.FAILED if self.failures else 0
+
+    def notes(self) -> list[str]:
+        """Sentences on processes that were not attached, and on calls that had begun before."""
+        return [*(f"Not attached: {reason}" for reason in self._refused.values()), *self._begun_before()]
+
+    def costs(self) -> list[AttachingCost]:
+        """What attaching cost the processes."""
+        return [AttachingCost(one.pid, one.stopped_ns, one.held_up_ns) for one in self._attachments.values()]
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.release()
+
+    def _begun_before(self) -> Iterator[str]:
+        """The calls in flight when the recording began, of threads of which nothing was seen since."""
+        seen = {thread.id for process in self.live.processes for thread in process.threads if thread.calls}
+        silent = [one for one in self._in_flight if one.thread not in seen]
+        for one in silent[:_MOST_NAMED]:
+            wait = f" in {one.wait}" if one.wait else ""
+            who = f"{one.name} ({one.thread})"
+            yield f"A call of thread {who} was in flight before, and has not returned: it waits{wait}."
+        if len(silent) > _MOST_NAMED:
+            yield f"So do {plural(len(silent) - _MOST_NAMED, 'other thread')}."
+
+    def _look_for_children(self) -> None:
+        if self._children and time.monotonic() - self._looked_s >= _CHILDREN_S:
+            self._attach_children()
+
+    def _attach_children(self) -> None:
+        if not self._children:
+            return
+        self._looked_s = time.monotonic()
+        for pid in _descendants(self._target.pid):
+            if pid in self._attachments or pid in self._refused or not _uses_cuda(Target(pid)):
+                continue
+            try:
+                self._attachments[pid] = attach(pid, self._options, self._folder)
+            except WatchError as error:
+                self._refused[pid] = str(error)
+
+
+def _uses_cuda(target: Target) -> bool:
+    with suppress(OSError):
+        return any("/libcuda.so" in one.path for one in target.mappings())
+    return False
+
+
+def _descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that these have."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError, IndexError, ValueError):
+                # The name, in parentheses, may contain anything.
+                parents[int(folder.name)] = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    found = [pid]
+    for parent in found:
+        found += [child for child, of in parents.items() if of == parent]
+    return found[1:]

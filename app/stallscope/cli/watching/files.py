@@ -12,6 +12,7 @@ from stallprobes.machine.nvml import version_of
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.watch.attribution.findings import WatchFindings
+from stallprobes.watch.cost import AttachingCost
 from stallprobes.watch.document import document
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.trace_history import KEEP_NS
@@ -45,11 +46,12 @@ class WatchFiles:
         words: Sequence[str] | None = None,
         exit_code: int | None = None,
         problems: Sequence[str] = (),
+        attached: Sequence[AttachingCost] = (),
     ) -> None:
         """Write the report. Raises FileNotWritten."""
         if self.json is not None:
             text = io.StringIO()
-            Output(text).json(document(found, words, exit_code, problems))
+            Output(text).json(document(found, words, exit_code, problems, attached))
             atomic.write(self.json, (text.getvalue().encode(),), force=self.force)
 
     def save_trace(self, live: LiveProgram, found: WatchFindings) -> None:

@@ -6,7 +6,7 @@ from stallprobes.machine import gpu_process_document
 from stallprobes.machine.gpu_processes import GpuProcessList
 from stallprobes.wording import process_wording
 from stallscope.cli import screen
-from stallscope.cli.process import foreground
+from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.stdout import Output
 from stallscope.report.process_text import show_processes
@@ -42,8 +42,8 @@ def print_list(as_json: bool) -> None:
             show_processes(out, listing)
 
 
-def choose(known: Settings) -> tuple[int | None, int]:
-    """The process that was chosen on the screen, None without one, and the exit code of the screen.
+def choose(known: Settings) -> int:
+    """The process that is chosen on the screen. Without a choice it ends this process with the screen's exit code.
 
     Raises CommandError (WatchExit.FAILED) without NVML and without devices of NVIDIA.
     """
@@ -56,7 +56,9 @@ def choose(known: Settings) -> tuple[int | None, int]:
         code = screen.run_app(lambda: source, known, first="processes", controllers=(chosen,))
     finally:
         source.close()
-    return (None if code else chosen.pid), code
+    if chosen.pid is None or code:
+        diagnostics.exit_process(code)
+    return chosen.pid
 
 
 def _require_usable(listing: GpuProcessList) -> None:

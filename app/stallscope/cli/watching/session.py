@@ -19,7 +19,14 @@ from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, FOLDER_VARIABLE
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.causes.known_stalls import KnownStalls
-from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, cupti_of_this_machine, library, variables
+from stallprobes.watch.environment import (
+    INJECTION_VARIABLE,
+    WatchOptions,
+    asleep_variables,
+    cupti_of_this_machine,
+    library,
+    variables,
+)
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
@@ -86,6 +93,17 @@ def print_environment(options: WatchOptions) -> None:
     diagnostics.print_message(f"report what they write by: stallscope watch --attach {shlex.quote(str(folder))}")
 
 
+def print_asleep_environment(options: WatchOptions) -> None:
+    """Write the environment of programs in which the library sleeps to stdout, as exports for a shell.
+
+    Raises WatchError.
+    """
+    with Output() as out:
+        for name, value in asleep_variables(library(), options, given_environment()).items():
+            out.write(f"export {name}={shlex.quote(value)}\n")
+    diagnostics.print_message("watch a program that was started so by: stallscope watch --pid PID")
+
+
 def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = None) -> None:
     """Write the report of ``folder`` to stdout, and ``files``. Raises WatchError and FileNotWritten.
 
@@ -103,12 +121,12 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
         found = live.findings()
         failed: list[Exception] = []
         # A file that cannot be written costs neither the others nor the report.
-        with _kept(failed, FileNotWritten):
+        with kept(failed, FileNotWritten):
             files.save_report(found)
-        with _kept(failed, FileNotWritten):
+        with kept(failed, FileNotWritten):
             files.save_trace(live, found)
-        with _kept(failed, FileNotWritten):
-            _finish_recording(live, recorder)
+        with kept(failed, FileNotWritten):
+            finish_recording(live, recorder)
         with Output() as out:
             show_watch(out, found, str(folder), full=files.full)
     for error in failed[:-1]:
@@ -143,7 +161,7 @@ def _record_running(live: LiveProgram, recorder: WatchRecorder) -> None:
         interrupt.stop_requested()
 
 
-def _finish_recording(live: LiveProgram, recorder: WatchRecorder | None, output: OutputLines | None = None) -> None:
+def finish_recording(live: LiveProgram, recorder: WatchRecorder | None, output: OutputLines | None = None) -> None:
     """Put the last moment into the recording, if there is one, and close it. Raises FileNotWritten."""
     if recorder is None:
         return
@@ -156,7 +174,7 @@ def _finish_recording(live: LiveProgram, recorder: WatchRecorder | None, output:
 
 
 @contextmanager
-def _kept(failures: list[Exception], kind: type[Exception] = Exception) -> Iterator[None]:
+def kept(failures: list[Exception], kind: type[Exception] = Exception) -> Iterator[None]:
     """Puts an error of ``kind`` that ends the block into ``failures``."""
     try:
         yield
@@ -261,7 +279,7 @@ class ProgramWatch:
         """Read what is new; how long (s) to rest then."""
         begun_s = time.thread_time()
         if not self._failures:
-            with self._failures_kept():
+            with self._failureskept():
                 if self.recorder is None:
                     self.live.read()
                 elif self.live.update() and self.live.moment is not None:
@@ -273,7 +291,7 @@ class ProgramWatch:
     def report(self) -> None:
         """Write the report so far to stderr."""
         self.poll()
-        with self._failures_kept():
+        with self._failureskept():
             self._print(self.live.findings())
 
     def end(self, code: int, output: OutputLines | None = None) -> int:
@@ -285,18 +303,18 @@ class ProgramWatch:
         ended, code = code, shell_exit_code(code)
         self.poll()
         self._problems += [still_running(one) for one in self.live.running]
-        with self._failures_kept():
+        with self._failureskept():
             found = self.live.findings()
             self._print(found)
             # A file that cannot be written does not cost the others.
-            with self._failures_kept():
+            with self._failureskept():
                 self._files.save_report(found, self._words, code, self._problems)
-            with self._failures_kept():
+            with self._failureskept():
                 self._files.save_trace(self.live, found)
-        with self._failures_kept():
+        with self._failureskept():
             if self.recorder is not None:
                 self.live.update(replace(self.live.program, exit_code=ended), analyze=True)
-            _finish_recording(self.live, self.recorder, output)
+            finish_recording(self.live, self.recorder, output)
         for failure in self._failures:
             if isinstance(failure, WatchError | FileNotWritten):
                 diagnostics.print_message(str(failure).rstrip("."))
@@ -304,9 +322,9 @@ class ProgramWatch:
                 traceback.print_exception(failure)
         return code or (WatchExit.FAILED if self._failures else 0)
 
-    def _failures_kept(self) -> AbstractContextManager[None]:
+    def _failureskept(self) -> AbstractContextManager[None]:
         # Of any kind: after a defect the program still needs its signals and its terminal.
-        return _kept(self._failures)
+        return kept(self._failures)
 
     def _print(self, found: WatchFindings) -> None:
         # Where nobody reads stderr, the program's exit code is still of use.

@@ -138,11 +138,11 @@ class KeptTraces:
         return self._live.present_trace()
 
 
-class WatchSource:
-    """The watched program ``live``, which runs as ``program``.
+class MomentSource:
+    """What is read of ``live`` in a thread, with NVML's values.
 
-    Each moment that has new findings is put into ``recorder``. ``failure`` says why the reading ended early, "" if it
-    has not.
+    ``state`` is the program as it is now. Each moment that has new findings is put into ``recorder``, with the lines of
+    ``output``. ``failure`` says why the reading ended early, "" if it has not.
     """
 
     engine = playback = None
@@ -150,13 +150,15 @@ class WatchSource:
     def __init__(
         self,
         live: LiveProgram,
-        program: PaneProgram,
+        state: Callable[[], WatchedProgram],
+        output: Callable[[], OutputLines | None],
         gpu: ProgramGpu | None = None,
         recorder: WatchRecorder | None = None,
     ) -> None:
-        self.live, self.program, self.gpu = live, program, gpu or ProgramGpu()
+        self.live, self.gpu = live, gpu or ProgramGpu()
         self.failure = ""
         self.kept_traces = self.recorded_traces = KeptTraces(live)
+        self._state, self._output = state, output
         self._recorder = recorder
         self._end_recorded = False
         self._stop = threading.Event()
@@ -180,18 +182,6 @@ class WatchSource:
         return self.live.moment
 
     @property
-    def output(self) -> ShownOutput:
-        """The program's output."""
-        file = self.program.file
-        return ShownOutput(self.program.output.lines(), f"It goes to {file}." if file is not None else "")
-
-    @property
-    def output_lines(self) -> OutputLines:
-        """The complete lines of the output, for a recording."""
-        count, lines = self.program.output.complete()
-        return OutputLines(count - len(lines), lines)
-
-    @property
     def note(self) -> str:
         """What is wrong with the recording that is being made; "" for nothing."""
         return "" if self._recorder is None else self._recorder.problem
@@ -199,12 +189,7 @@ class WatchSource:
     @property
     def program_state(self) -> WatchedProgram:
         """The program as it is now."""
-        return replace(self.live.program, pid=self.program.pid, exit_code=self.program.exit_code)
-
-    @property
-    def running_text(self) -> str:
-        """The program in words while it runs; "" once it has ended."""
-        return f"{self.program.arguments[0]} (pid {self.program.pid})" if self.program.running else ""
+        return self._state()
 
     @property
     def gpu_values(self) -> tuple[TelemetrySnapshot | None, str]:
@@ -217,10 +202,9 @@ class WatchSource:
         while not self._stop.wait(rest_s):
             begun_s = time.thread_time()
             # Before the reading: what the program wrote until its end is then read.
-            code = self.program.exit_code
+            program = self._state()
             try:
-                program = self.live.program
-                if self.live.update(replace(program, pid=self.program.pid, exit_code=code)):
+                if self.live.update(program):
                     self.gpu.follow(process.pid for process in self.live.processes if process.ended_ns is None)
                     self._record()
             except WatchError as error:
@@ -229,7 +213,7 @@ class WatchSource:
             except Exception as error:  # of any kind: a screen without new values must say why
                 self.failure = f"The reading failed ({type(error).__name__}: {error}); this is a defect of stallscope."
                 return
-            least_s = READ_S if code is None else _ENDED_READ_S
+            least_s = READ_S if program.exit_code is None else _ENDED_READ_S
             rest_s = max(least_s, self.live.rest_s(time.thread_time() - begun_s))
 
     def _record(self) -> None:
@@ -237,9 +221,43 @@ class WatchSource:
         moment = self.live.moment
         if self._recorder is None or moment is None or self._end_recorded:
             return
-        self._recorder.put(moment, self.output_lines, self.gpu.snapshot())
+        self._recorder.put(moment, self._output(), self.gpu.snapshot())
         ended = all(process.ended for process in moment.findings.processes)
         self._end_recorded = ended and moment.program.exit_code is not None
+
+
+class WatchSource(MomentSource):
+    """The watched program ``live``, which runs as ``program``."""
+
+    def __init__(
+        self,
+        live: LiveProgram,
+        program: PaneProgram,
+        gpu: ProgramGpu | None = None,
+        recorder: WatchRecorder | None = None,
+    ) -> None:
+        super().__init__(live, self._program_now, lambda: self.output_lines, gpu, recorder)
+        self.program = program
+
+    def _program_now(self) -> WatchedProgram:
+        return replace(self.live.program, pid=self.program.pid, exit_code=self.program.exit_code)
+
+    @property
+    def output(self) -> ShownOutput:
+        """The program's output."""
+        file = self.program.file
+        return ShownOutput(self.program.output.lines(), f"It goes to {file}." if file is not None else "")
+
+    @property
+    def output_lines(self) -> OutputLines:
+        """The complete lines of the output, for a recording."""
+        count, lines = self.program.output.complete()
+        return OutputLines(count - len(lines), lines)
+
+    @property
+    def running_text(self) -> str:
+        """The program in words while it runs; "" once it has ended."""
+        return f"{self.program.arguments[0]} (pid {self.program.pid})" if self.program.running else ""
 
     def suspend(self) -> None:
         """Stop the program while the screen is suspended."""
@@ -248,3 +266,29 @@ class WatchSource:
     def resume(self) -> None:
         """Let the program continue."""
         self.program.send(signal.SIGCONT)
+
+
+class AttachedSource(MomentSource):
+    """Processes that were attached: they run, and write, elsewhere, also while the screen is suspended.
+
+    ``waits_for`` says what is waited for before rows appear, or that the processes have ended; "" for nothing.
+    """
+
+    program = None
+    running_text = ""
+    output = ShownOutput(elsewhere="The program was attached: its output is where it was started.")
+
+    def __init__(self, live: LiveProgram, waits_for: Callable[[], str], recorder: WatchRecorder | None = None) -> None:
+        super().__init__(live, lambda: live.program, lambda: None, recorder=recorder)
+        self._waits_for = waits_for
+
+    @property
+    def note(self) -> str:
+        """What is waited for, else what is wrong with the recording that is being made; "" for nothing."""
+        return self._waits_for() or super().note
+
+    def suspend(self) -> None:
+        """Nothing is stopped."""
+
+    def resume(self) -> None:
+        """Nothing was stopped."""

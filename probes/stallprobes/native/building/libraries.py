@@ -1,4 +1,4 @@
-"""The two libraries: their sources, the flags of their compilation, and what is checked of the result."""
+"""The two libraries and the attacher: their sources, the flags of their compilation, what is checked of the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from stallprobes.native.building.compilers import BuildError, Compiler, machine, of_system, zig
 from stallprobes.native.building.elf import newest_glibc
 from stallprobes.native.layouts import header
-from stallprobes.native.sources import CORE, INJECTED, NATIVE, RECORD, digest_of_file, digest_of_sources
+from stallprobes.native.sources import ATTACHER, CORE, INJECTED, NATIVE, RECORD, digest_of_file, digest_of_sources
 
 FLAGS = (
     "-std=c11", "-O2", "-g0", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-pedantic", "-fPIC",
@@ -20,16 +20,17 @@ FLAGS = (
 )  # fmt: skip
 # Two libraries with names of ours may be in one process.
 LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-Bsymbolic")
+PROGRAM_LINK_FLAGS = ("-pie", "-Wl,-z,now")
 # The injected library needs no newer one: it is loaded into other people's containers.
 NEWEST_GLIBC = (2, 17)
 
 
 @dataclass(frozen=True)
 class Library:
-    """One of the libraries: its file, the folders of its sources, and its own flags.
+    """One of the libraries, or a program: its file, the folders of its sources, and its own flags.
 
     ``parts`` are the parts of the C library that it is linked with, which were files of their own before glibc 2.34.
-    ``is_portable``: it may need NEWEST_GLIBC at most.
+    ``is_portable``: it may need NEWEST_GLIBC at most. ``is_program``: it is one that is run.
     """
 
     file: str
@@ -38,6 +39,7 @@ class Library:
     link_flags: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     is_portable: bool = False
+    is_program: bool = False
 
     def compile(self, target: Path, compiler: Compiler, generated: Path, more: Sequence[str] = ()) -> None:
         """Compile it to ``target``; ``generated`` is the folder of ``layout.h``, ``more`` are further flags.
@@ -46,7 +48,8 @@ class Library:
         """
         includes = [f"-I{generated}", *(f"-I{NATIVE / folder}" for folder in ("common", *self.folders))]
         files = [str(path) for folder in self.folders for path in sorted((NATIVE / folder).glob("*.c"))]
-        compiler.run([*FLAGS, *self.flags, *more, *includes, *files, "-o", str(target), *LINK_FLAGS,
+        link_flags = PROGRAM_LINK_FLAGS if self.is_program else LINK_FLAGS
+        compiler.run([*FLAGS, *self.flags, *more, *includes, *files, "-o", str(target), *link_flags,
                       *self.link_flags, *self._parts(compiler)])  # fmt: skip
 
     def check(self, path: Path) -> None:
@@ -74,7 +77,8 @@ INJECTED_LIBRARY = Library(
     parts=("pthread.0", "dl.2"),
     is_portable=True,
 )
-LIBRARIES = (CORE_LIBRARY, INJECTED_LIBRARY)
+ATTACHER_PROGRAM = Library(ATTACHER, ("attach",), is_program=True)
+LIBRARIES = (CORE_LIBRARY, INJECTED_LIBRARY, ATTACHER_PROGRAM)
 
 
 def write_header(folder: Path) -> None:
@@ -83,7 +87,7 @@ def write_header(folder: Path) -> None:
 
 
 def build(folder: Path, target: str | None = None, compilers: Sequence[Compiler] | None = None) -> None:
-    """Compile both libraries to ``folder``, each with the first compiler that can, and leave the record of the build.
+    """Compile all to ``folder``, each with the first compiler that can, and leave the record of the build.
 
     ``target`` is the machine, by default this one; for another one, and for a wheel that works on many systems, the
     compiler is zig's. ``compilers`` replaces those of the machine. Raises BuildError with the first reason.

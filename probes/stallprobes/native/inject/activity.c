@@ -312,10 +312,32 @@ static int refuse(const char *function, int code)
     return -1;
 }
 
-/* Collects all kinds that this libcupti has; -1, with the reason in the file, if it collects none. */
-int ss_start_activity(const struct ss_cupti *functions)
+/* Whether the helper threads of a recording before have ended: where a call of the program hangs, a flush may wait for
+ * it. */
+int ss_activity_ended(void)
+{
+    return !ss_load_acquire(ss_private->helpers) || ss_load_acquire(stage) == FINISHED;
+}
+
+static void enable_kinds(void)
 {
     static const uint8_t collected[] = SS_COLLECTED_KINDS;
+    for (size_t at = 0; at < sizeof collected / sizeof *collected; at++) {
+        uint8_t kind = collected[at];
+        int code = cupti.enable(kind);
+        if (code) {
+            ss_header->refused_kind = kind;
+            ss_header->refused_code = code;
+        } else {
+            ss_header->kinds |= UINT64_C(1) << kind;
+        }
+    }
+}
+
+/* Collects all kinds that this libcupti has; -1, with the reason in the file, if it collects none. ``gated``: callbacks are
+ * on, so that a call may be in flight; 1 if one is, and nothing was begun. */
+int ss_start_activity(const struct ss_cupti *functions, int gated)
+{
     int code;
     cupti = *functions;
     if (!cupti.set_timestamps || !cupti.set_buffers || !cupti.enable || !cupti.disable || !cupti.flush ||
@@ -329,22 +351,22 @@ int ss_start_activity(const struct ss_cupti *functions)
         return refuse("cuptiActivityRegisterTimestampCallback", code);
     if ((code = cupti.set_buffers(requested, ss_completed)))
         return refuse("cuptiActivityRegisterCallbacks", code);
-    for (size_t at = 0; at < sizeof collected / sizeof *collected; at++) {
-        uint8_t kind = collected[at];
-        code = cupti.enable(kind);
-        if (code) {
-            ss_header->refused_kind = kind;
-            ss_header->refused_code = code;
-        } else {
-            ss_header->kinds |= UINT64_C(1) << kind;
-        }
-    }
+    if (gated && !ss_close_gate())
+        return 1;
+    enable_kinds();
+    uint64_t since = gated ? ss_clock() : ss_load(ss_header->started_ns);
+    if (gated)
+        ss_open_gate();
     if (!ss_header->kinds)
         return refuse("cuptiActivityEnable", ss_header->refused_code);
+    /* The file is a new one. */
+    memset(names, 0, sizeof names);
+    memset(pointers, 0, sizeof pointers);
+    places_ready = 0;
     ss_store(stage, RUN);
-    ss_begin_windows(&cupti);
+    ss_begin_windows(&cupti, since);
     if (ss_start_thread(decoding_thread) || ss_start_thread(flushing_thread)) {
-        ss_stop_activity(functions);
+        ss_stop_activity(functions, 0);
         ss_header->kinds = 0;
         return refuse("pthread_create", -1);
     }
@@ -353,18 +375,24 @@ int ss_start_activity(const struct ss_cupti *functions)
 }
 
 /* Collects no more, takes back every buffer, and restores what was set: the next user of CUPTI knows of none of it.
- * CUPTI's own clock is CLOCK_REALTIME. */
-void ss_stop_activity(const struct ss_cupti *functions)
+ * CUPTI's own clock is CLOCK_REALTIME. ``gated``: not while a call is in flight; 1 if one is, and all is as it was, but
+ * that no windows follow. */
+int ss_stop_activity(const struct ss_cupti *functions, int gated)
 {
     ss_stop_windows();
+    if (gated && !ss_close_gate())
+        return 1;
     for (uint32_t kind = 0; kind < 64; kind++)
         if (ss_header->kinds >> kind & 1)
             functions->disable((int)kind);
+    if (gated)
+        ss_open_gate();
     functions->flush(1);
     functions->set_timestamps(ss_real_clock);
     if (functions->set_thread_id_type)
         functions->set_thread_id_type(SS_DEFAULT_THREAD_IDS);
     ss_finish_activity();
+    return 0;
 }
 
 /* Lets the helper threads take the last records and end; waits for them, but not for long. */

@@ -13,12 +13,15 @@ enum { POPULATE_WRITE = 23 };
 enum { NONE, ASKED, READY };
 
 static uint8_t space[SS_CALL_BLOCKS / SS_BLOCKS_STEP];
+/* The blocks that were taken when space was last given ahead. */
+static uint64_t prepared;
 
 /* For a new file. */
 void ss_begin_log(void)
 {
     for (size_t at = 0; at < sizeof space; at++)
         ss_store(space[at], NONE);
+    prepared = 0;
 }
 
 static struct ss_call_block *block_at(uint64_t place)
@@ -46,10 +49,9 @@ static void give_blocks(uint64_t step)
  * that is logged, which the program's threads need not spend. Called by one thread. */
 void ss_prepare_blocks(void)
 {
-    static uint64_t before;
     uint64_t taken = ss_load(ss_header->blocks);
-    uint64_t end = taken + 2 * (taken - before) + SS_BLOCKS_STEP;
-    before = taken;
+    uint64_t end = taken + 2 * (taken - prepared) + SS_BLOCKS_STEP;
+    prepared = taken;
     for (uint64_t step = taken / SS_BLOCKS_STEP; step <= end / SS_BLOCKS_STEP; step++)
         if (ss_load(space[step % sizeof space]) == NONE)
             give_blocks(step % sizeof space);

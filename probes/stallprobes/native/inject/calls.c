@@ -82,6 +82,8 @@ static const struct ss_shape *shape_of(const char *name)
 int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber)
 {
     int unknown = 0;
+    /* Those of a recording before are the same ones. */
+    api_count = 0;
     for (uint32_t number = 1; number < FUNCTIONS && unknown < UNKNOWN_IN_A_ROW && api_count < SS_APIS; number++) {
         const char *name = NULL;
         if (cupti->get_callback_name(SS_DRIVER_API, number, &name) || !name) {
@@ -408,7 +410,9 @@ static void leave(struct own *self, uint32_t api, const struct ss_callback_data 
     while (depth && (self->calls[depth - 1].correlation != data->correlation || self->calls[depth - 1].api != api))
         depth--;
     if (!depth) {
-        ss_count_lost(SS_LOST_UNMATCHED, 1);
+        /* A call may be older than a recording that began late. */
+        if (self->file == ss_file || !(ss_header->flags & SS_FLAG_LATE))
+            ss_count_lost(SS_LOST_UNMATCHED, 1);
         return;
     }
     depth--;

@@ -54,6 +54,11 @@ void ss_use_gate(int on)
     ss_store(used, (uint32_t)on);
 }
 
+int ss_gate_is_used(void)
+{
+    return (int)ss_load(used);
+}
+
 /* A slot has a new owner, who is in no call. */
 void ss_forget_flight(uint32_t number)
 {

@@ -107,6 +107,18 @@ static uint8_t kind_in(uint32_t number, uint64_t address)
     return (uint8_t)size_and_kind;
 }
 
+/* For a recording that begins late: what was allocated, registered or freed before is not known. */
+void ss_forget_host_memory(void)
+{
+    ss_store(incomplete, 1);
+    for (uint32_t number = 0; number < RANGES; number++)
+        ss_store(ranges[number].address, 0);
+    for (uint32_t bucket = 0; bucket < BUCKETS; bucket++)
+        ss_store(buckets[bucket].ranges, 0);
+    ss_store(used, 0);
+    ss_store(outside_filter, 0);
+}
+
 /* The kind of the memory at an address, ``otherwise`` if it is in no range. */
 uint8_t ss_host_memory_kind(uint64_t address, uint8_t otherwise)
 {

@@ -1,8 +1,9 @@
 /* The library that stallscope injects into a CUDA program (CUDA_INJECTION64_PATH).
  *
- * libcuda loads it in cuInit and calls InitializeInjection. It subscribes to callbacks of CUPTI for the calls that can
- * block, collects activity records, and writes both to a file of this process in a private folder, which the reader
- * maps or reads. Whatever fails is written to that file; the program starts and ends as it would have.
+ * libcuda loads it in cuInit and calls InitializeInjection; in a program that runs already, stallscope's attacher loads
+ * it and calls an entry of its own. It subscribes to callbacks of CUPTI for the calls that can block, collects activity
+ * records, and writes both to a file of this process in a private folder, which the reader maps or reads. Whatever fails
+ * is written to that file; the program starts and ends as it would have.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -21,6 +22,9 @@ static struct ss_cupti cupti;
 static void *cupti_library;
 static void *subscriber;
 static uint32_t subscribed;
+/* Whether calls, and the end of the program, are followed, for the first recording and all later ones. */
+static int prepared, follows_exit;
+static uint64_t longest_hold;
 
 static int read_settings(void)
 {
@@ -122,8 +126,22 @@ static uint32_t failed(const char *function, int code, uint32_t state)
     return state;
 }
 
-/* The state to write to the file, with the reason for one in which nothing is recorded. */
-static uint32_t connect_to_cupti(void)
+/* Calls of the program may be held up from ``began`` to now. */
+static void note_hold(uint64_t began)
+{
+    uint64_t held = ss_clock() - began;
+    if (held > longest_hold)
+        longest_hold = held;
+}
+
+uint64_t ss_longest_hold(void)
+{
+    return longest_hold;
+}
+
+/* The state to write to the file, with the reason for one in which nothing is recorded. A recording that begins ``late``
+ * has its callbacks first: with them, no kind of records is switched on while a call is in flight. */
+static uint32_t connect_to_cupti(int late)
 {
     cupti_library = open_cupti();
     if (!cupti_library)
@@ -142,26 +160,99 @@ static uint32_t connect_to_cupti(void)
         return failed("cuptiGetVersion", code, SS_STATE_CUPTI_FAILED);
     if (ss_header->cupti_version < SS_OLDEST_VERSION)
         return failed("cuptiGetVersion", 0, SS_STATE_CUPTI_TOO_OLD);
+    ss_note_step("cuptiSubscribe");
+    uint64_t began = ss_clock();
     code = cupti.subscribe(&subscriber, ss_callback, NULL);
     if (code)
         return failed("cuptiSubscribe", code, code == SS_CUPTI_TAKEN ? SS_STATE_CUPTI_TAKEN : SS_STATE_CUPTI_FAILED);
     ss_store_release(subscribed, 1);
     ss_store_release(ss_private->recording, SS_OPEN);
-    if (!ss_settings.calls_only)
-        ss_start_activity(&cupti);
+    if (late)
+        ss_use_gate(1);
+    else if (!ss_settings.calls_only)
+        ss_start_activity(&cupti, 0);
     ss_start_looking();
+    ss_note_step("cuptiEnableCallback");
     int chosen = ss_choose_calls(&cupti, subscriber);
     ss_write_apis();
+    note_hold(began);
     return chosen ? SS_STATE_RECORDING : failed("cuptiEnableCallback", 0, SS_STATE_CUPTI_FAILED);
 }
 
 static void at_exit(void)
 {
+    ss_stop_control();
     if (ss_load_acquire(ss_private->recording) != SS_OPEN)
         return;
     ss_stop_looking();
     ss_finish_activity();
     ss_store_release(ss_header->ended_ns, ss_clock());
+}
+
+/* The state of the recording that begins, to a new file. */
+static uint32_t begin(uint32_t flags)
+{
+    flags |= (ss_settings.calls_only ? SS_FLAG_CALLS_ONLY : 0) | (ss_settings.yield ? SS_FLAG_YIELD : 0);
+    ss_prepare_stacks();
+    if ((!prepared && ss_prepare_calls()) || ss_open_file(flags))
+        return SS_STATE_STARTING;
+    uint32_t state = connect_to_cupti(flags & SS_FLAG_LATE);
+    ss_store_release(ss_header->state, state);
+    prepared = 1;
+    if (ss_load(subscribed) && !follows_exit)
+        follows_exit = !atexit(at_exit);
+    return state;
+}
+
+/* Begins a recording while the program runs, by the settings. Returns its state, SS_STATE_STARTING if there is no file;
+ * ``code`` is CUPTI's where it failed. */
+uint32_t ss_begin_recording(int *code)
+{
+    longest_hold = 0;
+    ss_forget_host_memory();
+    uint32_t state = begin(SS_FLAG_LATE);
+    if (state == SS_STATE_STARTING)
+        return state;
+    *code = ss_header->code;
+    if (state != SS_STATE_RECORDING) {
+        ss_note_step(ss_header->function);
+        ss_end_recording();
+    }
+    return state;
+}
+
+/* Begins with records of the GPU's work, in a recording that began late; 1 if a call in flight prevents it. */
+int ss_begin_records(void)
+{
+    if (ss_settings.calls_only || !ss_load_acquire(subscribed))
+        return 0;
+    ss_note_step("cuptiActivityEnable");
+    uint64_t began = ss_clock();
+    int again = ss_start_activity(&cupti, 1) > 0;
+    note_hold(began);
+    return again;
+}
+
+/* Ends the recording; 1 if a call in flight prevents it. CUPTI is free then, for the program's own profiler too. */
+int ss_end_recording(void)
+{
+    uint32_t expected = 1;
+    if (ss_load_acquire(subscribed)) {
+        ss_note_step("cuptiActivityDisable");
+        uint64_t began = ss_clock();
+        if (ss_header->kinds && ss_stop_activity(&cupti, 1))
+            return 1;
+        if (__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+            ss_stop_looking();
+            ss_note_step("cuptiUnsubscribe");
+            cupti.unsubscribe(subscriber);
+        }
+        note_hold(began);
+    }
+    ss_store_release(ss_header->ended_ns, ss_clock());
+    ss_store_release(ss_private->recording, SS_OFF);
+    ss_close_file();
+    return 0;
 }
 
 static void *private_page(void)
@@ -174,23 +265,38 @@ static void *private_page(void)
     return page;
 }
 
-SS_SHOWN int InitializeInjection(void)
+/* Prepares the library in this process, once; 0 if the caller may go on. */
+static int prepare_process(void)
 {
     static uint32_t once;
     struct ss_private *page;
-    if (__atomic_exchange_n(&once, 1, __ATOMIC_ACQ_REL) || read_settings() || !(page = private_page()))
-        return 1;
+    if (__atomic_exchange_n(&once, 1, __ATOMIC_ACQ_REL) || !(page = private_page()))
+        return -1;
     ss_store(page->recording, SS_OFF);
     /* NVTX may be in use by now. */
     ss_store_release(ss_private, page);
-    uint32_t flags = (ss_settings.calls_only ? SS_FLAG_CALLS_ONLY : 0) | (ss_settings.yield ? SS_FLAG_YIELD : 0);
-    ss_prepare_stacks();
-    if (ss_prepare_calls() || ss_open_file(flags))
+    return 0;
+}
+
+SS_SHOWN int InitializeInjection(void)
+{
+    const char *asleep = secure_getenv(SS_ASLEEP_VARIABLE);
+    int sleeps = asleep && !strcmp(asleep, "1");
+    if ((!sleeps && read_settings()) || prepare_process())
         return 1;
-    ss_store_release(ss_header->state, connect_to_cupti());
-    if (ss_load(subscribed))
-        atexit(at_exit);
+    if (sleeps)
+        ss_start_control();
+    else
+        begin(0);
     return 1;
+}
+
+/* What the attacher calls in a program that runs, in a thread that it has borrowed: a thread of the library does the
+ * rest. Returns 0 if stallscope can wake the library from now on. */
+SS_SHOWN int stallscope_attach_library(void)
+{
+    prepare_process();
+    return ss_private ? ss_start_control() : -1;
 }
 
 /* Gives CUPTI up, so that the program's own profiler can have it. */
@@ -202,7 +308,7 @@ static void yield(void)
         !__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
     if (ss_header->kinds)
-        ss_stop_activity(&cupti);
+        ss_stop_activity(&cupti, 0);
     cupti.unsubscribe(subscriber);
     ss_header->yielded_ns = ss_clock();
     ss_store_release(ss_header->state, SS_STATE_YIELDED);

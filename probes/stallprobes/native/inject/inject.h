@@ -40,10 +40,23 @@ extern struct ss_file_header *ss_header;
 /* The number of the file, from 1: a forked process has one of its own. */
 extern uint32_t ss_file;
 
+/* inject.c */
+uint32_t ss_begin_recording(int *code);
+int ss_begin_records(void);
+int ss_end_recording(void);
+uint64_t ss_longest_hold(void);
+
+/* control.c */
+int ss_start_control(void);
+void ss_stop_control(void);
+void ss_note_step(const char *function);
+
 /* map.c */
 int ss_file_status(int descriptor, struct stat *status);
 const char *ss_parse_number(const char *text, uint64_t *number);
+uint64_t ss_start_ticks(void);
 int ss_open_file(uint32_t flags);
+void ss_close_file(void);
 int ss_give_space(uint64_t offset, uint64_t size);
 uint64_t ss_clock(void);
 uint64_t ss_real_clock(void);
@@ -90,7 +103,7 @@ struct ss_naming {
     uint32_t tries;
 };
 void ss_prepare_stacks(void);
-void ss_begin_stacks(void);
+void ss_begin_stacks(int forked);
 uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start, uint64_t now);
 struct ss_naming ss_begin_naming(uint32_t thread);
 uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, uint32_t api, uint64_t start,
@@ -178,10 +191,12 @@ void ss_copy_range(char *text, size_t size, uint64_t since);
 /* host_memory.c */
 void ss_add_host_memory(uint64_t address, uint64_t size, uint8_t kind);
 void ss_remove_host_memory(uint64_t address);
+void ss_forget_host_memory(void);
 uint8_t ss_host_memory_kind(uint64_t address, uint8_t otherwise);
 
 /* gate.c */
 void ss_use_gate(int on);
+int ss_gate_is_used(void);
 void ss_forget_flight(uint32_t number);
 int ss_enter_gate(int64_t number);
 void ss_note_flight(int64_t number, uint64_t began_ns);
@@ -193,15 +208,16 @@ void ss_open_gate(void);
 /* Calls that begin from then on and wait for the GPU settle the window; UINT64_MAX if it is settled or has no records. */
 extern uint64_t ss_unsettled_since;
 void ss_settle_window(uint64_t now);
-void ss_begin_windows(const struct ss_cupti *cupti);
+void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since);
 uint64_t ss_change_window(void);
 void ss_end_windows(void);
 void ss_stop_windows(void);
 void ss_forget_windows(void);
 
 /* activity.c */
-int ss_start_activity(const struct ss_cupti *cupti);
-void ss_stop_activity(const struct ss_cupti *cupti);
+int ss_activity_ended(void);
+int ss_start_activity(const struct ss_cupti *cupti, int gated);
+int ss_stop_activity(const struct ss_cupti *cupti, int gated);
 void ss_finish_activity(void);
 int ss_start_thread(void *(*body)(void *));
 void ss_wait_for_change(uint32_t *word, uint32_t value, long ns);

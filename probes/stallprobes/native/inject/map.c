@@ -21,7 +21,8 @@
 #include "clock.h"
 #include "inject.h"
 
-enum { NAMES_TRIED = 10000 };
+/* MEMFD_CLOEXEC, which older headers lack. */
+enum { NAMES_TRIED = 10000, MEMFD_CLOEXEC = 1 };
 
 struct ss_private *ss_private;
 struct ss_file_header *ss_header;
@@ -37,6 +38,8 @@ static uint8_t slot_ready[SS_SLOTS];
 static uint8_t range_ready[SS_RANGES];
 /* Calls of a forked process while another thread of it opens its file. */
 static uint64_t lost_before_file;
+/* The finished calls of each slot when they were last counted. */
+static uint64_t counted[SS_SLOTS];
 
 uint64_t ss_clock(void)
 {
@@ -180,7 +183,7 @@ static void read_text(const char *path, char *text, size_t size)
 }
 
 /* When the process began, in the kernel's ticks: numbers of processes are used again. */
-static uint64_t start_ticks(void)
+uint64_t ss_start_ticks(void)
 {
     char text[1024];
     read_text("/proc/self/stat", text, sizeof text);
@@ -210,7 +213,7 @@ static void describe_process(struct ss_file_header *header, uint32_t flags)
     header->flags = flags;
     header->pid = (uint32_t)getpid();
     header->parent_pid = (uint32_t)getppid();
-    header->start_ticks = start_ticks();
+    header->start_ticks = ss_start_ticks();
     header->slow_ns = ss_settings.slow_ns;
     header->cost_ppm = ss_settings.cost_ppm;
 }
@@ -242,10 +245,11 @@ int ss_open_file(uint32_t flags)
     file.inode = status.st_ino;
     memset(slot_ready, 0, sizeof slot_ready);
     memset(range_ready, 0, sizeof range_ready);
-    ss_header = base;
+    memset(counted, 0, sizeof counted);
+    ss_store_release(ss_header, base);
     ss_file++;
     describe_process(ss_header, flags);
-    ss_begin_stacks();
+    ss_begin_stacks(flags & SS_FLAG_FORKED);
     ss_begin_samples();
     ss_begin_log();
     ss_forget_windows();
@@ -255,6 +259,21 @@ int ss_open_file(uint32_t flags)
     ss_stamp_clocks();
     ss_store_release(ss_header->magic, SS_FILE_MAGIC);
     return 0;
+}
+
+/* Gives the file up, whose memory and space on disk are free then. A thread that is still in a callback may write to
+ * what it had of it, which goes nowhere: other memory has its place, and keeps it. */
+void ss_close_file(void)
+{
+    int nowhere = (int)syscall(SYS_memfd_create, "stallscope-closed", MEMFD_CLOEXEC);
+    if (nowhere < 0)
+        return;
+    if (!ftruncate(nowhere, SS_FILE_BYTES) &&
+        mmap(ss_header, SS_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, nowhere, 0) != MAP_FAILED) {
+        madvise(ss_header, SS_FILE_BYTES, MADV_DONTFORK);
+        madvise(ss_header, SS_FILE_BYTES, MADV_DONTDUMP);
+    }
+    close(nowhere);
 }
 
 static struct ss_slot *slot_at(uint32_t number)
@@ -374,7 +393,6 @@ void ss_release_slot(struct ss_slot *slot)
  * had since this was asked before. Called by one thread. */
 uint64_t ss_count_finished(uint64_t *busiest)
 {
-    static uint64_t before[SS_SLOTS];
     uint32_t slots = ss_load(ss_header->slots);
     uint64_t sum = 0;
     *busiest = 0;
@@ -382,9 +400,9 @@ uint64_t ss_count_finished(uint64_t *busiest)
         if (!ss_load_acquire(slot_ready[number]))
             continue;
         uint64_t calls = ss_load(slot_at(number)->finished);
-        if (calls - before[number] > *busiest)
-            *busiest = calls - before[number];
-        before[number] = calls;
+        if (calls - counted[number] > *busiest)
+            *busiest = calls - counted[number];
+        counted[number] = calls;
         sum += calls;
     }
     return sum;

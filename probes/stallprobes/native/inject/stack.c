@@ -66,6 +66,8 @@ static uint32_t module_room;
 static int64_t first_credit_ns;
 static char program_path[sizeof ((struct ss_module *)0)->path];
 
+/* Whether stacks are wanted. The functions below stay, once they are known: a thread may be calling them. */
+static uint32_t wanted;
 static int (*backtrace)(int (*frame)(void *context, void *user), void *user);
 static uintptr_t (*address_in)(void *context);
 /* Python's: version, the state of the calling thread, whether the interpreter ends, and the layout of its structures. */
@@ -133,7 +135,8 @@ static void find_python(void)
 /* Before the first callback: functions are looked for here only, since that takes the loader's lock. */
 void ss_prepare_stacks(void)
 {
-    if (ss_settings.no_stacks)
+    ss_store(wanted, !ss_settings.no_stacks);
+    if (ss_settings.no_stacks || program_path[0])
         return;
     ssize_t length = readlink("/proc/self/exe", program_path, sizeof program_path - 1);
     program_path[length > 0 ? length : 0] = 0;
@@ -147,18 +150,20 @@ void ss_prepare_stacks(void)
     find_python();
 }
 
-/* For a new file, also in a forked process, in which other threads' work will never be finished. */
-void ss_begin_stacks(void)
+/* For a new file, also in a ``forked`` process, in which other threads' work will never be finished. */
+void ss_begin_stacks(int forked)
 {
     memset(hashes, 0, sizeof hashes);
     memset(shortcuts, 0, sizeof shortcuts);
-    for (size_t at = 0; at < SCRATCHES; at++)
+    for (size_t at = 0; at < SCRATCHES && forked; at++)
         ss_store(scratches[at].used, 0);
-    ss_store(adding_modules, 0);
+    if (forked)
+        ss_store(adding_modules, 0);
     module_room = 0;
     ss_store(first_credit_ns, FIRST_CREDIT_NS);
-    ss_header->flags |= (ss_settings.no_stacks ? SS_FLAG_NO_STACKS : 0) | (backtrace ? SS_FLAG_NATIVE_STACKS : 0) |
-                        (python.usable ? SS_FLAG_PYTHON_STACKS : 0) |
+    ss_header->flags |= (ss_settings.no_stacks ? SS_FLAG_NO_STACKS : 0) |
+                        (ss_load(wanted) && backtrace ? SS_FLAG_NATIVE_STACKS : 0) |
+                        (ss_can_read_python() ? SS_FLAG_PYTHON_STACKS : 0) |
                         (python.is_free_threaded ? SS_FLAG_FREE_THREADED : 0);
     if (python.version) {
         char text[sizeof ss_header->python] = "";
@@ -213,13 +218,13 @@ static int prepare_pipe(struct text_pipe *pipe)
 
 int ss_can_read_python(void)
 {
-    return python.usable;
+    return ss_load(wanted) && python.usable;
 }
 
 /* Python's state of the calling thread; NULL if it has none, or its frames cannot be read. */
 const void *ss_own_python(void)
 {
-    return python.usable && !python.is_finalizing() ? python.own_thread() : NULL;
+    return ss_can_read_python() && !python.is_finalizing() ? python.own_thread() : NULL;
 }
 
 static void add_python_frames(struct scratch *stack, const void *thread)
@@ -275,9 +280,16 @@ static void read_build_id(struct ss_module *module, const struct dl_phdr_info *l
     }
 }
 
+/* Whether the module is this library, which has no file of its own in a program that was attached. */
+static int is_own(const struct ss_module *module)
+{
+    uintptr_t address = (uintptr_t)&ss_prepare_stacks;
+    return address >= module->start && address < module->end;
+}
+
 static void describe_module(struct ss_module *module, const struct dl_phdr_info *library)
 {
-    const char *name = library->dlpi_name && *library->dlpi_name ? library->dlpi_name : program_path;
+    const char *name = is_own(module) ? "/" SS_LIBRARY_NAME : library->dlpi_name && *library->dlpi_name ? library->dlpi_name : program_path;
     size_t at = 0;
     memset(module->path, 0, sizeof module->path);
     if (*name != '/' && getcwd(module->path, sizeof module->path - 1)) {
@@ -479,7 +491,7 @@ static uint32_t take_for_credit(struct ss_credit *credit, uint32_t api, int firs
 /* Whether stacks can be taken, and are wanted. */
 int ss_has_stacks(void)
 {
-    return backtrace || python.usable;
+    return ss_load(wanted) && (backtrace || python.usable);
 }
 
 /* The place in the file, from 1, of the stack of a call for which one is wanted at ``now``; the thread's credit counts
@@ -499,8 +511,8 @@ uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start
 /* For a thread that has just got a slot. The main thread needs no stack for its name. */
 struct ss_naming ss_begin_naming(uint32_t thread)
 {
-    int wanted = python.usable && thread != ss_header->pid;
-    return (struct ss_naming){.due = wanted ? 0 : UINT64_MAX, .tries = NAME_TRIES};
+    int is_python = ss_can_read_python() && thread != ss_header->pid;
+    return (struct ss_naming){.due = is_python ? 0 : UINT64_MAX, .tries = NAME_TRIES};
 }
 
 /* The place of a stack for the name of a thread: frames of Python alone. A thread's own credit has to cover it, since it

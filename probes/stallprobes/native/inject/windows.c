@@ -7,6 +7,8 @@
  * they are from the start: once those of a function were off, CUPTI no longer numbers the calls (CUPTI 13.5), and no
  * record finds its call.
  */
+#include <string.h>
+
 #include "inject.h"
 
 #define MS UINT64_C(1000000)
@@ -62,21 +64,29 @@ static struct {
     double share;
     /* The last windows without records and with them, and the sum of those with them. */
     struct amount off, on, on_sum;
+    uint64_t since_ns;
     uint64_t slowdowns;
     double slowdown[KNOWN];
     uint32_t random;
 } self;
 
-void ss_begin_windows(const struct ss_cupti *cupti)
+/* Records are on, ``since`` a time. */
+void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
 {
     static const uint8_t switched[] = SS_SWITCHED_KINDS;
     uint64_t kinds = 0;
+    /* There may have been a recording before. */
+    memset(&self, 0, sizeof self);
+    ss_store_release(control, FREE);
     for (size_t at = 0; at < sizeof switched; at++)
         kinds |= UINT64_C(1) << switched[at];
     if (!(ss_header->kinds & kinds) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
         return;
     self.cupti = cupti;
-    ss_use_gate(1);
+    self.since_ns = since;
+    /* One that is in use has counted calls. */
+    if (!ss_gate_is_used())
+        ss_use_gate(1);
     self.from_ns = ss_clock();
     self.due = self.from_ns + LOOK_MS * MS;
     self.random = (uint32_t)self.from_ns | 1;
@@ -239,7 +249,7 @@ static void begin_windows(uint64_t now)
     }
     struct amount none = {0};
     for (int at = 0; at < 2; at++) {
-        uint64_t began = at ? now : ss_load(ss_header->started_ns);
+        uint64_t began = at ? now : self.since_ns;
         open_window(began, 1);
         ss_store(window->settled_ns, began);
         if (!at)

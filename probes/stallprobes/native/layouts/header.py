@@ -8,7 +8,17 @@ from enum import IntEnum, IntFlag
 from types import ModuleType
 from typing import Any
 
-from stallprobes.native.layouts import board, cupti, driver_calls, histogram, program, schedule, timeline, watch_file
+from stallprobes.native.layouts import (
+    attaching,
+    board,
+    cupti,
+    driver_calls,
+    histogram,
+    program,
+    schedule,
+    timeline,
+    watch_file,
+)
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.structure import Function, Pointer, c_name, offset_of, pointer_of
 
@@ -24,6 +34,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     watch_file.LoggedCall, watch_file.CallBlock, watch_file.Slot,
     watch_file.CallHistogram, watch_file.WatchRecord, watch_file.Window, watch_file.Module, watch_file.Stack,
     watch_file.NamedRange, watch_file.TimeSample,
+    attaching.Control, attaching.Stub,
 )  # fmt: skip
 # The members of each are constants with this prefix.
 ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
@@ -35,8 +46,9 @@ ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "FLAG": watch_file.Flag, "CALL": watch_file.CallFlag, "BLOCK": watch_file.BlockState,
     "STACK": watch_file.StackFlag, "SAMPLED": watch_file.SampledTime,
     "USE": driver_calls.HostMemoryUse,
+    "CONTROL": attaching.ControlState, "STUB": attaching.StubState,
 }  # fmt: skip
-_MODULES: tuple[ModuleType, ...] = (histogram, board, program, schedule, cupti, timeline, watch_file)
+_MODULES: tuple[ModuleType, ...] = (histogram, board, program, schedule, cupti, timeline, watch_file, attaching)
 _C_TYPES = {
     ctypes.c_int64: "int64_t", ctypes.c_uint64: "uint64_t", ctypes.c_int32: "int32_t", ctypes.c_uint32: "uint32_t",
     ctypes.c_uint16: "uint16_t", ctypes.c_uint8: "uint8_t", ctypes.c_char: "char",

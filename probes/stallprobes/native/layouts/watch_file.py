@@ -140,7 +140,7 @@ class Flag(IntEnum):
     """A bit of the header's flags.
 
     NO_STACKS: the user wants none. NATIVE_STACKS, PYTHON_STACKS: which frames the library can record. FREE_THREADED:
-    those of Python are not read since it has no global lock.
+    those of Python are not read since it has no global lock. LATE: the recording began while the program ran.
     """
 
     CALLS_ONLY = 1
@@ -150,6 +150,7 @@ class Flag(IntEnum):
     NATIVE_STACKS = 16
     PYTHON_STACKS = 32
     FREE_THREADED = 64
+    LATE = 128
 
 
 class CallFlag(IntEnum):

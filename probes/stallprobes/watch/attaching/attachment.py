@@ -2,24 +2,210 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import subprocess
+import time
+from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 
-from stallprobes.errors import WatchError
-from stallprobes.watch.environment import WatchOptions
+from stallprobes.errors import NativeLibraryError, WatchError
+from stallprobes.foreign_text import printable
+from stallprobes.native.layouts.attaching import ControlState
+from stallprobes.native.layouts.watch_file import WatchState
+from stallprobes.native.library import attacher, injected_library
+from stallprobes.watch.attaching.control import Control
+from stallprobes.watch.attaching.loaded_functions import find_functions
+from stallprobes.watch.attaching.places import shared_folder
+from stallprobes.watch.attaching.refusals import refusal
+from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.environment import WatchOptions, cupti_of_this_machine
+
+# The attacher waits for the stub for 5 s itself.
+_ATTACHER_S = 30.0
+# How long the thread that was borrowed may take to be back in its system call.
+_BACK_S = 0.1
+# A first subscription can take seconds on a busy GPU: the caller shows what is waited for after so long.
+ANSWER_S = 1.5
+# How long a detach waits for the library: a call that hangs may hold CUPTI's lock.
+DETACH_S = 10.0
+_CONTROL_S = 2.0
+
+
+class _Outcome(IntEnum):
+    """What the attacher says of itself (enum outcome in attach.c)."""
+
+    ATTACHED = 0
+    REFUSED = 3
+    NO_THREAD = 4
+    UNDER_WAY = 5
+    NOT_LOADED = 6
 
 
 @dataclass(frozen=True)
+class _Loaded:
+    """The library was loaded by a thread, which was stopped for ``stopped_ns``; ``region`` is the attacher's memory."""
+
+    stopped_ns: int
+    region: tuple[int, int]
+
+
+@dataclass
 class Attachment:
-    """The injected library of the process ``pid``, which writes to ``folder`` until ``detach``."""
+    """The injected library of the process ``pid``, which writes to ``folder`` until ``detach``.
+
+    ``stopped_ns`` is how long a thread of the process was stopped, 0 where the library was there already.
+    """
 
     pid: int
     folder: Path
+    stopped_ns: int
+    _control: Control = field(repr=False)
+    _target: Target = field(repr=False)
+    _detached: bool = field(default=False, repr=False)
+
+    @property
+    def waits_for(self) -> str:
+        """What the recording waits for before it begins, as a clause; "" once it has begun."""
+        if self._control.is_done or self._target.has_ended:
+            return ""
+        return f"{self._control.step} has not returned in {self._target.words()}"
+
+    @property
+    def held_up_ns(self) -> int:
+        """How long a call of the program may have been held up while the recording began or ended, at most (ns)."""
+        return self._control.held_ns
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is recorded, as a sentence; "" if it is, or is still to begin."""
+        return _failure(self._target, self._control) if self._control.is_done and not self._detached else ""
 
     def detach(self) -> None:
-        """Switch everything off and unsubscribe; the library stays in the process, asleep."""
+        """Switch everything off and unsubscribe; the library stays in the process, asleep. Only the first time counts.
+
+        Raises WatchError where the library does not answer in ``DETACH_S``: it falls asleep when it can.
+        """
+        if self._detached:
+            return
+        self._detached = True
+        with self._control as control:
+            if self._target.has_ended:
+                return
+            control.sleep()
+            if not control.wait(DETACH_S, self._target) and not self._target.has_ended:
+                raise WatchError(
+                    f"{self._target.words()} is still recorded, since {control.step} does not return in it: that ends"
+                    " by itself once it does."
+                )
 
 
 def attach(pid: int, options: WatchOptions, folder: Path) -> Attachment:
-    """Let the injected library record the process ``pid`` to ``folder``. Raises WatchError."""
-    raise WatchError(f"process {pid} cannot be attached: this version has no attacher.")
+    """Let the injected library record the process ``pid`` to ``folder``.
+
+    It is loaded where it is not there yet. The recording may begin later: see ``Attachment.waits_for``. Raises
+    WatchError with the reason where the process cannot be attached or nothing can be recorded; the process then is as
+    it was.
+    """
+    reason = refusal(pid)
+    if reason is not None:
+        raise WatchError(reason)
+    target = Target(pid)
+    shared = shared_folder(target, folder)
+    control, loaded = Control.of(target), _Loaded(0, (0, 0))
+    if control is None:
+        loaded = _load(target)
+        control = _new_control(target)
+    try:
+        if not control.lock():
+            raise WatchError(f"{target.words()} is watched by another stallscope: end that first.")
+        control.record(shared.there, options, _cupti(target), loaded.region)
+        control.wait(ANSWER_S, target)
+        if control.is_done and (failure := _failure(target, control)):
+            raise WatchError(failure)
+    except BaseException:
+        control.close()
+        raise
+    return Attachment(pid, folder, loaded.stopped_ns, control, target)
+
+
+def _load(target: Target) -> _Loaded:
+    """Let a thread of the process load the library. Raises WatchError."""
+    try:
+        program, library = attacher(), injected_library()
+    except NativeLibraryError as error:
+        raise WatchError(error.sentence) from error
+    found = find_functions(target)
+    addresses = [found.syscall, found.sigreturn, *found.functions]
+    words = [str(program), str(target.pid), *(f"{address:x}" for address in addresses), str(library)]
+    try:
+        done = subprocess.run(
+            [*words, *map(str, target.sleeping_threads())], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=_ATTACHER_S, errors="replace",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WatchError(f"the attacher cannot be run ({error}): reinstall stallscope.") from error
+    said = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
+    reason = printable(said.get("reason", "")) or f"exit code {done.returncode}"
+    who = target.words()
+    match done.returncode:
+        case _Outcome.ATTACHED:
+            region = int(said["region"]), int(said["region_bytes"])
+            back = _is_back(target, int(said["tid"]))
+            return _Loaded(int(said["stopped_ns"]), region if back else (0, 0))
+        case _Outcome.UNDER_WAY:
+            raise WatchError(f"attaching to {who} is still under way: a thread of it loads the library; try again.")
+        case _Outcome.NO_THREAD:
+            raise WatchError(f"{reason} in {who}: try again.")
+        case _Outcome.NOT_LOADED:
+            raise WatchError(f"{who} cannot load the library ({reason}): start it with stallscope watch.")
+        case _:
+            raise WatchError(f"{who} cannot be attached ({reason}); it was left as it was: run stallscope with sudo.")
+
+
+def _is_back(target: Target, thread: int) -> bool:
+    """Whether the thread that was borrowed is out of the attacher's memory again."""
+    due = time.monotonic() + _BACK_S
+    while time.monotonic() < due:
+        with contextlib.suppress(OSError):
+            if thread in target.sleeping_threads():
+                return True
+        time.sleep(_BACK_S / 50)
+    return False
+
+
+def _new_control(target: Target) -> Control:
+    due = time.monotonic() + _CONTROL_S
+    while (control := Control.of(target)) is None:
+        if time.monotonic() >= due or target.has_ended:
+            raise WatchError(
+                f"the library in {target.words()} does not answer: restart the program with stallscope watch."
+            )
+        time.sleep(_BACK_S / 50)
+    return control
+
+
+def _cupti(target: Target) -> Path | None:
+    """The libcupti for a process that has none; None where it would not find it."""
+    return cupti_of_this_machine() if target.shares_files() else None
+
+
+def _failure(target: Target, control: Control) -> str:
+    """Why a recording did not begin, a sentence with what to do; "" if it did."""
+    if control.state is not ControlState.FAILED:
+        return ""
+    who = target.words()
+    match control.recording:
+        case WatchState.CUPTI_TAKEN:
+            return (
+                f"another tool uses CUPTI in {who}, which was left as it was: end nsys, ncu, compute-sanitizer or the"
+                " program's own profiler first."
+            )
+        case WatchState.NO_CUPTI:
+            return f"{who} finds no libcupti: install it where the program runs (pip install nvidia-cuda-cupti)."
+        case WatchState.CUPTI_TOO_OLD:
+            return f"the libcupti of {who} is older than that of CUDA 12.0: install a newer one."
+        case WatchState.STARTING:
+            return f"{who} cannot write to its private folder: make room in /dev/shm or /tmp."
+        case _:
+            return f"CUPTI cannot be used in {who} ({control.step} returned {control.code}): restart the program."

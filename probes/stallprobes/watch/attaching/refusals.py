@@ -1,10 +1,222 @@
-"""Why a process cannot be attached: a check from outside that touches nothing."""
+"""Why a process cannot be attached: a check from outside that touches nothing.
+
+A process in which the library sleeps needs no ptrace: it is only asked whether it may be woken.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+
+from stallprobes.errors import WatchError
+from stallprobes.native.layouts.attaching import CONTROL_NAME, ControlState
+from stallprobes.watch.attaching.control import Control
+from stallprobes.watch.attaching.places import parents
+from stallprobes.watch.attaching.target import Mapping, Target, may_trace_everything, user_name
+
+# What a user does where the process itself can never be attached.
+_ASLEEP = 'start it with the variables of "stallscope watch --print-env --asleep"'
+_PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_STRICT_SECCOMP = "1"
+_ELF32 = b"\x7fELF\x01"
 
 
 def refusal(pid: int) -> str | None:
     """Why the process ``pid`` cannot be attached and what to do about it, one sentence; None if it can be."""
-    return None if Path(f"/proc/{pid}").is_dir() else f"there is no process {pid}: check the number."
+    target = Target(pid)
+    for check in (_not_there, _ended, _not_a_program, _other_numbers):
+        if problem := check(target):
+            return problem
+    if problem := _access(target):
+        return problem
+    try:
+        memory = list(target.mappings())
+    except OSError as error:
+        return f"the memory of {target.words()} cannot be read ({error.strerror}): run stallscope with sudo."
+    try:
+        control = Control.of(target)
+    except WatchError as error:
+        return str(error)
+    if control is not None:
+        with control:
+            return _not_to_be_woken(target, control) or _no_place(target)
+    checks: Sequence[Callable[[Target, Sequence[Mapping]], str | None]] = (
+        _watched, _no_cuda, _not_supported, _traced, _scope, _filtered, _no_thread,
+    )  # fmt: skip
+    for each in checks:
+        if problem := each(target, memory):
+            return problem
+    return _no_place(target)
+
+
+def _not_there(target: Target) -> str | None:
+    own = Target(os.getpid())
+    if os.readlink("/proc/self") != str(os.getpid()):
+        return "/proc is of another PID namespace than stallscope: run stallscope where /proc is mounted for it."
+    if target.pid == own.pid:
+        return f"process {target.pid} is stallscope itself: give the number of another one."
+    if not target.state:
+        return (
+            f"there is no process {target.pid}, or it is in a PID namespace that is not below that of stallscope: check"
+            " the number, or run stallscope in the container of the process or on its host."
+        )
+    leader = target.numbers("Tgid")
+    if leader and leader[0] != target.pid:
+        return f"{target.pid} is a thread of process {leader[0]}: give --pid {leader[0]}."
+    return None
+
+
+def _ended(target: Target) -> str | None:
+    if target.state in ("Z", "X"):
+        return f"{target.words()} has ended, and waits for its parent only: there is nothing to attach to."
+    if target.state == "T":
+        return f"{target.words()} is stopped: let it continue (kill -CONT {target.pid}), then attach."
+    return None
+
+
+def _not_a_program(target: Target) -> str | None:
+    try:
+        with open(target.folder / "exe", "rb") as file:
+            begin = file.read(len(_ELF32))
+    except PermissionError:
+        return None
+    except OSError:
+        if target.numbers("Kthread") == (1,) or not target.field("VmSize"):
+            return f"{target.words()} is a thread of the kernel: give the number of a program."
+        return None
+    if begin == _ELF32:
+        return f"{target.words()} is a 32-bit program: only 64-bit programs can be attached."
+    return None
+
+
+def _other_numbers(target: Target) -> str | None:
+    """The process's own /proc is needed where its numbers are others."""
+    if len(target.numbers("NSpid")) <= len(Target(os.getpid()).numbers("NSpid")):
+        return None
+    with suppress(OSError):
+        if (target.folder / "root" / "proc" / str(target.own_pid) / "status").is_file():
+            return None
+    return f"{target.words()} is in a PID namespace without /proc of its own: run stallscope in its container."
+
+
+def _access(target: Target) -> str | None:
+    users = target.numbers("Uid")[:3]
+    if not users or may_trace_everything():
+        return _set_uid(target, users)
+    effective = os.geteuid()
+    if problem := _set_uid(target, users):
+        return problem
+    if any(user != effective for user in users):
+        return f"{target.words()} belongs to user {user_name(users[0])}: run stallscope as that user, or with sudo."
+    with suppress(OSError):
+        if os.stat(target.folder).st_uid != effective:
+            return (
+                f"{target.words()} protects its memory from other processes (not dumpable): run stallscope with sudo."
+            )
+    return None
+
+
+def _set_uid(target: Target, users: Sequence[int]) -> str | None:
+    if len(set(users)) > 1:
+        return (
+            f"{target.words()} is a set-uid program, which runs with the rights of user {user_name(users[1])}: start it"
+            " as that user itself."
+        )
+    return None
+
+
+def _not_to_be_woken(target: Target, control: Control) -> str | None:
+    if control.state not in (ControlState.ASLEEP, ControlState.FAILED) or not control.is_free():
+        return f"{target.words()} is watched by another stallscope: end that first."
+    return None
+
+
+def _watched(target: Target, memory: Sequence[Mapping]) -> str | None:
+    if any(CONTROL_NAME in one.path for one in memory):
+        return (
+            f"{target.words()} has closed the file by which stallscope wakes the library in it: restart it to watch it"
+            " again."
+        )
+    if any(one.path.endswith("/stallscope-inject.so") for one in memory):
+        return (
+            f"{target.words()} was started to be watched, by stallscope watch or with the variables of --print-env: use"
+            " that, or --attach FOLDER."
+        )
+    return None
+
+
+def _no_cuda(target: Target, memory: Sequence[Mapping]) -> str | None:
+    if not any("/libcuda.so" in one.path for one in memory):
+        return f"{target.words()} has not loaded libcuda, so it makes no CUDA calls: attach once it does."
+    return None
+
+
+def _not_supported(target: Target, memory: Sequence[Mapping]) -> str | None:
+    if platform.machine() != "x86_64":
+        return f"a process that runs can be attached on x86-64 only, not on {platform.machine()}: {_ASLEEP}."
+    if any("/ld-musl-" in one.path for one in memory):
+        return f"the C library of {target.words()} is musl: only programs with glibc can be attached."
+    if "shstk" in target.field("x86_Thread_features").split():
+        return f"{target.words()} has a shadow stack, which no other process can extend: {_ASLEEP}."
+    return None
+
+
+def _traced(target: Target, memory: Sequence[Mapping]) -> str | None:
+    tracer = target.numbers("TracerPid")
+    if tracer and tracer[0]:
+        return f"{target.words()} is traced by {Target(tracer[0]).words()}: end that first."
+    return None
+
+
+def _scope(target: Target, memory: Sequence[Mapping]) -> str | None:
+    try:
+        scope = int(_PTRACE_SCOPE.read_text())
+    except (OSError, ValueError):
+        return None
+    if scope == 3:
+        return f"kernel.yama.ptrace_scope is 3, so that no process can be attached until the next boot: {_ASLEEP}."
+    if scope and not may_trace_everything():
+        return (
+            f"kernel.yama.ptrace_scope is {scope}, so that only root can attach to {target.words()}: run stallscope"
+            f" with sudo, or {_ASLEEP}."
+        )
+    return None
+
+
+def _filtered(target: Target, memory: Sequence[Mapping]) -> str | None:
+    """A filter of the program itself may end it for a system call. That of a container only forbids some."""
+    mode, filters = target.field("Seccomp"), target.numbers("Seccomp_filters")
+    if mode in ("", "0"):
+        return None
+    first = Target(1, target.folder / "root" / "proc")
+    own = Target(os.getpid())
+    shared = [one.numbers("Seccomp_filters") for one in (own, first) if one.field("Seccomp") == mode]
+    if mode != _STRICT_SECCOMP and filters and filters in shared:
+        return None
+    return (
+        f"{target.words()} filters its system calls (seccomp), and may be ended for those that attaching takes:"
+        f" {_ASLEEP}."
+    )
+
+
+def _no_thread(target: Target, memory: Sequence[Mapping]) -> str | None:
+    try:
+        if target.sleeping_threads():
+            return None
+    except OSError:
+        return None
+    if target.state == "D":
+        return f"{target.words()} waits for a device and cannot be interrupted: attach when it goes on."
+    return f"no thread of {target.words()} sleeps where it can be borrowed, such as in poll: try again, or {_ASLEEP}."
+
+
+def _no_place(target: Target) -> str | None:
+    if not parents(target):
+        return (
+            f"{target.words()} can write to neither /dev/shm, /tmp nor /var/tmp, where its calls would be recorded:"
+            " give it one of them."
+        )
+    return None

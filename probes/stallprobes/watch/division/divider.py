@@ -146,7 +146,7 @@ class ProcessDivider:
         if self._ended:
             return
         if self._start_up is None:
-            self._start_up = StartUp(process.started.monotonic_ns)
+            self._start_up = StartUp(process.started.monotonic_ns, process.late)
             self._done_ns = self._fed_ns = process.started.monotonic_ns
         self._process, self._ended, self._cpu = process, ended, cpu
         self._note_losses(process, records.missed, calls.missed, now_ns)

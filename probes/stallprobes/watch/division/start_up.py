@@ -22,11 +22,12 @@ class StartUp:
 
     Events are a load or compilation of device code, a new context, and a kernel that was never seen before. A second
     in which no call submitted work is not steady either, such as those in which a compiler runs on the host, unless no
-    three seconds in a row have more.
+    three seconds in a row have more. What is ``late``, a recording that began while the program ran, has no start-up.
     """
 
-    def __init__(self, began_ns: int) -> None:
+    def __init__(self, began_ns: int, late: bool = False) -> None:
         self.began_ns = began_ns
+        self._late = late
         self._busy = np.zeros(MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
         self._submitted = np.zeros(MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
         self._calls = np.zeros((MOST_SECONDS + QUIET_SECONDS, len(CallKind)), dtype=np.int64)
@@ -48,6 +49,8 @@ class StartUp:
 
         None without one, or while that is not known.
         """
+        if self._late:
+            return self.began_ns
         run_ns = known_ns - self.began_ns
         complete = min(run_ns // SECOND_NS, len(self._busy))
         every = min(MOST_SECONDS, complete - QUIET_SECONDS) + 1

@@ -12,6 +12,7 @@ from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.live.live_view import NO_FINDINGS, LiveRows, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchTraceHistory
+from stallprobes.watch.reading.folder import HERE, ProcessPlace
 from stallprobes.watch.reading.process import WatchedProcess
 
 # A person reads findings no faster; the figures change more often.
@@ -30,8 +31,8 @@ PRESENT_NS = 2_000_000_000
 class LiveProgram:
     """A program whose processes write to ``folder``; None where it cannot be watched.
 
-    ``keep_ns`` is how much is kept for traces, None for everything. One thread reads; any other one may ask for the
-    last ``moment`` and for traces.
+    ``keep_ns`` is how much is kept for traces, None for everything; ``place`` is where the processes
+    are. One thread reads; any other one may ask for the last ``moment`` and for traces.
     """
 
     def __init__(
@@ -40,11 +41,12 @@ class LiveProgram:
         program: WatchedProgram,
         known: KnownStalls | None = None,
         keep_ns: int | None = KEEP_NS,
+        place: ProcessPlace = HERE,
     ) -> None:
         self.program = program
         self.history = WatchTraceHistory(keep_ns)
         self.moment: WatchMoment | None = None
-        self._analysis = FolderAnalysis(folder, known, self.history.feed)
+        self._analysis = FolderAnalysis(folder, known, self.history.feed, place)
         self._rows = LiveRows()
         self._findings: WatchFindings = NO_FINDINGS
         self._next_ns = 0

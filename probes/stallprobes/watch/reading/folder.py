@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -29,6 +30,26 @@ class ProcessLife(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     REPLACED = "replaced"
+
+
+@dataclass(frozen=True)
+class ProcessPlace:
+    """Where processes are that write to a folder.
+
+    ``proc`` is where they have the numbers that they know of themselves; ``owner`` is the user to whom the folder and
+    the files belong, None for that of this process.
+    """
+
+    proc: Path = Path("/proc")
+    owner: int | None = None
+
+    @property
+    def user(self) -> int:
+        """The owner of the files."""
+        return os.geteuid() if self.owner is None else self.owner
+
+
+HERE = ProcessPlace()
 
 
 def create_folder(parent: Path | None = None) -> Path:
@@ -58,8 +79,8 @@ def _in_memory() -> Path | None:
     return None
 
 
-def check_folder(folder: Path) -> None:
-    """Raises WatchError unless ``folder`` is a directory of this user that nobody else can use."""
+def check_folder(folder: Path, place: ProcessPlace = HERE) -> None:
+    """Raises WatchError unless ``folder`` is a directory of its user that nobody else can use."""
     shown = printable(str(folder))
     try:
         status = folder.lstat()
@@ -67,16 +88,16 @@ def check_folder(folder: Path) -> None:
         raise WatchError(f"{shown} cannot be read: {error.strerror}.") from error
     if not stat.S_ISDIR(status.st_mode):
         raise WatchError(f"{shown} is not a folder.")
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+    if status.st_uid != place.user or status.st_mode & 0o077:
         raise WatchError(f"{shown} is not a folder that only its owner, you, can use: name one that was made for it.")
 
 
-def life_of(process: WatchedProcess) -> ProcessLife:
+def life_of(process: WatchedProcess, place: ProcessPlace = HERE) -> ProcessLife:
     """Whether ``process`` runs, and still the program that was watched.
 
-    Its number must mean the same here: a process in a container of its own appears to have ended.
+    Its number must be the one in ``place``: a process in a container appears to have ended in that of the host.
     """
-    folder = Path("/proc", str(process.pid))
+    folder = place.proc / str(process.pid)
     try:
         # The name, in parentheses, may contain anything.
         fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()

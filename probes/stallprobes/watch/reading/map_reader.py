@@ -112,8 +112,12 @@ class CallPosition:
 class MapFile(AbstractContextManager["MapFile"]):
     """The file of a watched process, open for reading. A context manager."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file. Raises IncompleteFile, or WatchError if it is none of this user or a symbolic link."""
+    def __init__(self, path: Path, owner: int | None = None) -> None:
+        """Open the file of the user ``owner``, None for the one of this process.
+
+        Raises IncompleteFile, or WatchError if it is none of that user or a symbolic link.
+        """
+        self._owner = os.geteuid() if owner is None else owner
         self.path = path
         self._shown = printable(str(path))
         self._earlier: dict[int, WatchedThread] = {}
@@ -270,7 +274,7 @@ class MapFile(AbstractContextManager["MapFile"]):
     def _check(self, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise WatchError(f"{self._shown} is not a regular file.")
-        if status.st_uid != os.geteuid():
+        if status.st_uid != self._owner:
             raise WatchError(f"{self._shown} belongs to another user.")
         # Both are at one place in every format, whose sizes differ.
         magic, version = _BEGINNING.unpack(os.pread(self._file, _BEGINNING.size, 0).ljust(_BEGINNING.size, b"\0"))
@@ -462,6 +466,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             native_stacks=bool(flags & Flag.NATIVE_STACKS),
             python_stacks=bool(flags & Flag.PYTHON_STACKS),
             free_threaded=bool(flags & Flag.FREE_THREADED),
+            late=bool(flags & Flag.LATE),
             windows=RecordWindows.of(self._windows(self._count(header["windows"]))),
             budget=min(int(header["cost_ppm"]), layout.EVERYTHING_PPM) / layout.EVERYTHING_PPM,
             callback_ns=self._count(header["timed_ns"]) / max(self._count(header["timed"]), 1),

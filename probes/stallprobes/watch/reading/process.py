@@ -216,8 +216,9 @@ class ProcessHead:
 class WatchedProcess(ProcessHead):
     """A process and what was recorded of it.
 
-    ``start_ticks`` is when it began, as in /proc. ``ended_ns`` is None unless the program ended by exit. ``python`` is
-    the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
+    ``start_ticks`` is when it began, as in /proc. ``ended_ns`` is None unless the program ended by exit, or the
+    recording before it. ``late``: the recording began while the program ran. ``python`` is the version of the
+    interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
     ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record, and ``free_threaded``
     that it records none of Python since it is a build without the global lock. ``budget`` is the share (0 to 1) of the
     program's time that watching may cost. A callback of the library took ``callback_ns`` on average, all stacks took
@@ -243,6 +244,7 @@ class WatchedProcess(ProcessHead):
     stacks_ns: int = 0
     not_held: int = 0
     unfinished: int = 0
+    late: bool = False
     ranges: tuple[NamedRange, ...] = field(default=(), compare=False)
 
     @property

@@ -1,0 +1,439 @@
+/* The attacher: lets a thread of another process load the injected library, by ptrace alone.
+ *
+ * stallscope-attach PID SYSCALL RETURN DLOPEN DLSYM DLERROR ERRNO LIBRARY TID...
+ *
+ * SYSCALL is the address of the instructions "syscall; ret" in the process, RETURN that of those which call
+ * rt_sigreturn; then follow the addresses of functions of its C library, the library's file, and the threads to be tried
+ * in turn. Lines of "name value" on standard output say what was done; the last ones are of enum outcome.
+ *
+ * A thread is borrowed that sleeps in a system call and holds no lock. Each state in which the tracer leaves it, also by
+ * being killed, is one from which it returns by itself: before any register is changed, a signal's frame lies on its
+ * stack, and each system call that it is made to do ends in the "ret" to rt_sigreturn on that frame. So does the stub,
+ * which is on pages and a stack of its own, on a frame there. Nothing ends in a fault, and no handler of a signal is
+ * touched. Once the stub has begun, the tracer lets go: a thread inside dlopen may hold the loader's lock.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "layout.h"
+
+enum outcome {
+    ATTACHED = 0,
+    /* The process was left as it was. */
+    REFUSED = 3,
+    /* No thread was in a system call in which it can be borrowed. */
+    NO_THREAD = 4,
+    /* The stub runs; its end was not waited for. */
+    UNDER_WAY = 5,
+    /* dlopen or the library's entry failed. */
+    NOT_LOADED = 6,
+};
+
+static int say(enum outcome outcome, const char *text)
+{
+    printf("outcome %d\nreason %s\n", outcome, text);
+    fflush(stdout);
+    return outcome;
+}
+
+#if !defined(__x86_64__)
+
+int main(void)
+{
+    return say(REFUSED, "attaching works on x86-64 alone");
+}
+
+#else
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "stub.h"
+
+enum {
+    PAGE = 4096,
+    /* Pages of the process for the stub: its code, what it uses, its frame, and a stack. */
+    REGION_BYTES = 1 << 19,
+    BLOCK_AT = PAGE,
+    FRAME_AT = 2 * PAGE,
+    /* What the ABI lets a function use below its stack pointer. */
+    RED_ZONE = 128,
+    STOP_MS = 500,
+    LOADED_MS = 5000,
+    /* PTRACE_O_TRACESYSGOOD marks stops at system calls by it. */
+    AT_CALL = 0x80,
+    MOST_TRIES = 3,
+};
+#define MS UINT64_C(1000000)
+
+/* What is known of the process. */
+static struct {
+    pid_t pid;
+    uint64_t syscall, sigreturn;
+    uint64_t dlopen, dlsym, dlerror, errno_location;
+} process;
+/* The borrowed thread. ``frame_at`` is its way back, on its own stack. */
+static struct {
+    pid_t tid;
+    struct ss_stopped before;
+    uint64_t frame_at;
+} thread;
+static char reason[256];
+
+static uint64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void rest(long ns)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+/* A test ends the tracer behind each of its steps. */
+#ifdef SS_ATTACH_STEPS
+#include <signal.h>
+static void step(void)
+{
+    static long made;
+    const char *last = getenv("STALLSCOPE_ATTACH_STEPS");
+    if (last && ++made == strtol(last, NULL, 10))
+        raise(SIGKILL);
+}
+#else
+#define step() ((void)0)
+#endif
+
+static long trace(int request, uintptr_t address, uintptr_t data)
+{
+    long result = ptrace((enum __ptrace_request)request, thread.tid, (void *)address, (void *)data);
+    step();
+    return result;
+}
+
+static int fail(const char *what)
+{
+    snprintf(reason, sizeof reason, "%s: %s", what, strerror(errno));
+    return -1;
+}
+
+/* Waits until the thread has stopped; its status, -1 after STOP_MS or if it has ended. */
+static int wait_for_stop(void)
+{
+    uint64_t limit = now() + STOP_MS * MS;
+    for (;;) {
+        int status;
+        pid_t got = waitpid(thread.tid, &status, __WALL | WNOHANG);
+        if (got == thread.tid && WIFSTOPPED(status))
+            return status;
+        if (got < 0 || got == thread.tid) {
+            errno = ESRCH;
+            return fail("the thread has ended");
+        }
+        if (now() > limit) {
+            errno = EBUSY;
+            return fail("the thread does not stop");
+        }
+        rest(5000);
+    }
+}
+
+static int write_to_process(uint64_t at, const void *from, size_t bytes)
+{
+    struct iovec here = {(void *)from, bytes}, there = {(void *)(uintptr_t)at, bytes};
+    ssize_t written = process_vm_writev(process.pid, &here, 1, &there, 1, 0);
+    step();
+    return written == (ssize_t)bytes ? 0 : fail("process_vm_writev");
+}
+
+static int read_stub(uint64_t region, struct ss_stub *stub)
+{
+    struct iovec here = {stub, sizeof *stub}, there = {(void *)(uintptr_t)(region + BLOCK_AT), sizeof *stub};
+    return process_vm_readv(process.pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof *stub ? 0 : -1;
+}
+
+/* Stops the thread, and reads all that it has; 1 if it is not where it may be borrowed. */
+static int stop_thread(pid_t tid)
+{
+    thread.tid = tid;
+    if (trace(PTRACE_SEIZE, 0, PTRACE_O_TRACESYSGOOD))
+        return fail("PTRACE_SEIZE");
+    if (trace(PTRACE_INTERRUPT, 0, 0))
+        return fail("PTRACE_INTERRUPT");
+    int status = wait_for_stop();
+    if (status < 0)
+        return -1;
+    struct iovec state = {thread.before.xstate, sizeof thread.before.xstate};
+    if (trace(PTRACE_GETREGS, 0, (uintptr_t)&thread.before.registers))
+        return fail("PTRACE_GETREGS");
+    /* A signal that stops the process, or one that is to be delivered, goes first. */
+    if (status >> 8 != (SIGTRAP | PTRACE_EVENT_STOP << 8) || !ss_may_be_borrowed(&thread.before.registers))
+        return 1;
+    if (trace(PTRACE_GETREGSET, NT_X86_XSTATE, (uintptr_t)&state))
+        return fail("PTRACE_GETREGSET");
+    thread.before.xstate_bytes = state.iov_len;
+    if (trace(PTRACE_GETSIGMASK, sizeof thread.before.mask, (uintptr_t)&thread.before.mask))
+        return fail("PTRACE_GETSIGMASK");
+    return 0;
+}
+
+static void let_go(void)
+{
+    trace(PTRACE_DETACH, 0, 0);
+}
+
+/* Puts the way back onto the thread's stack, below what it uses, as the kernel does with a signal. 1 if there is no room. */
+static int prepare_return(void)
+{
+    static uint8_t frame[SS_FRAME_BYTES];
+    uint64_t most = SS_CONTEXT_BYTES + thread.before.xstate_bytes + RED_ZONE;
+    thread.frame_at = (thread.before.registers.rsp - RED_ZONE - most) & ~UINT64_C(63);
+    size_t bytes = ss_write_frame(&thread.before, thread.frame_at, frame);
+    if (!bytes) {
+        errno = ENOTSUP;
+        return fail("the thread's extended state");
+    }
+    /* Where the system call's "ret" finds where to go on. */
+    uint64_t sigreturn = process.sigreturn;
+    if (write_to_process(thread.frame_at, frame, bytes) ||
+        write_to_process(thread.frame_at - sizeof sigreturn, &sigreturn, sizeof sigreturn))
+        return 1;
+    return 0;
+}
+
+static int continue_to_call(void)
+{
+    if (trace(PTRACE_SYSCALL, 0, 0))
+        return fail("PTRACE_SYSCALL");
+    int status = wait_for_stop();
+    if (status < 0)
+        return -1;
+    if (WSTOPSIG(status) == (SIGTRAP | AT_CALL))
+        return 0;
+    errno = EINTR;
+    return fail("the process was stopped meanwhile");
+}
+
+/* Lets the thread make a system call; afterwards it is stopped behind it, on its way back. -1 if it was not made. */
+static int call_in_process(long number, const uint64_t arguments[6], int64_t *result)
+{
+    struct user_regs_struct registers = thread.before.registers;
+    const uint64_t everything = ~UINT64_C(0);
+    registers.rip = process.syscall;
+    registers.rsp = thread.frame_at - sizeof(uint64_t);
+    registers.rax = (uint64_t)number;
+    registers.orig_rax = ~UINT64_C(0);
+    registers.rdi = arguments[0];
+    registers.rsi = arguments[1];
+    registers.rdx = arguments[2];
+    registers.r10 = arguments[3];
+    registers.r8 = arguments[4];
+    registers.r9 = arguments[5];
+    if (trace(PTRACE_SETREGS, 0, (uintptr_t)&registers))
+        return fail("PTRACE_SETREGS");
+    /* Behind the registers: without them, the thread would never unblock its signals. */
+    if (trace(PTRACE_SETSIGMASK, sizeof everything, (uintptr_t)&everything))
+        return fail("PTRACE_SETSIGMASK");
+    if (continue_to_call() || continue_to_call())
+        return -1;
+    if (trace(PTRACE_GETREGS, 0, (uintptr_t)&registers))
+        return fail("PTRACE_GETREGS");
+    *result = (int64_t)registers.rax;
+    return 0;
+}
+
+static int64_t checked(long number, const char *name, const uint64_t arguments[6])
+{
+    int64_t result;
+    if (call_in_process(number, arguments, &result))
+        return -1;
+    if (result < 0 && result > -PAGE) {
+        errno = (int)-result;
+        return fail(name);
+    }
+    return result;
+}
+
+/* A memfd of the process with the library; its number there. */
+static int64_t send_library(const uint8_t *library, size_t bytes, uint64_t name_at)
+{
+    const uint64_t arguments[6] = {name_at, MFD_CLOEXEC};
+    int64_t number = checked(SYS_memfd_create, "memfd_create", arguments);
+    char path[64];
+    if (number < 0)
+        return -1;
+    snprintf(path, sizeof path, "/proc/%d/fd/%" PRId64, (int)process.pid, number);
+    int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    step();
+    if (descriptor < 0)
+        return fail("the process's memfd");
+    size_t written = 0;
+    while (written < bytes) {
+        ssize_t more = write(descriptor, library + written, bytes - written);
+        if (more <= 0)
+            break;
+        written += (size_t)more;
+    }
+    close(descriptor);
+    step();
+    return written == bytes ? number : fail("the process's memfd");
+}
+
+/* Puts the stub and all that it needs into the region. */
+static int write_stub(uint64_t region, int64_t descriptor)
+{
+    static uint8_t frame[SS_FRAME_BYTES];
+    struct ss_stub stub = {
+        .dlopen = process.dlopen,
+        .dlsym = process.dlsym,
+        .dlerror = process.dlerror,
+        .errno_location = process.errno_location,
+        .frame = region + FRAME_AT,
+        .interrupted = thread.before.registers.rip,
+        .all_signals = ~UINT64_C(0),
+        .mask = thread.before.mask,
+        .result = -1,
+        .descriptor = descriptor,
+        .entry = SS_ENTRY,
+    };
+    snprintf(stub.path, sizeof stub.path, "/proc/self/fd/%" PRId64, descriptor);
+    size_t bytes = ss_write_frame(&thread.before, region + FRAME_AT, frame);
+    return !bytes || write_to_process(region, ss_stub_code, (size_t)(ss_stub_code_end - ss_stub_code)) ||
+           write_to_process(region + BLOCK_AT, &stub, sizeof stub) ||
+           write_to_process(region + FRAME_AT, frame, bytes);
+}
+
+/* Gives the thread the stub's first instruction, and lets it go. */
+static int begin_stub(uint64_t region)
+{
+    struct user_regs_struct registers = thread.before.registers;
+    registers.rip = region;
+    registers.rbx = region + BLOCK_AT;
+    registers.rsp = region + REGION_BYTES - 64;
+    registers.rbp = 0;
+    registers.orig_rax = ~UINT64_C(0);
+    /* The direction flag, as functions expect it. */
+    registers.eflags &= ~UINT64_C(0x400);
+    if (trace(PTRACE_SETREGS, 0, (uintptr_t)&registers))
+        return fail("PTRACE_SETREGS");
+    let_go();
+    return 0;
+}
+
+/* Puts the library and the stub into the process, which has the memory for it by now. */
+static int fill(const uint8_t *library, size_t bytes, uint64_t region, int64_t *descriptor)
+{
+    static const char name[] = "stallscope-inject";
+    const uint64_t code[6] = {region, PAGE, PROT_READ | PROT_EXEC};
+    if (write_to_process(region, name, sizeof name))
+        return -1;
+    *descriptor = send_library(library, bytes, region);
+    if (*descriptor < 0 || write_stub(region, *descriptor) || checked(SYS_mprotect, "mprotect", code) < 0)
+        return -1;
+    return begin_stub(region);
+}
+
+/* All until the stub has begun; 1 if another thread may do. Wherever it fails, the thread is on its way back. */
+static int borrow(const uint8_t *library, size_t bytes, uint64_t *region)
+{
+    int64_t descriptor = -1, ignored;
+    if (prepare_return())
+        return 1;
+    const uint64_t place[6] = {0, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, ~UINT64_C(0), 0};
+    int64_t mapped = checked(SYS_mmap, "mmap", place);
+    if (mapped < 0)
+        return -1;
+    *region = (uint64_t)mapped;
+    if (!fill(library, bytes, *region, &descriptor))
+        return 0;
+    char first[sizeof reason];
+    memcpy(first, reason, sizeof first);
+    if (descriptor >= 0)
+        call_in_process(SYS_close, (const uint64_t[6]){(uint64_t)descriptor}, &ignored);
+    call_in_process(SYS_munmap, (const uint64_t[6]){*region, REGION_BYTES}, &ignored);
+    memcpy(reason, first, sizeof first);
+    return -1;
+}
+
+/* Follows the stub to its end from outside. */
+static int follow(uint64_t region, uint64_t began)
+{
+    struct ss_stub stub = {.state = SS_STUB_PREPARED};
+    uint64_t limit = now() + LOADED_MS * MS;
+    while (!read_stub(region, &stub) && stub.state != SS_STUB_DONE && now() < limit)
+        rest(50000);
+    uint64_t ended = (uint64_t)stub.ended[0] * 1000000000u + (uint64_t)stub.ended[1];
+    if (stub.state != SS_STUB_DONE) {
+        printf("state %u\n", (unsigned)stub.state);
+        return say(UNDER_WAY, "the stub has not ended");
+    }
+    printf("stopped_ns %" PRIu64 "\n", ended - began);
+    if (!stub.result)
+        return say(ATTACHED, "");
+    stub.error[sizeof stub.error - 1] = 0;
+    stub.error[strcspn(stub.error, "\n")] = 0;
+    return say(NOT_LOADED, *stub.error ? stub.error : "the library cannot begin in it");
+}
+
+static int attach(const uint8_t *library, size_t bytes, char **tids)
+{
+    for (int tried = 0; tried < MOST_TRIES; tried++)
+        for (char **tid = tids; *tid; tid++) {
+            uint64_t region = 0, began = now();
+            int result = stop_thread((pid_t)strtol(*tid, NULL, 10));
+            if (!result)
+                result = borrow(library, bytes, &region);
+            if (result > 0)
+                strcpy(reason, "no thread sleeps in a system call in which it can be borrowed");
+            if (!result) {
+                printf("tid %s\nregion %" PRIu64 "\nregion_bytes %d\n", *tid, region, REGION_BYTES);
+                return follow(region, began);
+            }
+            let_go();
+            if (result < 0)
+                return say(REFUSED, reason);
+        }
+    return say(NO_THREAD, reason);
+}
+
+static uint64_t address(const char *text)
+{
+    return strtoull(text, NULL, 16);
+}
+
+int main(int count, char **words)
+{
+    if (count < 10)
+        return say(REFUSED, "PID SYSCALL RETURN DLOPEN DLSYM DLERROR ERRNO LIBRARY TID... are needed");
+    process.pid = (pid_t)strtol(words[1], NULL, 10);
+    process.syscall = address(words[2]);
+    process.sigreturn = address(words[3]);
+    process.dlopen = address(words[4]);
+    process.dlsym = address(words[5]);
+    process.dlerror = address(words[6]);
+    process.errno_location = address(words[7]);
+    int file = open(words[8], O_RDONLY | O_CLOEXEC);
+    struct stat status;
+    if (file < 0 || fstat(file, &status))
+        return say(REFUSED, "the library cannot be read");
+    const uint8_t *library = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0);
+    close(file);
+    if (library == MAP_FAILED)
+        return say(REFUSED, "the library cannot be read");
+    return attach(library, (size_t)status.st_size, words + 9);
+}
+
+#endif

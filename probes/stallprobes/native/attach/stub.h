@@ -1,0 +1,43 @@
+/* The code that the attacher lets a thread of another process run, and the frame by which that thread returns. */
+#ifndef STALLSCOPE_STUB_H
+#define STALLSCOPE_STUB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "layout.h"
+
+#if defined(__x86_64__)
+
+#include <sys/user.h>
+
+/* The code, which is the same at any address: with the address of a struct ss_stub in rbx and a stack in rsp, it calls
+ * dlopen and the library's entry, and returns by rt_sigreturn on the stub's frame. */
+extern const unsigned char ss_stub_code[];
+extern const unsigned char ss_stub_code_end[];
+
+enum {
+    /* The most that the extended state of a thread takes: with AMX it is 11 008 bytes. */
+    SS_MOST_XSTATE = 1 << 14,
+    /* The kernel's structures of a signal's frame: ucontext without its extended state. */
+    SS_CONTEXT_BYTES = 304,
+    SS_FRAME_BYTES = SS_CONTEXT_BYTES + SS_MOST_XSTATE + 128,
+};
+
+/* What a thread was when it was stopped. */
+struct ss_stopped {
+    struct user_regs_struct registers;
+    uint64_t mask;
+    uint8_t xstate[SS_MOST_XSTATE];
+    size_t xstate_bytes;
+};
+
+/* Whether the thread is in a system call in which it sleeps and holds no lock, or returns from one. */
+int ss_may_be_borrowed(const struct user_regs_struct *registers);
+/* The frame for rt_sigreturn at the address ``at`` of the process, in ``frame``; how many bytes it has, 0 if the thread's
+ * extended state has no form that the kernel restores. */
+size_t ss_write_frame(const struct ss_stopped *stopped, uint64_t at, uint8_t frame[SS_FRAME_BYTES]);
+
+#endif
+
+#endif

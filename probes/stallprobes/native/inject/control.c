@@ -1,0 +1,230 @@
+/* The thread that begins and ends recordings while the program runs: stallscope asks for them through memory that both
+ * share, a memfd of this process (layouts/attaching.py).
+ *
+ * While the library sleeps, this thread waits for a request, and nothing else of the library runs. While it records, the
+ * thread looks once a second whether the stallscope that asked for it still holds its lock on the memfd: where it was
+ * killed, the recording ends too.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "inject.h"
+
+enum {
+    /* MFD_CLOEXEC, which older headers lack. */
+    MEMFD_CLOEXEC = 1,
+    WATCHER_MS = 1000,
+    /* How long the threads of a recording before may take to end. */
+    ENDING_MS = 2000,
+    /* Calls that began before the callbacks were on have returned by then, but for those that block. */
+    SETTLE_MS = 5,
+    /* Kinds of records are switched while no call is in flight: how often that is tried, and for how long before the
+     * recording counts as begun without them. */
+    AGAIN_MS = 2,
+    RECORDS_MS = 200,
+};
+#define MS UINT64_C(1000000)
+
+static struct ss_control *control;
+static int descriptor;
+static struct stat identity;
+static uint32_t exiting;
+/* Whether records of the GPU's work are still to begin. */
+static int without_records;
+static uint32_t started;
+
+static void set_state(uint32_t state)
+{
+    ss_store_release(control->state, state);
+}
+
+void ss_note_step(const char *function)
+{
+    if (!control)
+        return;
+    memset(control->step, 0, sizeof control->step);
+    strncpy(control->step, function, sizeof control->step - 1);
+}
+
+/* Whether the descriptor is still that of the control: the program may have closed it, and use the number. */
+static int is_own_descriptor(void)
+{
+    struct stat status;
+    return !ss_file_status(descriptor, &status) && status.st_dev == identity.st_dev && status.st_ino == identity.st_ino;
+}
+
+/* Whether the stallscope that asked for the recording has ended: the kernel released its lock. Where that cannot be
+ * known, it has not. */
+static int watcher_has_ended(void)
+{
+    if (!is_own_descriptor() || flock(descriptor, LOCK_SH | LOCK_NB))
+        return 0;
+    flock(descriptor, LOCK_UN);
+    return 1;
+}
+
+static void take_settings(void)
+{
+    memset(&ss_settings, 0, sizeof ss_settings);
+    memcpy(ss_settings.folder, control->folder, sizeof ss_settings.folder - 1);
+    memcpy(ss_settings.cupti, control->cupti, sizeof ss_settings.cupti - 1);
+    ss_settings.slow_ns = control->slow_ns;
+    ss_settings.cost_ppm = control->cost_ppm;
+    ss_settings.calls_only = !!(control->flags & SS_FLAG_CALLS_ONLY);
+    ss_settings.yield = !!(control->flags & SS_FLAG_YIELD);
+    ss_settings.no_stacks = !!(control->flags & SS_FLAG_NO_STACKS);
+}
+
+static void return_stub(void)
+{
+    if (control->stub_at && control->stub_bytes)
+        munmap((void *)(uintptr_t)control->stub_at, control->stub_bytes);
+    control->stub_at = control->stub_bytes = 0;
+}
+
+static void rest(long ms)
+{
+    const struct timespec pause = {.tv_nsec = ms * (long)MS};
+    nanosleep(&pause, NULL);
+}
+
+static int wait_for_helpers(void)
+{
+    uint64_t limit = ss_clock() + ENDING_MS * MS;
+    while (!ss_activity_ended()) {
+        if (ss_clock() > limit)
+            return -1;
+        rest(1);
+    }
+    return 0;
+}
+
+static void try_records(void)
+{
+    without_records = ss_begin_records();
+    control->held_ns = ss_longest_hold();
+}
+
+static void wake_up(void)
+{
+    set_state(SS_CONTROL_STARTING);
+    control->code = 0;
+    control->recording = SS_STATE_STARTING;
+    return_stub();
+    take_settings();
+    ss_note_step("cuptiActivityFlushAll");
+    if (wait_for_helpers()) {
+        control->recording = SS_STATE_CUPTI_FAILED;
+        set_state(SS_CONTROL_FAILED);
+        return;
+    }
+    ss_note_step("open");
+    int code = 0;
+    uint32_t recording = ss_begin_recording(&code);
+    control->code = code;
+    control->recording = recording;
+    control->held_ns = ss_longest_hold();
+    without_records = recording == SS_STATE_RECORDING;
+    uint64_t limit = ss_clock() + RECORDS_MS * MS;
+    for (long pause = SETTLE_MS; without_records && ss_clock() < limit; pause = AGAIN_MS) {
+        rest(pause);
+        try_records();
+    }
+    set_state(recording == SS_STATE_RECORDING ? SS_CONTROL_AWAKE : SS_CONTROL_FAILED);
+}
+
+static void fall_asleep(void)
+{
+    set_state(SS_CONTROL_STOPPING);
+    while (ss_end_recording() && !ss_load_acquire(exiting))
+        rest(AGAIN_MS);
+    control->held_ns = ss_longest_hold();
+    set_state(SS_CONTROL_ASLEEP);
+}
+
+static void wait_for_request(uint32_t done, int awake)
+{
+    long ms = without_records ? AGAIN_MS : WATCHER_MS;
+    const struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * (long)MS};
+    syscall(SYS_futex, &control->asked, FUTEX_WAIT, done, awake ? &limit : NULL, NULL, 0);
+}
+
+static void *controlling_thread(void *unused)
+{
+    prctl(PR_SET_NAME, "stallscope-wait");
+    for (uint32_t done = 0; !ss_load_acquire(exiting);) {
+        uint32_t asked = ss_load_acquire(control->asked);
+        int awake = control->state == SS_CONTROL_AWAKE;
+        if (asked == done) {
+            if (awake && watcher_has_ended())
+                fall_asleep();
+            else
+                wait_for_request(done, awake);
+            if (awake && without_records)
+                try_records();
+            continue;
+        }
+        control->began_ns = ss_clock();
+        if (awake)
+            fall_asleep();
+        if (control->wish)
+            wake_up();
+        else
+            set_state(SS_CONTROL_ASLEEP);
+        control->ready_ns = ss_clock();
+        done = asked;
+        ss_store_release(control->answered, asked);
+        syscall(SYS_futex, &control->answered, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+    return unused;
+}
+
+/* For the exit of the program: CUPTI is not asked for anything from then on. */
+void ss_stop_control(void)
+{
+    ss_store_release(exiting, 1);
+}
+
+/* The memory that is shared; NULL without it. A forked process has none: it is its parent's. */
+static struct ss_control *new_control(void)
+{
+    descriptor = (int)syscall(SYS_memfd_create, SS_CONTROL_NAME, MEMFD_CLOEXEC);
+    if (descriptor < 0)
+        return NULL;
+    void *memory = MAP_FAILED;
+    if (!ftruncate(descriptor, sizeof *control) && !ss_file_status(descriptor, &identity))
+        memory = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (memory == MAP_FAILED) {
+        close(descriptor);
+        return NULL;
+    }
+    madvise(memory, sizeof *control, MADV_DONTFORK);
+    return memory;
+}
+
+/* Begins to wait for requests; 0 if it does, or did before. */
+int ss_start_control(void)
+{
+    if (__atomic_exchange_n(&started, 1, __ATOMIC_ACQ_REL))
+        return 0;
+    struct ss_control *made = new_control();
+    if (!made)
+        return -1;
+    made->format = SS_CONTROL_FORMAT;
+    made->pid = (uint32_t)getpid();
+    made->start_ticks = ss_start_ticks();
+    ss_store_release(control, made);
+    if (ss_start_thread(controlling_thread))
+        return -1;
+    ss_store_release(made->magic, SS_CONTROL_MAGIC);
+    return 0;
+}

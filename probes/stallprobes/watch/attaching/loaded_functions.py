@@ -1,0 +1,122 @@
+"""Functions of a process's C library, found in its memory: its file may be another one by now, or not to be seen."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stallprobes.errors import WatchError
+from stallprobes.watch.attaching.target import Mapping, Target
+
+NAMES = ("dlopen", "dlsym", "dlerror", "__errno_location")
+# Where they are: dlopen in a library of its own before glibc 2.34.
+_LIBRARIES = ("libc.so.6", "libdl.so.2")
+# "syscall; ret", and what the C library returns from a signal by: "mov $15, %rax; syscall".
+_SYSCALL = b"\x0f\x05\xc3"
+_SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
+_PT_DYNAMIC = 2
+_DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_GNU_HASH = 4, 5, 6, 10, 0x6FFFFEF5
+_FUNCTION = 2
+_SYMBOL = struct.Struct("<IBBHQQ")
+_MOST_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class LoadedFunctions:
+    """Addresses in a process: of "syscall; ret", of what calls ``rt_sigreturn``, and of the functions NAMES."""
+
+    syscall: int
+    sigreturn: int
+    functions: tuple[int, ...]
+
+
+def find_functions(target: Target) -> LoadedFunctions:
+    """The addresses in a process. Raises WatchError where they cannot be read or found."""
+    memory = [one for one in target.mappings() if one.path]
+    try:
+        with open(target.folder / "mem", "rb", buffering=0) as file:
+            found: dict[str, int] = {}
+            places: dict[bytes, int] = {}
+            for library in _LIBRARIES:
+                parts = [one for one in memory if _name(one) == library]
+                for name, address in _symbols(file.fileno(), parts):
+                    found.setdefault(name, address)
+                for wanted in (_SYSCALL, _SIGRETURN):
+                    place = None if wanted in places else _search(file.fileno(), parts, wanted)
+                    if place is not None:
+                        places[wanted] = place
+    except OSError as error:
+        raise WatchError(
+            f"the memory of {target.words()} cannot be read ({error.strerror}): run stallscope with sudo."
+        ) from error
+    missing = [name for name in NAMES if name not in found]
+    if missing or len(places) < 2:
+        what = ", ".join(missing) or "system calls"
+        raise WatchError(
+            f"{what} cannot be found in the C library of {target.words()}: only programs with glibc can be attached."
+        )
+    return LoadedFunctions(places[_SYSCALL], places[_SIGRETURN], tuple(found[name] for name in NAMES))
+
+
+def _name(part: Mapping) -> str:
+    # Before glibc 2.34 the files had the version in their names; a file that was replaced has a word behind it.
+    name = part.path.removesuffix(" (deleted)").rpartition("/")[2]
+    for library in _LIBRARIES:
+        stem = library.partition(".")[0]
+        if name == library or (name.startswith(f"{stem}-2.") and name.endswith(".so")):
+            return library
+    return name
+
+
+def _search(memory: int, parts: Sequence[Mapping], wanted: bytes) -> int | None:
+    for part in parts:
+        if "x" in part.mode and part.end - part.start <= _MOST_BYTES:
+            at = os.pread(memory, part.end - part.start, part.start).find(wanted)
+            if at >= 0:
+                return part.start + at
+    return None
+
+
+def _symbols(memory: int, parts: Sequence[Mapping]) -> Iterator[tuple[str, int]]:
+    """The functions NAMES of a library that is loaded at ``parts``, with their addresses."""
+    if not parts:
+        return
+    base = min(part.start for part in parts)
+    dynamic = dict(_dynamic(memory, base))
+    if _DT_SYMTAB not in dynamic or _DT_STRTAB not in dynamic or _DT_STRSZ not in dynamic:
+        return
+    # The dynamic linker has made addresses of them.
+    symbols, strings = dynamic[_DT_SYMTAB], dynamic[_DT_STRTAB]
+    names = os.pread(memory, min(dynamic[_DT_STRSZ], _MOST_BYTES), strings)
+    count = max((strings - symbols) // _SYMBOL.size, 0)
+    table = os.pread(memory, min(count * _SYMBOL.size, _MOST_BYTES), symbols)
+    offsets = {names.find(b"\0" + name.encode() + b"\0") + 1: name for name in NAMES}
+    # A name may also be the end of a longer one.
+    for name, kind, _, section, value, _ in _SYMBOL.iter_unpack(table[: len(table) // _SYMBOL.size * _SYMBOL.size]):
+        if section and kind & 15 == _FUNCTION and name < len(names):
+            text = offsets.get(name) or _text(names, name)
+            if text in NAMES:
+                yield text, base + value
+
+
+def _text(names: bytes, at: int) -> str:
+    end = names.find(b"\0", at)
+    return names[at:end].decode(errors="replace") if 0 <= end - at <= 32 else ""
+
+
+def _dynamic(memory: int, base: int) -> Iterator[tuple[int, int]]:
+    header = os.pread(memory, 64, base)
+    if header[:5] != b"\x7fELF\x02":
+        return
+    table, size, count = struct.unpack_from("<Q", header, 32)[0], *struct.unpack_from("<HH", header, 54)
+    for number in range(count):
+        kind, _, _, address = struct.unpack_from("<IIQQ", os.pread(memory, size, base + table + number * size))
+        if kind == _PT_DYNAMIC:
+            raw = os.pread(memory, 16 * 128, base + address)
+            for at in range(0, len(raw) - 15, 16):
+                tag, value = struct.unpack_from("<qQ", raw, at)
+                if not tag:
+                    return
+                yield tag, value
