@@ -86,15 +86,15 @@ class FakeProcessNvml:
 
     def nvmlDeviceGetComputeRunningProcesses(self, gpu: FakeGpu) -> list[Any]:
         self._check("nvmlDeviceGetComputeRunningProcesses", gpu)
-        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in gpu.compute.items()]
+        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in list(gpu.compute.items())]
 
     def nvmlDeviceGetGraphicsRunningProcesses(self, gpu: FakeGpu) -> list[Any]:
         self._check("nvmlDeviceGetGraphicsRunningProcesses", gpu)
-        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in gpu.graphics.items()]
+        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in list(gpu.graphics.items())]
 
     def nvmlDeviceGetMPSComputeRunningProcesses(self, gpu: FakeGpu) -> list[Any]:
         self._check("nvmlDeviceGetMPSComputeRunningProcesses", gpu)
-        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in gpu.mps.items()]
+        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in list(gpu.mps.items())]
 
     def nvmlDeviceGetProcessUtilization(self, gpu: FakeGpu, since_us: int) -> list[Any]:
         self._check("nvmlDeviceGetProcessUtilization", gpu)

@@ -121,7 +121,9 @@ def refusal_sentence(refusal: str) -> str:
 
 
 def uses_text(process: ListedProcess) -> str:
-    """What it uses of each GPU: ``GPU 0: 60.2 GiB, SMs 97 %; GPU 1: …``."""
+    """What it uses of each GPU: ``GPU 0: 60.2 GiB, SMs 97 %; GPU 1: …``; of open devices their GPUs: ``GPU 0-1``."""
+    if all(use.memory_bytes is None and use.utilization_percent is None for use in process.uses):
+        return f"GPU {ranges_text(process.gpus)}" if process.uses else ""
     return "; ".join(
         f"GPU {use.gpu}: {memory_text(use.memory_bytes)}, SMs {percent_text(use.utilization_percent)}"
         for use in process.uses

@@ -12,7 +12,7 @@ from stallprobes.wording import process_wording
 from stallscope.tui.actions import PROCESSES_ACTIONS, Action, key_label, keys_of
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask
-from stallscope.tui.common.lines import LineWidget, Paragraphs, paragraph_lines
+from stallscope.tui.common.lines import LineWidget, Paragraphs, cut, paragraph_lines
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.processes.header import ProcessesHeader
 from stallscope.tui.processes.process_table import ProcessTable
@@ -22,6 +22,8 @@ from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 # Lines of the header and of the keys.
 _AROUND = 3
+# Of a command in a question.
+_ASKED_COLUMNS = 60
 # Of the detail: the rule, and a line for each paragraph or more.
 _LEAST_DETAIL, _MOST_DETAIL, _LEAST_TABLE = 4, 12, 4
 
@@ -146,7 +148,8 @@ class ProcessesScreen(ActionScreen):
         elif refusal is not None:
             self._refuse(refusal)
         elif self._over_monitor:
-            question = f"Attach process {process.pid}? The monitor ends first, with its engine and all probes."
+            command = cut(process_wording.short_command_text(process), _ASKED_COLUMNS)
+            question = f"Attach process {process.pid}, {command}? The monitor ends first, with its engine and probes."
             self.ask(Ask(question, yes="yes, end the monitor"), lambda _: self._leave_for(process))
         else:
             self._leave_for(process)
