@@ -29,7 +29,10 @@ class FakeNvmlError(Exception):
 
 @dataclass(eq=False)
 class FakeGpu:
-    """A GPU: memory by process for each list, and samples (pid, age in s, percent). ``mig`` are its MIG devices."""
+    """A GPU: memory by process for each list, and samples (pid, age in s, percent). ``mig`` are its MIG devices.
+
+    ``percent`` is its utilization by all processes together.
+    """
 
     name: str = "NVIDIA H200"
     compute: dict[int, int | None] = field(default_factory=dict)
@@ -38,6 +41,7 @@ class FakeGpu:
     samples: list[tuple[int, float, int]] = field(default_factory=list)
     mig: list[FakeGpu] = field(default_factory=list)
     minor: int | None = None
+    percent: int = 0
 
 
 class FakeProcessNvml:
@@ -95,6 +99,9 @@ class FakeProcessNvml:
     def nvmlDeviceGetMPSComputeRunningProcesses(self, gpu: FakeGpu) -> list[Any]:
         self._check("nvmlDeviceGetMPSComputeRunningProcesses", gpu)
         return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in list(gpu.mps.items())]
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:
+        return SimpleNamespace(gpu=gpu.percent, memory=0)
 
     def nvmlDeviceGetProcessUtilization(self, gpu: FakeGpu, since_us: int) -> list[Any]:
         self._check("nvmlDeviceGetProcessUtilization", gpu)

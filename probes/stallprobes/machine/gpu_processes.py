@@ -359,7 +359,7 @@ def _mig_devices(module: Any, handle: Any) -> Iterable[Any]:
 
 
 def _utilization(module: Any, handle: Any, at_s: float) -> dict[int, int] | None:
-    """The utilization of each process that has worked since shortly before ``at_s``; None if not supported.
+    """The utilization of each process that has worked since shortly before ``at_s``; None if unknown.
 
     NVML's reference (nvmlDeviceGetProcessUtilization): a process has a sample if its utilization was not zero in the
     last period, whose time is in microseconds since 1970; without any sample the answer is "not found".
@@ -368,8 +368,11 @@ def _utilization(module: Any, handle: Any, at_s: float) -> dict[int, int] | None
     try:
         samples = module.nvmlDeviceGetProcessUtilization(handle, since_us)
     except module.NVMLError as error:
-        # The package raises an error without a reason (0) for an empty answer.
-        return {} if getattr(error, "value", None) in (0, nvml.NOT_FOUND) else None
+        # The package raises an error without a reason (0) for an empty answer. There is none where nothing worked; but
+        # also where NVML has no samples yet.
+        empty = getattr(error, "value", None) in (0, nvml.NOT_FOUND)
+        rates = _or_none(module, "nvmlDeviceGetUtilizationRates", handle) if empty else None
+        return {} if rates is not None and rates.gpu == 0 else None
     except AttributeError:
         # An older package.
         return None

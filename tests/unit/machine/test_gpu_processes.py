@@ -76,12 +76,20 @@ def test_samples_that_are_too_old_or_impossible_do_not_count(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("code", "percent"), [(nvml.NOT_FOUND, 0), (0, 0), (nvml.NOT_SUPPORTED, None), (nvml.NO_PERMISSION, None)]
+    ("code", "of_gpu", "percent"),
+    [
+        (nvml.NOT_FOUND, 0, 0),
+        (0, 0, 0),
+        # NVML has no samples yet.
+        (nvml.NOT_FOUND, 88, None),
+        (nvml.NOT_SUPPORTED, 0, None),
+        (nvml.NO_PERMISSION, 0, None),
+    ],
 )
-def test_without_samples_nothing_worked_and_without_support_it_is_unknown(
-    tmp_path: Path, code: int, percent: int | None
+def test_without_samples_nothing_worked_if_the_gpu_was_idle_else_it_is_unknown(
+    tmp_path: Path, code: int, of_gpu: int, percent: int | None
 ) -> None:
-    machine = FakeMachine(tmp_path, FakeGpu(compute={900: MIB}))
+    machine = FakeMachine(tmp_path, FakeGpu(compute={900: MIB}, percent=of_gpu))
     machine.add(900, ["a"])
     machine.nvml.broken["nvmlDeviceGetProcessUtilization"] = code
     (process,) = machine.lister().read().processes
