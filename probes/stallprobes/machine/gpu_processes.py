@@ -65,7 +65,8 @@ class GpuUse:
     """Use of one GPU, by NVML's index, by a process.
 
     ``memory_bytes`` is its memory there. ``utilization_percent`` is the share of the last sample, of at most a second,
-    in which the SMs worked for it; NVML has samples of processes that worked, so 0 without one. None if unknown.
+    in which the SMs worked for it; NVML has samples of processes that worked, so 0 for one without beside others, and
+    on an idle GPU. None if unknown.
     """
 
     gpu: int
