@@ -34,7 +34,7 @@ class UseDocument(Document):
         _Percent | None,
         about(
             "NVML's share of its last sample, of at most a second, in which the SMs worked for the process; null where "
-            "NVML has none: in MIG mode, before its first sample, and of processes that are known by their open devices."
+            "NVML has none: in MIG mode, before its first sample, and of processes known by their open devices."
         ),
     ]
 
