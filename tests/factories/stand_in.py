@@ -12,14 +12,15 @@ from types import MappingProxyType
 
 from factories.watched_folders import read_folder
 from stallprobes.native.building.compilers import Compiler
-from stallprobes.native.building.libraries import INJECTED_LIBRARY, write_header
+from stallprobes.native.building.libraries import ATTACHER_PROGRAM, INJECTED_LIBRARY, write_header
 from stallprobes.native.layouts.cupti import SIZES, RecordKind, size_of
-from stallprobes.native.sources import INJECTED
+from stallprobes.native.sources import ATTACHER, INJECTED
 from stallprobes.watch.environment import INJECTION_VARIABLE, WatchOptions, variables
 from stallprobes.watch.reading.process import WatchedProcess
 
 SOURCES = Path(__file__).parents[1] / "programs" / "stand_in"
 VERSION = 130100
+SLOW_LIBRARY = "slow-library.so"
 # Everything, so that no record is missing where the machine is slow.
 OPTIONS = WatchOptions(cost=1.0)
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -60,8 +61,12 @@ class StandIn:
         _compile(compiler, "ranges.c", folder / "ranges", *flags, f"-L{folder}", "-l:libcuda.so.1")
         links = [f"-L{folder}", "-Wl,--no-as-needed", "-l:libcupti.so.13", "-l:libcuda.so.1"]
         _compile(compiler, "profiler.c", folder / "profiler", *flags, *links)
+        _compile(compiler, "attached.c", folder / "attached", *flags, f"-L{folder}", "-l:libcuda.so.1")
+        # Its entry is not reached before the program's folder has a file "go".
+        _compile(compiler, "slow_library.c", folder / SLOW_LIBRARY, *flags, "-shared")
         write_header(folder)
         INJECTED_LIBRARY.compile(folder / INJECTED, Compiler((compiler,)), folder, flags)
+        ATTACHER_PROGRAM.compile(folder / ATTACHER, Compiler((compiler,)), folder, ("-DSS_ATTACH_STEPS", *flags))
         return cls(folder, runner)
 
     def environment(

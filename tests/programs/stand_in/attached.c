@@ -1,9 +1,9 @@
-/* A program that is attached while it runs: attached CALL [blocked] [handler] [storm] [alone].
+/* A program that is attached while it runs: attached CALL [blocked] [handler] [storm] [hung].
  *
  * A thread with the name of libcuda's own sleeps in the system call CALL: poll, ppoll, epoll, select, accept, sleep, or
  * one in which no thread may be borrowed: futex, read. Where it says so, all threads block all signals; there is a handler
- * of SIGSEGV with a stack of its own in each thread; a storm of signals with a handler reaches the sleeping thread; no
- * thread makes calls. For each line on its input, the thread is woken and compares what it has with what it had before
+ * of SIGSEGV with a stack of its own in each thread; a storm of signals with a handler reaches the sleeping thread; a
+ * thread hangs in a call from before on. For each line on its input, the thread is woken and compares what it has with what it had before
  * it slept: registers, extended state, signal mask, alternate stack, errno; the program answers with a line: what differs
  * and how often the call was interrupted without a signal. Launches go on meanwhile, and each is counted by the program
  * itself. At the end of the input it exits with 0.
@@ -38,7 +38,7 @@ struct state {
 };
 
 static const char *call;
-static int blocked, handler, storm, alone;
+static int blocked, handler, storm, hung;
 static int wake[2], ready[2];
 static uint32_t ended;
 static uint64_t handled, handled_in_sleeper;
@@ -129,7 +129,7 @@ static long sleep_in_call(const struct state *known, struct state *after, int av
         long result = checked_call(SYS_clock_nanosleep, (long[6]){CLOCK_MONOTONIC, 0, (long)&moment, 0}, known, after, avx);
         struct pollfd now = {.fd = wake[0], .events = POLLIN};
         int woken = syscall(SYS_poll, &now, 1, 0) == 1;
-        return result ? result : woken;
+        return woken ? woken : result;
     }
     if (is("epoll")) {
         if (waiting < 0) {
@@ -179,8 +179,7 @@ static void *sleeping_thread(void *unused)
             interrupted++;
         signals = __atomic_load_n(&handled_in_sleeper, __ATOMIC_RELAXED);
         if (result <= 0 && result != -EINTR && !(is("sleep") && !result)) {
-            printf("the call returned %ld\n", result);
-            fflush(stdout);
+            dprintf(1, "the call returned %ld\n", result);
             return NULL;
         }
         char what[256] = "";
@@ -199,8 +198,7 @@ static void *sleeping_thread(void *unused)
         if (kept != ERRNO)
             strcat(what, " errno");
         if (*what || (result == -EINTR && interrupted > signals)) {
-            printf("differs:%s, interrupted %lu times for %lu signals\n", what, interrupted, signals);
-            fflush(stdout);
+            dprintf(1, "differs:%s, interrupted %lu times for %lu signals\n", what, interrupted, signals);
             return NULL;
         }
         if (result <= 0)
@@ -211,10 +209,9 @@ static void *sleeping_thread(void *unused)
                 struct sigaction now;
                 if (!sigaction(number, NULL, &now) && (now.sa_handler != before[number].sa_handler ||
                                                        now.sa_flags != before[number].sa_flags))
-                    printf("signal %d has another handler\n", number);
+                    dprintf(1, "signal %d has another handler\n", number);
             }
-            printf("same, %lu launches\n", __atomic_load_n(&launches, __ATOMIC_RELAXED));
-            fflush(stdout);
+            dprintf(1, "same, %lu launches\n", __atomic_load_n(&launches, __ATOMIC_RELAXED));
         }
     }
     return NULL;
@@ -228,6 +225,15 @@ static void *storming_thread(void *unused)
         kill(getpid(), SIGUSR2);
         nanosleep(&pause, NULL);
     }
+    return unused;
+}
+
+static void *hanging_thread(void *unused)
+{
+    static char target[64];
+    prctl(PR_SET_NAME, "hung");
+    stand_in_length(UINT64_C(3600000000000));
+    cuMemcpyDtoHAsync_v2(target, UINT64_C(0x7f0000000000), sizeof target, (void *)0x55);
     return unused;
 }
 
@@ -265,7 +271,7 @@ int main(int count, char **words)
         blocked |= !strcmp(words[at], "blocked");
         handler |= !strcmp(words[at], "handler");
         storm |= !strcmp(words[at], "storm");
-        alone |= !strcmp(words[at], "alone");
+        hung |= !strcmp(words[at], "hung");
     }
     struct sigaction counting = {.sa_handler = on_signal}, restarting = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     struct sigaction segv = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
@@ -292,10 +298,15 @@ int main(int count, char **words)
         return 2;
     if (storm)
         pthread_create(&thread, NULL, storming_thread, NULL);
-    if (!alone)
-        pthread_create(&thread, NULL, launching_thread, NULL);
-    puts("ready");
-    fflush(stdout);
+    if (hung) {
+        uint32_t calls = stand_in_begun();
+        struct timespec pause = {0, 1000000};
+        pthread_create(&thread, NULL, hanging_thread, NULL);
+        while (stand_in_begun() == calls)
+            nanosleep(&pause, NULL);
+    }
+    pthread_create(&thread, NULL, launching_thread, NULL);
+    dprintf(1, "ready\n");
     for (;;) {
         ssize_t got = read(0, &byte, 1);
         if (got < 0 && errno == EINTR)

@@ -73,7 +73,8 @@ enum {
     LOADED_MS = 5000,
     /* PTRACE_O_TRACESYSGOOD marks stops at system calls by it. */
     AT_CALL = 0x80,
-    MOST_TRIES = 3,
+    MOST_TRIES = 10,
+    BETWEEN_TRIES_NS = 5000000,
 };
 #define MS UINT64_C(1000000)
 
@@ -390,7 +391,7 @@ static int follow(uint64_t region, uint64_t began)
 
 static int attach(const uint8_t *library, size_t bytes, char **tids)
 {
-    for (int tried = 0; tried < MOST_TRIES; tried++)
+    for (int tried = 0; tried < MOST_TRIES; tried++, rest(BETWEEN_TRIES_NS))
         for (char **tid = tids; *tid; tid++) {
             uint64_t region = 0, began = now();
             int result = stop_thread((pid_t)strtol(*tid, NULL, 10));

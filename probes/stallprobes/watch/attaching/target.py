@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ _CAP_SYS_PTRACE = 19
 # The system calls of x86-64 in which a thread sleeps and holds no lock: poll, ppoll, epoll_wait, epoll_pwait, select,
 # pselect6, accept, accept4, clock_nanosleep.
 _SLEEPING = frozenset({7, 271, 232, 281, 23, 270, 43, 288, 230})
+_LOOKS, _LOOK_PAUSE_S = 20, 0.005
 _MAPPING = re.compile(
     r"(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<mode>\S+) (?P<offset>[0-9a-f]+) \S+ (?P<inode>\d+)\s*(?P<path>.*)"
 )
@@ -101,7 +103,17 @@ class Target:
                 )
 
     def sleeping_threads(self) -> list[int]:
-        """The threads that sleep where they can be borrowed, libcuda's own first and the main thread last."""
+        """The threads that sleep where they can be borrowed, libcuda's own first and the main thread last.
+
+        A thread that is just awake is looked for again for a moment. Raises OSError where there is no such process.
+        """
+        for _ in range(_LOOKS):
+            if found := self._asleep():
+                return found
+            time.sleep(_LOOK_PAUSE_S)
+        return []
+
+    def _asleep(self) -> list[int]:
         found = []
         for folder in (self.folder / "task").iterdir():
             try:
