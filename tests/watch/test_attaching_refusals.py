@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import pytest
 
 from factories.attaching import NOBODY, RunningProgram, as_user, open_to_all, use_built
 from factories.command_line import start
-from factories.stand_in import COMPILER, OPTIONS, SOURCES, StandIn
+from factories.stand_in import OPTIONS, StandIn
 from factories.waiting import wait_until
 from stallprobes.errors import WatchError
 from stallprobes.watch.attaching import attach, folder_for, refusal, refusals
@@ -280,7 +279,12 @@ def test_a_32_bit_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("machine", "path", "features", "expected"),
     [
-        ("aarch64", "/lib/libc.so.6", "", "a process that runs can be attached on x86-64 only, not on aarch64: start it"),
+        (
+            "aarch64",
+            "/lib/libc.so.6",
+            "",
+            "a process that runs can be attached on x86-64 only, not on aarch64: start it",
+        ),
         ("x86_64", "/lib/ld-musl-x86_64.so.1", "", " is musl: only programs with glibc can be attached."),
         ("x86_64", "/lib/libc.so.6", "shstk wrss", " has a shadow stack, which no other process can extend: start it"),
     ],
@@ -297,9 +301,7 @@ def test_what_is_not_supported(
     assert expected in (refusals._not_supported(Target(program.pid), memory) or "")
 
 
-def test_a_c_library_without_what_is_needed(
-    program: RunningProgram, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_c_library_without_what_is_needed(program: RunningProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     from stallprobes.watch.attaching import loaded_functions
 
     monkeypatch.setattr(loaded_functions, "NAMES", ("dlopen", "no_such_function"))
@@ -389,7 +391,7 @@ def test_a_program_in_a_namespace_of_its_own(stand_in: StandIn, monkeypatch: pyt
     try:
         assert len(Target(pid).numbers("NSpid")) > len(Target(os.getpid()).numbers("NSpid"))
         assert refusal(pid) is None
-        done = start(["watch", "--pid", str(pid), "--seconds", "1", "--headless"]).communicate()
+        done = start("watch", "--pid", str(pid), "--seconds", "1", "--headless").communicate()
         assert f"attached (process {pid}) · 1 process" in done[0]
     finally:
         started.communicate()

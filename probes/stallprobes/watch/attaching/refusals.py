@@ -112,7 +112,8 @@ def _access(target: Target) -> str | None:
     if any(user != effective for user in users):
         return f"{target.words()} belongs to user {user_name(users[0])}: run stallscope as that user, or with sudo."
     with suppress(OSError):
-        if os.stat(target.folder).st_uid != effective:
+        # The folder itself always has the process's user.
+        if os.stat(target.folder / "environ").st_uid != effective:
             return (
                 f"{target.words()} protects its memory from other processes (not dumpable): run stallscope with sudo."
             )
