@@ -62,6 +62,9 @@ class StandIn:
         links = [f"-L{folder}", "-Wl,--no-as-needed", "-l:libcupti.so.13", "-l:libcuda.so.1"]
         _compile(compiler, "profiler.c", folder / "profiler", *flags, *links)
         _compile(compiler, "attached.c", folder / "attached", *flags, f"-L{folder}", "-l:libcuda.so.1")
+        script = folder / "parent.sh"
+        script.write_text('#!/bin/sh\n"${0%/*}/attached" "$@"\nexit $?\n')
+        script.chmod(0o755)
         # Its entry is not reached before the program's folder has a file "go".
         _compile(compiler, "slow_library.c", folder / SLOW_LIBRARY, *flags, "-shared")
         write_header(folder)

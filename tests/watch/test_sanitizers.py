@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from factories.attaching import RunningProgram, attacher_command, use_built
 from factories.pythons import VERSIONS, python_of
 from factories.sanitizers import OPTIONS, SANITIZERS, UNOPTIMIZED, works
 from factories.stand_in import COMPILER, SOURCES, StandIn
+from factories.stand_in import OPTIONS as STAND_IN_OPTIONS
 from factories.waiting import wait_until
 from factories.watched_folders import read_folder
 from stallprobes.native.layouts.watch_file import SLOTS
+from stallprobes.watch.attaching import attach, folder_for
 from stallprobes.watch.environment import WatchOptions
 
 CASES = (
@@ -115,3 +119,38 @@ def test_no_sanitizer_finds_anything_while_records_go_on_and_off(sanitized: Stan
         _, errors = program.communicate()
     assert program.returncode == 0, errors
     assert "Sanitizer" not in errors
+
+
+@pytest.mark.parametrize("words", ["poll", "epoll blocked handler", "select storm"])
+def test_no_sanitizer_finds_anything_while_a_program_is_attached(
+    sanitized: StandIn, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """The attacher has the sanitizer too: what it writes to its output would be no answer."""
+    use_built(sanitized, monkeypatch)
+    monkeypatch.setattr(os, "environ", {**os.environ, **OPTIONS})
+    with RunningProgram(sanitized, *words.split(), settings=OPTIONS) as program:
+        for _ in range(3):
+            folder = folder_for(program.pid)
+            attached = attach(program.pid, STAND_IN_OPTIONS, folder)
+            before = program.launches()
+            wait_until(lambda before=before: program.launches() > before + 200, "launches")  # type: ignore[misc]
+            attached.detach()
+            (process,) = read_folder(folder).processes
+            shutil.rmtree(folder)
+            assert process.calls > 0
+            program.launches()
+        code, output, errors = program.end()
+    assert "Sanitizer" not in errors
+    assert "runtime error" not in errors
+    assert (code, output) == (0, ""), errors
+
+
+def test_no_sanitizer_finds_anything_in_a_killed_attacher(sanitized: StandIn) -> None:
+    with RunningProgram(sanitized, "poll", settings=OPTIONS) as program:
+        for steps in (5, 9, 12, 20, 26):
+            command = attacher_command(sanitized, program.pid)
+            environment = {**OPTIONS, "STALLSCOPE_ATTACH_STEPS": str(steps)}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            assert "Sanitizer" not in done.stderr
+            program.launches()
+        assert program.end()[0] == 0

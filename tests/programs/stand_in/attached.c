@@ -1,9 +1,10 @@
-/* A program that is attached while it runs: attached CALL [blocked] [handler] [storm] [hung].
+/* A program that is attached while it runs: attached CALL [blocked] [handler] [storm] [hung] [parent].
  *
  * A thread with the name of libcuda's own sleeps in the system call CALL: poll, ppoll, epoll, select, accept, sleep, or
  * one in which no thread may be borrowed: futex, read. Where it says so, all threads block all signals; there is a handler
  * of SIGSEGV with a stack of its own in each thread; a storm of signals with a handler reaches the sleeping thread; a
- * thread hangs in a call from before on. For each line on its input, the thread is woken and compares what it has with what it had before
+ * thread hangs in a call from before on; the program has started another one like it, whose output goes nowhere. For
+ * each line on its input, the thread is woken and compares what it has with what it had before
  * it slept: registers, extended state, signal mask, alternate stack, errno; the program answers with a line: what differs
  * and how often the call was interrupted without a signal. Launches go on meanwhile, and each is counted by the program
  * itself. At the end of the input it exits with 0.
@@ -16,6 +17,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +48,18 @@ static pid_t sleeper;
 static struct sigaction before[SIGNALS];
 static uint64_t launches;
 static uint32_t word;
+
+/* Writes a line at once: what a FILE has is also written by exit, in another thread, which takes no lock for it. */
+static void say(const char *format, ...)
+{
+    char line[512];
+    va_list values;
+    va_start(values, format);
+    int length = vsnprintf(line, sizeof line, format, values);
+    va_end(values);
+    if (write(1, line, (size_t)length) != length)
+        _exit(4);
+}
 
 static int is(const char *name)
 {
@@ -179,7 +193,7 @@ static void *sleeping_thread(void *unused)
             interrupted++;
         signals = __atomic_load_n(&handled_in_sleeper, __ATOMIC_RELAXED);
         if (result <= 0 && result != -EINTR && !(is("sleep") && !result)) {
-            dprintf(1, "the call returned %ld\n", result);
+            say("the call returned %ld\n", result);
             return NULL;
         }
         char what[256] = "";
@@ -198,7 +212,7 @@ static void *sleeping_thread(void *unused)
         if (kept != ERRNO)
             strcat(what, " errno");
         if (*what || (result == -EINTR && interrupted > signals)) {
-            dprintf(1, "differs:%s, interrupted %lu times for %lu signals\n", what, interrupted, signals);
+            say("differs:%s, interrupted %lu times for %lu signals\n", what, interrupted, signals);
             return NULL;
         }
         if (result <= 0)
@@ -209,9 +223,9 @@ static void *sleeping_thread(void *unused)
                 struct sigaction now;
                 if (!sigaction(number, NULL, &now) && (now.sa_handler != before[number].sa_handler ||
                                                        now.sa_flags != before[number].sa_flags))
-                    dprintf(1, "signal %d has another handler\n", number);
+                    say("signal %d has another handler\n", number);
             }
-            dprintf(1, "same, %lu launches\n", __atomic_load_n(&launches, __ATOMIC_RELAXED));
+            say("same, %lu launches\n", __atomic_load_n(&launches, __ATOMIC_RELAXED));
         }
     }
     return NULL;
@@ -264,6 +278,22 @@ static void wake_sleeper(void)
     }
 }
 
+/* A program as this one, until the pipe of its input has no other end. */
+static int start_child(const char *program)
+{
+    int input[2];
+    if (pipe(input))
+        return -1;
+    fcntl(input[1], F_SETFD, FD_CLOEXEC);
+    if (fork())
+        return close(input[0]);
+    int nowhere = open("/dev/null", O_WRONLY);
+    dup2(input[0], 0);
+    dup2(nowhere, 1);
+    execl(program, program, call, NULL);
+    _exit(127);
+}
+
 int main(int count, char **words)
 {
     call = count > 1 ? words[1] : "poll";
@@ -272,6 +302,8 @@ int main(int count, char **words)
         handler |= !strcmp(words[at], "handler");
         storm |= !strcmp(words[at], "storm");
         hung |= !strcmp(words[at], "hung");
+        if (!strcmp(words[at], "parent") && start_child(words[0]))
+            return 2;
     }
     struct sigaction counting = {.sa_handler = on_signal}, restarting = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     struct sigaction segv = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
@@ -306,7 +338,7 @@ int main(int count, char **words)
             nanosleep(&pause, NULL);
     }
     pthread_create(&thread, NULL, launching_thread, NULL);
-    dprintf(1, "ready\n");
+    say("ready\n");
     for (;;) {
         ssize_t got = read(0, &byte, 1);
         if (got < 0 && errno == EINTR)

@@ -17,13 +17,14 @@ from stallprobes.native.building import backend, compilers, libraries
 from stallprobes.native.building.compilers import ZIG, BuildError, Compiler, of_system, zig
 from stallprobes.native.building.elf import needed_versions, newest_glibc
 from stallprobes.native.building.libraries import INJECTED_LIBRARY, LIBRARIES, NEWEST_GLIBC, build, write_header
+from stallprobes.native.layouts.attaching import ENTRY
 from stallprobes.native.library import injected_library
 from stallprobes.native.sources import CORE, INJECTED, NATIVE, RECORD, digest_of_file, digest_of_sources, sources
 
 # What the driver, the loader of NVTX and programs look up in the injected library, and nothing else is shown to them.
 EXPORTED = {
     "InitializeInjection", "InitializeInjectionNvtx2", "cuptiSubscribe", "cuptiSubscribe_v2",
-    "cuptiActivityRegisterCallbacks",
+    "cuptiActivityRegisterCallbacks", ENTRY,
 }  # fmt: skip
 DIFFERENT = [Compiler(("gcc",)), Compiler(("clang",))]
 

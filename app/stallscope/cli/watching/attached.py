@@ -63,10 +63,10 @@ def run_attached(
     with unwound_by_signals():
         watch = AttachedWatch(pid, options, files, children)
         try:
-            watch.begin(no_screen)
             if known is None:
-                _wait(watch, seconds)
+                _watch_headless(watch, seconds, no_screen)
             else:
+                watch.begin(no_screen)
                 _show(watch, seconds, known)
         finally:
             # Whatever comes: the process must not be recorded any longer.
@@ -77,11 +77,12 @@ def run_attached(
             watch.remove()
 
 
-def _wait(watch: AttachedWatch, seconds: float | None) -> None:
-    """Read until the time is over, a signal comes, or no process is left."""
-    due_s = None if seconds is None else time.monotonic() + seconds
+def _watch_headless(watch: AttachedWatch, seconds: float | None, no_screen: str) -> None:
+    """Attach, and read until the time is over, a signal comes, or no process is left."""
     with InterruptHandler(grace_s=0) as interrupt:
         signal.signal(foreground.REPORT_SIGNAL, lambda *_: watch.ask_for_report())
+        watch.begin(no_screen)
+        due_s = None if seconds is None else time.monotonic() + seconds
         while not interrupt.stop_requested() and not watch.has_ended:
             rest_s = max(POLL_S, watch.poll())
             wake_s = time.monotonic() + rest_s

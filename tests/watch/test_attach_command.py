@@ -1,0 +1,255 @@
+"""``stallscope watch --pid`` beside the stand-ins: screen and report, how it ends, and what its arguments exclude."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from factories.attaching import RunningProgram
+from factories.command_line import Command, Process, start
+from factories.stand_in import StandIn
+from factories.terminal import OpenTerminal
+from factories.waiting import wait_until
+from stallprobes.files.schemas import schema
+from stallprobes.native.layouts.attaching import ControlState
+from stallprobes.watch.attaching.control import Control
+from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.live.recording import WatchRecording
+
+SIZE = (120, 40)
+
+
+@pytest.fixture
+def program(stand_in: StandIn) -> Iterator[RunningProgram]:
+    """A program that makes calls."""
+    with RunningProgram(stand_in, "poll") as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Reports break lines at the terminal's width.
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
+def state(program: RunningProgram) -> ControlState | None:
+    """What the library in the program does; None where it is not loaded."""
+    control = Control.of(Target(program.pid))
+    if control is None:
+        return None
+    with control:
+        return control.state
+
+
+def wait_for_recording(program: RunningProgram) -> None:
+    wait_until(lambda: state(program) is ControlState.AWAKE, "a recording")
+
+
+def left_over(settings: dict[str, str]) -> list[str]:
+    """What is left in the folder for temporary files."""
+    return os.listdir(settings["XDG_RUNTIME_DIR"])
+
+
+def test_a_report_of_some_seconds(
+    program: RunningProgram, settings: dict[str, str], tmp_path: Path, stallscope_command: Command
+) -> None:
+    file, trace = tmp_path / "calls.json", tmp_path / "trace.json"
+    words = ["--pid", str(program.pid), "--seconds", "4", "--headless", "--cost", "100"]
+    done = stallscope_command("watch", *words, "--json", str(file), "--trace", str(trace), env=settings)
+    assert done.returncode == 0, done.stderr
+    assert f"attached (process {program.pid}) · 1 process" in done.stdout
+    assert "attached is host-bound" in done.stdout
+    assert "launching_thread in attached" in done.stdout
+    assert f"To load the library, a thread of process {program.pid} was stopped for " in done.stdout
+    assert " Attaching and detaching held a call up for " in done.stdout
+    assert "no steady state" not in done.stdout
+    assert f"attached to attached (process {program.pid}), of which a thread was stopped for " in done.stderr
+    document = json.loads(file.read_text())
+    jsonschema.validate(document, schema("stallscope.watch/2"))
+    (cost,) = document["attached"]
+    assert cost["pid"] == program.pid
+    assert cost["stopped_us"] > 0
+    assert cost["held_up_us"] > 0
+    (process,) = document["processes"]
+    assert process["state"] == "recording"
+    assert process["records"] > 0
+    assert (document["program"], document["exit_code"], document["problems"]) == (None, None, [])
+    assert json.loads(trace.read_text())["traceEvents"]
+    assert state(program) is ControlState.ASLEEP
+    assert left_over(settings) == []
+    program.launches()
+    assert program.end() == (0, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
+def test_a_signal_ends_it_with_a_report(
+    program: RunningProgram, settings: dict[str, str], number: signal.Signals
+) -> None:
+    with start("watch", "--pid", str(program.pid), "--headless", env=settings) as watch:
+        wait_for_recording(program)
+        watch.send_signal(number)
+        output, errors = watch.communicate()
+    assert (watch.returncode, "1 process" in output) == (0, True), errors
+    assert state(program) is ControlState.ASLEEP
+    assert left_over(settings) == []
+    program.launches()
+    assert program.end() == (0, "", "")
+
+
+def test_sigusr1_asks_for_a_report(program: RunningProgram, settings: dict[str, str], tmp_path: Path) -> None:
+    with open(tmp_path / "errors", "w") as errors, _watch(program, settings, errors.fileno()) as watch:
+        wait_for_recording(program)
+        watch.send_signal(signal.SIGUSR1)
+        wait_until(lambda: "· 1 process ·" in (tmp_path / "errors").read_text(), "a report")
+        watch.send_signal(signal.SIGINT)
+        watch.communicate()
+    assert watch.returncode == 0
+
+
+def _watch(program: RunningProgram, settings: dict[str, str], errors: int) -> Process:
+    return start("watch", "--pid", str(program.pid), "--headless", env=settings, stderr=errors)
+
+
+def test_it_ends_with_the_program(program: RunningProgram, settings: dict[str, str]) -> None:
+    with start("watch", "--pid", str(program.pid), "--headless", env=settings) as watch:
+        wait_for_recording(program)
+        assert program.end() == (0, "", "")
+        output, errors = watch.communicate()
+    assert (watch.returncode, "1 process" in output) == (0, True), errors
+    assert left_over(settings) == []
+
+
+def test_a_killed_stallscope_leaves_the_program_as_it_was(program: RunningProgram, settings: dict[str, str]) -> None:
+    with start("watch", "--pid", str(program.pid), "--headless", env=settings) as watch:
+        wait_for_recording(program)
+        watch.kill()
+        watch.communicate()
+    wait_until(lambda: state(program) is ControlState.ASLEEP, "sleep")
+    program.launches()
+    # The next one removes what was left, too.
+    done = start("watch", "--pid", str(program.pid), "--headless", "--seconds", "0.5", env=settings)
+    assert "The library was in process" in done.communicate()[0]
+    assert left_over(settings) == []
+    assert program.end() == (0, "", "")
+
+
+def test_a_call_from_before_is_shown_by_where_its_thread_waits(
+    stand_in: StandIn, settings: dict[str, str], stallscope_command: Command
+) -> None:
+    with RunningProgram(stand_in, "poll", "hung") as program:
+        done = stallscope_command("watch", "--pid", str(program.pid), "--seconds", "1", "--headless", env=settings)
+    assert "A call of thread hung (" in done.stdout
+    assert " was in flight before, and has not returned: it waits in " in done.stdout
+
+
+@pytest.fixture
+def asleep(settings: dict[str, str], stallscope_command: Command) -> dict[str, str]:
+    """The variables that are printed for programs in which the library sleeps."""
+    done = stallscope_command("watch", "--print-env", "--asleep", env=settings)
+    assert done.returncode == 0
+    assert done.stderr == "stallscope: watch a program that was started so by: stallscope watch --pid PID\n"
+    assert left_over(settings) == []
+    lines = [line.removeprefix("export ").partition("=") for line in done.stdout.splitlines()]
+    return {name: shlex.split(value)[0] for name, _, value in lines}
+
+
+def test_a_program_that_sleeps_is_woken_with_its_children(
+    stand_in: StandIn, settings: dict[str, str], asleep: dict[str, str], stallscope_command: Command
+) -> None:
+    with RunningProgram(stand_in, "read", program="parent.sh", settings=asleep) as parent:
+        words = ["watch", "--pid", str(parent.pid), "--seconds", "2", "--headless"]
+        # The shell itself makes no calls.
+        alone = stallscope_command(*words, env=settings)
+        assert alone.returncode == 125
+        assert "has not loaded libcuda" in alone.stderr
+        (child,) = map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
+        done = stallscope_command("watch", "--pid", str(child), *words[3:], "--children", env=settings)
+        assert done.returncode == 0, done.stderr
+        assert f"The library was in process {child} already." in done.stdout
+        assert parent.end()[0] == 0
+
+
+def test_children_are_attached_too(stand_in: StandIn, settings: dict[str, str], stallscope_command: Command) -> None:
+    with RunningProgram(stand_in, "poll", "parent") as program:
+        done = stallscope_command(
+            "watch", "--pid", str(program.pid), "--seconds", "2", "--headless", "--children", env=settings
+        )
+        assert done.returncode == 0, done.stderr
+        assert "· 2 processes ·" in done.stdout
+        assert program.end()[0] == 0
+
+
+def test_one_that_cannot_be_attached(settings: dict[str, str], stallscope_command: Command) -> None:
+    done = stallscope_command("watch", "--pid", str(os.getpid()), "--headless", env=settings)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "has not loaded libcuda, so it makes no CUDA calls: attach once it does" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert left_over(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--pid", "1", "sleep", "1"), "--pid starts nothing, so it takes no PROGRAM"),
+        (("--pid", "1", "--print-env"), "--pid and --print-env exclude each other"),
+        (("--pid", "1", "--attach", "/tmp"), "--pid and --attach exclude each other"),
+        (("--pid", "1", "--asleep"), "--asleep is for --print-env"),
+        (("--pid", "1", "--output", "out"), "--output is for a program that watch starts; --pid starts nothing"),
+        (("--pid", "1", "--yield-to-profiler"), "--yield-to-profiler takes effect when a program starts"),
+        (("--seconds", "1", "sleep", "1"), "--seconds is for --pid"),
+        (("--children", "sleep", "1"), "--children is for --pid"),
+        (("--print-env", "--asleep", "--slow", "5"), "--slow is for the recording, which --pid begins"),
+        (("--pid", "0"), "--pid"),
+        (("--pid", "x"), "--pid"),
+    ],
+    ids=" ".join,
+)
+def test_what_its_arguments_exclude(
+    settings: dict[str, str], stallscope_command: Command, words: tuple[str, ...], reason: str
+) -> None:
+    done = stallscope_command("watch", *words, env=settings)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert reason in done.stderr
+
+
+def test_the_screen_shows_the_program_and_q_detaches(
+    program: RunningProgram, settings: dict[str, str], terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    record = tmp_path / "calls.rec"
+    shown = terminal("watch", "--pid", str(program.pid), "--record", str(record), size=SIZE, **settings)
+    shown.wait_for("cuLaunchKernel")
+    shown.wait_for(f"pid {program.pid}")
+    assert shown.quit() == 0
+    assert "Attaching and detaching held a call up for" in shown.text()
+    assert state(program) is ControlState.ASLEEP
+    assert left_over(settings) == []
+    assert WatchRecording(record).at(0).moment.program.pid == program.pid
+    program.launches()
+    assert program.end() == (0, "", "")
+
+
+def test_the_screen_closes_after_some_seconds(
+    program: RunningProgram, settings: dict[str, str], terminal: OpenTerminal
+) -> None:
+    shown = terminal("watch", "--pid", str(program.pid), "--seconds", "3", size=SIZE, **settings)
+    assert shown.wait_for_end() == 0
+    assert state(program) is ControlState.ASLEEP
+    assert left_over(settings) == []
+    program.launches()
+
+
+def test_the_screen_says_that_the_program_has_ended(
+    program: RunningProgram, settings: dict[str, str], terminal: OpenTerminal
+) -> None:
+    shown = terminal("watch", "--pid", str(program.pid), size=SIZE, **settings)
+    shown.wait_for("cuLaunchKernel")
+    assert program.end() == (0, "", "")
+    shown.wait_for("the process has ended")
+    assert shown.quit() == 0
