@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -78,7 +79,8 @@ static void own_stack(void)
 {
     if (!handler)
         return;
-    stack_t stack = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+    void *memory = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    stack_t stack = {.ss_sp = memory, .ss_size = 1 << 16};
     sigaltstack(&stack, NULL);
 }
 
@@ -89,9 +91,6 @@ __attribute__((noinline)) static long checked_call(long number, const long argum
 {
     long result;
     const uint64_t *from = known->registers;
-    register long r10 __asm__("r10") = arguments[3];
-    register long r8 __asm__("r8") = arguments[4];
-    register long r9 __asm__("r9") = arguments[5];
     if (avx)
         __asm__ volatile("vmovdqu (%0), %%ymm6\n vmovdqu 32(%0), %%ymm7\n vmovdqu 64(%0), %%ymm14\n" : : "r"(known->vectors) : "xmm6", "xmm7", "xmm14");
     else
@@ -101,13 +100,15 @@ __attribute__((noinline)) static long checked_call(long number, const long argum
                      "push 40(%%rcx)\n"
                      "mov (%%rcx), %%rbx\n mov 8(%%rcx), %%r12\n mov 16(%%rcx), %%r13\n mov 24(%%rcx), %%r14\n"
                      "mov 32(%%rcx), %%r15\n"
+                     "mov 8(%%rdi), %%rsi\n mov 16(%%rdi), %%rdx\n mov 24(%%rdi), %%r10\n mov 32(%%rdi), %%r8\n"
+                     "mov 40(%%rdi), %%r9\n mov (%%rdi), %%rdi\n"
                      "syscall\n pop %%rcx\n"
                      "mov %%rbx, (%%rcx)\n mov %%r12, 8(%%rcx)\n mov %%r13, 16(%%rcx)\n mov %%r14, 24(%%rcx)\n"
                      "mov %%r15, 32(%%rcx)\n"
                      "pop %%r15\n pop %%r14\n pop %%r13\n pop %%r12\n pop %%rbx\n lea 128(%%rsp), %%rsp\n"
-                     : "=a"(result), "+c"(from)
-                     : "a"(number), "D"(arguments[0]), "S"(arguments[1]), "d"(arguments[2]), "r"(r10), "r"(r8), "r"(r9)
-                     : "r11", "memory");
+                     : "=a"(result), "+c"(from), "+D"(arguments)
+                     : "a"(number)
+                     : "rsi", "rdx", "r8", "r9", "r10", "r11", "memory");
     if (avx)
         __asm__ volatile("vmovdqu %%ymm6, (%0)\n vmovdqu %%ymm7, 32(%0)\n vmovdqu %%ymm14, 64(%0)\n vzeroupper\n" : : "r"(after->vectors) : "memory");
     else
@@ -323,13 +324,13 @@ int main(int count, char **words)
     own_stack();
     if (pipe(wake) || pipe(ready) || cuInit(0))
         return 2;
-    pthread_t thread;
+    pthread_t thread, storming, launching;
     char byte;
     pthread_create(&thread, NULL, sleeping_thread, NULL);
     if (read(ready[0], &byte, 1) != 1)
         return 2;
     if (storm)
-        pthread_create(&thread, NULL, storming_thread, NULL);
+        pthread_create(&storming, NULL, storming_thread, NULL);
     if (hung) {
         uint32_t calls = stand_in_begun();
         struct timespec pause = {0, 1000000};
@@ -337,7 +338,7 @@ int main(int count, char **words)
         while (stand_in_begun() == calls)
             nanosleep(&pause, NULL);
     }
-    pthread_create(&thread, NULL, launching_thread, NULL);
+    pthread_create(&launching, NULL, launching_thread, NULL);
     say("ready\n");
     for (;;) {
         ssize_t got = read(0, &byte, 1);
@@ -349,5 +350,8 @@ int main(int count, char **words)
             wake_sleeper();
     }
     __atomic_store_n(&ended, 1, __ATOMIC_RELEASE);
+    pthread_join(launching, NULL);
+    if (storm)
+        pthread_join(storming, NULL);
     return 0;
 }

@@ -234,7 +234,8 @@ int cuptiUnsubscribe(void *subscription)
 {
     (void)subscription;
     __atomic_store_n(&subscriber, NULL, __ATOMIC_RELEASE);
-    memset(on, 0, sizeof on);
+    for (size_t number = 0; number < STAND_IN_FUNCTIONS; number++)
+        __atomic_store_n(&on[number], 0, __ATOMIC_RELAXED);
     return SUCCESS;
 }
 

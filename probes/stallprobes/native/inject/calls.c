@@ -427,7 +427,7 @@ static void leave(struct own *self, uint32_t api, const struct ss_callback_data 
     }
     uint64_t start = self->calls[depth].start_ns;
     uint64_t ns = now > start ? now - start : 0;
-    int slow = ns >= ss_settings.slow_ns;
+    int slow = ns >= ss_load(ss_settings.slow_ns);
     struct ss_call_histogram *histogram = ss_histogram_of(slot, self->number, api);
     if (histogram) {
         ss_increase(histogram->counts[ss_bucket((int64_t)ns)], 1);

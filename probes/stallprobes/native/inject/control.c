@@ -74,14 +74,14 @@ static int watcher_has_ended(void)
 
 static void take_settings(void)
 {
-    memset(&ss_settings, 0, sizeof ss_settings);
-    memcpy(ss_settings.folder, control->folder, sizeof ss_settings.folder - 1);
-    memcpy(ss_settings.cupti, control->cupti, sizeof ss_settings.cupti - 1);
-    ss_settings.slow_ns = control->slow_ns;
-    ss_settings.cost_ppm = control->cost_ppm;
-    ss_settings.calls_only = !!(control->flags & SS_FLAG_CALLS_ONLY);
-    ss_settings.yield = !!(control->flags & SS_FLAG_YIELD);
-    ss_settings.no_stacks = !!(control->flags & SS_FLAG_NO_STACKS);
+    strncpy(ss_settings.folder, control->folder, sizeof ss_settings.folder - 1);
+    strncpy(ss_settings.cupti, control->cupti, sizeof ss_settings.cupti - 1);
+    /* A thread may still be in a callback of the recording before. */
+    ss_store(ss_settings.slow_ns, control->slow_ns);
+    ss_store(ss_settings.cost_ppm, control->cost_ppm);
+    ss_store(ss_settings.calls_only, !!(control->flags & SS_FLAG_CALLS_ONLY));
+    ss_store(ss_settings.yield, !!(control->flags & SS_FLAG_YIELD));
+    ss_store(ss_settings.no_stacks, !!(control->flags & SS_FLAG_NO_STACKS));
 }
 
 static void return_stub(void)

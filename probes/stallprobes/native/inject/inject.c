@@ -304,7 +304,7 @@ static void yield(void)
 {
     uint32_t expected = 1;
     /* A forked process has no file before its first call, and no subscription of its own to give up. */
-    if (!ss_settings.yield || ss_load_acquire(ss_private->recording) != SS_OPEN ||
+    if (!ss_load(ss_settings.yield) || ss_load_acquire(ss_private->recording) != SS_OPEN ||
         !__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
     if (ss_header->kinds)
