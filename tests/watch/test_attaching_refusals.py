@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import re
 import resource
 import shutil
@@ -23,6 +24,7 @@ from factories.stand_in import OPTIONS, StandIn
 from factories.waiting import wait_until
 from stallprobes.errors import WatchError
 from stallprobes.watch.attaching import attach, folder_for, refusal, refusals
+from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.target import Mapping, Target
 
 _ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
@@ -293,7 +295,7 @@ def test_what_is_not_supported(
     program: RunningProgram, monkeypatch: pytest.MonkeyPatch, machine: str, path: str, features: str, expected: str
 ) -> None:
     field = Target.field
-    monkeypatch.setattr(refusals.platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(
         Target, "field", lambda self, name: features if name == "x86_Thread_features" else field(self, name)
     )
@@ -365,7 +367,7 @@ def test_a_control_that_the_program_closed(stand_in: StandIn, monkeypatch: pytes
         folder = folder_for(program.pid)
         attach(program.pid, OPTIONS, folder).detach()
         shutil.rmtree(folder)
-        monkeypatch.setattr(refusals.Control, "of", lambda target: None)
+        monkeypatch.setattr(Control, "of", lambda target: None)
         assert "has closed the file by which stallscope wakes the library in it" in sentence(program.pid)
 
 

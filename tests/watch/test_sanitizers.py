@@ -127,7 +127,8 @@ def test_no_sanitizer_finds_anything_while_a_program_is_attached(
 ) -> None:
     """The attacher has the sanitizer too: what it writes to its output would be no answer."""
     use_built(sanitized, monkeypatch)
-    # The sanitizer has alternate stacks too, and frees what it takes for its own; its search for leaks interrupts calls.
+    # The sanitizer has alternate stacks too, and frees what it takes for its own; its
+    # search for leaks interrupts calls.
     options = {**FORKED_OPTIONS, "ASAN_OPTIONS": f"{FORKED_OPTIONS['ASAN_OPTIONS']}:use_sigaltstack=0"}
     monkeypatch.setattr(os, "environ", {**os.environ, **options})
     # Between two recordings, a callback of the first may last into the second, which no lock orders.

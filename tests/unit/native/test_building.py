@@ -19,7 +19,16 @@ from stallprobes.native.building.elf import needed_versions, newest_glibc
 from stallprobes.native.building.libraries import INJECTED_LIBRARY, LIBRARIES, NEWEST_GLIBC, build, write_header
 from stallprobes.native.layouts.attaching import ENTRY
 from stallprobes.native.library import injected_library
-from stallprobes.native.sources import CORE, INJECTED, NATIVE, RECORD, digest_of_file, digest_of_sources, sources
+from stallprobes.native.sources import (
+    ATTACHER,
+    CORE,
+    INJECTED,
+    NATIVE,
+    RECORD,
+    digest_of_file,
+    digest_of_sources,
+    sources,
+)
 
 # What the driver, the loader of NVTX and programs look up in the injected library, and nothing else is shown to them.
 EXPORTED = {
@@ -114,18 +123,18 @@ def test_the_newest_version_counts_and_one_without_a_number_is_newer_than_any(
 def test_compilers_are_tried_in_order_and_each_library_has_the_first_that_can(tmp_path: Path) -> None:
     good = quick(tmp_path)
     calls = tmp_path / "calls"
-    # It builds the core, and an injected library that it says it cannot.
+    # It builds all but an injected library, which it says it cannot.
     compiling = f'case "$*" in *{INJECTED}*) exit 1;; esac; exec {good.name} "$@"'
     half = script(tmp_path, "half", f'echo call >> "{calls}"; {compiling}')
     missing = Compiler((str(tmp_path / "missing"),))
     folder = tmp_path / "lib"
     build(folder, compilers=[missing, half, good])
     record = json.loads((folder / RECORD).read_text())
-    assert record["compilers"] == {CORE: half.name, INJECTED: good.name}
+    assert record["compilers"] == {CORE: half.name, INJECTED: good.name, ATTACHER: half.name}
     assert record["sources"] == digest_of_sources()
-    assert record["libraries"] == {name: digest_of_file(folder / name) for name in (CORE, INJECTED)}
-    assert {path.name for path in folder.iterdir()} == {CORE, INJECTED, RECORD}
-    assert calls.read_text() == "call\n" * 2
+    assert record["libraries"] == {name: digest_of_file(folder / name) for name in (CORE, INJECTED, ATTACHER)}
+    assert {path.name for path in folder.iterdir()} == {CORE, INJECTED, ATTACHER, RECORD}
+    assert calls.read_text() == "call\n" * 3
     ctypes.CDLL(str(folder / CORE))
 
 

@@ -74,8 +74,8 @@ static int watcher_has_ended(void)
 
 static void take_settings(void)
 {
-    strncpy(ss_settings.folder, control->folder, sizeof ss_settings.folder - 1);
-    strncpy(ss_settings.cupti, control->cupti, sizeof ss_settings.cupti - 1);
+    memcpy(ss_settings.folder, control->folder, sizeof ss_settings.folder - 1);
+    memcpy(ss_settings.cupti, control->cupti, sizeof ss_settings.cupti - 1);
     /* A thread may still be in a callback of the recording before. */
     ss_store(ss_settings.slow_ns, control->slow_ns);
     ss_store(ss_settings.cost_ppm, control->cost_ppm);

@@ -1,0 +1,164 @@
+"""Programs on a GPU that are attached while they run, and what they say of it themselves."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from factories.watched_programs import PROGRAMS
+from stallprobes.watch.attaching import Attachment, attach, folder_for
+from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.reading.folder import ProcessPlace
+from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile, watch_files
+
+# A first subscription may take seconds on a busy GPU.
+_ROWS_S = 60.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a program says: what it has done so far, the longest since it was last asked, and the median (ns)."""
+
+    done: int
+    longest_ns: int
+    median_ns: int
+
+
+@dataclass(frozen=True)
+class Attached:
+    """One attachment: times (ns, s) as stallscope states them, and as the program measured them.
+
+    ``rows_s`` passed from the begin of attaching until a call was recorded. ``longest_ns`` is the longest launch or
+    step meanwhile, ``usual_ns`` the median one; ``records`` were recorded.
+    """
+
+    stopped_ns: int
+    held_up_ns: int
+    attach_s: float
+    rows_s: float
+    detach_s: float
+    longest_ns: int
+    usual_ns: int
+    calls: int
+    records: int
+
+
+class GpuProgram:
+    """A program of ``tests/programs`` that answers lines. A context manager; its end is checked by ``end``."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROGRAMS
+        )
+        line = self._line()
+        if line != "ready":
+            self._process.kill()
+            raise RuntimeError(f"{' '.join(command)} does not start: {line} {self._process.communicate()[1][-2000:]}")
+
+    @classmethod
+    def python(cls, kind: str) -> GpuProgram:
+        """``attached_steps.py``."""
+        return cls([sys.executable, str(PROGRAMS / "attached_steps.py"), kind])
+
+    def __enter__(self) -> GpuProgram:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def ask(self) -> Answer:
+        """What it answers to a line. Raises RuntimeError where a result is wrong, or it has ended."""
+        stdin: IO[str] | None = self._process.stdin
+        assert stdin is not None
+        try:
+            stdin.write("\n")
+            stdin.flush()
+        except BrokenPipeError:
+            pass
+        line = self._line()
+        words = line.split()
+        if len(words) != 4 or words[0] != "ok":
+            self._process.kill()
+            errors = self._process.communicate()[1]
+            raise RuntimeError(f"the program says {line!r}, exit code {self._process.returncode}: {errors[-2000:]}")
+        return Answer(*map(int, words[1:]))
+
+    def end(self) -> None:
+        """End its input. Raises RuntimeError unless it ends with 0."""
+        _, errors = self._process.communicate(timeout=120)
+        if self._process.returncode:
+            raise RuntimeError(f"exit code {self._process.returncode}: {errors[-2000:]}")
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+def build_loop(folder: Path) -> Path:
+    """``attached_loop.cu``, compiled by nvcc in a folder."""
+    target = folder / "attached_loop"
+    subprocess.run(
+        ["nvcc", "-O2", "-arch=native", "-o", str(target), str(PROGRAMS / "attached_loop.cu")],
+        check=True,
+        capture_output=True,
+    )
+    return target
+
+
+def attach_once(program: GpuProgram, seconds: float, options: WatchOptions, asks: bool = True) -> Attached:
+    """Attach to a program for so long, and detach. Raises WatchError, and RuntimeError where a result is wrong.
+
+    ``asks``: the program is asked before and after, which opens the gate of one that hangs.
+    """
+    if asks:
+        program.ask()
+    folder = folder_for(program.pid)
+    try:
+        begun_s = time.monotonic()
+        attached = attach(program.pid, options, folder)
+        attach_s = time.monotonic() - begun_s
+        rows_s = _rows_after(attached, begun_s) if asks else 0.0
+        time.sleep(max(seconds - (time.monotonic() - begun_s), 0))
+        detach_begun_s = time.monotonic()
+        attached.detach()
+        detach_s = time.monotonic() - detach_begun_s
+        answer = program.ask() if asks else Answer(0, 0, 0)
+        calls, records = _recorded(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Attached(
+        attached.stopped_ns, attached.held_up_ns, attach_s, rows_s, detach_s, answer.longest_ns, answer.median_ns,
+        calls, records,
+    )  # fmt: skip
+
+
+def _rows_after(attached: Attachment, begun_s: float) -> float:
+    """How long after the begin a call was recorded first."""
+    while time.monotonic() - begun_s < _ROWS_S:
+        if _recorded(attached.folder)[0]:
+            return time.monotonic() - begun_s
+        time.sleep(0.02)
+    return _ROWS_S
+
+
+def _recorded(folder: Path) -> tuple[int, int]:
+    """The calls and the records in a folder with one process."""
+    for path in watch_files(folder):
+        try:
+            with MapFile(path, ProcessPlace().owner) as file:
+                process = file.read()
+        except IncompleteFile:
+            continue
+        return process.calls, process.records
+    return 0, 0

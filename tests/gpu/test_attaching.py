@@ -1,0 +1,103 @@
+"""Attaching to programs on a real GPU: they compute the same, everything is recorded, and nothing of it remains."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from factories.attached_gpu import GpuProgram, attach_once, build_loop
+from stallprobes.watch.attaching import attach, folder_for
+from stallprobes.watch.environment import WatchOptions
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+
+EVERYTHING = WatchOptions(cost=1.0)
+# A profiler of the program itself, after stallscope has detached.
+PROFILED = """\
+import sys, torch
+values = torch.ones(1024, device="cuda")
+print("ready", flush=True)
+for _ in sys.stdin:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        for _ in range(50):
+            values = values + 1
+        torch.cuda.synchronize()
+    kernels = [one for one in found.events() if one.device_type == torch.autograd.DeviceType.CUDA]
+    print("ok", len(kernels), 0, 0, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The launch loop."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc")
+    return build_loop(tmp_path_factory.mktemp("loop"))
+
+
+@pytest.mark.parametrize("words", ["loop", "threads 200"])
+def test_a_launch_loop_is_recorded_again_and_again(loop: Path, words: str) -> None:
+    with GpuProgram([str(loop), *words.split()]) as program:
+        for number in range(5):
+            found = attach_once(program, 1.0, EVERYTHING)
+            assert (found.stopped_ns > 0) is (number == 0)
+            assert found.calls > 0
+            assert found.records > 0
+        program.end()
+
+
+@pytest.mark.parametrize("kind", ["training", "generation", "graphs", "arrays"])
+def test_a_framework_computes_the_same(kind: str) -> None:
+    pytest.importorskip({"graphs": "jax", "arrays": "cupy"}.get(kind, "torch"))
+    if kind == "generation":
+        pytest.importorskip("transformers")
+    with GpuProgram.python(kind) as program:
+        for _ in range(5):
+            found = attach_once(program, 1.0, EVERYTHING)
+            assert found.calls > 0
+            assert found.records > 0
+        program.end()
+
+
+def test_a_program_that_hangs_can_be_attached() -> None:
+    with GpuProgram.python("gate") as program:
+        for _ in range(3):
+            folder = folder_for(program.pid)
+            attached = attach(program.pid, EVERYTHING, folder)
+            # It opens the gate, and closes it again: calls then begin and end while they are recorded.
+            program.ask()
+            program.ask()
+            attached.detach()
+            shutil.rmtree(folder, ignore_errors=True)
+        program.ask()
+        program.end()
+
+
+def test_the_profiler_of_pytorch_works_after_detaching() -> None:
+    pytest.importorskip("torch")
+    with GpuProgram([sys.executable, "-c", PROFILED]) as program:
+        attach_once(program, 1.0, EVERYTHING, asks=False)
+        assert program.ask().done >= 50
+        program.end()
+
+
+def test_a_report_of_ten_seconds_has_verdict_lines_and_causes(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    file = tmp_path / "calls.json"
+    with GpuProgram.python("training") as program:
+        done = subprocess.run(
+            [sys.executable, "-m", "stallscope", "watch", "--pid", str(program.pid), "--seconds", "10", "--headless",
+             "--json", str(file)],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        program.ask()
+        program.end()
+    (process,) = json.loads(file.read_text())["processes"]
+    assert process["division"]["steady"]
+    assert process["lines"][0]["lines"]
