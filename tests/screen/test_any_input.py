@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from factories import command_line
+from factories.gpu_machine import FakeGpu, FakeMachine
 from factories.recordings import STALL
 from factories.screen import drawn_strips, is_open, live_monitor, until
 from factories.terminal import OpenTerminal
@@ -22,7 +23,9 @@ from stallscope.tui.common.picker import Picker
 from stallscope.tui.common.printable_text import PrintableInput
 from stallscope.tui.common.screen import ActionScreen
 from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.processes.screen import ProcessesScreen
 from stallscope.tui.settings import Settings
+from stallscope.tui.sources.gpu_processes import GpuProcessSource
 from stallscope.tui.sources.replay import ReplaySource
 from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.terminal_input import PASTE_S, InputDecoder
@@ -98,6 +101,21 @@ async def test_random_bytes_do_not_end_the_screen_of_a_watched_program(
         app = StallscopeApp(lambda: source, Settings(), first=WatchScreen.NAME)
         async with app.run_test(size=(80, 24)) as pilot:
             await until(pilot, lambda: is_open(pilot, WatchScreen))
+            await _send(pilot, _junk(seed), monkeypatch)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_random_bytes_do_not_end_the_screen_of_processes(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    machine = FakeMachine(tmp_path / "machine", FakeGpu(compute=dict.fromkeys(range(1000, 1030), 1 << 20)))
+    for pid in range(1000, 1030):
+        machine.add(pid, ["python3", "train.py"])
+    with closing(GpuProcessSource(new_reader=machine.reader, refusal=machine.refusal)) as source:
+        app = StallscopeApp(lambda: source, Settings(), first=ProcessesScreen.NAME)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: is_open(pilot, ProcessesScreen))
             await _send(pilot, _junk(seed), monkeypatch)
 
 

@@ -142,7 +142,11 @@ def test_a_program_that_cannot_be_started(watch: Watch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((), "PROGRAM... is missing"),
+        (("--slow", "5"), "PROGRAM... is missing: --slow is for the report of a program"),
+        (("--trace", "new"), "PROGRAM... is missing: --trace is for the report of a program"),
+        (("--headless", "--json", "new"), "--json is for the report of a program; without FILE it is for the list"),
+        (("--output", "o"), "--output is for a program that watch starts, and PROGRAM... is missing"),
+        (("--json", "--", "true"), "--json needs a file; stdout belongs to the program"),
         (("--slow", "0", "true"), '--slow: "0" is not a number of microseconds from 1 to 3600000000'),
         (("--slow", "fast", "true"), '--slow: "fast" is not a number of microseconds from 1 to 3600000000'),
         (("--fast", "true"), "there is no option --fast"),

@@ -173,7 +173,10 @@ def cli(
     session = simulation.session_options(gpu, together=together)
     from stallscope.cli import screen
 
-    diagnostics.exit_process(screen.run_live(gpu, session, allow_shared, record, ascii_only))
+    def attach(pid: int) -> int:
+        return _watch_process(context, pid, ascii_only)
+
+    diagnostics.exit_process(screen.run_live(gpu, session, allow_shared, record, ascii_only, attach=attach))
 
 
 @streams.guarded_streams()
@@ -238,6 +241,18 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
 
             traceback.print_exc()
         return ExitCode.FAILED
+    return ExitCode.SUCCESS
+
+
+def _watch_process(context: click.Context, pid: int, ascii_only: bool) -> int:
+    """Run ``stallscope watch --pid`` and return its exit code."""
+    watch = _ENTRIES["watch"].load()
+    words = ["--pid", str(pid), *(["--ascii"] if ascii_only else [])]
+    with watch.make_context("watch", words, parent=context) as own:
+        try:
+            watch.invoke(own)
+        except SystemExit as finished:
+            return int(finished.code or 0)
     return ExitCode.SUCCESS
 
 

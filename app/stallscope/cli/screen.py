@@ -31,10 +31,12 @@ def run_live(
     record: Path | None,
     ascii_only: bool,
     tour: DemoTour | None = None,
+    attach: Callable[[int], int] | None = None,
 ) -> int:
     """Run the monitor with an engine, with ``tour`` the demo, and return the exit code.
 
-    ``session.profile`` is the profile of the simulated GPU, None for a real one. Raises CommandError.
+    ``session.profile`` is the profile of the simulated GPU, None for a real one. ``attach`` attaches the process that
+    was chosen in the monitor, once the engine has ended, and returns the exit code. Raises CommandError.
     """
     known = load_settings(ascii_only)
     recorder = None
@@ -44,9 +46,12 @@ def run_live(
         output_files.require_new_file("--record", record)
         recorder = Recorder(record)
     from stallscope.cli.process import prewarm
+    from stallscope.tui.sources.chosen_process import ChosenProcess
 
     spare = prewarm.start_engine(session.profile is not None)
     survey = prewarm.start_survey() if session.profile is None else None
+
+    chosen = ChosenProcess()
 
     def create_source() -> LiveSource:
         from stallscope.tui.sources.engine_thread import EngineRequest
@@ -66,14 +71,17 @@ def run_live(
         return source
 
     try:
-        first, controllers = ("monitor", ()) if tour is None else ("demo", (tour,))
+        first, controllers = ("monitor", (chosen,)) if tour is None else ("demo", (tour,))
         code = run_app(create_source, known, recorder, first, controllers)
     finally:
         if spare is not None:
             spare.close()
         if recorder is not None:
             recorder.close()
-    return code if recorder is None else _report_recording(recorder, code)
+    code = code if recorder is None else _report_recording(recorder, code)
+    if attach is None or chosen.pid is None or code:
+        return code
+    return attach(chosen.pid)
 
 
 def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:

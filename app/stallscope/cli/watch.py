@@ -21,7 +21,9 @@ from stallscope.cli.process.stdout import ClosedPipeError
 JSON, RECORD, TRACE, MATRIX = "--json", "--record", "--trace", "--matrix"
 # Options of a program that watch starts itself.
 _FOR_PROGRAMS = ("--headless", "--output")
-# Options of --pid.
+# Of --json without a file.
+_STDOUT = "-"
+# Options of a process that runs already.
 _FOR_PID = ("--seconds", "--children")
 MAX_SECONDS = 86_400
 DEFAULT_SLOW_US = 1000.0
@@ -57,13 +59,16 @@ class WatchCommand(CliCommand):
 
 
 @click.command("watch", cls=WatchCommand, context_settings={"allow_interspersed_args": False})
-@click.argument("program", nargs=-1, metavar="PROGRAM...", shell_complete=completers.files)
+@click.argument("program", nargs=-1, metavar="[PROGRAM...]", shell_complete=completers.files)
 @click.option(
     JSON,
     "json_file",
+    is_flag=False,
+    flag_value=_STDOUT,
     type=options.OUTPUT_FILE,
-    metavar="FILE",
-    help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/2).",
+    metavar="[FILE]",
+    help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/2). Without PROGRAM and "
+    "FILE: write the list of processes to stdout as JSON (schema stallscope.processes/1).",
 )
 @options.force()
 @click.option(
@@ -179,6 +184,9 @@ def command(
 ) -> None:
     """Run PROGRAM with its arguments, and show its CUDA calls live and what each slow one waited for.
 
+    Without PROGRAM, list the processes that use the GPUs, by NVML or by their open /dev/nvidia*, to attach one: enter
+    does, with the other options. With --headless or --json, or without a terminal, the list is written to stdout.
+
     On a terminal it opens a screen with a pane for the program's output; its input is then empty. With --headless, or
     where stdin, stdout or stderr is no terminal, the program has its terminal, streams and signals as without watch,
     and the report goes to stderr whenever stallscope gets SIGUSR1. The report is also printed at the end. While it is
@@ -191,10 +199,12 @@ def command(
     everything is switched off; the library stays in it, asleep, and the program's own profiler works again.
 
     Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails, 126 if the program
-    cannot be executed, 127 if it is not found. With --pid, exits with 0, or with 125 if it cannot be attached.
+    cannot be executed, 127 if it is not found. With --pid, exits with 0, or with 125 if it cannot be attached; without
+    PROGRAM, also with 125 where there is neither NVML nor /dev/nvidia* to list processes by.
 
     \b
     Examples:
+      stallscope watch
       stallscope watch python train.py
       stallscope watch --headless --json calls.json -- ./solver --steps 100
       stallscope watch --output train.log --trace calls.json.gz -- torchrun train.py
@@ -214,10 +224,17 @@ def command(
         "--children": children,
     }
     given = [name for name, is_given in asked.items() if is_given]
-    _check_arguments(
-        context, program, {JSON: json_file, RECORD: record, TRACE: trace, MATRIX: matrix}, print_env, attach, given,
-        pid, asleep,
-    )  # fmt: skip
+    no_screen = "" if headless else diagnostics.program_screen_obstacle()
+    as_json = json_file == Path(_STDOUT)
+    listed = not program and not print_env and attach is None and pid is None
+    printed = listed and (headless or as_json or bool(no_screen))
+    files_given = {JSON: None if listed and as_json else json_file, RECORD: record, TRACE: trace, MATRIX: matrix}
+    _check_arguments(context, program, files_given, print_env, attach, given, pid, asleep, listed, printed)
+    if printed:
+        from stallscope.cli.watching import process_list
+
+        process_list.print_list(as_json)
+        return
     if calls_only and cost_percent is not None:
         raise _failed("--cost is for records of the GPU's work; --calls-only takes none")
     if headless and output is not None:
@@ -230,7 +247,6 @@ def command(
     if record is not None:
         output_files.require_new_file(RECORD, record)
     output_files.require_different({JSON: json_file, TRACE: trace, RECORD: record, "--output": output})
-    no_screen = "" if headless else diagnostics.program_screen_obstacle()
     if output is not None and no_screen:
         raise _failed(f"--output is for the screen, and {no_screen}")
     with foreground.held_signals():
@@ -251,12 +267,17 @@ def command(
         session.print_asleep_environment(chosen)
     elif print_env:
         session.print_environment(chosen)
-    elif pid is not None:
+    elif pid is not None or listed:
         known_settings = None
         if not (headless or no_screen):
             from stallscope.cli import screen
 
             known_settings = screen.load_settings(ascii_only)
+        if pid is None and known_settings is not None:
+            from stallscope.cli.watching import process_list
+
+            pid = process_list.choose(known_settings)
+        assert pid is not None
         diagnostics.exit_process(
             attached.run_attached(pid, chosen, files, seconds, known_settings, children=children, no_screen=no_screen)
         )
@@ -278,8 +299,14 @@ def _check_arguments(
     given: Sequence[str],
     pid: int | None,
     asleep: bool,
+    listed: bool,
+    printed: bool,
 ) -> None:
-    """Raise CommandError for arguments that exclude each other. ``given`` are options of a program that is started."""
+    """Raise CommandError for arguments that exclude each other.
+
+    ``given`` are options of a program that is started or attached. ``listed``: there is none, so the processes that use
+    GPUs are listed, to be ``printed`` or to choose one.
+    """
     written = [option for option, path in files.items() if path is not None]
     for_programs = [option for option in given if option in _FOR_PROGRAMS]
     modes = [
@@ -295,7 +322,7 @@ def _check_arguments(
         problem = "--asleep is for --print-env"
     elif asleep and given:
         problem = f"{given[0]} is for the recording, which --pid begins; give it to --pid"
-    elif for_pid and pid is None:
+    elif for_pid and pid is None and not listed:
         problem = f"{for_pid[0]} is for --pid"
     elif program and mode:
         problem = f"{mode} starts nothing, so it takes no PROGRAM"
@@ -309,8 +336,12 @@ def _check_arguments(
         problem = f"{for_programs[0]} is for a program that watch starts; {mode} starts nothing"
     elif print_env and written:
         problem = f"{written[0]} is for the report; give it to --attach"
-    elif not program and not mode:
-        problem = "PROGRAM... is missing"
+    elif listed and (started := [option for option in given if option in ("--output", "--yield-to-profiler")]):
+        problem = f"{started[0]} is for a program that watch starts, and PROGRAM... is missing"
+    elif printed and (unused := [option for option in (*written, *given) if option != "--headless"]):
+        # A script whose variable is empty must not take a list for its report.
+        remedy = "; without FILE it is for the list" if unused[0] == JSON else ""
+        problem = f"PROGRAM... is missing: {unused[0]} is for the report of a program{remedy}"
     else:
         return
     raise _failed(f"{problem}; see: {context.command_path} --help")

@@ -14,6 +14,8 @@ from stallscope.report.columns import display_width, padded, wrapped
 # Paragraphs are folded to at most this many columns; longer lines are hard to read.
 PARAGRAPH_WIDTH = 120
 NARROWEST = 40
+# Of a file or a pipe, in which lines are as long as they need to be.
+UNLIMITED_WIDTH = 10_000
 # Spaces before the rest of a line of code that was folded.
 CODE_FOLD = 4
 

@@ -26,6 +26,9 @@ _STEPS = {
     ("watch_back", "watch_forward"): "seek",
     ("watch_up", "watch_down"): "watch_row",
     ("watch_page_up", "watch_page_down"): "watch_page",
+    ("process_up", "process_down"): "process_row",
+    ("process_page_up", "process_page_down"): "process_page",
+    ("process_first", "process_last"): "process_end",
 }
 _CALLS = {
     **{name: f"{method}({by})" for pair, method in _STEPS.items() for name, by in zip(pair, (-1, 1), strict=True)},
@@ -41,6 +44,7 @@ _CALLS = {
     "watch_freeze": "trap",
     "watch_explain": "explain",
     "watch_quit": "leave",
+    "processes_quit": "leave",
     "quit": "leave",
     "theme": "app.next_theme",
 }
@@ -108,6 +112,16 @@ MONITOR_ACTIONS = (
         opens_screen=True,
     ),
     _TIMELINE,
+    Action(
+        "processes",
+        "P",
+        "processes",
+        "List the processes that use the GPUs, and attach one to see its CUDA calls.",
+        10,
+        True,
+        opens_screen=True,
+        yields=True,
+    ),
     Action("explain", "e", "explain", "Explain the focused probe: what it does, causes, remedies, source.", 5),
     Action("remedy", "v", "remedy", "Switch to the next remedy of the current pattern.", 6, True),
     Action("focus_up", "up", "up", "Move the focus up."),
@@ -250,6 +264,20 @@ WATCH_ACTIONS = (
     _added("watch_quit", "q", "quit", "Quit. A program that still runs is ended, after a question.", 1),
 )
 
+PROCESSES_ACTIONS = (
+    _added("attach", "enter", "attach", "Attach the selected process: show its CUDA calls and what they wait for.", 2),
+    _added("process_up", "up", "up", "Select the process above."),
+    _added("process_down", "down", "down", "Select the process below."),
+    _added("process_page_up", "pageup", "page up", "Go one page up."),
+    _added("process_page_down", "pagedown", "page down", "Go one page down."),
+    _added("process_first", "home", "first", "Select the first process."),
+    _added("process_last", "end", "last", "Select the last process."),
+    _added("processes_back", "escape,P", "monitor", "Return to the monitor.", 3),
+    _SCREENSHOT,
+    *(action for action in _EVERYWHERE if action.name != "quit"),
+    _added("processes_quit", "q", "quit", "Quit.", 1),
+)
+
 _DEMO_SHARED = ("explain", "focus_up", "focus_down")
 DEMO_ACTIONS = (
     _added("demo_next", "right,n", "next", "Go to the next step of the demo.", 2, True),
@@ -268,6 +296,7 @@ SCREENS: Mapping[str, tuple[Action, ...]] = {
     "matrix": MATRIX_ACTIONS,
     "timeline": TIMELINE_ACTIONS,
     "watch": WATCH_ACTIONS,
+    "processes": PROCESSES_ACTIONS,
     "demo": DEMO_ACTIONS,
 }
 

@@ -15,6 +15,7 @@ _TYPES = {
     "stallscope.replay/1": "stallprobes.live.replay_document:ReplayDocument",
     "stallscope.demo/1": "stallprobes.demo.document:DemoDocument",
     "stallscope.watch/2": "stallprobes.watch.document:WatchDocument",
+    "stallscope.processes/1": "stallprobes.machine.gpu_process_document:ProcessesDocument",
 }
 
 

@@ -1,3 +1,4 @@
-"""What this machine is: libcuda survey, NVML, GPUs, telemetry, fingerprint. No CUDA context is created here.
+"""What this machine is: libcuda survey, NVML, GPUs, the processes on them, telemetry, fingerprint.
 
-It may import files, model, units and errors."""
+No CUDA context is created here. It may import files, model, units and errors.
+"""

@@ -12,7 +12,7 @@ from typing import Any, Self, TextIO
 from stallprobes.foreign_text import escaped_json
 from stallscope.cli.process.diagnostics import CommandError, ExitCode, is_terminal
 from stallscope.cli.process.streams import guarded
-from stallscope.report.text import PARAGRAPH_WIDTH, TextWriter, speaks_utf8
+from stallscope.report.text import PARAGRAPH_WIDTH, UNLIMITED_WIDTH, TextWriter, speaks_utf8
 
 _PIECES = 500
 _encoded = json.JSONEncoder(allow_nan=False).encode
@@ -99,8 +99,7 @@ def _width(stream: TextIO, terminal: bool) -> int:
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)
     if not terminal:
-        # In a file or a pipe, lines are as long as they need to be.
-        return 10_000
+        return UNLIMITED_WIDTH
     with suppress(OSError, ValueError, AttributeError):
         # Of this stream: another one may be a file.
         return os.get_terminal_size(stream.fileno()).columns or PARAGRAPH_WIDTH

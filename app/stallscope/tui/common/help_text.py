@@ -131,6 +131,26 @@ _WATCH = (
         "and waits for its end. ctrl+z stops the program too. The report is printed when the screen is closed.",
     ),
 )
+_PROCESSES = (
+    (
+        "Rows",
+        "A row is one process with a compute, graphics or MPS context, by NVML's lists, about once a second; first "
+        "those of GPU 0, the oldest first. Where NVML lists none, as in containers, rows are the processes that have "
+        "/dev/nvidia* open, as far as you may see their files. A selected process that ends is marked ENDED.",
+    ),
+    (
+        "Columns",
+        "GPU: indexes as in nvidia-smi. type: C compute, G graphics, M client of MPS. memory: on all its GPUs. SM: "
+        "NVML's share of its last sample, of at most a second, in which the SMs worked for the process; of several "
+        "GPUs the mean. n/a: not stated by NVML.",
+    ),
+    (
+        "Attaching",
+        "yes: it can be attached. no: it cannot; the lines below the table say why and what to do. own: an engine of "
+        "this stallscope. The process of this screen is left out: it reads NVML and has no context. Attaching from the "
+        "monitor ends the monitor first, so that its probes do not disturb the process.",
+    ),
+)
 _DEMO = (
     (
         "The demo",
@@ -145,5 +165,6 @@ SECTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "matrix": _MATRIX,
     "timeline": _TIMELINE,
     "watch": _WATCH,
+    "processes": _PROCESSES,
     "demo": (*_DEMO, *_MONITOR),
 }

@@ -139,7 +139,7 @@ class ActionScreen(TopScreen, Screen[bool]):
 
     def on_mount(self) -> None:
         """Fill the key bar, and start the timer."""
-        self.query_one(KeyBar).view = KeyBarView(key_hints(self.replayed, self.settings.keys, SCREENS[self.NAME]))
+        self.query_one(KeyBar).view = KeyBarView(key_hints(self.replayed, self.settings.keys, self.actions))
         self.frame_timer = self.set_interval(1 / self.frames_per_s, self.tick)
         self.call_after_refresh(self.tick)
 

@@ -1,0 +1,66 @@
+"""The processes that use the GPUs, to choose from: as text, as a document, or on the screen."""
+
+from __future__ import annotations
+
+from stallprobes.machine import gpu_process_document
+from stallprobes.machine.gpu_processes import GpuProcessList
+from stallprobes.wording import process_wording
+from stallscope.cli import screen
+from stallscope.cli.process import diagnostics, foreground
+from stallscope.cli.process.diagnostics import CommandError
+from stallscope.cli.process.stdout import Output
+from stallscope.report.process_text import show_processes
+from stallscope.tui.settings import Settings
+from stallscope.tui.sources.chosen_process import ChosenProcess
+from stallscope.tui.sources.gpu_processes import GpuProcessSource
+
+# As long as a survey of the GPUs may take: the first call loads the driver's libraries.
+_ANSWER_S = 20.0
+# A screen opens after so long all the same, and says that NVML does not answer.
+_OPEN_S = 2.0
+
+
+def print_list(as_json: bool) -> None:
+    """Write the list to stdout, as text or as a document.
+
+    Raises CommandError (WatchExit.FAILED) without NVML and without devices of NVIDIA, or if NVML does not answer.
+    """
+    source = GpuProcessSource()
+    source.start()
+    try:
+        listing = source.wait(_ANSWER_S)
+        if listing is None:
+            why = source.failure or process_wording.silent_text(_ANSWER_S)
+            raise CommandError(foreground.WatchExit.FAILED, why)
+    finally:
+        source.close()
+    _require_usable(listing)
+    with Output() as out:
+        if as_json:
+            out.json(gpu_process_document.document(listing, process_wording.problems(listing)))
+        else:
+            show_processes(out, listing)
+
+
+def choose(known: Settings) -> int:
+    """The process that is chosen on the screen. Without a choice it ends this process with the screen's exit code.
+
+    Raises CommandError (WatchExit.FAILED) without NVML and without devices of NVIDIA.
+    """
+    source, chosen = GpuProcessSource(), ChosenProcess()
+    source.start()
+    try:
+        listing = source.wait(_OPEN_S)
+        if listing is not None:
+            _require_usable(listing)
+        code = screen.run_app(lambda: source, known, first="processes", controllers=(chosen,))
+    finally:
+        source.close()
+    if chosen.pid is None or code:
+        diagnostics.exit_process(code)
+    return chosen.pid
+
+
+def _require_usable(listing: GpuProcessList) -> None:
+    if not listing.usable:
+        raise CommandError(foreground.WatchExit.FAILED, process_wording.unusable_text(listing))

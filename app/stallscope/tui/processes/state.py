@@ -1,0 +1,101 @@
+"""State of the screen of processes, frozen, and the views of its panels that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from stallprobes.machine.gpu_processes import GpuProcessList, ListedProcess
+from stallprobes.wording import process_wording
+from stallscope.tui.processes.header import ListState, ProcessesHeadView
+from stallscope.tui.processes.process_table import ProcessRow, ProcessTableView
+
+ProcessKey = tuple[int, int]
+_ENDED = "It has ended: select another process."
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessesState:
+    """What the screen shows; each method but ``row`` returns the state after a change.
+
+    ``rows`` are the processes of the last list in their order, with the selected one if it has ended meanwhile: so no
+    other process is under the cursor when a key arrives.
+    """
+
+    listing: GpuProcessList | None = None
+    rows: tuple[ProcessRow, ...] = ()
+    selected: ProcessKey | None = None
+
+    def with_list(self, listing: GpuProcessList) -> ProcessesState:
+        """With a later list. With the first one, the first process that can be attached is selected."""
+        rows = [ProcessRow(process) for process in listing.processes]
+        selected = self.row
+        if selected is not None and all(row.key != selected.key for row in rows):
+            rows.append(replace(selected, ended=True))
+            rows.sort(key=lambda row: row.process.order)
+        if selected is None:
+            selected = next((row for row in rows if row.process.refusal is None), rows[0] if rows else None)
+        return ProcessesState(listing, tuple(rows), None if selected is None else selected.key)
+
+    def selecting(self, key: ProcessKey) -> ProcessesState:
+        """With the process ``key`` selected; one that was selected and has ended is left out."""
+        rows = tuple(row for row in self.rows if not row.ended or row.key == key)
+        return replace(self, rows=rows, selected=key)
+
+    def stepped(self, by: int, around: bool) -> ProcessesState:
+        """With the process selected that is ``by`` places further; ``around``: after the last comes the first."""
+        keys = [row.key for row in self.rows]
+        if not keys:
+            return self
+        place = (keys.index(self.selected) if self.selected in keys else 0) + by
+        return self.selecting(keys[place % len(keys) if around else min(max(place, 0), len(keys) - 1)])
+
+    @property
+    def row(self) -> ProcessRow | None:
+        """The selected row."""
+        return next((row for row in self.rows if row.key == self.selected), None)
+
+
+def table_view(state: ProcessesState, failure: str) -> ProcessTableView:
+    """The table; ``failure`` is why there is no list, "" if there is none yet."""
+    listing = state.listing
+    if listing is None:
+        empty = f"{failure}." if failure else "The processes are being read."
+    elif not listing.usable:
+        text = process_wording.unusable_text(listing)
+        empty = f"{text[0].upper()}{text[1:]}."
+    else:
+        empty = process_wording.empty_text(listing)
+    return ProcessTableView(state.rows, state.selected, empty)
+
+
+def header_view(state: ProcessesState, failure: str) -> ProcessesHeadView:
+    """The header; ``failure`` is why the list is not the present one, "" if it is."""
+    listing = state.listing
+    if listing is None or not listing.usable:
+        # The table says why.
+        return ProcessesHeadView(failure=failure, state=ListState.READING if listing is None else ListState.NONE)
+    about = process_wording.headline(listing) if listing.processes else ""
+    problems = " ".join(process_wording.problems(listing))
+    return ProcessesHeadView(about, problems, failure, ListState.LIVE)
+
+
+def detail_paragraphs(state: ProcessesState, attach_key: str) -> Sequence[tuple[str, str, str]]:
+    """What is known of the selected process, (title, its style, text): whether it can be attached comes first."""
+    row = state.row
+    if row is None:
+        return ()
+    process = row.process
+    if row.ended:
+        verdict = (f"{process.pid}", "warn", _ENDED)
+    elif process.refusal is not None:
+        verdict = (f"{process.pid}", "warn", process_wording.refusal_text(process))
+    else:
+        verdict = (f"{process.pid}", "good", f"{attach_key} attaches: its CUDA calls are shown until you quit.")
+    return (verdict, *_paragraphs(process))
+
+
+def _paragraphs(process: ListedProcess) -> list[tuple[str, str, str]]:
+    found = [("command", "dim", process_wording.command_text(process))]
+    uses = process_wording.uses_text(process)
+    return [*found, ("uses", "dim", uses)] if uses else found

@@ -1,0 +1,117 @@
+"""Processes of this machine as /proc shows them: owner, command, start, parent, and open NVIDIA devices.
+
+Everything here reads only; a process that ends meanwhile is None, never an error.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from stallprobes.foreign_text import printable
+
+PROC = Path("/proc")
+# PROC_PID_INIT_INO, by which Linux numbers the PID namespace of the host (include/linux/proc_ns.h).
+_HOST_NAMESPACE = "pid:[4026531836]"
+# Longer commands are cut: no screen shows them.
+_COMMAND_BYTES = 4096
+_DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")
+
+
+@dataclass(frozen=True)
+class ProcessStatus:
+    """A process. ``start_ticks``, clock ticks since boot, tells it from a later one with the same ``pid``.
+
+    ``user`` is the name of its real user, else the number. ``command`` has its arguments; a process without any is
+    ``[name]``.
+    """
+
+    pid: int
+    start_ticks: int
+    parent: int
+    user: str
+    command: str
+
+
+def status(pid: int, proc: Path = PROC) -> ProcessStatus | None:
+    """The process ``pid``; None if there is none, or if it is hidden from this user (the mount option hidepid)."""
+    folder = proc / str(pid)
+    try:
+        # The name is in parentheses and may contain some itself.
+        fields = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        lines = (folder / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+        members = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        parent, start_ticks, uid = int(fields[1]), int(fields[19]), int(members["Uid"].split()[0])
+    except (OSError, IndexError, KeyError, ValueError):
+        return None
+    return ProcessStatus(pid, start_ticks, parent, _user(uid), _command(folder, members.get("Name", "?")))
+
+
+def pids(proc: Path = PROC) -> Iterator[int]:
+    """The ids of all processes that are visible here."""
+    with suppress(OSError), os.scandir(proc) as entries:
+        for entry in entries:
+            if entry.name.isdecimal():
+                yield int(entry.name)
+
+
+def nvidia_devices(pid: int, proc: Path = PROC) -> frozenset[str] | None:
+    """What the process ``pid`` has open of /dev/nvidia*: minor numbers of GPUs, ``ctl``, ``-uvm``.
+
+    None if this user may not see its files, or if it has ended.
+    """
+    opened = set()
+    try:
+        with os.scandir(proc / str(pid) / "fd") as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    device = _DEVICE.fullmatch(os.readlink(entry.path))
+                    if device is not None:
+                        opened.add(device[1])
+    except OSError:
+        return None
+    return frozenset(opened)
+
+
+def is_descendant(process: ProcessStatus, ancestor: int, proc: Path = PROC) -> bool:
+    """Whether ``process`` is the process ``ancestor`` or was started by it, directly or by others."""
+    seen: set[int] = set()
+    pid, parent = process.pid, process.parent
+    while pid != ancestor and parent > 0 and pid not in seen:
+        seen.add(pid)
+        above = status(parent, proc)
+        if above is None:
+            return parent == ancestor
+        pid, parent = above.pid, above.parent
+    return pid == ancestor
+
+
+def in_host_namespace(proc: Path = PROC) -> bool:
+    """Whether this process has the host's process ids; False in a container with ids of its own."""
+    try:
+        return os.readlink(proc / "self" / "ns" / "pid") == _HOST_NAMESPACE
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=256)
+def _user(uid: int) -> str:
+    # A name service, which may be remote, answers only once.
+    try:
+        return printable(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return str(uid)
+
+
+def _command(folder: Path, name: str) -> str:
+    words = b""
+    with suppress(OSError), open(folder / "cmdline", "rb") as file:
+        words = file.read(_COMMAND_BYTES)
+    text = words.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace").strip()
+    return printable(text or f"[{name}]")
