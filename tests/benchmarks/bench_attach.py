@@ -5,7 +5,9 @@ woken again. Prints for each program how often it was attached, the time for whi
 library, the hold-up that stallscope states, the longest launch or step beside the usual one, the time until the first
 call was recorded, and what a launch takes longer after the last detach than before the first attachment, with a 95 %
 interval of the median (bootstrap over processes). Exits 1 if a program crashed or computed something wrong, was stopped
-for more than 2 ms at p99, held up for more than 50 ms at p99, had rows later than 1.5 s, or keeps more than 0.4 us.
+for more than 2 ms at p99, held up for more than 50 ms at p99, had rows later than 1.5 s, or keeps more than 0.4 us. For
+long and hanging CUPTI itself may wait for the GPU, which counts in what is stated, and rows come once a call returns:
+there the longest launch or step alone is limited.
 
 python tests/benchmarks/bench_attach.py [PROGRAM ...] [--attachments N] [--fresh N] [--seconds S]
 
@@ -100,7 +102,7 @@ def attach_repeatedly(name: str, program: GpuProgram, times: int, seconds: float
         before = program.ask().median_ns
     for _ in range(times):
         time.sleep(random.random())
-        found.attached.append(attach_once(program, seconds, WatchOptions(cost=1.0), asks=not hangs))
+        found.attached.append(attach_once(program, seconds, WatchOptions(cost=1.0), asks=not hangs, hangs=hangs))
     if name == "loop":
         program.ask()
         time.sleep(MEASURED_S)
@@ -119,11 +121,12 @@ def show(name: str, found: Found) -> bool:
     held = np.array([one.held_up_ns for one in found.attached]) / 1e6
     rows = np.array([one.rows_s for one in found.attached])
     longest = np.array([max(one.longest_ns - one.usual_ns, 0) for one in found.attached]) / 1e6
+    waits = name in ("long", "hanging")
     for text, values, unit, limit in (
         ("thread stopped", stopped, "ms", STOPPED_MS),
-        ("hold-up as stated", held, "ms", HELD_MS),
-        ("longest launch or step, less the usual one", longest, "ms", HELD_MS if name in ("loop", "threads") else None),
-        ("first call recorded after", rows, "s", ROWS_S),
+        ("hold-up as stated", held, "ms", None if waits else HELD_MS),
+        ("longest launch or step, less the usual one", longest, "ms", HELD_MS if name in LOOPS else None),
+        ("first call recorded after", rows, "s", None if waits else ROWS_S),
         ("attach returned after", np.array([one.attach_s for one in found.attached]), "s", None),
         ("detach returned after", np.array([one.detach_s for one in found.attached]), "s", None),
     ):

@@ -116,10 +116,13 @@ def build_loop(folder: Path) -> Path:
     return target
 
 
-def attach_once(program: GpuProgram, seconds: float, options: WatchOptions, asks: bool = True) -> Attached:
+def attach_once(
+    program: GpuProgram, seconds: float, options: WatchOptions, asks: bool = True, hangs: bool = False
+) -> Attached:
     """Attach to a program for so long, and detach. Raises WatchError, and RuntimeError where a result is wrong.
 
-    ``asks``: the program is asked before and after, which opens the gate of one that hangs.
+    ``asks``: the program is asked before and after. One that ``hangs`` is asked before the detach, which opens its
+    gate: what hangs may hold the driver's lock, for which CUPTI waits.
     """
     if asks:
         program.ask()
@@ -130,6 +133,8 @@ def attach_once(program: GpuProgram, seconds: float, options: WatchOptions, asks
         attach_s = time.monotonic() - begun_s
         rows_s = _rows_after(attached, begun_s) if asks else 0.0
         time.sleep(max(seconds - (time.monotonic() - begun_s), 0))
+        if hangs:
+            program.ask()
         detach_begun_s = time.monotonic()
         attached.detach()
         detach_s = time.monotonic() - detach_begun_s

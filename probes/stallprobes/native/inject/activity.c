@@ -354,7 +354,7 @@ int ss_start_activity(const struct ss_cupti *functions, int gated)
     if (gated && !ss_close_gate())
         return 1;
     enable_kinds();
-    uint64_t since = gated ? ss_clock() : ss_load(ss_header->started_ns);
+    uint64_t since = ss_header->flags & SS_FLAG_LATE ? ss_clock() : ss_load(ss_header->started_ns);
     if (gated)
         ss_open_gate();
     if (!ss_header->kinds)

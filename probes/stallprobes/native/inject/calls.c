@@ -105,6 +105,13 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber)
     return (int)api_count;
 }
 
+/* Switches the callbacks off again: without a subscriber alone, the driver goes on asking CUPTI about each call. */
+void ss_leave_calls(const struct ss_cupti *cupti, void *subscriber)
+{
+    for (uint32_t api = 0; api < api_count; api++)
+        cupti->enable_callback(0, subscriber, SS_DRIVER_API, known[api].number);
+}
+
 void ss_write_apis(void)
 {
     struct ss_api *written = ss_at(SS_APIS_AT);

@@ -163,6 +163,7 @@ static uint32_t connect_to_cupti(int late)
     ss_note_step("cuptiSubscribe");
     uint64_t began = ss_clock();
     code = cupti.subscribe(&subscriber, ss_callback, NULL);
+    note_hold(began);
     if (code)
         return failed("cuptiSubscribe", code, code == SS_CUPTI_TAKEN ? SS_STATE_CUPTI_TAKEN : SS_STATE_CUPTI_FAILED);
     ss_store_release(subscribed, 1);
@@ -175,7 +176,6 @@ static uint32_t connect_to_cupti(int late)
     ss_note_step("cuptiEnableCallback");
     int chosen = ss_choose_calls(&cupti, subscriber);
     ss_write_apis();
-    note_hold(began);
     return chosen ? SS_STATE_RECORDING : failed("cuptiEnableCallback", 0, SS_STATE_CUPTI_FAILED);
 }
 
@@ -216,34 +216,40 @@ uint32_t ss_begin_recording(int *code)
     *code = ss_header->code;
     if (state != SS_STATE_RECORDING) {
         ss_note_step(ss_header->function);
-        ss_end_recording();
+        ss_end_recording(1);
     }
     return state;
 }
 
-/* Begins with records of the GPU's work, in a recording that began late; 1 if a call in flight prevents it. */
-int ss_begin_records(void)
+/* Begins with records of the GPU's work, in a recording that began late; 1 if a call in flight prevents it, where it is
+ * ``gated``. Otherwise work of calls in flight may have no record. */
+int ss_begin_records(int gated)
 {
     if (ss_settings.calls_only || !ss_load_acquire(subscribed))
         return 0;
     ss_note_step("cuptiActivityEnable");
     uint64_t began = ss_clock();
-    int again = ss_start_activity(&cupti, 1) > 0;
+    int again = ss_start_activity(&cupti, gated) > 0;
     note_hold(began);
     return again;
 }
 
-/* Ends the recording; 1 if a call in flight prevents it. CUPTI is free then, for the program's own profiler too. */
-int ss_end_recording(void)
+/* Ends the recording; 1 if a call in flight prevents it, where it is ``gated``. CUPTI is free then, for the program's own
+ * profiler too. */
+int ss_end_recording(int gated)
 {
     uint32_t expected = 1;
     if (ss_load_acquire(subscribed)) {
         ss_note_step("cuptiActivityDisable");
         uint64_t began = ss_clock();
-        if (ss_header->kinds && ss_stop_activity(&cupti, 1))
+        if (ss_header->kinds && ss_stop_activity(&cupti, gated))
             return 1;
         if (__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             ss_stop_looking();
+            note_hold(began);
+            ss_note_step("cuptiEnableCallback");
+            ss_leave_calls(&cupti, subscriber);
+            began = ss_clock();
             ss_note_step("cuptiUnsubscribe");
             cupti.unsubscribe(subscriber);
         }

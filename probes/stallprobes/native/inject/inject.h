@@ -42,8 +42,8 @@ extern uint32_t ss_file;
 
 /* inject.c */
 uint32_t ss_begin_recording(int *code);
-int ss_begin_records(void);
-int ss_end_recording(void);
+int ss_begin_records(int gated);
+int ss_end_recording(int gated);
 uint64_t ss_longest_hold(void);
 
 /* control.c */
@@ -87,6 +87,7 @@ void ss_end_block(struct ss_call_log *log, struct ss_slot *slot);
 /* calls.c */
 void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data);
 int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber);
+void ss_leave_calls(const struct ss_cupti *cupti, void *subscriber);
 void ss_write_apis(void);
 int ss_prepare_calls(void);
 
