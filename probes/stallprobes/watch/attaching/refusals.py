@@ -210,7 +210,7 @@ def _no_thread(target: Target, memory: Sequence[Mapping]) -> str | None:
     except OSError:
         return None
     if target.state == "D":
-        return f"{target.words()} waits for a device and cannot be interrupted: attach when it goes on."
+        return f"{target.words()} waits for a device and cannot be interrupted: attach once it continues."
     return f"no thread of {target.words()} sleeps where it can be borrowed, such as in poll: try again, or {_ASLEEP}."
 
 
