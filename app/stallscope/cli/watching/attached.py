@@ -138,7 +138,7 @@ class AttachedWatch:
         self._looked_s = 0.0
         self._report_wanted = False
         self.failures: list[Exception] = []
-        program = WatchedProgram(self._target.words(), pid=pid)
+        program = WatchedProgram(self._target.title, pid=pid)
         self.live = LiveProgram(self._folder, program, options.known, files.keep_ns, self._place())
         self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
 
@@ -162,7 +162,7 @@ class AttachedWatch:
         where = f" without a screen: {no_screen}" if no_screen else ""
         stopped = f", of which a thread was stopped for {duration_ns(first.stopped_ns)}" if first.stopped_ns else ""
         diagnostics.print_message(
-            f"attached to {self._target.words()}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
+            f"attached to {self._target.title}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
         )
 
     @property
@@ -197,7 +197,7 @@ class AttachedWatch:
             self._report_wanted = False
             with Output.on_stderr() as out:
                 found = self.live.findings()
-                show_watch(out, found, self._target.words(), self.notes(), self._files.full, self.costs())
+                show_watch(out, found, self._target.title, self.notes(), self._files.full, self.costs())
         return self.live.rest_s(time.thread_time() - begun_s)
 
     def detach(self) -> None:
@@ -223,7 +223,7 @@ class AttachedWatch:
         with kept(self.failures, FileNotWritten):
             finish_recording(self.live, self.recorder)
         with Output() as out:
-            show_watch(out, found, self._target.words(), problems, self._files.full, self.costs())
+            show_watch(out, found, self._target.title, problems, self._files.full, self.costs())
         for failure in self.failures:
             diagnostics.print_message(str(failure).rstrip("."))
         return WatchExit.FAILED if self.failures else 0
