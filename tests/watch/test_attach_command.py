@@ -140,13 +140,34 @@ def test_a_killed_stallscope_leaves_the_program_as_it_was(program: RunningProgra
     assert program.end() == (0, "", "")
 
 
+# Says that the thread "hung" of the process is at a line of Python.
+PY_SPY = r"""#!/bin/sh
+for pid; do :; done
+frame='{"name": "step", "filename": "/train.py", "line": 42}'
+for task in /proc/$pid/task/*; do
+    [ "$(cat $task/comm)" = hung ] && echo "[{\"os_thread_id\": ${task##*/}, \"frames\": [$frame]}]"
+done
+exit 0
+"""
+
+
+@pytest.mark.parametrize("with_py_spy", [False, True])
 def test_a_call_from_before_is_shown_by_where_its_thread_waits(
-    stand_in: StandIn, settings: dict[str, str], stallscope_command: Command
+    stand_in: StandIn, settings: dict[str, str], tmp_path: Path, stallscope_command: Command, with_py_spy: bool
 ) -> None:
+    (tmp_path / "bin").mkdir()
+    if with_py_spy:
+        (tmp_path / "bin" / "py-spy").write_text(PY_SPY)
+        (tmp_path / "bin" / "py-spy").chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     with RunningProgram(stand_in, "poll", "hung") as program:
-        done = stallscope_command("watch", "--pid", str(program.pid), "--seconds", "1", "--headless", env=settings)
-    assert "A call of thread hung (" in done.stdout
-    assert " was in flight before, and has not returned: it waits in " in done.stdout
+        words = ["watch", "--pid", str(program.pid), "--seconds", "1", "--headless"]
+        done = stallscope_command(*words, env={**settings, "PATH": path})
+    # Without the breaks of lines.
+    text = " ".join(done.stdout.split())
+    assert "A call of thread hung (" in text
+    assert " was in flight before, and has not returned: it waits in " in text
+    assert ("; it was called from train.py:42 in step." in text) is with_py_spy
 
 
 @pytest.fixture

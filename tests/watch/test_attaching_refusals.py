@@ -149,7 +149,7 @@ def test_no_thread_that_can_be_borrowed(stand_in: StandIn) -> None:
 def test_a_device_that_does_not_answer(program: RunningProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Target, "sleeping_threads", lambda self: [])
     monkeypatch.setattr(Target, "state", "D")
-    assert sentence(program.pid).endswith("waits for a device and cannot be interrupted: attach when it goes on.")
+    assert sentence(program.pid).endswith("waits for a device and cannot be interrupted: attach once it continues.")
 
 
 @_ROOT

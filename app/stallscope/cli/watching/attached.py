@@ -24,6 +24,8 @@ from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import WatchRecorder
 from stallprobes.watch.reading.folder import ProcessPlace
 from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
+from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
+from stallprobes.watch.sentences import frame_text
 from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN_MEANWHILE
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.foreground import WatchExit
@@ -38,6 +40,7 @@ _ANSWER_S = 0.05
 # How often descendants of the process are looked for.
 _CHILDREN_S = 1.0
 _MOST_NAMED = 8
+_PY_SPY_S = 5.0
 
 
 def run_attached(
@@ -135,10 +138,11 @@ class AttachedWatch:
         self._attachments: dict[int, Attachment] = {}
         self._refused: dict[int, str] = {}
         self._in_flight: list[ThreadInDriver] = []
+        self._spied: PySpyRun | None = None
         self._looked_s = 0.0
         self._report_wanted = False
         self.failures: list[Exception] = []
-        program = WatchedProgram(self._target.words(), pid=pid)
+        program = WatchedProgram(self._target.title, pid=pid)
         self.live = LiveProgram(self._folder, program, options.known, files.keep_ns, self._place())
         self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
 
@@ -158,11 +162,14 @@ class AttachedWatch:
             self.remove()
             raise
         self._attachments[first.pid] = first
+        py_spy = find_py_spy()
+        if self._in_flight and py_spy is not None:
+            self._spied = PySpyRun(py_spy, first.pid)
         self._attach_children()
         where = f" without a screen: {no_screen}" if no_screen else ""
         stopped = f", of which a thread was stopped for {duration_ns(first.stopped_ns)}" if first.stopped_ns else ""
         diagnostics.print_message(
-            f"attached to {self._target.words()}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
+            f"attached to {self._target.title}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
         )
 
     @property
@@ -197,7 +204,7 @@ class AttachedWatch:
             self._report_wanted = False
             with Output.on_stderr() as out:
                 found = self.live.findings()
-                show_watch(out, found, self._target.words(), self.notes(), self._files.full, self.costs())
+                show_watch(out, found, self._target.title, self.notes(), self._files.full, self.costs())
         return self.live.rest_s(time.thread_time() - begun_s)
 
     def detach(self) -> None:
@@ -210,6 +217,8 @@ class AttachedWatch:
         """Write the report to stdout, and the files; returns the exit code of the command."""
         with kept(self.failures):
             self.live.finish_looking()
+            if self._spied is not None:
+                self._spied.wait(_PY_SPY_S)
             self.live.update(analyze=True)
         found = self.live.findings()
         problems = self.notes()
@@ -223,7 +232,7 @@ class AttachedWatch:
         with kept(self.failures, FileNotWritten):
             finish_recording(self.live, self.recorder)
         with Output() as out:
-            show_watch(out, found, self._target.words(), problems, self._files.full, self.costs())
+            show_watch(out, found, self._target.title, problems, self._files.full, self.costs())
         for failure in self.failures:
             diagnostics.print_message(str(failure).rstrip("."))
         return WatchExit.FAILED if self.failures else 0
@@ -243,15 +252,19 @@ class AttachedWatch:
             self._lock.release()
 
     def _begun_before(self) -> Iterator[str]:
-        """The calls in flight when the recording began, of threads of which nothing was seen since."""
+        """The calls that were in flight when the recording began and still are, by where their threads wait."""
+        before = {one.thread for one in self._in_flight}
         seen = {thread.id for process in self.live.processes for thread in process.threads if thread.calls}
-        silent = [one for one in self._in_flight if one.thread not in seen]
-        for one in silent[:_MOST_NAMED]:
-            wait = f" in {one.wait}" if one.wait else ""
-            who = f"{one.name} ({one.thread})"
-            yield f"A call of thread {who} was in flight before, and has not returned: it waits{wait}."
-        if len(silent) > _MOST_NAMED:
-            yield f"So do {plural(len(silent) - _MOST_NAMED, 'other thread')}."
+        # A thread that has made calls since has returned from that one.
+        still = [one for one in threads_in_driver(self._target) if one.thread in before - seen]
+        spied = None if self._spied is None else self._spied.found
+        for one in still[:_MOST_NAMED]:
+            text = f"A call of thread {one.name} ({one.thread}) was in flight before, and has not returned"
+            place = None if spied is None or (stack := spied.stacks.get(one.thread)) is None else stack.place
+            called = "" if place is None else f"; it was called from {frame_text(place)}"
+            yield f"{text}: it waits{f' in {one.wait}' if one.wait else ''}{called}."
+        if len(still) > _MOST_NAMED:
+            yield f"So do {plural(len(still) - _MOST_NAMED, 'other thread')}."
 
     def _look_for_children(self) -> None:
         if self._children and time.monotonic() - self._looked_s >= _CHILDREN_S:

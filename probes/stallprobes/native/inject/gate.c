@@ -6,7 +6,8 @@
  *
  * Nobody waits for long. A gate behind which a call does not return soon is opened again without a switch, also by a
  * call that was held for HOLD_MS, as where the thread that closed it has no CPU. During the switch itself a call is held
- * for SWITCH_MS at most: CUPTI may have a lock for it that the switch needs.
+ * for SWITCH_MS at most: CUPTI may have a lock for it that the switch needs. Later calls are not held then, since such a
+ * switch may take long, as where a call hangs.
  */
 #include <errno.h>
 #include <limits.h>
@@ -72,10 +73,9 @@ static void futex(int operation, uint32_t value, const struct timespec *limit)
     errno = error;
 }
 
-/* Opens the gate if nothing is switched yet. */
-static void break_gate(void)
+/* Opens the gate if it is in a state. */
+static void break_gate(uint32_t expected)
 {
-    uint32_t expected = CLOSED;
     __atomic_compare_exchange_n(&gate, &expected, OPEN, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
@@ -91,12 +91,15 @@ static SS_APART int is_opened(void)
     ss_add(asleep, 1);
     for (; (state = ss_load_acquire(gate)) != OPEN && held < SWITCH_MS * MS; held = ss_clock() - began) {
         if (state == CLOSED && held >= HOLD_MS * MS)
-            break_gate();
+            break_gate(CLOSED);
         else
             futex(FUTEX_WAIT_PRIVATE, state, &step);
     }
     __atomic_fetch_sub(&asleep, 1, __ATOMIC_RELAXED);
-    return state == OPEN;
+    if (state == OPEN)
+        return 1;
+    break_gate(SWITCHING);
+    return 0;
 }
 
 /* A call begins that submits work, in the slot with this number or in a thread without one. Returns whether it counts:

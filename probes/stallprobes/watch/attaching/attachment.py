@@ -71,7 +71,7 @@ class Attachment:
         """What the recording waits for before it begins, as a clause; "" once it has begun."""
         if self._control.is_done or self._target.has_ended:
             return ""
-        return f"{self._control.step} has not returned in {self._target.words()}"
+        return f"{self._control.step} has not returned in {self._target.title}"
 
     @property
     def held_up_ns(self) -> int:
@@ -97,7 +97,7 @@ class Attachment:
             control.sleep()
             if not control.wait(DETACH_S, self._target) and not self._target.has_ended:
                 raise WatchError(
-                    f"{self._target.words()} is still recorded, since {control.step} does not return in it: that ends"
+                    f"{self._target.title} is still recorded, since {control.step} does not return in it: that ends"
                     " by itself once it does."
                 )
 
@@ -120,7 +120,7 @@ def attach(pid: int, options: WatchOptions, folder: Path) -> Attachment:
         control = _new_control(target)
     try:
         if not control.lock():
-            raise WatchError(f"{target.words()} is watched by another stallscope: end that first.")
+            raise WatchError(f"{target.title} is watched by another stallscope: end that first.")
         cupti, sends = _cupti(target)
         control.record(shared.there, options, cupti, loaded.region, sends)
         control.wait(ANSWER_S + (_SENDING_S if sends else 0), target)
@@ -150,7 +150,7 @@ def _load(target: Target) -> _Loaded:
         raise WatchError(f"the attacher cannot be run ({error}): reinstall stallscope.") from error
     said = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
     reason = printable(said.get("reason", "")) or f"exit code {done.returncode}"
-    who = target.words()
+    who = target.title
     match done.returncode:
         case _Outcome.ATTACHED:
             region = int(said["region"]), int(said["region_bytes"])
@@ -182,7 +182,7 @@ def _new_control(target: Target) -> Control:
     while (control := Control.of(target)) is None:
         if time.monotonic() >= due or target.has_ended:
             raise WatchError(
-                f"the library in {target.words()} does not answer: restart the program with stallscope watch."
+                f"the library in {target.title} does not answer: restart the program with stallscope watch."
             )
         time.sleep(_BACK_S / 50)
     return control
@@ -201,7 +201,7 @@ def _failure(target: Target, control: Control) -> str:
     """Why a recording did not begin, a sentence with what to do; "" if it did."""
     if control.state is not ControlState.FAILED:
         return ""
-    who = target.words()
+    who = target.title
     match control.recording:
         case WatchState.CUPTI_TAKEN:
             return (

@@ -55,7 +55,7 @@ class Control:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if os.fstat(descriptor).st_size != _SIZE:
-                raise WatchError(f"the library in {target.words()} is of another version of stallscope: restart it.")
+                raise WatchError(f"the library in {target.title} is of another version of stallscope: restart it.")
             memory = mmap.mmap(descriptor, _SIZE)
             words = layout.Control.from_buffer(memory)
             known = (words.magic, words.pid, words.start_ticks)
@@ -64,7 +64,7 @@ class Control:
                 os.close(descriptor)
                 return None
             if words.format != layout.CONTROL_FORMAT:
-                raise WatchError(f"the library in {target.words()} is of another version of stallscope: restart it.")
+                raise WatchError(f"the library in {target.title} is of another version of stallscope: restart it.")
         except BaseException:
             with suppress(OSError):
                 os.close(descriptor)

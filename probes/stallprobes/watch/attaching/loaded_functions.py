@@ -49,13 +49,13 @@ def find_functions(target: Target) -> LoadedFunctions:
                         places[wanted] = place
     except OSError as error:
         raise WatchError(
-            f"the memory of {target.words()} cannot be read ({error.strerror}): run stallscope with sudo."
+            f"the memory of {target.title} cannot be read ({error.strerror}): run stallscope with sudo."
         ) from error
     missing = [name for name in NAMES if name not in found]
     if missing or len(places) < 2:
         what = ", ".join(missing) or "system calls"
         raise WatchError(
-            f"{what} cannot be found in the C library of {target.words()}: only programs with glibc can be attached."
+            f"{what} cannot be found in the C library of {target.title}: only programs with glibc can be attached."
         )
     return LoadedFunctions(places[_SYSCALL], places[_SIGRETURN], tuple(found[name] for name in NAMES))
 

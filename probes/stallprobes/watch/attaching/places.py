@@ -72,7 +72,7 @@ def _made(target: Target) -> _Made:
             return _Made(Path(tempfile.mkdtemp(prefix=PREFIX, dir=f"/proc/{os.getpid()}/fd/{descriptor}")))
         except OSError:
             continue
-    raise WatchError(f"no private folder can be made where {target.words()} can write: give it /dev/shm or /tmp.")
+    raise WatchError(f"no private folder can be made where {target.title} can write: give it /dev/shm or /tmp.")
 
 
 def shared_folder(target: Target, folder: Path) -> SharedFolder:
@@ -81,7 +81,7 @@ def shared_folder(target: Target, folder: Path) -> SharedFolder:
         return SharedFolder(folder, folder.resolve())
     for path in _views(target, folder):
         return SharedFolder(folder, path)
-    raise WatchError(f"{folder} is not visible to {target.words()}: use one that is made for it.")
+    raise WatchError(f"{folder} is not visible to {target.title}: use one that is made for it.")
 
 
 def _views(target: Target, folder: Path) -> Iterator[Path]:

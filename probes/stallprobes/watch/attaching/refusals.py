@@ -35,7 +35,7 @@ def refusal(pid: int) -> str | None:
     try:
         memory = list(target.mappings())
     except OSError as error:
-        return f"the memory of {target.words()} cannot be read ({error.strerror}): run stallscope with sudo."
+        return f"the memory of {target.title} cannot be read ({error.strerror}): run stallscope with sudo."
     try:
         control = Control.of(target)
     except WatchError as error:
@@ -44,7 +44,7 @@ def refusal(pid: int) -> str | None:
         with control:
             return _not_to_be_woken(target, control) or _no_place(target)
     checks: Sequence[Callable[[Target, Sequence[Mapping]], str | None]] = (
-        _watched, _no_cuda, _not_supported, _traced, _scope, _filtered, _no_thread,
+        _watched, _no_cuda, _not_supported, _traced, _ptrace_scope, _filtered, _no_thread,
     )  # fmt: skip
     for each in checks:
         if problem := each(target, memory):
@@ -71,9 +71,9 @@ def _not_there(target: Target) -> str | None:
 
 def _ended(target: Target) -> str | None:
     if target.state in ("Z", "X"):
-        return f"{target.words()} has ended, and waits for its parent only: there is nothing to attach to."
+        return f"{target.title} has ended, and waits for its parent only: there is nothing to attach to."
     if target.state == "T":
-        return f"{target.words()} is stopped: let it continue (kill -CONT {target.pid}), then attach."
+        return f"{target.title} is stopped: let it continue (kill -CONT {target.pid}), then attach."
     return None
 
 
@@ -85,10 +85,10 @@ def _not_a_program(target: Target) -> str | None:
         return None
     except OSError:
         if target.numbers("Kthread") == (1,) or not target.field("VmSize"):
-            return f"{target.words()} is a thread of the kernel: give the number of a program."
+            return f"{target.title} is a thread of the kernel: give the number of a program."
         return None
     if begin == _ELF32:
-        return f"{target.words()} is a 32-bit program: only 64-bit programs can be attached."
+        return f"{target.title} is a 32-bit program: only 64-bit programs can be attached."
     return None
 
 
@@ -99,7 +99,7 @@ def _other_numbers(target: Target) -> str | None:
     with suppress(OSError):
         if (target.folder / "root" / "proc" / str(target.own_pid) / "status").is_file():
             return None
-    return f"{target.words()} is in a PID namespace without /proc of its own: run stallscope in its container."
+    return f"{target.title} is in a PID namespace without /proc of its own: run stallscope in its container."
 
 
 def _access(target: Target) -> str | None:
@@ -110,20 +110,18 @@ def _access(target: Target) -> str | None:
     if problem := _set_uid(target, users):
         return problem
     if any(user != effective for user in users):
-        return f"{target.words()} belongs to user {user_name(users[0])}: run stallscope as that user, or with sudo."
+        return f"{target.title} belongs to user {user_name(users[0])}: run stallscope as that user, or with sudo."
     with suppress(OSError):
         # The folder itself always has the process's user.
         if os.stat(target.folder / "environ").st_uid != effective:
-            return (
-                f"{target.words()} protects its memory from other processes (not dumpable): run stallscope with sudo."
-            )
+            return f"{target.title} protects its memory from other processes (not dumpable): run stallscope with sudo."
     return None
 
 
 def _set_uid(target: Target, users: Sequence[int]) -> str | None:
     if len(set(users)) > 1:
         return (
-            f"{target.words()} is a set-uid program, which runs with the rights of user {user_name(users[1])}: start it"
+            f"{target.title} is a set-uid program, which runs with the rights of user {user_name(users[1])}: start it"
             " as that user itself."
         )
     return None
@@ -131,19 +129,19 @@ def _set_uid(target: Target, users: Sequence[int]) -> str | None:
 
 def _not_to_be_woken(target: Target, control: Control) -> str | None:
     if control.state not in (ControlState.ASLEEP, ControlState.FAILED) or not control.is_free():
-        return f"{target.words()} is watched by another stallscope: end that first."
+        return f"{target.title} is watched by another stallscope: end that first."
     return None
 
 
 def _watched(target: Target, memory: Sequence[Mapping]) -> str | None:
     if any(CONTROL_NAME in one.path for one in memory):
         return (
-            f"{target.words()} has closed the file by which stallscope wakes the library in it: restart it to watch it"
+            f"{target.title} has closed the file by which stallscope wakes the library in it: restart it to watch it"
             " again."
         )
     if any(one.path.endswith("/stallscope-inject.so") for one in memory):
         return (
-            f"{target.words()} was started to be watched, by stallscope watch or with the variables of --print-env: use"
+            f"{target.title} was started to be watched, by stallscope watch or with the variables of --print-env: use"
             " that, or --attach FOLDER."
         )
     return None
@@ -151,7 +149,7 @@ def _watched(target: Target, memory: Sequence[Mapping]) -> str | None:
 
 def _no_cuda(target: Target, memory: Sequence[Mapping]) -> str | None:
     if not any("/libcuda.so" in one.path for one in memory):
-        return f"{target.words()} has not loaded libcuda, so it makes no CUDA calls: attach once it does."
+        return f"{target.title} has not loaded libcuda, so it makes no CUDA calls: attach once it does."
     return None
 
 
@@ -159,20 +157,20 @@ def _not_supported(target: Target, memory: Sequence[Mapping]) -> str | None:
     if platform.machine() != "x86_64":
         return f"a process that runs can be attached on x86-64 only, not on {platform.machine()}: {_ASLEEP}."
     if any("/ld-musl-" in one.path for one in memory):
-        return f"the C library of {target.words()} is musl: only programs with glibc can be attached."
+        return f"the C library of {target.title} is musl: only programs with glibc can be attached."
     if "shstk" in target.field("x86_Thread_features").split():
-        return f"{target.words()} has a shadow stack, which no other process can extend: {_ASLEEP}."
+        return f"{target.title} has a shadow stack, which no other process can extend: {_ASLEEP}."
     return None
 
 
 def _traced(target: Target, memory: Sequence[Mapping]) -> str | None:
     tracer = target.numbers("TracerPid")
     if tracer and tracer[0]:
-        return f"{target.words()} is traced by {Target(tracer[0]).words()}: end that first."
+        return f"{target.title} is traced by {Target(tracer[0]).title}: end that first."
     return None
 
 
-def _scope(target: Target, memory: Sequence[Mapping]) -> str | None:
+def _ptrace_scope(target: Target, memory: Sequence[Mapping]) -> str | None:
     try:
         scope = int(_PTRACE_SCOPE.read_text())
     except (OSError, ValueError):
@@ -181,7 +179,7 @@ def _scope(target: Target, memory: Sequence[Mapping]) -> str | None:
         return f"kernel.yama.ptrace_scope is 3, so that no process can be attached until the next boot: {_ASLEEP}."
     if scope and not may_trace_everything():
         return (
-            f"kernel.yama.ptrace_scope is {scope}, so that only root can attach to {target.words()}: run stallscope"
+            f"kernel.yama.ptrace_scope is {scope}, so that only root can attach to {target.title}: run stallscope"
             f" with sudo, or {_ASLEEP}."
         )
     return None
@@ -198,7 +196,7 @@ def _filtered(target: Target, memory: Sequence[Mapping]) -> str | None:
     if mode != _STRICT_SECCOMP and filters and filters in shared:
         return None
     return (
-        f"{target.words()} filters its system calls (seccomp), and may be ended for those that attaching takes:"
+        f"{target.title} filters its system calls (seccomp), and may be ended for those that attaching takes:"
         f" {_ASLEEP}."
     )
 
@@ -210,14 +208,14 @@ def _no_thread(target: Target, memory: Sequence[Mapping]) -> str | None:
     except OSError:
         return None
     if target.state == "D":
-        return f"{target.words()} waits for a device and cannot be interrupted: attach when it goes on."
-    return f"no thread of {target.words()} sleeps where it can be borrowed, such as in poll: try again, or {_ASLEEP}."
+        return f"{target.title} waits for a device and cannot be interrupted: attach once it continues."
+    return f"no thread of {target.title} sleeps where it can be borrowed, such as in poll: try again, or {_ASLEEP}."
 
 
 def _no_place(target: Target) -> str | None:
     if not parents(target):
         return (
-            f"{target.words()} can write to neither /dev/shm, /tmp nor /var/tmp, where its calls would be recorded:"
+            f"{target.title} can write to neither /dev/shm, /tmp nor /var/tmp, where its calls would be recorded:"
             " give it one of them."
         )
     return None

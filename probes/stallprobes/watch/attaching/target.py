@@ -48,7 +48,8 @@ class Target:
         """Its folder in /proc."""
         return self.proc / str(self.pid)
 
-    def words(self) -> str:
+    @property
+    def title(self) -> str:
         """``python (process 4711)``."""
         name = self.field("Name")[:_LONGEST_NAME]
         return f"{printable(name)} (process {self.pid})" if name else f"process {self.pid}"
