@@ -31,6 +31,9 @@ enum {
     /* Kinds of records are switched while no call is in flight: how often that is tried, and for how long before the
      * recording counts as begun without them. */
     AGAIN_MS = 2,
+    /* When calls are first waited for longer, and the longest time between two such tries. */
+    PATIENCE_MS = 20,
+    LEAST_PATIENCE_MS = 2000,
     /* How long stallscope may take to send a libcupti. */
     SENDING_MS = 10000,
     RECORDS_MS = 200,
@@ -41,6 +44,8 @@ static struct ss_control *control;
 static int descriptor;
 static struct stat identity;
 static uint32_t exiting;
+/* When a switch is next tried with patience, and how long after that again. */
+static uint64_t patient_ns, patience_ns;
 /* Whether records of the GPU's work are still to begin. */
 static int without_records;
 static uint32_t started;
@@ -134,9 +139,25 @@ static int wait_for_helpers(void)
     return 0;
 }
 
+static void begin_tries(void)
+{
+    patience_ns = PATIENCE_MS * MS;
+    patient_ns = ss_clock() + patience_ns;
+}
+
+/* Whether the next try is one that holds calls up for longer; ever more rarely, since a call may hang. */
+static int is_patient(void)
+{
+    if (ss_clock() < patient_ns)
+        return 0;
+    patience_ns = 2 * patience_ns < LEAST_PATIENCE_MS * MS ? 2 * patience_ns : LEAST_PATIENCE_MS * MS;
+    patient_ns = ss_clock() + patience_ns;
+    return 1;
+}
+
 static void try_records(void)
 {
-    without_records = ss_begin_records();
+    without_records = ss_begin_records(is_patient());
     control->held_ns = ss_longest_hold();
 }
 
@@ -161,6 +182,7 @@ static void wake_up(void)
     control->recording = recording;
     control->held_ns = ss_longest_hold();
     without_records = recording == SS_STATE_RECORDING;
+    begin_tries();
     uint64_t limit = ss_clock() + RECORDS_MS * MS;
     for (long pause = SETTLE_MS; without_records && ss_clock() < limit; pause = AGAIN_MS) {
         rest(pause);
@@ -172,7 +194,8 @@ static void wake_up(void)
 static void fall_asleep(void)
 {
     set_state(SS_CONTROL_STOPPING);
-    while (ss_end_recording() && !ss_load_acquire(exiting))
+    begin_tries();
+    while (ss_end_recording(is_patient()) && !ss_load_acquire(exiting))
         rest(AGAIN_MS);
     control->held_ns = ss_longest_hold();
     set_state(SS_CONTROL_ASLEEP);
