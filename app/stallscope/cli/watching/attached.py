@@ -28,6 +28,7 @@ from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
 from stallprobes.watch.sentences import frame_text
 from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN_MEANWHILE
 from stallscope.cli.process import diagnostics, foreground
+from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.foreground import WatchExit
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import Output
@@ -100,6 +101,7 @@ def _show(watch: AttachedWatch, seconds: float | None, known: Settings) -> None:
     from stallscope.cli import screen
     from stallscope.tui.sources.watched import AttachedSource
 
+    collect_rarely()
     # The report is on the screen.
     signal.signal(foreground.REPORT_SIGNAL, signal.SIG_IGN)
     source = AttachedSource(watch.live, watch.look_for_children, watch.note, watch.recorder)

@@ -31,12 +31,12 @@ enum {
     /* Kinds of records are switched while no call is in flight: how often that is tried, and for how long before the
      * recording counts as begun without them. */
     AGAIN_MS = 2,
+    RECORDS_MS = 200,
     /* When calls are first waited for longer, and the longest time between two such tries. */
     PATIENCE_MS = 20,
-    LEAST_PATIENCE_MS = 2000,
+    LONGEST_PATIENCE_MS = 2000,
     /* How long stallscope may take to send a libcupti. */
     SENDING_MS = 10000,
-    RECORDS_MS = 200,
 };
 #define MS UINT64_C(1000000)
 
@@ -150,7 +150,7 @@ static int is_patient(void)
 {
     if (ss_clock() < patient_ns)
         return 0;
-    patience_ns = 2 * patience_ns < LEAST_PATIENCE_MS * MS ? 2 * patience_ns : LEAST_PATIENCE_MS * MS;
+    patience_ns = 2 * patience_ns < LONGEST_PATIENCE_MS * MS ? 2 * patience_ns : LONGEST_PATIENCE_MS * MS;
     patient_ns = ss_clock() + patience_ns;
     return 1;
 }
