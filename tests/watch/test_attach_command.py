@@ -33,10 +33,9 @@ def program(stand_in: StandIn) -> Iterator[RunningProgram]:
         yield started
 
 
-@pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Reports break lines at the terminal's width.
-    monkeypatch.setenv("COLUMNS", "1000")
+def unbroken(text: str) -> str:
+    """A report without its breaks of lines."""
+    return " ".join(text.split())
 
 
 def state(program: RunningProgram) -> ControlState | None:
@@ -64,12 +63,13 @@ def test_a_report_of_some_seconds(
     words = ["--pid", str(program.pid), "--seconds", "4", "--headless", "--cost", "100"]
     done = stallscope_command("watch", *words, "--json", str(file), "--trace", str(trace), env=settings)
     assert done.returncode == 0, done.stderr
-    assert f"attached (process {program.pid}) · 1 process" in done.stdout
-    assert "attached is host-bound" in done.stdout
-    assert "launching_thread in attached" in done.stdout
-    assert f"To load the library, a thread of process {program.pid} was stopped for " in done.stdout
-    assert " Attaching and detaching held a call up for " in done.stdout
-    assert "no steady state" not in done.stdout
+    text = unbroken(done.stdout)
+    assert f"attached (process {program.pid}) · 1 process" in text
+    assert "attached is host-bound" in text
+    assert "launching_thread in attached" in text
+    assert f"To load the library, a thread of process {program.pid} was stopped for " in text
+    assert " Attaching and detaching held a call up for " in text
+    assert "no steady state" not in text
     assert f"attached to attached (process {program.pid}), of which a thread was stopped for " in done.stderr
     document = json.loads(file.read_text())
     jsonschema.validate(document, schema("stallscope.watch/2"))
@@ -135,7 +135,7 @@ def test_a_killed_stallscope_leaves_the_program_as_it_was(program: RunningProgra
     program.launches()
     # The next one removes what was left, too.
     done = start("watch", "--pid", str(program.pid), "--headless", "--seconds", "0.5", env=settings)
-    assert "The library was in process" in done.communicate()[0]
+    assert "The library was in process" in unbroken(done.communicate()[0])
     assert left_over(settings) == []
     assert program.end() == (0, "", "")
 
@@ -163,8 +163,7 @@ def test_a_call_from_before_is_shown_by_where_its_thread_waits(
     with RunningProgram(stand_in, "poll", "hung") as program:
         words = ["watch", "--pid", str(program.pid), "--seconds", "1", "--headless"]
         done = stallscope_command(*words, env={**settings, "PATH": path})
-    # Without the breaks of lines.
-    text = " ".join(done.stdout.split())
+    text = unbroken(done.stdout)
     assert "A call of thread hung (" in text
     assert " was in flight before, and has not returned: it waits in " in text
     assert ("; it was called from train.py:42 in step." in text) is with_py_spy
@@ -193,7 +192,7 @@ def test_a_program_that_sleeps_is_woken_with_its_children(
         (child,) = map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
         done = stallscope_command("watch", "--pid", str(child), *words[3:], "--children", env=settings)
         assert done.returncode == 0, done.stderr
-        assert f"The library was in process {child} already." in done.stdout
+        assert f"The library was in process {child} already." in unbroken(done.stdout)
         assert parent.end()[0] == 0
 
 

@@ -111,6 +111,14 @@ def test_it_is_woken_again_with_other_options(stand_in: StandIn, user: int) -> N
         assert program.end() == (0, "", "")
 
 
+def test_many_threads_that_launch_lose_nothing(stand_in: StandIn) -> None:
+    """Some are always inside a call while others have the CPUs: kinds are switched all the same, when none is."""
+    with RunningProgram(stand_in, "epoll", "many", "storm") as program:
+        for _ in range(5):
+            check(recorded(program, attach(program.pid, OPTIONS, new_folder(program.pid))))
+        assert program.end() == (0, "", "")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
 def test_an_ordinary_user_attaches_to_a_program_of_their_own(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "poll", user=NOBODY) as program:

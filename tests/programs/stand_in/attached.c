@@ -1,13 +1,13 @@
-/* A program that is attached while it runs: attached CALL [blocked] [handler] [storm] [hung] [parent].
+/* A program that is attached while it runs: attached CALL [blocked] [handler] [storm] [hung] [parent] [many].
  *
  * A thread with the name of libcuda's own sleeps in the system call CALL: poll, ppoll, epoll, select, accept, sleep, or
  * one in which no thread may be borrowed: futex, read. Where it says so, all threads block all signals; there is a handler
  * of SIGSEGV with a stack of its own in each thread; a storm of signals with a handler reaches the sleeping thread; a
- * thread hangs in a call from before on; the program has started another one like it, whose output goes nowhere. For
- * each line on its input, the thread is woken and compares what it has with what it had before
- * it slept: registers, extended state, signal mask, alternate stack, errno; the program answers with a line: what differs
- * and how often the call was interrupted without a signal. Launches go on meanwhile, and each is counted by the program
- * itself. At the end of the input it exits with 0.
+ * thread hangs in a call from before on; the program has started another one like it, whose output goes nowhere; not one
+ * thread makes launches, but MANY. For each line on its input, the thread is woken and compares what it has with what it
+ * had before it slept: registers, extended state, signal mask, alternate stack, errno; the program answers with a line:
+ * what differs and how often the call was interrupted without a signal. Launches continue meanwhile, and each is counted
+ * by the program itself. At the end of the input it exits with 0.
  */
 #ifndef __x86_64__
 
@@ -42,7 +42,7 @@ int main(void)
 
 #include "stand_in.h"
 
-enum { REGISTERS = 6, VECTORS = 16, SIGNALS = 65, ERRNO = 77 };
+enum { MANY = 64, REGISTERS = 6, VECTORS = 16, SIGNALS = 65, ERRNO = 77 };
 
 struct state {
     uint64_t registers[REGISTERS];
@@ -50,7 +50,7 @@ struct state {
 };
 
 static const char *call;
-static int blocked, handler, storm, hung;
+static int blocked, handler, storm, hung, many;
 static int wake[2], ready[2];
 static uint32_t ended;
 static uint64_t handled, handled_in_sleeper;
@@ -152,7 +152,8 @@ static long sleep_in_call(const struct state *known, struct state *after, int av
     if (is("sleep")) {
         long result = checked_call(SYS_clock_nanosleep, (long[6]){CLOCK_MONOTONIC, 0, (long)&moment, 0}, known, after, avx);
         struct pollfd now = {.fd = wake[0], .events = POLLIN};
-        int woken = syscall(SYS_poll, &now, 1, 0) == 1;
+        int kept = errno, woken = syscall(SYS_poll, &now, 1, 0) == 1;
+        errno = kept;
         return woken ? woken : result;
     }
     if (is("epoll")) {
@@ -312,6 +313,7 @@ int main(int count, char **words)
         handler |= !strcmp(words[at], "handler");
         storm |= !strcmp(words[at], "storm");
         hung |= !strcmp(words[at], "hung");
+        many |= !strcmp(words[at], "many");
         if (!strcmp(words[at], "parent") && start_child(words[0]))
             return 2;
     }
@@ -333,7 +335,7 @@ int main(int count, char **words)
     own_stack();
     if (pipe(wake) || pipe(ready) || cuInit(0))
         return 2;
-    pthread_t thread, storming, launching;
+    pthread_t thread, storming, launching[MANY];
     char byte;
     pthread_create(&thread, NULL, sleeping_thread, NULL);
     if (read(ready[0], &byte, 1) != 1)
@@ -347,7 +349,8 @@ int main(int count, char **words)
         while (stand_in_begun() == calls)
             nanosleep(&pause, NULL);
     }
-    pthread_create(&launching, NULL, launching_thread, NULL);
+    for (int at = 0; at < (many ? MANY : 1); at++)
+        pthread_create(&launching[at], NULL, launching_thread, NULL);
     say("ready\n");
     for (;;) {
         ssize_t got = read(0, &byte, 1);
@@ -359,7 +362,8 @@ int main(int count, char **words)
             wake_sleeper();
     }
     __atomic_store_n(&ended, 1, __ATOMIC_RELEASE);
-    pthread_join(launching, NULL);
+    for (int at = 0; at < (many ? MANY : 1); at++)
+        pthread_join(launching[at], NULL);
     if (storm)
         pthread_join(storming, NULL);
     return 0;

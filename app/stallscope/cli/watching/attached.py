@@ -28,6 +28,7 @@ from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
 from stallprobes.watch.sentences import frame_text
 from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN_MEANWHILE
 from stallscope.cli.process import diagnostics, foreground
+from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.foreground import WatchExit
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import Output
@@ -100,9 +101,10 @@ def _show(watch: AttachedWatch, seconds: float | None, known: Settings) -> None:
     from stallscope.cli import screen
     from stallscope.tui.sources.watched import AttachedSource
 
+    collect_rarely()
     # The report is on the screen.
     signal.signal(foreground.REPORT_SIGNAL, signal.SIG_IGN)
-    source = AttachedSource(watch.live, watch.note, watch.recorder)
+    source = AttachedSource(watch.live, watch.look_for_children, watch.note, watch.recorder)
     source.start()
     ended = threading.Event()
     if seconds is not None:
@@ -175,15 +177,16 @@ class AttachedWatch:
     @property
     def has_ended(self) -> bool:
         """Whether all attached processes have ended."""
-        return all(Target(pid).has_ended for pid in self._attachments)
+        return all(Target(pid).has_ended for pid in list(self._attachments))
 
     def note(self) -> str:
         """What is waited for, or that the processes have ended; "" for nothing."""
         if self.has_ended:
             return "the process has ended"
-        waits = next((text for one in self._attachments.values() if (text := one.waits_for)), "")
-        problem = next((text for one in self._attachments.values() if (text := one.problem)), "")
-        self._look_for_children()
+        # Another thread may add some.
+        attached = list(self._attachments.values())
+        waits = next((text for one in attached if (text := one.waits_for)), "")
+        problem = next((text for one in attached if (text := one.problem)), "")
         return f"waiting: {waits}" if waits else problem.rstrip(".")
 
     def ask_for_report(self) -> None:
@@ -199,13 +202,18 @@ class AttachedWatch:
                     self.live.read()
                 elif self.live.update() and self.live.moment is not None:
                     self.recorder.put(self.live.moment)
-        self._look_for_children()
+        self.look_for_children()
         if self._report_wanted:
             self._report_wanted = False
             with Output.on_stderr() as out:
                 found = self.live.findings()
                 show_watch(out, found, self._target.title, self.notes(), self._files.full, self.costs())
         return self.live.rest_s(time.thread_time() - begun_s)
+
+    def look_for_children(self) -> None:
+        """Attach to descendants that began to use CUDA, if that is wanted and the last look is some time ago."""
+        if self._children and time.monotonic() - self._looked_s >= _CHILDREN_S:
+            self._attach_children()
 
     def detach(self) -> None:
         """Detach from all processes. What fails is said in the report."""
@@ -265,10 +273,6 @@ class AttachedWatch:
             yield f"{text}: it waits{f' in {one.wait}' if one.wait else ''}{called}."
         if len(still) > _MOST_NAMED:
             yield f"So do {plural(len(still) - _MOST_NAMED, 'other thread')}."
-
-    def _look_for_children(self) -> None:
-        if self._children and time.monotonic() - self._looked_s >= _CHILDREN_S:
-            self._attach_children()
 
     def _attach_children(self) -> None:
         if not self._children:

@@ -271,16 +271,33 @@ class WatchSource(MomentSource):
 class AttachedSource(MomentSource):
     """Processes that were attached: they run, and write, elsewhere, also while the screen is suspended.
 
-    ``waits_for`` says what is waited for before rows appear, or that the processes have ended; "" for nothing.
+    ``look`` is called before each reading, in the thread that reads. ``waits_for`` says what is waited for before rows
+    appear, or that the processes have ended; "" for nothing.
     """
 
     program = None
     running_text = ""
     output = ShownOutput(elsewhere="The program was attached: its output is where it was started.")
 
-    def __init__(self, live: LiveProgram, waits_for: Callable[[], str], recorder: WatchRecorder | None = None) -> None:
-        super().__init__(live, lambda: live.program, lambda: None, recorder=recorder)
+    def __init__(
+        self,
+        live: LiveProgram,
+        look: Callable[[], None],
+        waits_for: Callable[[], str],
+        recorder: WatchRecorder | None = None,
+    ) -> None:
+        super().__init__(live, self._program_now, lambda: None, recorder=recorder)
+        self._look = look
         self._waits_for = waits_for
+
+    @property
+    def program_state(self) -> WatchedProgram:
+        """The first process."""
+        return self.live.program
+
+    def _program_now(self) -> WatchedProgram:
+        self._look()
+        return self.live.program
 
     @property
     def note(self) -> str:

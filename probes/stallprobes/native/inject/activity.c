@@ -334,9 +334,9 @@ static void enable_kinds(void)
     }
 }
 
-/* Collects all kinds that this libcupti has; -1, with the reason in the file, if it collects none. ``gated``: callbacks are
- * on, so that a call may be in flight; 1 if one is, and nothing was begun. */
-int ss_start_activity(const struct ss_cupti *functions, int gated)
+/* Collects all kinds that this libcupti has; -1, with the reason in the file, if it collects none. With a ``gate``,
+ * callbacks are on, so that a call may be in flight; 1 if one is, and nothing was begun. */
+int ss_start_activity(const struct ss_cupti *functions, int gate)
 {
     int code;
     cupti = *functions;
@@ -351,11 +351,11 @@ int ss_start_activity(const struct ss_cupti *functions, int gated)
         return refuse("cuptiActivityRegisterTimestampCallback", code);
     if ((code = cupti.set_buffers(requested, ss_completed)))
         return refuse("cuptiActivityRegisterCallbacks", code);
-    if (gated && !ss_close_gate())
+    if (gate && !ss_close_gate(gate == SS_PATIENTLY))
         return 1;
     enable_kinds();
     uint64_t since = ss_header->flags & SS_FLAG_LATE ? ss_clock() : ss_load(ss_header->started_ns);
-    if (gated)
+    if (gate)
         ss_open_gate();
     if (!ss_header->kinds)
         return refuse("cuptiActivityEnable", ss_header->refused_code);
@@ -366,7 +366,7 @@ int ss_start_activity(const struct ss_cupti *functions, int gated)
     ss_store(stage, RUN);
     ss_begin_windows(&cupti, since);
     if (ss_start_thread(decoding_thread) || ss_start_thread(flushing_thread)) {
-        ss_stop_activity(functions, 0);
+        ss_stop_activity(functions, SS_NO_GATE);
         ss_header->kinds = 0;
         return refuse("pthread_create", -1);
     }
@@ -375,17 +375,17 @@ int ss_start_activity(const struct ss_cupti *functions, int gated)
 }
 
 /* Collects no more, takes back every buffer, and restores what was set: the next user of CUPTI knows of none of it.
- * CUPTI's own clock is CLOCK_REALTIME. ``gated``: not while a call is in flight; 1 if one is, and all is as it was, but
- * that no windows follow. */
-int ss_stop_activity(const struct ss_cupti *functions, int gated)
+ * CUPTI's own clock is CLOCK_REALTIME. With a ``gate``, not while a call is in flight; 1 if one is, and all is as it was,
+ * but that no windows follow. */
+int ss_stop_activity(const struct ss_cupti *functions, int gate)
 {
     ss_stop_windows();
-    if (gated && !ss_close_gate())
+    if (gate && !ss_close_gate(gate == SS_PATIENTLY))
         return 1;
     for (uint32_t kind = 0; kind < 64; kind++)
         if (ss_header->kinds >> kind & 1)
             functions->disable((int)kind);
-    if (gated)
+    if (gate)
         ss_open_gate();
     functions->flush(1);
     functions->set_timestamps(ss_real_clock);

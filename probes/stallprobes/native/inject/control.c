@@ -31,9 +31,11 @@ enum {
     /* Kinds of records are switched while no call is in flight: how often that is tried, and for how long before the
      * recording counts as begun without them. */
     AGAIN_MS = 2,
+    RECORDS_MS = 200,
+    /* When calls are first waited for longer. */
+    PATIENCE_MS = 20,
     /* How long stallscope may take to send a libcupti. */
     SENDING_MS = 10000,
-    RECORDS_MS = 200,
     /* Where threads are in calls all the time, as two hundred of them or one that hangs are, kinds are switched all the
      * same: that harms nothing, but work of calls in flight may have no record. */
     GATED_MS = 1000,
@@ -44,6 +46,8 @@ static struct ss_control *control;
 static int descriptor;
 static struct stat identity;
 static uint32_t exiting;
+/* Until when a switch is tried behind a gate, when next with patience, and how long after that again. */
+static uint64_t gated_ns, patient_ns, patience_ns;
 /* Whether records of the GPU's work are still to begin. */
 static int without_records;
 static uint32_t started;
@@ -137,9 +141,30 @@ static int wait_for_helpers(void)
     return 0;
 }
 
+static void begin_tries(void)
+{
+    uint64_t now = ss_clock();
+    gated_ns = now + GATED_MS * MS;
+    patience_ns = PATIENCE_MS * MS;
+    patient_ns = now + patience_ns;
+}
+
+/* How the gate is closed for the next try. Those that hold calls up for longer are ever rarer, since a call may hang. */
+static int next_gate(void)
+{
+    uint64_t now = ss_clock();
+    if (now > gated_ns)
+        return SS_NO_GATE;
+    if (now < patient_ns)
+        return SS_QUICKLY;
+    patience_ns *= 2;
+    patient_ns = now + patience_ns;
+    return SS_PATIENTLY;
+}
+
 static void try_records(void)
 {
-    without_records = ss_begin_records(ss_clock() < control->began_ns + GATED_MS * MS);
+    without_records = ss_begin_records(next_gate());
     control->held_ns = ss_longest_hold();
 }
 
@@ -164,6 +189,7 @@ static void wake_up(void)
     control->recording = recording;
     control->held_ns = ss_longest_hold();
     without_records = recording == SS_STATE_RECORDING;
+    begin_tries();
     uint64_t limit = ss_clock() + RECORDS_MS * MS;
     for (long pause = SETTLE_MS; without_records && ss_clock() < limit; pause = AGAIN_MS) {
         rest(pause);
@@ -175,8 +201,8 @@ static void wake_up(void)
 static void fall_asleep(void)
 {
     set_state(SS_CONTROL_STOPPING);
-    uint64_t limit = ss_clock() + GATED_MS * MS;
-    while (ss_end_recording(ss_clock() < limit) && !ss_load_acquire(exiting))
+    begin_tries();
+    while (ss_end_recording(next_gate()) && !ss_load_acquire(exiting))
         rest(AGAIN_MS);
     control->held_ns = ss_longest_hold();
     set_state(SS_CONTROL_ASLEEP);

@@ -24,6 +24,9 @@ enum {
     /* How long calls are waited for, and how old a call may be that is worth it (us). */
     DRAIN_US = 200,
     LONG_US = 100,
+    /* The same where the switch has to be made: many threads may be in calls while others have the CPUs. */
+    PATIENT_US = 4000,
+    PAUSE_NS = 50000,
     /* Readings of the gate before a held thread sleeps. */
     SPINS = 200,
 };
@@ -150,18 +153,22 @@ static int is_in_flight(uint64_t since)
     return 0;
 }
 
-/* Closes the gate once no call is in flight, for a switch that takes a moment; 0 if there always is one. */
-int ss_close_gate(void)
+/* Closes the gate once no call is in flight, for a switch that takes a moment; 0 if there always is one. ``patient``: calls
+ * are waited for longer, and those that begin meanwhile held as long. */
+int ss_close_gate(int patient)
 {
-    uint64_t now = ss_clock();
-    if (is_in_flight(now - LONG_US * US))
+    uint64_t now = ss_clock(), limit = now + (patient ? PATIENT_US : DRAIN_US) * US;
+    if (!patient && is_in_flight(now - LONG_US * US))
         return 0;
     __atomic_store_n(&gate, CLOSED, __ATOMIC_SEQ_CST);
-    while (is_in_flight(UINT64_MAX))
-        if (ss_clock() > now + DRAIN_US * US) {
+    while (is_in_flight(UINT64_MAX)) {
+        if (ss_clock() > limit) {
             ss_open_gate();
             return 0;
         }
+        if (patient)
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
     /* A call may have opened it meanwhile. */
     uint32_t expected = CLOSED;
     return __atomic_compare_exchange_n(&gate, &expected, SWITCHING, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);

@@ -171,7 +171,7 @@ static uint32_t connect_to_cupti(int late)
     if (late)
         ss_use_gate(1);
     else if (!ss_settings.calls_only)
-        ss_start_activity(&cupti, 0);
+        ss_start_activity(&cupti, SS_NO_GATE);
     ss_start_looking();
     ss_note_step("cuptiEnableCallback");
     int chosen = ss_choose_calls(&cupti, subscriber);
@@ -216,33 +216,33 @@ uint32_t ss_begin_recording(int *code)
     *code = ss_header->code;
     if (state != SS_STATE_RECORDING) {
         ss_note_step(ss_header->function);
-        ss_end_recording(1);
+        ss_end_recording(SS_QUICKLY);
     }
     return state;
 }
 
-/* Begins with records of the GPU's work, in a recording that began late; 1 if a call in flight prevents it, where it is
- * ``gated``. Otherwise work of calls in flight may have no record. */
-int ss_begin_records(int gated)
+/* Begins with records of the GPU's work, in a recording that began late; 1 if a call in flight prevents it. Without a
+ * ``gate``, work of calls in flight may have no record. */
+int ss_begin_records(int gate)
 {
     if (ss_settings.calls_only || !ss_load_acquire(subscribed))
         return 0;
     ss_note_step("cuptiActivityEnable");
     uint64_t began = ss_clock();
-    int again = ss_start_activity(&cupti, gated) > 0;
+    int again = ss_start_activity(&cupti, gate) > 0;
     note_hold(began);
     return again;
 }
 
-/* Ends the recording; 1 if a call in flight prevents it, where it is ``gated``. CUPTI is free then, for the program's own
- * profiler too. */
-int ss_end_recording(int gated)
+/* Ends the recording; 1 if a call in flight prevents it, where there is a ``gate``. CUPTI is free then, for the program's
+ * own profiler too. */
+int ss_end_recording(int gate)
 {
     uint32_t expected = 1;
     if (ss_load_acquire(subscribed)) {
         ss_note_step("cuptiActivityDisable");
         uint64_t began = ss_clock();
-        if (ss_header->kinds && ss_stop_activity(&cupti, gated))
+        if (ss_header->kinds && ss_stop_activity(&cupti, gate))
             return 1;
         if (__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             ss_stop_looking();
@@ -314,7 +314,7 @@ static void yield(void)
         !__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
     if (ss_header->kinds)
-        ss_stop_activity(&cupti, 0);
+        ss_stop_activity(&cupti, SS_NO_GATE);
     cupti.unsubscribe(subscriber);
     ss_header->yielded_ns = ss_clock();
     ss_store_release(ss_header->state, SS_STATE_YIELDED);

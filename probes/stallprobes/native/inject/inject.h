@@ -42,8 +42,8 @@ extern uint32_t ss_file;
 
 /* inject.c */
 uint32_t ss_begin_recording(int *code);
-int ss_begin_records(int gated);
-int ss_end_recording(int gated);
+int ss_begin_records(int gate);
+int ss_end_recording(int gate);
 uint64_t ss_longest_hold(void);
 
 /* control.c */
@@ -207,7 +207,7 @@ void ss_forget_flight(uint32_t number);
 int ss_enter_gate(int64_t number);
 void ss_note_flight(int64_t number, uint64_t began_ns);
 void ss_leave_gate(int64_t number);
-int ss_close_gate(void);
+int ss_close_gate(int patient);
 void ss_open_gate(void);
 
 /* windows.c */
@@ -222,8 +222,10 @@ void ss_forget_windows(void);
 
 /* activity.c */
 int ss_activity_ended(void);
-int ss_start_activity(const struct ss_cupti *cupti, int gated);
-int ss_stop_activity(const struct ss_cupti *cupti, int gated);
+/* How a gate has to be closed before kinds are switched. */
+enum { SS_NO_GATE = 0, SS_QUICKLY, SS_PATIENTLY };
+int ss_start_activity(const struct ss_cupti *cupti, int gate);
+int ss_stop_activity(const struct ss_cupti *cupti, int gate);
 void ss_finish_activity(void);
 int ss_start_thread(void *(*body)(void *));
 void ss_wait_for_change(uint32_t *word, uint32_t value, long ns);

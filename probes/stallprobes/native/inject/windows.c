@@ -280,7 +280,7 @@ static void switch_records(uint64_t now)
         self.cupti = NULL;
         return;
     }
-    if (!ss_close_gate()) {
+    if (!ss_close_gate(0)) {
         self.due = now + AGAIN_MS * MS;
         return;
     }
