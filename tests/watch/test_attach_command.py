@@ -255,6 +255,18 @@ def test_the_screen_shows_the_program_and_q_detaches(
     assert program.end() == (0, "", "")
 
 
+def test_the_screen_says_what_is_waited_for(
+    stand_in: StandIn, settings: dict[str, str], terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    with RunningProgram(stand_in, "poll", settings={"STAND_IN_WAITS": str(tmp_path / "go")}) as program:
+        shown = terminal("watch", "--pid", str(program.pid), size=SIZE, **settings)
+        shown.wait_for("waiting: cuptiSubscribe has not returned")
+        (tmp_path / "go").touch()
+        shown.wait_for("cuLaunchKernel")
+        assert shown.quit() == 0
+        assert program.end() == (0, "", "")
+
+
 def test_the_screen_closes_after_some_seconds(
     program: RunningProgram, settings: dict[str, str], terminal: OpenTerminal
 ) -> None:

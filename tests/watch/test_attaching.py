@@ -227,6 +227,25 @@ def test_cupti_that_another_tool_has_is_left_to_it(stand_in: StandIn) -> None:
         assert program.end() == (0, "", "")
 
 
+def test_a_subscription_that_takes_long_is_waited_for_by_name(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunningProgram(stand_in, "poll", settings={"STAND_IN_WAITS": str(tmp_path / "go")}) as program:
+        attached = attach(program.pid, OPTIONS, new_folder(program.pid))
+        assert attached.waits_for == f"cuptiSubscribe has not returned in attached (process {program.pid})"
+        assert attached.problem == ""
+        monkeypatch.setattr(attachment, "DETACH_S", 0.1)
+        with pytest.raises(
+            WatchError, match="is still recorded, since cuptiSubscribe does not return in it: that ends"
+        ):
+            attached.detach()
+        program.launches()
+        (tmp_path / "go").touch()
+        wait_until(lambda: refusal(program.pid) is None, "sleep")
+        check(recorded(program, attach(program.pid, OPTIONS, new_folder(program.pid))))
+        assert program.end() == (0, "", "")
+
+
 def test_the_own_profiler_of_a_program_works_after_detaching(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "wait", program="profiler") as program:
         attach(program.pid, OPTIONS, new_folder(program.pid)).detach()

@@ -409,6 +409,23 @@ def test_a_program_in_a_namespace_of_its_own(
     assert started.returncode == 0
 
 
+def test_a_program_without_a_free_descriptor(program: RunningProgram) -> None:
+    """The first system call that is made in it succeeds, and the second fails: the memory is returned."""
+    before = resource.prlimit(program.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(program.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    folder = folder_for(program.pid)
+    parts = len(list(Target(program.pid).mappings()))
+    with pytest.raises(WatchError, match=r"\(memfd_create: Too many open files\) and was left as it was: try again\.$"):
+        attach(program.pid, OPTIONS, folder)
+    assert len(list(Target(program.pid).mappings())) == parts
+    program.launches()
+    resource.prlimit(program.pid, resource.RLIMIT_NOFILE, before)
+    attach(program.pid, OPTIONS, folder).detach()
+    shutil.rmtree(folder)
+    program.launches()
+    assert program.end() == (0, "", "")
+
+
 def test_a_small_stack_is_left_alone(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads have small stacks where the limit of the process is small."""
     use_built(stand_in, monkeypatch)

@@ -1,9 +1,10 @@
 /* A stand-in for libcupti.so.13: callbacks and activity records of the stand-in for libcuda.
  *
  * The sizes of records and the version are given on the compiler's command line. Environment variables make it fail:
- * STAND_IN_SUBSCRIBE is the code of cuptiSubscribe, STAND_IN_VERSION the version, STAND_IN_REFUSED a kind that is not
- * available, STAND_IN_FLUSH_MS the time that a flush takes, STAND_IN_SWITCH_MS that until a kind is off, STAND_IN_LEAKS a
- * number of records to drop, STAND_IN_UNTIMED makes kernel records without times.
+ * STAND_IN_SUBSCRIBE is the code of cuptiSubscribe, STAND_IN_WAITS a file for which it waits, STAND_IN_VERSION the
+ * version, STAND_IN_REFUSED a kind that is not available, STAND_IN_FLUSH_MS the time that a flush takes,
+ * STAND_IN_SWITCH_MS that until a kind is off, STAND_IN_LEAKS a number of records to drop, STAND_IN_UNTIMED makes kernel
+ * records without times.
  *
  * As CUPTI does, it gives no more records of a thread once a kind was switched during a call of it that submits work.
  */
@@ -219,6 +220,9 @@ int cuptiGetVersion(uint32_t *version)
 int cuptiSubscribe(void **subscription, callback function, void *user)
 {
     long code = setting("STAND_IN_SUBSCRIBE", SUCCESS);
+    const char *awaited = getenv("STAND_IN_WAITS");
+    while (awaited && access(awaited, F_OK))
+        take(1);
     if (code)
         return (int)code;
     if (subscriber)

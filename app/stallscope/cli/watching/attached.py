@@ -218,6 +218,8 @@ class AttachedWatch:
     def detach(self) -> None:
         """Detach from all processes. What fails is said in the report."""
         for attachment in self._attachments.values():
+            if attachment.problem:
+                self.failures.append(WatchError(attachment.problem))
             with kept(self.failures, WatchError):
                 attachment.detach()
 
@@ -230,8 +232,6 @@ class AttachedWatch:
             self.live.update(analyze=True)
         found = self.live.findings()
         problems = self.notes()
-        for problem in dict.fromkeys(text for one in self._attachments.values() if (text := one.problem)):
-            self.failures.append(WatchError(problem))
         # A file that cannot be written costs neither the others nor the report.
         with kept(self.failures, FileNotWritten):
             self._files.save_report(found, None, None, problems, self.costs())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -30,6 +32,7 @@ ANSWER_S = 1.5
 # How long a detach waits for the library: a call that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
 _CONTROL_S = 2.0
+_NOT_PERMITTED = os.strerror(errno.EPERM)
 # How long more where a libcupti is sent to the process.
 _SENDING_S = 10.0
 
@@ -163,7 +166,8 @@ def _load(target: Target) -> _Loaded:
         case _Outcome.NOT_LOADED:
             raise WatchError(f"{who} cannot load the library ({reason}): start it with stallscope watch.")
         case _:
-            raise WatchError(f"{who} cannot be attached ({reason}); it was left as it was: run stallscope with sudo.")
+            remedy = "run stallscope with sudo" if _NOT_PERMITTED in reason else "try again"
+            raise WatchError(f"{who} cannot be attached ({reason}) and was left as it was: {remedy}.")
 
 
 def _is_back(target: Target, thread: int) -> bool:
