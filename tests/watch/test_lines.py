@@ -741,3 +741,22 @@ def test_what_helps_a_line_fits_what_its_slow_waits_were_for(cause: WaitCause, w
     # Another line's, or another function's.
     other = replace(process, sites=(replace(site, stack=STACKS[2]), replace(site, function=COPY)))
     assert remedy_text(line(), other, sequence).startswith("Submit the next work before this wait")
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (WaitCause.PAGEABLE_COPY, "It waits for a pageable copy. Use pinned memory"),
+        (WaitCause.OTHER_PROCESS, "It waits for the time-slices of another process. Run one process on each GPU"),
+        (WaitCause.ITSELF, "Submit more work with each call"),
+    ],
+)
+def test_what_helps_a_line_fits_what_held_up_its_calls(cause: WaitCause, words: str) -> None:
+    site = CallSite(
+        stack=STACKS[1], function=LAUNCH, family=CallFamily.LAUNCH, bytes=None, blocking=False, recorded=9, calls=9,
+        total_ns=90, lost_ns=80, first_ns=1, last_ns=2, cause=cause,
+    )  # fmt: skip
+    calls = LineTime(share=0.8, function=LAUNCH)
+    made = line(waits=LineTime(), calls=calls, between=LineTime(), price=0.0)
+    sequence = divided(Bound.LOCK).sequences[0]
+    assert remedy_text(made, replace(process_with(), sites=(site,)), sequence).startswith(words)
