@@ -109,7 +109,7 @@ def build_loop(folder: Path) -> Path:
     """``attached_loop.cu``, compiled by nvcc in a folder."""
     target = folder / "attached_loop"
     subprocess.run(
-        ["nvcc", "-O2", "-arch=native", "-o", str(target), str(PROGRAMS / "attached_loop.cu")],
+        ["nvcc", "-O2", "-std=c++17", "-o", str(target), str(PROGRAMS / "attached_loop.cu")],
         check=True,
         capture_output=True,
     )

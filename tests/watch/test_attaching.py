@@ -31,6 +31,7 @@ from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.watch.attaching import Attachment, attach, attachment, folder_for, refusal
 from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.in_flight import threads_in_driver
+from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions, asleep_variables
 from stallprobes.watch.reading.folder import ProcessPlace
@@ -297,6 +298,21 @@ def test_a_program_ends_as_it_would_while_it_is_attached(stand_in: StandIn) -> N
         (process,) = read_folder(attached.folder, ProcessPlace(owner=os.geteuid())).processes
         assert process.ended_ns is not None
         assert process.calls > 0
+
+
+def test_a_program_that_ends_while_it_is_attached_has_ended(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RunningProgram(stand_in, "poll") as program:
+        folder = new_folder(program.pid)
+
+        def end(target: Target) -> None:
+            assert program.end() == (0, "", "")
+            find_functions(target)
+
+        monkeypatch.setattr(attachment, "find_functions", end)
+        with pytest.raises(
+            WatchError, match=r"^attached \(process \d+\) has ended meanwhile: there is nothing to attach"
+        ):
+            attach(program.pid, OPTIONS, folder)
 
 
 def test_a_thread_that_is_blocked_in_the_driver_is_seen_from_outside(stand_in: StandIn) -> None:

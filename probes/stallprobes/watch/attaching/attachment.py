@@ -19,7 +19,7 @@ from stallprobes.native.library import attacher, injected_library
 from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.places import shared_folder
-from stallprobes.watch.attaching.refusals import refusal
+from stallprobes.watch.attaching.refusals import ended_meanwhile, refusal
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions, named_cupti
 
@@ -116,6 +116,18 @@ def attach(pid: int, options: WatchOptions, folder: Path) -> Attachment:
     if reason is not None:
         raise WatchError(reason)
     target = Target(pid)
+    title = target.title
+    try:
+        return _attached(target, options, folder)
+    except (WatchError, OSError) as error:
+        if target.has_ended:
+            raise WatchError(ended_meanwhile(title)) from error
+        if isinstance(error, OSError):
+            raise WatchError(f"{title} cannot be read ({error.strerror}): try again.") from error
+        raise
+
+
+def _attached(target: Target, options: WatchOptions, folder: Path) -> Attachment:
     shared = shared_folder(target, folder)
     control, loaded = Control.of(target), _Loaded(0, (0, 0))
     if control is None:
@@ -132,7 +144,7 @@ def attach(pid: int, options: WatchOptions, folder: Path) -> Attachment:
     except BaseException:
         control.close()
         raise
-    return Attachment(pid, folder, loaded.stopped_ns, control, target)
+    return Attachment(target.pid, folder, loaded.stopped_ns, control, target)
 
 
 def _load(target: Target) -> _Loaded:

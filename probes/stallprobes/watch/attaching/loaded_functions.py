@@ -34,8 +34,8 @@ class LoadedFunctions:
 
 def find_functions(target: Target) -> LoadedFunctions:
     """The addresses in a process. Raises WatchError where they cannot be read or found."""
-    memory = [one for one in target.mappings() if one.path]
     try:
+        memory = [one for one in target.mappings() if one.path]
         with open(target.folder / "mem", "rb", buffering=0) as file:
             found: dict[str, int] = {}
             places: dict[bytes, int] = {}
@@ -47,10 +47,9 @@ def find_functions(target: Target) -> LoadedFunctions:
                     place = None if wanted in places else _search(file.fileno(), parts, wanted)
                     if place is not None:
                         places[wanted] = place
-    except OSError as error:
-        raise WatchError(
-            f"the memory of {target.title} cannot be read ({error.strerror}): run stallscope with sudo."
-        ) from error
+    except (OSError, struct.error) as error:
+        why = error.strerror if isinstance(error, OSError) else "it changes meanwhile"
+        raise WatchError(f"the memory of {target.title} cannot be read ({why}): run stallscope with sudo.") from error
     missing = [name for name in NAMES if name not in found]
     if missing or len(places) < 2:
         what = ", ".join(missing) or "system calls"

@@ -27,6 +27,18 @@ _ELF32 = b"\x7fELF\x01"
 def refusal(pid: int) -> str | None:
     """Why the process ``pid`` cannot be attached and what to do about it, one sentence; None if it can be."""
     target = Target(pid)
+    title, had_memory = target.title, target.has_memory
+    found = _reason(target)
+    # What is missing of a process that is ending says nothing.
+    return ended_meanwhile(title) if found is not None and had_memory and not target.has_memory else found
+
+
+def ended_meanwhile(title: str) -> str:
+    """The sentence on a process that has ended while it was attached."""
+    return f"{title} has ended meanwhile: there is nothing to attach to."
+
+
+def _reason(target: Target) -> str | None:
     for check in (_not_there, _ended, _not_a_program, _other_numbers):
         if problem := check(target):
             return problem

@@ -86,6 +86,11 @@ class Target:
             return 0
 
     @property
+    def has_memory(self) -> bool:
+        """Whether it runs a program: the kernel's own have no memory, nor have those that are ending."""
+        return bool(self.field("VmSize"))
+
+    @property
     def has_ended(self) -> bool:
         """Whether there is no such process any more."""
         return self.state in ("", "Z", "X")
