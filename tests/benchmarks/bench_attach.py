@@ -41,7 +41,7 @@ NEEDS = {"training": "torchvision", "generation": "transformers", "graphs": "jax
 NAMES = (*LOOPS, "hanging", *NEEDS)
 STOPPED_MS, HELD_MS, ROWS_S, REMAINS_NS = 2.0, 50.0, 1.5, 400.0
 # How long launches are measured before the first attachment and after the last one.
-MEASURED_S = 3.0
+MEASURED_S = 1.0
 DRAWS = 4000
 
 

@@ -277,6 +277,20 @@ def test_the_screen_closes_after_some_seconds(
     program.launches()
 
 
+def test_a_report_behind_the_screen_may_take_its_time(
+    stand_in: StandIn, settings: dict[str, str], terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    """It waits for py-spy, longer than a command without a report may take after a signal."""
+    (tmp_path / "py-spy").write_text(PY_SPY.replace("for pid; do :; done", "for pid; do :; done; sleep 4", 1))
+    (tmp_path / "py-spy").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    with RunningProgram(stand_in, "poll", "hung") as program:
+        words = ["watch", "--pid", str(program.pid), "--seconds", "1"]
+        shown = terminal(*words, size=SIZE, **{**settings, "PATH": path})
+        assert shown.wait_for_end() == 0
+        assert "was in flight before, and has not returned" in unbroken(shown.text())
+
+
 def test_the_screen_says_that_the_program_has_ended(
     program: RunningProgram, settings: dict[str, str], terminal: OpenTerminal
 ) -> None:

@@ -27,7 +27,7 @@ from factories.waiting import wait_until
 from factories.watched_folders import FolderContents, read_folder
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import ControlState, StubState
-from stallprobes.native.layouts.watch_file import WatchState
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, WatchState
 from stallprobes.watch.attaching import Attachment, attach, attachment, folder_for, refusal
 from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.in_flight import threads_in_driver
@@ -109,6 +109,20 @@ def test_it_is_woken_again_with_other_options(stand_in: StandIn, user: int) -> N
             (process,) = contents.processes
             assert (process.calls_only, process.no_stacks) == (chosen.calls_only, not chosen.stacks)
             program.launches()
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
+def test_a_libcupti_that_the_program_may_not_read_is_sent(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    shutil.copy(stand_in.folder / "libcupti.so.13", hidden)
+    monkeypatch.setenv(CUPTI_VARIABLE, str(hidden / "libcupti.so.13"))
+    with RunningProgram(stand_in, "poll", user=NOBODY, settings={"LD_LIBRARY_PATH": ""}) as program:
+        for _ in range(2):
+            check(recorded(program, attach(program.pid, OPTIONS, new_folder(program.pid))))
         assert program.end() == (0, "", "")
 
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from stallscope.tui.sources.source import Source
 
 
-# After a signal, the report on a watched program is made within this time of its end.
-_REPORT_S = 10.0
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
 
 
@@ -283,7 +281,8 @@ class StallscopeApp(App[None]):
         source = self.source
         if source is not None and source.program is not None:
             source.program.wait()
-            time.sleep(_REPORT_S)
+        if source is not None:
+            time.sleep(source.report_s)
         pid = None if source is None or source.engine is None else source.engine.engine_pid
         if pid is not None:
             with contextlib.suppress(OSError):

@@ -54,6 +54,8 @@ static int blocked, handler, storm, hung, many;
 static int wake[2], ready[2];
 static uint32_t ended;
 static uint64_t handled, handled_in_sleeper;
+/* Signals that are queued one by one, so that none may be lost. */
+static uint64_t queued, delivered;
 static pid_t sleeper;
 static struct sigaction before[SIGNALS];
 static uint64_t launches;
@@ -78,8 +80,7 @@ static int is(const char *name)
 
 static void on_signal(int number)
 {
-    (void)number;
-    __atomic_fetch_add(&handled, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(number == SIGRTMIN + 2 ? &delivered : &handled, 1, __ATOMIC_RELAXED);
     if (syscall(SYS_gettid) == sleeper)
         __atomic_fetch_add(&handled_in_sleeper, 1, __ATOMIC_RELAXED);
 }
@@ -248,6 +249,7 @@ static void *storming_thread(void *unused)
     while (!__atomic_load_n(&ended, __ATOMIC_ACQUIRE)) {
         syscall(SYS_tgkill, getpid(), sleeper, SIGUSR1);
         kill(getpid(), SIGUSR2);
+        queued += !syscall(SYS_tgkill, getpid(), sleeper, SIGRTMIN + 2);
         nanosleep(&pause, NULL);
     }
     return unused;
@@ -322,6 +324,7 @@ int main(int count, char **words)
     if (storm) {
         sigaction(SIGUSR1, &counting, NULL);
         sigaction(SIGUSR2, &restarting, NULL);
+        sigaction(SIGRTMIN + 2, &restarting, NULL);
     }
     if (handler)
         sigaction(SIGSEGV, &segv, NULL);
@@ -366,6 +369,13 @@ int main(int count, char **words)
         pthread_join(launching[at], NULL);
     if (storm)
         pthread_join(storming, NULL);
+    struct timespec pause = {0, 1000000};
+    for (int waited = 0; !blocked && waited < 10000 && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) < queued; waited++)
+        nanosleep(&pause, NULL);
+    if (!blocked && delivered != queued) {
+        say("%lu of %lu signals were delivered\n", delivered, queued);
+        return 5;
+    }
     return 0;
 }
 

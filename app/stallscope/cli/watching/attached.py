@@ -108,7 +108,8 @@ def _show(watch: AttachedWatch, seconds: float | None, known: Settings) -> None:
     source.start()
     ended = threading.Event()
     if seconds is not None:
-        threading.Thread(target=_close_after, args=(seconds, ended), name="watch time", daemon=True).start()
+        words = seconds, signal.getsignal(signal.SIGTERM), ended
+        threading.Thread(target=_close_after, args=words, name="watch time", daemon=True).start()
     try:
         if screen.run_app(lambda: source, known, first="watch") == EXIT_ENGINE:
             watch.failures.append(WatchError("the screen failed, as said above."))
@@ -117,12 +118,12 @@ def _show(watch: AttachedWatch, seconds: float | None, known: Settings) -> None:
         source.close()
 
 
-def _close_after(seconds: float, ended: threading.Event) -> None:
-    """Close the screen, as SIGTERM does, once the time is over."""
+def _close_after(seconds: float, handler: object, ended: threading.Event) -> None:
+    """Close the screen, as SIGTERM does, once the time is over. ``handler`` is that of SIGTERM before the screen's."""
     ended.wait(seconds)
     while not ended.is_set():
-        # Before the screen has its handler, the signal would end the process.
-        if callable(signal.getsignal(signal.SIGTERM)):
+        # Before the screen has its handler, the signal would end the command.
+        if signal.getsignal(signal.SIGTERM) is not handler:
             os.kill(os.getpid(), signal.SIGTERM)
             return
         ended.wait(_ANSWER_S)

@@ -35,6 +35,7 @@ class LiveSource:
     """
 
     program = playback = recorded_traces = None
+    report_s = 0.0
 
     def __init__(
         self,

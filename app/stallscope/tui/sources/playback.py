@@ -16,6 +16,7 @@ class Playback(Generic[Played]):
     """Position in ``recording``. ``problem`` is a sentence once something of it could not be read."""
 
     engine = program = None
+    report_s = 0.0
     slow_calls_only = False
 
     def __init__(self, recording: Played, clock: Callable[[], float]) -> None:

@@ -38,8 +38,11 @@ class Source(Protocol):
     """What all screens of a session show. Each of these is None where the source has none:
 
     ``engine``, the live engine; ``program``, the watched program that runs; ``playback``, a recording that is played;
-    ``recorded_traces``, traces that the timeline shows in place of those of the engine.
+    ``recorded_traces``, traces that the timeline shows in place of those of the engine. ``report_s`` is how long (s)
+    the report on what was shown may take after a signal, 0 without one.
     """
+
+    report_s: float
 
     @property
     def engine(self) -> LiveSource | None: ...

@@ -15,6 +15,7 @@ from stallprobes.machine import nvml
 from stallprobes.machine.gpus import processes_on
 from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.traces.trace import RecordedTrace, Trace
+from stallprobes.watch.attaching.attachment import DETACH_S
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
@@ -26,6 +27,8 @@ NOT_YET = "the program uses no GPU yet"
 _MOST_TRACES = 64
 # Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
 READ_S = 0.1
+# After a signal, the report on a watched program is made within this time of its end.
+REPORT_S = 10.0
 # An ended program writes nothing more, but processes that it left may.
 _ENDED_READ_S = 1.0
 
@@ -146,6 +149,7 @@ class MomentSource:
     """
 
     engine = playback = None
+    report_s = REPORT_S
 
     def __init__(
         self,
@@ -276,6 +280,7 @@ class AttachedSource(MomentSource):
     """
 
     program = None
+    report_s = REPORT_S + DETACH_S
     running_text = ""
     output = ShownOutput(elsewhere="The program was attached: its output is where it was started.")
 

@@ -89,6 +89,8 @@ static struct {
     pid_t tid;
     struct ss_stopped before;
     uint64_t frame_at;
+    /* A signal at whose delivery it is stopped, 0 for none. */
+    int signal;
 } thread;
 static char reason[256];
 
@@ -138,8 +140,11 @@ static int wait_for_stop(void)
     for (;;) {
         int status;
         pid_t got = waitpid(thread.tid, &status, __WALL | WNOHANG);
-        if (got == thread.tid && WIFSTOPPED(status))
+        if (got == thread.tid && WIFSTOPPED(status)) {
+            int is_event = status >> 16 || WSTOPSIG(status) == (SIGTRAP | AT_CALL);
+            thread.signal = is_event ? 0 : WSTOPSIG(status);
             return status;
+        }
         if (got < 0 || got == thread.tid) {
             errno = ESRCH;
             return fail("the thread has ended");
@@ -191,9 +196,11 @@ static int stop_thread(pid_t tid)
     return 0;
 }
 
+/* A signal that was to be delivered then is. */
 static void let_go(void)
 {
-    trace(PTRACE_DETACH, 0, 0);
+    trace(PTRACE_DETACH, 0, (uintptr_t)thread.signal);
+    thread.signal = 0;
 }
 
 /* Puts the way back onto the thread's stack, below what it uses, as the kernel does with a signal. 1 if there is no room. */

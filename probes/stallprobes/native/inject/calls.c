@@ -129,7 +129,8 @@ static void end_thread(void *slot)
         ss_end_block(&self->log, slot);
         ss_release_slot(slot);
     }
-    if (self->counts)
+    /* The gate of a later recording counts no call of an earlier one. */
+    if (self->counts && self->file == ss_file)
         ss_leave_gate(self->counted_in);
     self->slot = NULL;
     self->log.block = NULL;

@@ -205,10 +205,13 @@ def _new_control(target: Target) -> Control:
 
 
 def _cupti(target: Target) -> tuple[Path | None, bool]:
-    """The libcupti for a process that has none, None without one, and whether it does not see its file."""
-    if target.shares_files():
-        return named_cupti(), False
+    """The libcupti for a process that has none, None without one, and whether it has to be sent.
+
+    Another user's process may not be allowed to read the file.
+    """
     has_own = any("/libcupti.so" in one.path for one in target.mappings())
+    if target.shares_files() and (has_own or target.owner()[0] == os.geteuid()):
+        return named_cupti(), False
     found = None if has_own else named_cupti()
     return found, found is not None
 
