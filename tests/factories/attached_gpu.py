@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -121,7 +122,7 @@ def attach_once(
 ) -> Attached:
     """Attach to a program for so long, and detach. Raises WatchError, and RuntimeError where a result is wrong.
 
-    ``asks``: the program is asked before and after. One that ``hangs`` is asked before the detach, which opens its
+    ``asks``: the program is asked before and after. One that ``hangs`` is asked during the detach, which opens its
     gate: what hangs may hold the driver's lock, for which CUPTI waits.
     """
     if asks:
@@ -133,10 +134,11 @@ def attach_once(
         attach_s = time.monotonic() - begun_s
         rows_s = _rows_after(attached, begun_s) if asks else 0.0
         time.sleep(max(seconds - (time.monotonic() - begun_s), 0))
-        if hangs:
-            program.ask()
         detach_begun_s = time.monotonic()
-        attached.detach()
+        if hangs:
+            _detach_hanging(program, attached)
+        else:
+            attached.detach()
         detach_s = time.monotonic() - detach_begun_s
         answer = program.ask() if asks else Answer(0, 0, 0)
         calls, records = _recorded(folder)
@@ -146,6 +148,15 @@ def attach_once(
         attached.stopped_ns, attached.held_up_ns, attach_s, rows_s, detach_s, answer.longest_ns, answer.median_ns,
         calls, records,
     )  # fmt: skip
+
+
+def _detach_hanging(program: GpuProgram, attached: Attachment) -> None:
+    """Detach from a program that hangs, whose gate opens for a moment now and then."""
+    with ThreadPoolExecutor(1) as pool:
+        detaching = pool.submit(attached.detach)
+        while not detaching.done():
+            program.ask()
+        detaching.result()
 
 
 def _rows_after(attached: Attachment, begun_s: float) -> float:

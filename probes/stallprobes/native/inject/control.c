@@ -36,8 +36,10 @@ enum {
     PATIENCE_MS = 20,
     /* How long stallscope may take to send a libcupti. */
     SENDING_MS = 10000,
-    /* Where threads are in calls all the time, as two hundred of them or one that hangs are, kinds are switched all the
-     * same: that harms nothing, but work of calls in flight may have no record. */
+    /* How long the end of a recording waits for a moment without a call in flight, where two hundred threads make calls or
+     * one hangs. From CUPTI 13.1 on kinds are switched off all the same then: nobody needs the records that are lost.
+     * CUPTI 13.0 has crashed in such a switch. */
+    UNGATED_VERSION = 130100,
     GATED_MS = 1000,
 };
 #define MS UINT64_C(1000000)
@@ -46,8 +48,8 @@ static struct ss_control *control;
 static int descriptor;
 static struct stat identity;
 static uint32_t exiting;
-/* Until when a switch is tried behind a gate, when next with patience, and how long after that again. */
-static uint64_t gated_ns, patient_ns, patience_ns;
+/* When a switch is next tried with patience, and how long after that again. */
+static uint64_t patient_ns, patience_ns;
 /* Whether records of the GPU's work are still to begin. */
 static int without_records;
 static uint32_t started;
@@ -143,18 +145,14 @@ static int wait_for_helpers(void)
 
 static void begin_tries(void)
 {
-    uint64_t now = ss_clock();
-    gated_ns = now + GATED_MS * MS;
     patience_ns = PATIENCE_MS * MS;
-    patient_ns = now + patience_ns;
+    patient_ns = ss_clock() + patience_ns;
 }
 
 /* How the gate is closed for the next try. Those that hold calls up for longer are ever rarer, since a call may hang. */
 static int next_gate(void)
 {
     uint64_t now = ss_clock();
-    if (now > gated_ns)
-        return SS_NO_GATE;
     if (now < patient_ns)
         return SS_QUICKLY;
     patience_ns *= 2;
@@ -202,8 +200,12 @@ static void fall_asleep(void)
 {
     set_state(SS_CONTROL_STOPPING);
     begin_tries();
-    while (ss_end_recording(next_gate()) && !ss_load_acquire(exiting))
+    uint64_t limit = ss_clock() + GATED_MS * MS;
+    for (int gate = SS_QUICKLY; ss_end_recording(gate) && !ss_load_acquire(exiting); gate = next_gate()) {
         rest(AGAIN_MS);
+        if (ss_clock() > limit && ss_header->cupti_version >= UNGATED_VERSION && !ss_end_recording(SS_NO_GATE))
+            break;
+    }
     control->held_ns = ss_longest_hold();
     set_state(SS_CONTROL_ASLEEP);
 }

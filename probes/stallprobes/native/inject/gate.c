@@ -39,6 +39,8 @@ static uint32_t used;
 static uint32_t gate;
 /* Held threads that sleep. */
 static uint32_t asleep;
+/* The longest time for which a call was held (ns). */
+static uint64_t longest_wait;
 /* Calls in flight of threads without a slot. */
 static uint32_t without_slot;
 /* Whether the owner of each slot is in a call that submits, and when that began, or the one before; in lines of their
@@ -54,6 +56,7 @@ void ss_use_gate(int on)
         if (ss_load(flights[number].in_call))
             ss_store(flights[number].in_call, 0);
     ss_store(without_slot, 0);
+    ss_store(longest_wait, 0);
     ss_store(gate, OPEN);
     ss_store(used, (uint32_t)on);
 }
@@ -61,6 +64,11 @@ void ss_use_gate(int on)
 int ss_gate_is_used(void)
 {
     return (int)ss_load(used);
+}
+
+uint64_t ss_longest_wait(void)
+{
+    return ss_load(longest_wait);
 }
 
 /* A slot has a new owner, who is in no call. */
@@ -99,6 +107,9 @@ static SS_APART int is_opened(void)
             futex(FUTEX_WAIT_PRIVATE, state, &step);
     }
     __atomic_fetch_sub(&asleep, 1, __ATOMIC_RELAXED);
+    held = ss_clock() - began;
+    if (held > ss_load(longest_wait))
+        ss_store(longest_wait, held);
     if (state == OPEN)
         return 1;
     break_gate(SWITCHING);

@@ -134,6 +134,17 @@ static void note_hold(uint64_t began)
         longest_hold = held;
 }
 
+/* As note_hold for a switch of kinds. Behind a gate a call is held by that, unless one was let through: then it may have
+ * waited for CUPTI as long as the switch took. */
+static void note_switch(uint64_t began, int gate, uint64_t let_through)
+{
+    uint64_t waited = ss_longest_wait();
+    if (!gate || ss_load(ss_header->not_held) != let_through)
+        note_hold(began);
+    else if (waited > longest_hold)
+        longest_hold = waited;
+}
+
 uint64_t ss_longest_hold(void)
 {
     return longest_hold;
@@ -228,9 +239,9 @@ int ss_begin_records(int gate)
     if (ss_settings.calls_only || !ss_load_acquire(subscribed))
         return 0;
     ss_note_step("cuptiActivityEnable");
-    uint64_t began = ss_clock();
+    uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
     int again = ss_start_activity(&cupti, gate) > 0;
-    note_hold(began);
+    note_switch(began, gate, let_through);
     return again;
 }
 
@@ -241,19 +252,20 @@ int ss_end_recording(int gate)
     uint32_t expected = 1;
     if (ss_load_acquire(subscribed)) {
         ss_note_step("cuptiActivityDisable");
-        uint64_t began = ss_clock();
-        if (ss_header->kinds && ss_stop_activity(&cupti, gate))
+        uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
+        int again = ss_header->kinds && ss_stop_activity(&cupti, gate);
+        note_switch(began, gate, let_through);
+        if (again)
             return 1;
         if (__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             ss_stop_looking();
-            note_hold(began);
             ss_note_step("cuptiEnableCallback");
             ss_leave_calls(&cupti, subscriber);
             began = ss_clock();
             ss_note_step("cuptiUnsubscribe");
             cupti.unsubscribe(subscriber);
+            note_hold(began);
         }
-        note_hold(began);
     }
     ss_store_release(ss_header->ended_ns, ss_clock());
     ss_store_release(ss_private->recording, SS_OFF);

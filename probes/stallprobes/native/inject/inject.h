@@ -203,6 +203,7 @@ uint8_t ss_host_memory_kind(uint64_t address, uint8_t otherwise);
 /* gate.c */
 void ss_use_gate(int on);
 int ss_gate_is_used(void);
+uint64_t ss_longest_wait(void);
 void ss_forget_flight(uint32_t number);
 int ss_enter_gate(int64_t number);
 void ss_note_flight(int64_t number, uint64_t began_ns);
