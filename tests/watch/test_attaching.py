@@ -213,9 +213,10 @@ def test_a_library_that_cannot_be_loaded_is_refused(
 def test_a_library_whose_stallscope_was_killed_falls_asleep(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "poll") as program:
         reading, writing = os.pipe()
+        folder = new_folder(program.pid)
         watcher = os.fork()
         if not watcher:
-            attach(program.pid, OPTIONS, new_folder(program.pid))
+            attach(program.pid, OPTIONS, folder)
             os.write(writing, b"r")
             signal.pause()
         assert os.read(reading, 1) == b"r"

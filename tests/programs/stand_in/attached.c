@@ -51,7 +51,7 @@ struct state {
 
 static const char *call;
 static int blocked, handler, storm, hung, many;
-static int wake[2], ready[2];
+static int wake[2], ready[2], listening;
 static uint32_t ended;
 static uint64_t handled, handled_in_sleeper;
 /* Signals that are queued one by one, so that none may be lost. */
@@ -126,10 +126,25 @@ __attribute__((noinline)) static long checked_call(long number, const long argum
     return result;
 }
 
+/* A socket of the abstract namespace, at which the sleeping thread accepts. */
+static struct sockaddr_un own_address(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "stand-in-%d", getpid());
+    return address;
+}
+
+static int start_listening(void)
+{
+    struct sockaddr_un address = own_address();
+    int made = socket(AF_UNIX, SOCK_STREAM, 0);
+    return bind(made, (struct sockaddr *)&address, sizeof address) || listen(made, 8) ? -1 : made;
+}
+
 /* Sleeps in the system call until it is woken; its result. */
 static long sleep_in_call(const struct state *known, struct state *after, int avx)
 {
-    static int listening = -1, waiting = -1;
+    static int waiting = -1;
     struct pollfd poll = {.fd = wake[0], .events = POLLIN};
     struct epoll_event event = {.events = EPOLLIN};
     fd_set readable;
@@ -163,13 +178,6 @@ static long sleep_in_call(const struct state *known, struct state *after, int av
             epoll_ctl(waiting, EPOLL_CTL_ADD, wake[0], &event);
         }
         return checked_call(SYS_epoll_wait, (long[6]){waiting, (long)&event, 1, -1}, known, after, avx);
-    }
-    if (listening < 0) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "stand-in-%d", getpid());
-        listening = socket(AF_UNIX, SOCK_STREAM, 0);
-        bind(listening, (struct sockaddr *)&address, sizeof address);
-        listen(listening, 8);
     }
     long accepted = checked_call(SYS_accept, (long[6]){listening, 0, 0}, known, after, avx);
     if (accepted < 0)
@@ -283,10 +291,10 @@ static void wake_sleeper(void)
     if (write(wake[1], "w", 1) != 1)
         exit(3);
     if (is("accept")) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "stand-in-%d", getpid());
+        struct sockaddr_un address = own_address();
         int descriptor = socket(AF_UNIX, SOCK_STREAM, 0);
-        connect(descriptor, (struct sockaddr *)&address, sizeof address);
+        if (connect(descriptor, (struct sockaddr *)&address, sizeof address))
+            exit(3);
         close(descriptor);
     }
 }
@@ -336,7 +344,7 @@ int main(int count, char **words)
     for (int number = 1; number < SIGNALS; number++)
         sigaction(number, NULL, &before[number]);
     own_stack();
-    if (pipe(wake) || pipe(ready) || cuInit(0))
+    if (pipe(wake) || pipe(ready) || (listening = start_listening()) < 0 || cuInit(0))
         return 2;
     pthread_t thread, storming, launching[MANY];
     char byte;

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stallprobes.errors import EXIT_ENGINE, FileNotWritten, WatchError
 from stallprobes.files.ending_signals import unwound_by_signals
+from stallprobes.traces.trace import Trace
 from stallprobes.units import duration_ns, plural
 from stallprobes.watch.attaching import Attachment, attach, folder_for, refusal
 from stallprobes.watch.attaching.in_flight import ThreadInDriver, threads_in_driver
@@ -22,6 +23,7 @@ from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import WatchRecorder
+from stallprobes.watch.live.trace_history import TriggeringCall
 from stallprobes.watch.reading.folder import ProcessPlace
 from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
@@ -136,6 +138,8 @@ class AttachedWatch:
         """Nothing is attached yet. Raises WatchError where there is no folder for it."""
         self._target = Target(pid)
         self._options, self._files, self._children = options, files, children
+        # Before the folder, which nobody would remove if it cannot be made.
+        self.recorder = None if files.record is None else WatchRecorder(files.record, self._trace_of)
         self._folder = folder_for(pid)
         self._lock: FolderLock | None = None
         self._attachments: dict[int, Attachment] = {}
@@ -147,7 +151,9 @@ class AttachedWatch:
         self.failures: list[Exception] = []
         program = WatchedProgram(self._target.title, pid=pid)
         self.live = LiveProgram(self._folder, program, options.known, files.keep_ns, self._place())
-        self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
+
+    def _trace_of(self, call: TriggeringCall) -> Trace:
+        return self.live.trace_of(call)
 
     def _place(self) -> ProcessPlace:
         own = len(Target(os.getpid()).numbers("NSpid"))
