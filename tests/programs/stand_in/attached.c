@@ -380,7 +380,7 @@ int main(int count, char **words)
     struct timespec pause = {0, 1000000};
     for (int waited = 0; !blocked && waited < 10000 && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) < queued; waited++)
         nanosleep(&pause, NULL);
-    if (!blocked && delivered != queued) {
+    if (!blocked && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) != queued) {
         say("%lu of %lu signals were delivered\n", delivered, queued);
         return 5;
     }

@@ -39,6 +39,7 @@ class GpuProcessSource:
     ``new_reader`` makes a reader that has not started; ``refusal`` says why a process cannot be attached.
     """
 
+    report_s = 0.0
     engine = program = playback = recorded_traces = None
 
     def __init__(
