@@ -378,9 +378,14 @@ int main(int count, char **words)
     if (storm)
         pthread_join(storming, NULL);
     struct timespec pause = {0, 1000000};
-    for (int waited = 0; !blocked && waited < 10000 && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) < queued; waited++)
+    int counts = !blocked;
+#ifdef __SANITIZE_THREAD__
+    /* The sanitizer delivers signals itself, later, and several of a number as one. */
+    counts = 0;
+#endif
+    for (int waited = 0; counts && waited < 10000 && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) < queued; waited++)
         nanosleep(&pause, NULL);
-    if (!blocked && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) != queued) {
+    if (counts && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) != queued) {
         say("%lu of %lu signals were delivered\n", delivered, queued);
         return 5;
     }
