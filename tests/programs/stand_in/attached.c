@@ -257,7 +257,10 @@ static void *storming_thread(void *unused)
     while (!__atomic_load_n(&ended, __ATOMIC_ACQUIRE)) {
         syscall(SYS_tgkill, getpid(), sleeper, SIGUSR1);
         kill(getpid(), SIGUSR2);
+        /* ThreadSanitizer keeps signals back until a function of its own is called. */
+#if !defined(__SANITIZE_THREAD__)
         queued += !syscall(SYS_tgkill, getpid(), sleeper, SIGRTMIN + 2);
+#endif
         nanosleep(&pause, NULL);
     }
     return unused;
@@ -378,15 +381,12 @@ int main(int count, char **words)
     if (storm)
         pthread_join(storming, NULL);
     struct timespec pause = {0, 1000000};
-    int counts = !blocked;
-#ifdef __SANITIZE_THREAD__
-    /* The sanitizer delivers signals itself, later, and several of a number as one. */
-    counts = 0;
-#endif
-    for (int waited = 0; counts && waited < 10000 && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) < queued; waited++)
+    uint64_t expected = blocked ? 0 : queued;
+    for (int waited = 0; waited < 10000 && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) < expected; waited++)
         nanosleep(&pause, NULL);
-    if (counts && __atomic_load_n(&delivered, __ATOMIC_ACQUIRE) != queued) {
-        say("%lu of %lu signals were delivered\n", delivered, queued);
+    uint64_t found = __atomic_load_n(&delivered, __ATOMIC_ACQUIRE);
+    if (found < expected) {
+        say("%lu of %lu signals were delivered\n", found, expected);
         return 5;
     }
     return 0;

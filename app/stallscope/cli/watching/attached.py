@@ -149,7 +149,7 @@ class AttachedWatch:
         self._looked_s = 0.0
         self._report_wanted = False
         self.failures: list[Exception] = []
-        program = WatchedProgram(self._target.title, pid=pid)
+        program = WatchedProgram(self._target.name or "a process", pid=pid)
         self.live = LiveProgram(self._folder, program, options.known, files.keep_ns, self._place())
 
     def _trace_of(self, call: TriggeringCall) -> Trace:

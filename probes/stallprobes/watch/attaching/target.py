@@ -49,10 +49,14 @@ class Target:
         return self.proc / str(self.pid)
 
     @property
+    def name(self) -> str:
+        """Its name, "" if that is not known."""
+        return printable(self.field("Name")[:_LONGEST_NAME])
+
+    @property
     def title(self) -> str:
         """``python (process 4711)``."""
-        name = self.field("Name")[:_LONGEST_NAME]
-        return f"{printable(name)} (process {self.pid})" if name else f"process {self.pid}"
+        return f"{self.name} (process {self.pid})" if self.name else f"process {self.pid}"
 
     def field(self, name: str) -> str:
         """A field of its status, "" if there is none."""
