@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "histogram.h"
 #include "inject.h"
@@ -14,6 +15,9 @@ enum {
     /* Calls after which a thread without a slot looks for one again. */
     RETRY = 256,
     LONGEST_TIMED_NS = 10000,
+    /* When switching on a callback has taken long, and the longest pause after it. */
+    LONG_ENABLE_NS = 500000,
+    MOST_REST_NS = 50000000,
 };
 
 /* The API of each function's number, from 1; 0 for those that are not watched. */
@@ -78,6 +82,18 @@ static const struct ss_shape *shape_of(const char *name)
     return NULL;
 }
 
+/* Switches on a callback. In a program of many threads that runs already, that takes milliseconds, in which they may wait
+ * for a lock of CUPTI's: then they have as long before the next one. */
+static int enable(const struct ss_cupti *cupti, void *subscriber, uint32_t number)
+{
+    uint64_t began = ss_clock();
+    int code = cupti->enable_callback(1, subscriber, SS_DRIVER_API, number);
+    uint64_t took = ss_clock() - began;
+    if (took > LONG_ENABLE_NS && took < MOST_REST_NS && ss_header->flags & SS_FLAG_LATE)
+        nanosleep(&(struct timespec){.tv_nsec = (long)took}, NULL);
+    return code;
+}
+
 /* Switches on the callbacks of the watched functions that this libcupti knows; their count. */
 int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber)
 {
@@ -93,7 +109,7 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber)
         unknown = 0;
         const struct ss_prefix *prefix = prefix_of(name);
         if (!prefix || strlen(name) >= sizeof ((struct ss_api *)0)->name ||
-            cupti->enable_callback(1, subscriber, SS_DRIVER_API, number))
+            enable(cupti, subscriber, number))
             continue;
         known[api_count].number = number;
         known[api_count].name = name;
@@ -103,13 +119,6 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber)
         __atomic_store_n(&apis[number], (uint16_t)++api_count, __ATOMIC_RELEASE);
     }
     return (int)api_count;
-}
-
-/* Switches the callbacks off again: without a subscriber alone, the driver goes on asking CUPTI about each call. */
-void ss_leave_calls(const struct ss_cupti *cupti, void *subscriber)
-{
-    for (uint32_t api = 0; api < api_count; api++)
-        cupti->enable_callback(0, subscriber, SS_DRIVER_API, known[api].number);
 }
 
 void ss_write_apis(void)

@@ -174,7 +174,6 @@ static uint32_t connect_to_cupti(int late)
     ss_note_step("cuptiSubscribe");
     uint64_t began = ss_clock();
     code = cupti.subscribe(&subscriber, ss_callback, NULL);
-    note_hold(began);
     if (code)
         return failed("cuptiSubscribe", code, code == SS_CUPTI_TAKEN ? SS_STATE_CUPTI_TAKEN : SS_STATE_CUPTI_FAILED);
     ss_store_release(subscribed, 1);
@@ -186,6 +185,7 @@ static uint32_t connect_to_cupti(int late)
     ss_start_looking();
     ss_note_step("cuptiEnableCallback");
     int chosen = ss_choose_calls(&cupti, subscriber);
+    note_hold(began);
     ss_write_apis();
     return chosen ? SS_STATE_RECORDING : failed("cuptiEnableCallback", 0, SS_STATE_CUPTI_FAILED);
 }
@@ -259,8 +259,6 @@ int ss_end_recording(int gate)
             return 1;
         if (__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             ss_stop_looking();
-            ss_note_step("cuptiEnableCallback");
-            ss_leave_calls(&cupti, subscriber);
             began = ss_clock();
             ss_note_step("cuptiUnsubscribe");
             cupti.unsubscribe(subscriber);

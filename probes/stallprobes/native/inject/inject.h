@@ -87,14 +87,13 @@ void ss_end_block(struct ss_call_log *log, struct ss_slot *slot);
 /* calls.c */
 void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data);
 int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber);
-void ss_leave_calls(const struct ss_cupti *cupti, void *subscriber);
 void ss_write_apis(void);
 int ss_prepare_calls(void);
 
 /* stack.c */
 /* Of what a thread may spend on stacks, the parts for slow calls and its name, for samples of its time and for those of
  * its waits: what is for one is spent on no other, so that none decides which of the others get a stack. */
-enum { SS_SLOW_PARTS = 16, SS_TIME_PARTS = 14, SS_WAIT_PARTS = 2, SS_ALL_PARTS = 32 };
+enum { SS_SLOW_PARTS = 16, SS_TIME_PARTS = 11, SS_WAIT_PARTS = 5, SS_ALL_PARTS = 32 };
 /* What a thread may still spend on frames of Python and on native ones (ns) by its ``parts`` of SS_ALL_PARTS, and when
  * that was last counted. */
 struct ss_credit {
