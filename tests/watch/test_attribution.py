@@ -34,6 +34,7 @@ from factories.watch_calls import (
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, function_of
+from stallprobes.watch.attribution.other_processes import OtherWork
 from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.attribute import attribute
@@ -295,6 +296,24 @@ def test_a_gap_without_a_context_of_ours_is_another_process(gap: float, cause: W
     assert found.cause is cause
     if cause is WaitCause.OTHER_PROCESS:
         assert [(one.context, one.ns) for one in found.evidence.engine] == [(None, 2400 * US)]
+
+
+def test_another_process_that_is_watched_is_named_with_the_kernel_that_ran_longest() -> None:
+    records = [synchronization(9), kernel(2400, 2460, correlation=5)]
+    slices = {0: tenures((1, -1000, 0), (1, 2400, 3300))}
+    others = (
+        OtherWork.of("trainer (pid 8)", rows_of([kernel(-500, 100, name=2), kernel(100, 2300, name=1)]), NAMES),
+        OtherWork.of("short (pid 9)", rows_of([kernel(100, 200)]), NAMES),
+        # On another GPU, and at other times.
+        OtherWork.of("elsewhere (pid 10)", rows_of([kernel(0, 2400, device=1), kernel(2500, 9000)]), NAMES),
+        OtherWork.of("idle (pid 11)", rows_of([]), {}),
+    )
+    call = slow(SYNC, 0, 2460, correlation=9)
+    found = first([call], records, tenures=slices, others=lambda: others)
+    assert [one.process for one in found.evidence.engine] == ["add of trainer (pid 8)"]
+    assert "another process: add of trainer (pid 8) had the graphics engine for 2.40 ms" in cause_text(found)
+    found = first([call], records, tenures=slices, others=lambda: others[2:])
+    assert "another process: another process had the graphics engine" in cause_text(found)
 
 
 def test_another_context_is_not_blamed_when_nothing_waited_for_the_engine() -> None:

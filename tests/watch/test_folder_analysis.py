@@ -149,3 +149,18 @@ def test_the_time_of_a_program_is_divided_while_it_runs_and_at_its_end(stand_in:
     assert {Part.KERNELS, Part.SUBMITTING, Part.HOST, Part.END} <= one.parts.keys()
     # It has less than three seconds without an event of the start-up.
     assert not found.division.steady or found.duration_ns > 3 * 10**9
+
+
+def test_a_process_knows_the_kernels_of_the_others_of_its_folder(stand_in: StandIn, folder: Path) -> None:
+    for _ in range(2):
+        assert stand_in.start(folder, "records", "100").wait() == 0
+    analysis = FolderAnalysis(folder)
+    analysis.poll()
+    readings = list(analysis._readings.values())
+    assert len(readings) == 2
+    for one, other in zip(readings, reversed(readings), strict=True):
+        assert other.process is not None
+        (kernels,) = one.analysis.others()
+        assert kernels.process == f"host (pid {other.process.pid})"
+        assert len(kernels.starts) > 0
+        assert (kernels.starts[1:] >= kernels.starts[:-1]).all()

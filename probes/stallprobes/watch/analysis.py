@@ -24,6 +24,7 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
 from stallprobes.watch.attribution.held_streams import may_hold_streams
+from stallprobes.watch.attribution.other_processes import OthersWork, OtherWork, nobody
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.stream_order import StreamOrder
 from stallprobes.watch.attribution.wait_cause import WaitCause
@@ -109,6 +110,9 @@ class ProcessAnalysis:
         self._settler = WindowSettler()
         self._order = StreamOrder()
         self._alike = AlikeCalls()
+        # Kernels of the other processes that are watched.
+        self.others: OthersWork = nobody
+        self._kernels: tuple[int, OtherWork] | None = None
 
     def feed(
         self,
@@ -215,6 +219,14 @@ class ProcessAnalysis:
         roles = {thread.id for thread in process.threads if has_role(thread.name)}
         return lines_of(self._samples, begin_ns, division, self._stacks, self._divider.leader, self._ended, roles)
 
+    def kernels(self) -> OtherWork:
+        """Its kernels, as far as they are held, for other processes that wait for it. After the first reading."""
+        assert self._process is not None
+        if self._kernels is None or self._kernels[0] != self._readings:
+            who = f"{self._process.name or 'process'} (pid {self._process.pid})"
+            self._kernels = self._readings, OtherWork.of(who, self._store.rows, self._store.names)
+        return self._kernels[1]
+
     @property
     def switches(self) -> int:
         """The context switches so far."""
@@ -281,6 +293,7 @@ class ProcessAnalysis:
             may_hold_streams=may_hold_streams(name for thread in process.threads for name in thread.figures),
             order=self._order,
             alike=self._alike,
+            others=self.others,
             noted=[held.final for held in self._held],
         )
         found = attribute(slow, excess, recorded, self._known)

@@ -228,6 +228,9 @@ class WatchEngineUse(Document):
 
     context: Annotated[Natural | None, about("Null: another process.")]
     us: Us
+    process: Annotated[
+        Text | None, about("The other process with the kernel that ran longest, where it is watched too; else null.")
+    ]
 
 
 class WatchEvidence(Document):
@@ -842,7 +845,7 @@ def _evidence(evidence: WaitEvidence, first_ns: int) -> WatchEvidence:
             for work in evidence.work
         ],
         calls=[_alongside(call, first_ns) for call in evidence.calls],
-        engine=[WatchEngineUse(use.context, us_of(use.ns)) for use in evidence.engine],
+        engine=[WatchEngineUse(use.context, us_of(use.ns), use.process or None) for use in evidence.engine],
         known_by=evidence.known_by or None,
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.watch_file import BLOCK_CALLS, CALL_BLOCKS, RECORDS
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
+from stallprobes.watch.attribution.other_processes import OtherWork
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
 from stallprobes.watch.intervals import Int64s
@@ -102,6 +104,7 @@ class FolderAnalysis:
             if reading is None:
                 inspector = ProcessInspector(proc=self._place.proc)
                 reading = self._readings[path] = _ReadFile(ProcessAnalysis(self._known), inspector)
+                reading.analysis.others = partial(self._kernels_beside, reading)
             if reading.ended:
                 continue
             try:
@@ -126,6 +129,11 @@ class FolderAnalysis:
         found = [_findings(one, one.process) for one in self._readings.values() if one.process is not None]
         began_at_ns = min((process.started.realtime_ns for process in self.processes), default=0)
         return watch_findings(self._sharers.named(found), began_at_ns, self._problems.values())
+
+    def _kernels_beside(self, reading: _ReadFile) -> Iterable[OtherWork]:
+        """The kernels of the other processes."""
+        others = (one for one in self._readings.values() if one is not reading and one.process is not None)
+        return [one.analysis.kernels() for one in others]
 
     def _read(self, path: Path, reading: _ReadFile) -> None:
         with MapFile(path, self._place.owner) as file:

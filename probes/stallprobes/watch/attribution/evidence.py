@@ -12,6 +12,7 @@ from stallprobes.native.layouts.cupti import CopyKind, RecordKind
 from stallprobes.watch.attribution.findings import CallAlongside, EngineUse, WaitEvidence, WorkInFront
 from stallprobes.watch.attribution.gpu_waits import GpuWaits, Neighbours
 from stallprobes.watch.attribution.gpu_work import WorkTable
+from stallprobes.watch.attribution.other_processes import OthersWork, OtherWork, nobody, user_of
 from stallprobes.watch.attribution.other_threads import CulpritCalls
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.intervals import GroupMembers, Int64s, int64s
@@ -35,9 +36,10 @@ class EvidenceReader:
         names: Mapping[int, str],
         thread_names: Mapping[int, str],
         waits: GpuWaits,
+        others: OthersWork = nobody,
     ) -> None:
         self._calls, self._work, self._names, self._thread_names = calls, work, names, thread_names
-        self._waits = waits
+        self._waits, self._others = waits, others
         owned = np.flatnonzero(work.owners >= 0)
         self._own_rows = owned[np.argsort(work.owners[owned], kind="stable")]
         self._own_calls = work.owners[self._own_rows]
@@ -144,7 +146,23 @@ class EvidenceReader:
                 used[context] = used.get(context, 0) + int(times[contexts == context].sum())
         if waits.process[at]:
             used[None] = int(waits.process[at])
-        return tuple(EngineUse(context, ns) for context, ns in sorted(used.items(), key=lambda item: -item[1]))
+        process = ""
+        if waits.process[at]:
+            process = user_of(self._other_work, self._device(at), begin_ns, end_ns)
+        return tuple(
+            EngineUse(context, ns, process if context is None else "")
+            for context, ns in sorted(used.items(), key=lambda item: -item[1])
+        )
+
+    @cached_property
+    def _other_work(self) -> tuple[OtherWork, ...]:
+        return tuple(self._others())
+
+    def _device(self, at: int) -> int:
+        """The GPU for which a call waits."""
+        stream, whole = int(self._waits.stream[at]), int(self._waits.whole[at])
+        mine = self._work.streams == stream if stream >= 0 else self._work.contexts == whole
+        return int(self._work.rows["device"][np.argmax(mine)])
 
     def _grouped(self, at: int, rows: Int64s) -> tuple[WorkInFront, ...]:
         """Pieces of work by name, kind, context and stream, the longest overlap first."""

@@ -64,10 +64,14 @@ class CallAlongside(DriverCall):
 
 @dataclass(frozen=True)
 class EngineUse:
-    """Time within a slow call in which others had the graphics engine: ``context``, or None for another process."""
+    """Time within a slow call in which others had the graphics engine: ``context``, or None for another process.
+
+    ``process`` names that with its kernel, as by ``other_processes.user_of``, "" where it is not watched.
+    """
 
     context: Unsigned | None
     ns: Unsigned
+    process: str = ""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from stallprobes.watch.attribution.gpu_waits import (
 )
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.held_streams import held_streams
+from stallprobes.watch.attribution.other_processes import OthersWork, nobody
 from stallprobes.watch.attribution.other_threads import CulpritCalls, culprits_of
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.stream_order import NOTHING_BEHIND, Behind, StreamOrder, rows_behind
@@ -76,7 +77,8 @@ class Recorded:
     by their number in the file. ``first_launches`` are those of each kernel. ``complete``: no record was lost, so
     that the GPU did nothing else. ``windows`` are those in which records were on or off. ``may_hold_streams``: the
     program makes calls after which a stream waits for an event or a host function; ``order`` has them. ``alike`` are
-    calls whose causes are final, and ``noted`` says which of the slow calls are among them.
+    calls whose causes are final, and ``noted`` says which of the slow calls are among them. ``others`` has the kernels
+    of other watched processes.
     """
 
     records: NDArray[Any]
@@ -91,6 +93,7 @@ class Recorded:
     may_hold_streams: bool = False
     order: StreamOrder | None = None
     alike: AlikeCalls = NO_CALLS
+    others: OthersWork = nobody
     noted: Sequence[bool] = ()
 
 
@@ -130,7 +133,8 @@ class Facts:
     @cached_property
     def evidence(self) -> EvidenceReader:
         """The reader of the evidence of single calls."""
-        return EvidenceReader(self.calls, self.work, self.recorded.names, self.recorded.thread_names, self.waits)
+        recorded = self.recorded
+        return EvidenceReader(self.calls, self.work, recorded.names, recorded.thread_names, self.waits, recorded.others)
 
     @cached_property
     def busy(self) -> Int64s:

@@ -12,5 +12,5 @@ from stallprobes.watch.attribution.findings import ExplainedCall
 def named_users(call: ExplainedCall) -> Iterator[str]:
     """The contexts of the evidence, in words."""
     for use in call.evidence.engine[:MOST_NAMED]:
-        who = "another process" if use.context is None else f"context {use.context}"
+        who = use.process or ("another process" if use.context is None else f"context {use.context}")
         yield f"{who} had the graphics engine for {duration_ns(use.ns)}"

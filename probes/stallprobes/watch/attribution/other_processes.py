@@ -1,0 +1,73 @@
+"""Kernels of other watched processes: who had the GPU while a call waited for another process's time-slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.records.rows import rows_at, rows_where
+from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.reading.kernel_names import demangled, short_name
+
+# Kernels of one process that are looked at for one call, the last ones.
+_MOST_KERNELS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class OtherWork:
+    """Kernels of a process in the order of their starts: int64[n] each, times in ns on CLOCK_MONOTONIC.
+
+    ``process`` is how a sentence names it; ``kernels`` are the places of names in ``names``, ``until`` the latest end
+    of each kernel and those before it.
+    """
+
+    process: str
+    devices: Int64s
+    starts: Int64s
+    ends: Int64s
+    until: Int64s
+    kernels: Int64s
+    names: Mapping[int, str]
+
+    @classmethod
+    def of(cls, process: str, records: NDArray[Any], names: Mapping[int, str]) -> OtherWork:
+        """The kernels among ``records``, which are in the layout of the file."""
+        rows = rows_where(records, records["kind"] == int(RecordKind.KERNEL))
+        rows = rows_at(rows, np.argsort(rows["start"], kind="stable"))
+        devices, starts, ends, kernels = (int64s(rows[name]) for name in ("device", "start", "end", "name"))
+        until = np.maximum.accumulate(ends) if len(ends) else ends
+        return cls(process, devices, starts, ends, until, kernels, names)
+
+    def during(self, device: int, begin_ns: int, end_ns: int) -> tuple[int, str]:
+        """For how long (ns) its kernels ran on a GPU between two times, and the name of the one that ran longest."""
+        first, last = int(np.searchsorted(self.until, begin_ns, "right")), int(np.searchsorted(self.starts, end_ns))
+        part = slice(max(first, last - _MOST_KERNELS), last)
+        overlap = np.minimum(self.ends[part], end_ns) - np.maximum(self.starts[part], begin_ns)
+        overlap = np.where(self.devices[part] == device, np.maximum(overlap, 0), 0)
+        if not overlap.any():
+            return 0, ""
+        kernels, places = np.unique(self.kernels[part], return_inverse=True)
+        longest = int(kernels[np.argmax(np.bincount(places.reshape(-1), overlap))])
+        return int(overlap.sum()), short_name(demangled(self.names.get(longest, "")))
+
+
+OthersWork = Callable[[], Iterable[OtherWork]]
+
+
+def nobody() -> Iterable[OtherWork]:
+    """Where no other process is watched."""
+    return ()
+
+
+def user_of(others: Iterable[OtherWork], device: int, begin_ns: int, end_ns: int) -> str:
+    """The process whose kernels ran longest on a GPU between two times, ``gemm of python3 (pid 806)``; "" if none did."""
+    found = ((*one.during(device, begin_ns, end_ns), one.process) for one in others)
+    ns, kernel, process = max(found, default=(0, "", ""))
+    if not ns:
+        return ""
+    return f"{kernel} of {process}" if kernel else process
