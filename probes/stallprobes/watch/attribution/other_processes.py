@@ -65,7 +65,7 @@ def nobody() -> Iterable[OtherWork]:
 
 
 def user_of(others: Iterable[OtherWork], device: int, begin_ns: int, end_ns: int) -> str:
-    """The process whose kernels ran longest on a GPU between two times, ``gemm of python3 (pid 806)``; "" if none did."""
+    """Whose kernels ran longest on a GPU between two times, ``gemm of python3 (pid 806)``; "" if none did."""
     found = ((*one.during(device, begin_ns, end_ns), one.process) for one in others)
     ns, kernel, process = max(found, default=(0, "", ""))
     if not ns:
