@@ -424,7 +424,7 @@ static uint32_t take_stack(uint32_t api, int native, uint64_t *python_end)
     /* A thread must not end inside the driver's call because a cancellation was pending. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     add_python_frames(stack, ss_own_python());
-    *python_end = ss_clock();
+    *python_end = ss_thread_cpu();
     /* The native frames of a call of one function at one line are nearly always the same, and take longer to find. */
     uint64_t hash = hash_of(api + 1, stack->text, stack->text_bytes);
     uint64_t known = ss_load(shortcuts[hash % SS_STACKS]);
@@ -466,12 +466,13 @@ static int has_first_credit(void)
     return __atomic_load_n(&first_credit_ns, __ATOMIC_RELAXED) > 0;
 }
 
-/* The place of the calling thread's stack, or 0, paid for by the process's first credit or by the thread's own. */
-static uint32_t take_for_credit(struct ss_credit *credit, uint32_t api, int first, int native, uint64_t now)
+/* The place of the calling thread's stack, or 0, paid for by the process's first credit or by the thread's own. What
+ * counts is time on a CPU: on a busy machine a thread may lose its CPU meanwhile, for longer than all it may spend. */
+static uint32_t take_for_credit(struct ss_credit *credit, uint32_t api, int first, int native)
 {
-    uint64_t python_end = now;
+    uint64_t now = ss_thread_cpu(), python_end = now;
     uint32_t place = take_stack(api, native, &python_end);
-    uint64_t end = ss_clock();
+    uint64_t end = ss_thread_cpu();
     ss_add(ss_header->stacks, place != 0);
     ss_add(ss_header->stacks_ns, end - now);
     if (first) {
@@ -504,7 +505,7 @@ uint32_t ss_stack_of_call(struct ss_credit *credit, uint32_t api, uint64_t start
     int native = first || credit->native_ns > 0;
     if (!native && credit->python_ns <= 0)
         return 0;
-    return take_for_credit(credit, api, first, native, now);
+    return take_for_credit(credit, api, first, native);
 }
 
 /* For a thread that has just got a slot. The main thread needs no stack for its name. */
@@ -526,7 +527,7 @@ uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, u
         naming->due = now + (uint64_t)lacking * 4 * SS_STACK_SHARE;
         return 0;
     }
-    uint32_t place = take_for_credit(credit, api, first, 0, now);
+    uint32_t place = take_for_credit(credit, api, first, 0);
     naming->due = place || !--naming->tries ? UINT64_MAX : now + NAME_PAUSE_NS;
     return place;
 }
