@@ -194,11 +194,11 @@ class FileHeader(ctypes.Structure):
     """The file's first words. The library writes ``magic`` last, so a file without it is not yet complete.
 
     ``python`` is the version of the Python interpreter in the process, empty without one. ``stacks`` is how many stacks
-    were taken, and ``stacks_ns`` how much time on a CPU that took. ``cost_ppm`` is what watching may cost. ``windows`` have begun;
-    without any, records were never off. ``not_held`` calls began while kinds were switched; CUPTI may give no more
-    records of their threads. ``unfinished`` records were those of calls in flight when CUPTI gave a buffer back, which
-    never get their content. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all. ``samples`` of
-    the threads' time were taken.
+    were taken, and ``stacks_ns`` how much time on a CPU that took. ``cost_ppm`` is what watching may cost. ``windows``
+    have begun; without any, records were never off. ``not_held`` calls began while kinds were switched; CUPTI may give
+    no more records of their threads. ``unfinished`` records were those of calls in flight when CUPTI gave a buffer
+    back, which never get their content. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all.
+    ``samples`` of the threads' time were taken.
     """
 
     magic: UInt64
