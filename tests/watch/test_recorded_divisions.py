@@ -11,7 +11,7 @@ import pytest
 from factories.recorded_divisions import FOLDER, RecordedDivision
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.watch.attribution.findings import ProcessFindings
-from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.intervals import Int64s
 
@@ -29,6 +29,10 @@ TRUTHS = {
     "ranks_in_step": {"MainThread": Bound.SHARED},
     "reader_and_worker": {"worker": Bound.HOST, "reader": Bound.COPY},
     "text_generation": {"MainThread": Bound.HOST},
+    # Of tests/programs/stream_orders.cu, whose whole run this is.
+    "copy_in_default_stream": {"orders": Bound.WAIT},
+    "graph_with_branches": {"orders": Bound.WAIT},
+    "through_default_stream": {"orders": Bound.WAIT},
     # Of tests/programs/unseen: as truths.toml says.
     "asnumpy_pending": {"MainThread": Bound.GPU},
     "flax_numpy_data": {"MainThread": Bound.HOST},
@@ -99,6 +103,16 @@ def test_slow_calls_have_the_causes_that_are_known(name: str) -> None:
         causes = {call.cause for call in calls}
         assert causes <= {cause, WaitCause.UNATTRIBUTED, WaitCause.TRACING}
         assert sum(call.excess_ns for call in calls if call.cause is cause) >= least * whole > 0
+
+
+@pytest.mark.parametrize("name", ["copy_in_default_stream", "graph_with_branches", "through_default_stream"])
+def test_waits_by_the_order_of_streams_are_proven(name: str) -> None:
+    calls = [call for call in found(name).slow_calls if call.function.startswith(("cuStreamSync", "cuMemcpyDtoH"))]
+    proven = [call for call in calls if call.certainty is Certainty.PROVEN]
+    # The calls of one reading are followed up to a limit.
+    assert {call.cause for call in calls} <= {WaitCause.GPU_WORK, WaitCause.UNATTRIBUTED}
+    assert sum(call.excess_ns for call in proven) >= 0.95 * sum(call.excess_ns for call in calls) > 0
+    assert all("longer" in work.name for call in proven for work in call.evidence.work[:1])
 
 
 def test_a_host_function_in_another_stream_is_what_holds_a_copy() -> None:
