@@ -2,9 +2,10 @@
 //
 //     stream_orders CASE [ROUNDS]
 //
-// CASE: legacy_sync, legacy_sync_action and legacy_copy wait in the default stream for a blocking one; blocking_sync the
-// other way round; through waits in a blocking stream for another one, with work of the default stream in between;
-// nonblocking waits for nothing of the other stream; graph_sync, graph_event and graph_copy wait for a branch of a graph.
+// CASE: legacy_sync, legacy_sync_action and legacy_copy wait in the default stream for a blocking one; blocking_sync
+// the other way round; through waits in a blocking stream for another one, with work of the default stream in between;
+// nonblocking waits for nothing of the other stream; graph_sync, graph_event and graph_copy wait for a branch of a
+// graph.
 #include <cuda_runtime.h>
 #include <cstdio>
 #include <cstdlib>
@@ -66,11 +67,12 @@ int main(int count, char **words)
         check(cudaStreamEndCapture(apart, &captured));
         check(cudaGraphInstantiate(&graph, captured, 0));
     }
+    cudaStream_t others = is("blocking_sync") ? 0 : is("through") ? second : is("nonblocking") ? apart : first;
     for (int round = 0; round < rounds; round++, usleep(500)) {
         if (graph)
             check(cudaGraphLaunch(graph, apart));
         else
-            longer<<<1, 1, 0, is("blocking_sync") ? 0 : is("through") ? second : is("nonblocking") ? apart : first>>>(LONG_NS);
+            longer<<<1, 1, 0, others>>>(LONG_NS);
         if (is("legacy_sync_action") || is("through"))
             spin<<<1, 1>>>(SHORT_NS);
         if (is("blocking_sync") || is("through"))
