@@ -20,6 +20,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandInput, CommandList, CommandPalette
 from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
@@ -124,13 +125,11 @@ class StallscopeApp(App[None]):
         return LoadingScreen()
 
     def on_mount(self) -> None:
-        """Apply the settings, let signals end the program as ``q`` does, and load the first screen."""
+        """Apply the settings, and load the first screen."""
         if self.settings.theme in self.available_themes:
             self.theme = self.settings.theme
         if self.settings.keys:
             self.set_keymap(dict(self.settings.keys))
-        if threading.current_thread() is threading.main_thread() and not self.is_headless:
-            SignalExit(partial(self._signalled, asyncio.get_running_loop()), self._last_resort)
         self.call_after_refresh(lambda: self.run_worker(self._open_first()))
 
     def close(self) -> None:
@@ -140,10 +139,21 @@ class StallscopeApp(App[None]):
         elif self.source is not None:
             self.source.close()
 
+    def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
+        """Textual's driver. In a terminal, signals end the program as ``q`` does, before the terminal is changed."""
+        driver = super()._build_driver(headless, inline, mouse, size)
+        if isinstance(driver, TerminalDriver) and threading.current_thread() is threading.main_thread():
+            SignalExit(partial(self._signalled, asyncio.get_running_loop()), self._last_resort)
+        return driver
+
     def _handle_exception(self, error: Exception) -> None:
         """End the program after an error that nothing handled; tests see the error itself."""
         if self.is_headless:
             super()._handle_exception(error)
+            return
+        if self._exit:
+            # A screen that is opened while the program ends finds some of its widgets gone.
+            self._close_messages_no_wait()
             return
         if not self.crash:
             self.crash = "".join(traceback.format_exception(error))

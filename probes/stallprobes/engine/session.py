@@ -84,6 +84,7 @@ class Session:
         self._board: Board | None = None
         self._process: EngineProcess | None = None
         self._last: Snapshot | None = None
+        self._finalizers: tuple[weakref.finalize[..., Session], ...] = ()
         self._advances = 0
         self._timeline_switches = 0
         # The most by which ``run_for`` took longer than asked for, as after a suspension of this process.
@@ -123,8 +124,13 @@ class Session:
         except BaseException:
             self.stop()
             raise
-        # For a session that is never stopped: at garbage collection and at the end of the process.
-        self._finalizer = weakref.finalize(self, _release, self._process, self._board)
+        # For a session that is never stopped. The end of this process ends the engine, but leaves the board to threads
+        # that still read it: its memory goes with the process.
+        self._finalizers = (
+            weakref.finalize(self, self._board.close),
+            weakref.finalize(self, self._process.close),
+        )
+        self._finalizers[0].atexit = False
         try:
             self._process.connect(Start(self.probes, self.backend, self.options, self._resident), self._inbox.put)
             self.info = self._inbox.await_ready(self._process, timeout)
@@ -375,8 +381,7 @@ class Session:
             if board is not None:
                 self._last = board.snapshot()
                 board.close()
-        finalizer = getattr(self, "_finalizer", None)
-        if finalizer is not None:
+        for finalizer in self._finalizers:
             finalizer.detach()
 
     @property
@@ -411,8 +416,3 @@ class Session:
         failure = self.failure()
         if failure is not None:
             raise failure
-
-
-def _release(process: EngineProcess, board: Board) -> None:
-    process.close()
-    board.close()
