@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from factories.processes import wait_for_end
+from factories.recordings import STALL
 from factories.terminal import OpenTerminal, Terminal
 from stallscope.tui import signal_exit
 
@@ -196,3 +197,14 @@ def test_a_recording_made_by_the_screen_can_be_replayed(terminal: OpenTerminal, 
     over = terminal("--sim", "h200", "--record", str(file))
     assert over.wait_for_end() == 2
     assert "never overwrites" in over.text()
+
+
+def test_a_truncated_recording_is_shown_and_exits_5(terminal: OpenTerminal, tmp_path: Path) -> None:
+    data = STALL.read_bytes()
+    file = tmp_path / "part.rec"
+    file.write_bytes(data[: len(data) * 2 // 3])
+    screen = terminal("replay", str(file))
+    screen.wait_for("REPLAY")
+    screen.press("q")
+    assert screen.wait_for_end() == 5
+    assert "damaged or truncated" in screen.text()

@@ -105,9 +105,10 @@ def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
     code = run_app(lambda: source, known, first="watch" if watched else "monitor")
     if recording.cut_off:
         diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was shown")
+        code = code or ExitCode.DAMAGED
     if source.problem is not None:
         diagnostics.print_message(source.problem)
-        code = code or ExitCode.USAGE
+        code = code or ExitCode.DAMAGED
     return code
 
 

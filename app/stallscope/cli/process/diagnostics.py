@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     NO_GPU = 3
     FAILED = 4
+    DAMAGED = 5
     INTERRUPTED = 130
 
 
@@ -31,6 +32,7 @@ EXIT_CODE_MEANINGS = {
     ExitCode.USAGE: "invalid usage, or a file that cannot be read or written",
     ExitCode.NO_GPU: "no usable GPU",
     ExitCode.FAILED: "the engine, the GPU or stallscope itself failed during the command",
+    ExitCode.DAMAGED: "a recording is damaged or truncated; what comes before was read",
     ExitCode.INTERRUPTED: "interrupted",
 }
 
