@@ -11,6 +11,7 @@ import pytest
 from factories.host_probes import host_probe
 from factories.processes import Parent, wait_for_end
 from factories.waiting import wait_until
+from stallprobes.engine import process
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
 from stallprobes.model import Op
@@ -59,6 +60,25 @@ def test_a_program_that_ends_while_a_thread_starts_an_engine_writes_no_traceback
     program = parent(_ENDS_WHILE_IT_STARTS)
     out, err = program.communicate()
     assert (program.returncode, out, err) == (0, "['hung']\n", "")
+
+
+@pytest.mark.parametrize("name", ["engine-receiver", "engine-spawner"])
+def test_a_session_without_a_thread_is_one_sentence(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    usual = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        usual(thread)
+
+    monkeypatch.setattr(process, "_spawner", process._Spawner())
+    monkeypatch.setattr(threading.Thread, "start", start)
+    session = Session([host_probe("a")], "host")
+    with pytest.raises(EngineFailed, match="could not be created: can't start new thread") as failed:
+        session.start()
+    assert failed.value.exit_code == 4
+    assert session.engine_pid is None
+    session.stop()
 
 
 def test_a_session_that_is_dropped_takes_its_engine_along() -> None:

@@ -29,6 +29,7 @@ from textual.widget import Widget
 
 from stallprobes.errors import EXIT_ENGINE
 from stallprobes.foreign_text import printable_lines
+from stallprobes.machine.shortage import shortage
 from stallscope.tui.actions import SCREENS
 from stallscope.tui.common.dialog import TopScreen
 from stallscope.tui.common.printable_text import PrintableStatic
@@ -111,6 +112,8 @@ class StallscopeApp(App[None]):
         self._recorder = recorder
         # The traceback of the error that ended the program, "" without one.
         self.crash = ""
+        # The shortage of memory or files that ended it, None without one.
+        self._shortage: str | None = None
         # The theme of the next frame, None for the current one.
         self._wanted_theme: str | None = None
         self._suspending = False
@@ -155,14 +158,18 @@ class StallscopeApp(App[None]):
             # A screen that is opened while the program ends finds some of its widgets gone.
             self._close_messages_no_wait()
             return
-        if not self.crash:
-            self.crash = "".join(traceback.format_exception(error))
+        if self._shortage is None and not self.crash:
+            self._shortage = shortage(error)
+            if self._shortage is None:
+                self.crash = "".join(traceback.format_exception(error))
         self._return_code = EXIT_ENGINE
         self._close_messages_no_wait()
 
     @property
     def failure(self) -> str | None:
         """The reason why the program ended by itself, None where it did not."""
+        if self._shortage is not None:
+            return self._shortage
         if self.crash:
             return f"the screen failed ({self.crash.splitlines()[-1]}); this is a defect of stallscope"
         engine = None if self.source is None else self.source.engine

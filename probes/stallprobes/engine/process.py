@@ -8,6 +8,7 @@ spawns all engines.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import queue
@@ -47,11 +48,13 @@ class _Spawner:
         self._thread: threading.Thread | None = None
 
     def spawn(self, job: Callable[[], EngineProcess]) -> EngineProcess:
-        """Run ``job`` in the thread and return its result. If the caller is interrupted, the result is closed."""
+        """Run ``job`` in the thread and return its result. If the caller is interrupted, the result is closed.
+
+        Raises OSError if no thread can be started.
+        """
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="engine-spawner", daemon=True)
-                self._thread.start()
+                self._thread = _started(threading.Thread(target=self._work, name="engine-spawner", daemon=True))
         future: Future[EngineProcess] = Future()
         self._jobs.put((job, future))
         try:
@@ -68,6 +71,15 @@ class _Spawner:
             except BaseException as error:
                 future.set_exception(error)
             del job, future
+
+
+def _started(thread: threading.Thread) -> threading.Thread:
+    """``thread``, started. Raises OSError if the kernel has no memory for it, or too many run."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
+    return thread
 
 
 def _close_unclaimed(future: Future[EngineProcess]) -> None:
@@ -151,12 +163,18 @@ class EngineProcess:
     def connect(self, start: Start, on_message: Callable[[FromEngine | None], None]) -> None:
         """Send ``start`` and receive messages, in a thread, because both can block.
 
-        ``on_message`` is called in that thread with each message, and with None when the engine has ended.
+        ``on_message`` is called in that thread with each message, and with None when the engine has ended. Raises
+        OSError if no thread can be started.
         """
-        self._thread = threading.Thread(
-            target=_receive, args=(self._connection, start, on_message, self.ended), name="engine-receiver", daemon=True
-        )
-        self._thread.start()
+        arguments = (self._connection, start, on_message, self.ended)
+        try:
+            self._thread = _started(
+                threading.Thread(target=_receive, args=arguments, name="engine-receiver", daemon=True)
+            )
+        except OSError:
+            # Nobody else would notice its end.
+            on_message(None)
+            raise
 
     def send(self, message: ToEngine) -> bool:
         """Send a message; False if the engine has ended."""

@@ -120,7 +120,7 @@ class Session:
                 self._process = EngineProcess.spawn(self._board.fd)
         except OSError as error:
             self.stop()
-            raise EngineFailed(EXIT_ENGINE, f"the engine process could not be created: {error}") from error
+            raise _not_created(error) from error
         except BaseException:
             self.stop()
             raise
@@ -134,6 +134,9 @@ class Session:
         try:
             self._process.connect(Start(self.probes, self.backend, self.options, self._resident), self._inbox.put)
             self.info = self._inbox.await_ready(self._process, timeout)
+        except OSError as error:
+            self._kill()
+            raise _not_created(error) from error
         except BaseException:
             self._kill()
             raise
@@ -416,3 +419,7 @@ class Session:
         failure = self.failure()
         if failure is not None:
             raise failure
+
+
+def _not_created(error: OSError) -> EngineFailed:
+    return EngineFailed(EXIT_ENGINE, f"the engine process could not be created: {error.strerror or error}")
