@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from stallprobes.machine.shortage import shortage
 from stallscope.cli import command, options
 from stallscope.cli.command import CliCommand
 from stallscope.cli.options import SimulationOptions
@@ -225,7 +224,7 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
     except (ClosedPipeError, BrokenPipeError):
         _end_by_broken_pipe()
     except MemoryError as error:
-        diagnostics.print_message(shortage(error) or "too little memory")
+        diagnostics.print_message(limits.shortage_behind(error) or "too little memory")
         return ExitCode.FAILED
     except ModuleNotFoundError as error:
         if not received.interrupted:
@@ -239,7 +238,7 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
             sentence = str(error)
             diagnostics.print_message(sentence if isinstance(error, EngineError) else sentence.rstrip("."))
             return error.exit_code
-        why = shortage(error)
+        why = limits.shortage_behind(error)
         if why is not None:
             diagnostics.print_message(why)
             return ExitCode.FAILED

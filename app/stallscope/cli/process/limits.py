@@ -6,7 +6,6 @@ import contextlib
 import sys
 from types import ModuleType
 
-from stallprobes.machine.shortage import descriptor_shortage, memory_shortage
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 _MIB = 1 << 20
@@ -27,6 +26,8 @@ class _BeforeNumpy:
     def find_spec(self, name: str, _path: object = None, _target: ModuleType | None = None) -> None:
         """None: other finders know the module."""
         if name == "numpy":
+            from stallprobes.machine.shortage import memory_shortage
+
             _require(memory_shortage(_NUMPY_BYTES))
             # Another thread may have passed here too.
             with contextlib.suppress(ValueError):
@@ -41,12 +42,24 @@ def guard_numpy() -> None:
 
 def screen_shortage() -> str | None:
     """Why the screen cannot have the memory and the files that it needs, as a clause; None if it can."""
+    from stallprobes.machine.shortage import descriptor_shortage, memory_shortage
+
     return memory_shortage(_SCREEN_BYTES) or descriptor_shortage(_SCREEN_FILES)
 
 
 def require_screen() -> None:
     """Raise CommandError if the screen cannot have the memory and the files that it needs."""
     _require(screen_shortage())
+
+
+def shortage_behind(error: Exception) -> str | None:
+    """The shortage that caused ``error``, as a clause; None if another reason did."""
+    try:
+        from stallprobes.machine.shortage import shortage
+
+        return shortage(error)
+    except MemoryError:
+        return "too little memory"
 
 
 def _require(why: str | None) -> None:
