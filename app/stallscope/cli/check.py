@@ -23,6 +23,7 @@ from stallscope.cli.process import diagnostics
 from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.signals import InterruptHandler
+from stallscope.cli.process.stopped_engines import StoppedEngines
 from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def command(
     if old is None and source is click.core.ParameterSource.COMMANDLINE:
         raise CommandError(ExitCode.USAGE, "--fail-on applies to a comparison only; add --compare")
     collect_rarely()
-    with InterruptHandler() as interrupt, Suspension():
+    with InterruptHandler() as interrupt, Suspension(), StoppedEngines():
         files = output_files.OutputFiles(
             {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus},
             force,

@@ -37,6 +37,8 @@ _REAP_S = 0.4
 # From the end of the control socket to that of the process: longer on a busy machine, or while the driver cleans up.
 _EXIT_S = 2.0
 _FIRST_FREE_FD = 3
+# States in /proc: by a signal, and by a debugger.
+_STOPPED = ("T", "t")
 
 
 class _Spawner:
@@ -113,6 +115,11 @@ def signal_engines(number: signal.Signals) -> None:
                 os.killpg(engine.process.pid, number)
 
 
+def stopped_engines() -> list[int]:
+    """The process ids of the engines of this process that a signal has stopped."""
+    return [engine.process.pid for engine in list(_engines) if engine.is_stopped]
+
+
 class EngineProcess:
     """One engine process and the socket to it. Created by ``spawn``. ``ended`` is set when the engine has ended."""
 
@@ -137,7 +144,9 @@ class EngineProcess:
                 stderr=self._stderr_fd,
                 pass_fds=passed,
                 # A second process belongs to its engine's process group, so that a signal to the group reaches both.
-                start_new_session=not of_engine,
+                # Once this process has ended, the kernel sends SIGHUP and SIGCONT to a group in its session of which a
+                # process is stopped: an engine that was stopped before it asked for a signal of its own ends too.
+                process_group=None if of_engine else 0,
                 env=_environment(),
             )
         except BaseException:
@@ -183,6 +192,18 @@ class EngineProcess:
         except OSError:
             return False
         return True
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal, such as SIGSTOP, has stopped the process."""
+        if self.ended.is_set() or self.process.returncode is not None:
+            return False
+        try:
+            with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as file:
+                # The name in parentheses may hold any character.
+                return file.read().rpartition(")")[2].split()[0] in _STOPPED
+        except (OSError, IndexError):
+            return False
 
     def stderr_tail(self) -> str:
         """The end of the engine's stdout and stderr, such as a traceback; "" if it is empty."""

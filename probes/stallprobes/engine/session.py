@@ -40,7 +40,7 @@ _START_S = 30.0
 # The engine waits so long for CUPTI's answer.
 _TIMELINE_S = 10.0
 _SILENCE_S = 30.0
-# How often a call of a resident asks whether it is to stop.
+# How often a call of a resident asks whether it is to stop, and a wait whether a stopped engine continues.
 _STOP_STEP_S = 0.05
 # The collector asks for records every 10 ms.
 _RECORDS_S = 0.002
@@ -87,8 +87,10 @@ class Session:
         self._finalizers: tuple[weakref.finalize[..., Session], ...] = ()
         self._advances = 0
         self._timeline_switches = 0
-        # The most by which ``run_for`` took longer than asked for, as after a suspension of this process.
+        # The most by which ``run_for`` took longer than asked for, as after a suspension of this process or the engine.
         self.gap_s = 0.0
+        # How often ``run_for`` met an engine that a signal had stopped.
+        self.stops = 0
 
     def __enter__(self) -> Self:
         if not self._started:
@@ -288,7 +290,8 @@ class Session:
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` of time pass: wall-clock time, or virtual time on a simulated GPU that is not paced.
 
-        Raises EngineLost or EngineFailed as soon as the engine has ended.
+        While a signal has stopped the engine, it waits: no probe runs. Raises EngineLost or EngineFailed as soon as the
+        engine has ended.
         """
         self._raise_if_gone()
         if self._virtual:
@@ -300,8 +303,16 @@ class Session:
         else:
             before_s = time.monotonic()
             self._inbox.wait(lambda: False, seconds)
+            self.stops += self.is_stopped
+            while self.is_stopped:
+                self._inbox.wait(lambda: False, _STOP_STEP_S)
             self.gap_s = max(self.gap_s, time.monotonic() - before_s - seconds)
         self._raise_if_gone()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped the engine."""
+        return self._process is not None and self.alive and self._process.is_stopped
 
     def call_resident(self, method: str, *arguments: object, stop: Callable[[], bool] = lambda: False) -> Any:
         """The result of a resident's method; arguments and result are pickled.
@@ -400,13 +411,17 @@ class Session:
             raise KeyError(name)
 
     def _await_answer(self, wanted: Callable[[], bool], step_s: float = 1.0) -> None:
-        """Wait until ``wanted()`` holds, as long as the engine's heartbeat changes; it is asked every ``step_s``."""
+        """Wait until ``wanted()`` holds, which is asked every ``step_s``.
+
+        Raises EngineFailed if the engine's heartbeat does not change, unless a signal has stopped the engine.
+        """
         beat, silent_s = -1, 0.0
         while not wanted() and self.alive:
             before = time.monotonic()
             self._inbox.wait(wanted, step_s)
             now = self._heartbeat()
-            silent_s = silent_s + time.monotonic() - before if now == beat else 0.0
+            silent = now == beat and not self.is_stopped
+            silent_s = silent_s + time.monotonic() - before if silent else 0.0
             beat = now
             if silent_s > _SILENCE_S:
                 raise EngineFailed(

@@ -54,6 +54,13 @@ def print_message(sentence: str) -> None:
     _write(f"stallscope: {printable(sentence)}\n")
 
 
+def print_notice(sentence: str) -> None:
+    """Print one line on stderr while a progress bar may be there, which is drawn again below it."""
+    if is_terminal(sys.stderr) and os.environ.get("TERM", "") != "dumb":
+        _write(TerminalText(_CLEAR_LINE))
+    print_message(sentence)
+
+
 def confirm(question: str) -> bool:
     """Ask on stderr and read the answer from stdin; anything but yes is no."""
     try:
