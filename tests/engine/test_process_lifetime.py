@@ -75,6 +75,8 @@ def test_a_stopped_engine_ends_with_its_parent(parent: Parent, ready: bool) -> N
         wait_until(lambda: any(map(is_program, children(process.pid))), "the engine's interpreter starts")
         (engine,) = children(process.pid)
     os.kill(engine, signal.SIGSTOP)
+    stat = Path(f"/proc/{engine}/stat")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the engine is stopped")
     process.kill()
     wait_for_end(engine)
 
