@@ -306,6 +306,20 @@ def test_a_check_without_a_valid_cell_exits_4_with_the_reason(stallscope_command
     assert "Measured, but not counted" in full
 
 
+def test_a_check_that_lost_engines_shows_the_rest_names_what_is_lost_and_exits_4(
+    stallscope_command: Command, tmp_path: Path
+) -> None:
+    saved = tmp_path / "check.json"
+    done = stallscope_command("check", "--save", str(saved), mode="lost")
+    assert (done.returncode, "Latency relative to baseline" in done.stdout) == (4, True)
+    assert done.stderr == (
+        "stallscope: 2 engines failed during the check: killed by SIGKILL; 1 cell lost: d2d beside host-alloc-free\n"
+    )
+    # A regression beside them is no reason to exit as if the check were complete.
+    compared = stallscope_command("check", "--compare", str(saved), "--force", mode="lost")
+    assert (compared.returncode, compared.stderr) == (4, done.stderr)
+
+
 def test_an_engine_failure_is_one_sentence_and_exits_4(stallscope_command: Command) -> None:
     done = stallscope_command("check", mode="failing")
     assert (done.returncode, done.stdout) == (4, "")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from factories.host_probes import host_probe
 from factories.processes import wait_for_end
-from factories.waiting import wait_until
-from stallprobes.engine.process import EngineProcess
+from factories.waiting import LIMIT_S, wait_until
+from stallprobes.engine import session as sessions
+from stallprobes.engine.inbox import Inbox
+from stallprobes.engine.process import EngineProcess, stopped_engines
+from stallprobes.engine.protocol import Ready
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineLost
 from stallprobes.model import Op
@@ -78,6 +82,57 @@ def test_a_stopped_engine_is_killed() -> None:
     os.kill(engine, signal.SIGSTOP)
     session.stop()
     wait_for_end(engine)
+
+
+def test_a_session_waits_for_an_engine_that_is_stopped_and_goes_on_when_it_does() -> None:
+    with Session([host_probe("a")], "host") as session:
+        engine = session.engine_pid
+        assert engine is not None
+        assert (session.is_stopped, session.stops) == (False, 0)
+        os.kill(engine, signal.SIGSTOP)
+        wait_until(lambda: session.is_stopped, "the engine is stopped")
+        assert stopped_engines() == [engine]
+        waiting = threading.Thread(target=session.run_for, args=(0.01,), daemon=True)
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+        os.kill(engine, signal.SIGCONT)
+        waiting.join(LIMIT_S)
+        assert not waiting.is_alive()
+        assert (session.is_stopped, session.stops, stopped_engines()) == (False, 1, [])
+        assert session.gap_s > 0.2
+        session.run_for(0.01)
+        assert session.stops == 1
+
+
+class Stopped:
+    """The process of an engine that is stopped; ``then`` is called when it was asked for the third time."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+        self._asked = 0
+
+    @property
+    def is_stopped(self) -> bool:
+        self._asked += 1
+        if self._asked == 3:
+            self._then()
+        return True
+
+
+def test_the_time_in_which_an_engine_is_stopped_while_it_starts_does_not_count() -> None:
+    inbox = Inbox()
+    process = Stopped(lambda: inbox.put(Ready({"gpu": "made up"})))
+    assert inbox.await_ready(process, 0.001) == {"gpu": "made up"}  # type: ignore[arg-type]
+
+
+def test_an_engine_that_is_stopped_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_SILENCE_S", 0.0)
+    session = Session([host_probe("a")], "sim")
+    answered: list[bool] = []
+    session._process = Stopped(lambda: answered.append(True))  # type: ignore[assignment]
+    session._await_answer(lambda: bool(answered), 0.001)
+    session._process = None
 
 
 @pytest.mark.parametrize("op", [Op("native:sleep", (600_000_000_000,)), Op("libc:pause", ok=(-1,))])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from factories.host_probes import host_probe
-from factories.processes import Parent, wait_for_end
+from factories.processes import Parent, children, wait_for_end
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board, BoardLayout
@@ -57,6 +57,28 @@ WAITS = """
         print(session.engine_pid, flush=True)
         session.run_for(600)
 """
+
+
+def is_program(pid: int) -> bool:
+    """Whether a new child is the engine's program, no longer a copy of its parent."""
+    return b"stallprobes.engine.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@pytest.mark.parametrize("ready", [False, True], ids=["starting", "ready"])
+def test_a_stopped_engine_ends_with_its_parent(parent: Parent, ready: bool) -> None:
+    """Also one that was stopped before it could ask the kernel for a signal at its parent's end."""
+    process = parent(parent_source(WAITS))
+    assert process.stdout is not None
+    if ready:
+        engine = int(process.stdout.readline())
+    else:
+        wait_until(lambda: any(map(is_program, children(process.pid))), "the engine's interpreter starts")
+        (engine,) = children(process.pid)
+    os.kill(engine, signal.SIGSTOP)
+    stat = Path(f"/proc/{engine}/stat")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the engine is stopped")
+    process.kill()
+    wait_for_end(engine)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])

@@ -9,8 +9,9 @@ import threading
 import pytest
 
 from factories.host_probes import host_probe
-from factories.processes import wait_for_end
+from factories.processes import Parent, wait_for_end
 from factories.waiting import wait_until
+from stallprobes.engine import process
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
 from stallprobes.model import Op
@@ -25,6 +26,59 @@ def test_an_engine_that_hangs_as_it_starts_is_killed_with_a_sentence() -> None:
         session.start(timeout=1.5)
     assert failed.value.exit_code == 4
     assert session.engine_pid is None
+
+
+_ENDS_WHILE_IT_STARTS = """
+import atexit
+import threading
+
+def start():
+    try:
+        session.start()
+    except EngineFailed:
+        # What the engine's end leaves readable.
+        print(sorted(session.snapshot().probes))
+
+starting = threading.Thread(target=start, daemon=True)
+# Exit functions run in reverse order: the thread ends after the session's own ones.
+atexit.register(starting.join)
+
+import time
+from stallprobes.engine.session import Session
+from stallprobes.errors import EngineFailed
+from stallprobes.model import Op, Probe, Program, Role
+
+hung = Program((Op("native:nothing"),), context=None, setup=(Op("native:sleep", (600_000_000_000,)),))
+session = Session([Probe("hung", "hung", Role.HOST, hung, 1_000_000, "hung")], "host")
+starting.start()
+while session.engine_pid is None:
+    time.sleep(0.001)
+"""
+
+
+def test_a_program_that_ends_while_a_thread_starts_an_engine_writes_no_traceback(parent: Parent) -> None:
+    program = parent(_ENDS_WHILE_IT_STARTS)
+    out, err = program.communicate()
+    assert (program.returncode, out, err) == (0, "['hung']\n", "")
+
+
+@pytest.mark.parametrize("name", ["engine-receiver", "engine-spawner"])
+def test_a_session_without_a_thread_is_one_sentence(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    usual = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        usual(thread)
+
+    monkeypatch.setattr(process, "_spawner", process._Spawner())
+    monkeypatch.setattr(threading.Thread, "start", start)
+    session = Session([host_probe("a")], "host")
+    with pytest.raises(EngineFailed, match="could not be created: can't start new thread") as failed:
+        session.start()
+    assert failed.value.exit_code == 4
+    assert session.engine_pid is None
+    session.stop()
 
 
 def test_a_session_that_is_dropped_takes_its_engine_along() -> None:

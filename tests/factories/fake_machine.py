@@ -21,7 +21,7 @@ from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.matrix.check import runner
 from stallprobes.matrix.check.progress import CheckProgress
-from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
+from stallprobes.matrix.matrix import QUIET, Cell, LostEngine, Matrix, Status
 from stallprobes.measurement import measure
 from stallprobes.measurement.result import RunResult
 from stallprobes.measurement.run_clock import RunProgress
@@ -128,6 +128,15 @@ def check_nothing(*_: object, **__: object) -> Matrix:
     return replace(made, cells=cells)
 
 
+def check_lost(*_: object, **__: object) -> Matrix:
+    """A check during which an engine is killed, and another one after its last cell."""
+    made = checked()
+    key = ("d2d", "host-alloc-free")
+    lost = replace(made.cells[key], status=Status.INVALID, reason="the engine was lost: killed by SIGKILL")
+    engines = (LostEngine("killed by SIGKILL", (key,)), LostEngine("killed by SIGKILL", ()))
+    return replace(made, cells={**made.cells, key: lost}, lost_engines=engines)
+
+
 def check_spoilt(*_: object, **__: object) -> Matrix:
     """A check during which somebody else makes the file that it is to be saved to."""
     Path(os.environ["SPOILT"]).write_text("somebody else's", encoding="utf-8")
@@ -164,6 +173,7 @@ CHECKS: dict[str, Callable[..., Any]] = {
     "all-kinds": check_all_kinds,
     "slower": check_slower,
     "nothing": check_nothing,
+    "lost": check_lost,
     "spoilt": check_spoilt,
     "hostile": check_hostile,
     "hostile-failure": hostile_failure,

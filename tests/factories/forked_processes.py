@@ -25,9 +25,9 @@ class ForkedProcess(subprocess.Popen[AnyStr]):
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         try:
             env = os.environ if given["env"] is None else given["env"]
-            self.pid = self._forked(
-                given["args"][1:], descriptors_of(given), env, given["cwd"], given["start_new_session"]
-            )
+            # A group of its own in the session of the server would be another session's.
+            new_session = given["start_new_session"] or given["process_group"] == 0
+            self.pid = self._forked(given["args"][1:], descriptors_of(given), env, given["cwd"], new_session)
             self._child_created = True
         finally:
             self._close_pipe_fds(*(given[end] for end in ends))  # type: ignore[attr-defined]

@@ -215,3 +215,22 @@ def test_a_screen_that_fails_exits_4_with_a_sentence_and_a_file(terminal: OpenTe
     crash = (tmp_path / "stallscope" / "crash.txt").read_text()
     assert "Traceback" in crash
     assert "KeyError" in crash
+
+
+def test_a_screen_that_runs_out_of_memory_exits_4_with_a_sentence_and_no_file(
+    terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "from stallscope.tui.monitor.screen import Monitor\n"
+        "def fail(self): raise MemoryError\n"
+        "Monitor.action_pause = fail\n"
+    )
+    paths = ":".join((str(tmp_path), *command_line.ROOTS))
+    screen = terminal("--sim", "h200", PYTHONPATH=paths, XDG_STATE_HOME=str(tmp_path))
+    screen.wait_for("live")
+    since = screen.press("p")
+    assert screen.wait_for_end() == 4
+    assert "stallscope: too little memory" in screen.text(since)
+    assert "defect" not in screen.text(since)
+    assert b"\x1b[?1049l" in screen.raw[since:]
+    assert not (tmp_path / "stallscope").exists()

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from factories.processes import wait_for_end
+from factories.recordings import STALL
 from factories.terminal import OpenTerminal, Terminal
+from stallscope.tui import signal_exit
 
+SCREEN_OPEN = b"\x1b[?1049h"
 MOUSE_OFF, SCREEN_BACK, CURSOR_BACK = b"\x1b[?1003l", b"\x1b[?1049l", b"\x1b[?25h"
 
 
@@ -116,13 +119,39 @@ def test_an_engine_that_goes_on_after_a_stop_is_live_again_and_no_stall_is_made_
     assert "STALLED" not in screen.text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", signal_exit.SIGNALS, ids=lambda number: number.name)
 def test_signals_end_it_as_a_key_does(terminal: OpenTerminal, number: signal.Signals) -> None:
     screen = terminal("--sim", "h200")
     engine = ready(screen)
     os.kill(screen.pid, number)
     assert screen.wait_for_end() == (130 if number is signal.SIGINT else 128 + number)
     wait_for_end(engine)
+    given_back(screen)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT], ids=lambda number: number.name)
+def test_a_signal_before_the_first_frame_restores_the_terminal(terminal: OpenTerminal, number: signal.Signals) -> None:
+    screen = terminal("--sim", "h200")
+    screen.wait_until(lambda: SCREEN_OPEN in screen.raw, "the screen is open")
+    os.kill(screen.pid, number)
+    assert screen.wait_for_end() == 128 + number
+    given_back(screen)
+    assert "Traceback" not in screen.text()
+    assert "defect" not in screen.text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_while_the_engine_starts_leaves_no_traceback(terminal: OpenTerminal, number: signal.Signals) -> None:
+    screen = terminal("--sim", "h200")
+    screen.wait_until(screen.children, "the engine exists")
+    (engine,) = screen.children()
+    os.kill(engine, signal.SIGSTOP)
+    screen.wait_for("creating contexts")
+    os.kill(screen.pid, number)
+    assert screen.wait_for_end() == 128 + number
+    wait_for_end(engine)
+    given_back(screen)
+    assert "Traceback" not in screen.text()
 
 
 def test_killed_outright_it_takes_its_engine_along(terminal: OpenTerminal) -> None:
@@ -168,3 +197,14 @@ def test_a_recording_made_by_the_screen_can_be_replayed(terminal: OpenTerminal, 
     over = terminal("--sim", "h200", "--record", str(file))
     assert over.wait_for_end() == 2
     assert "never overwrites" in over.text()
+
+
+def test_a_truncated_recording_is_shown_and_exits_5(terminal: OpenTerminal, tmp_path: Path) -> None:
+    data = STALL.read_bytes()
+    file = tmp_path / "part.rec"
+    file.write_bytes(data[: len(data) * 2 // 3])
+    screen = terminal("replay", str(file))
+    screen.wait_for("REPLAY")
+    screen.press("q")
+    assert screen.wait_for_end() == 5
+    assert "damaged or truncated" in screen.text()

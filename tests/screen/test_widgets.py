@@ -38,7 +38,7 @@ from stallscope.tui.line_filters import ascii_only
 from stallscope.tui.monitor.header import Header, HeaderView
 from stallscope.tui.monitor.heatmap import heat_lines
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
-from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView, entry_lines, worst_first
+from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView, entry_lines, short_lines, worst_first
 from stallscope.tui.probe_sets import gpu_label
 
 NOW = 100 * NS
@@ -314,6 +314,32 @@ def test_an_entry_says_when_what_why_and_what_helps() -> None:
     shown = " ".join(text(line).strip() for line in entry_lines(entry, 60))
     for words in ("12:01:01", "STALLED", "2.38 ms", "41 ms after", "Remedy: pin"):
         assert words in shown
+
+
+@pytest.mark.parametrize("ended_s", [None, 3600.0 * 13], ids=["current", "past"])
+@pytest.mark.parametrize(("width", "height"), [(60, 5), (80, 4), (80, 6), (120, 5)])
+def test_an_entry_that_does_not_fit_has_a_line_each_for_what_why_and_what_helps(
+    width: int, height: int, ended_s: float | None
+) -> None:
+    words = "a kernel that waits for another context " * 12
+    stalled = verdict("stalled", head=f"D2D: {words}", cause=f"One context: {words}", remedy=f"Submit: {words}")
+    log = VerdictLog()
+    log.view = VerdictLogView((LogEntry(1, 3600.0 * 12 + 61, stalled, ended_s),))
+    lines = [text(line).strip() for line in log.lines(width, height)[1:]]
+    assert len(lines) == height - 1
+    starts = ("12:01:01 STALLED", "Cause: One context", "Remedy: Submit")
+    assert [next(start for start in starts if line.startswith(start)) for line in lines if line.startswith(starts)] == [
+        *starts
+    ]
+    assert sum(line.endswith("…") for line in lines) == len(starts)
+    assert all(len(text(line).rstrip()) <= width for line in log.lines(width, height))
+
+
+def test_an_entry_without_a_remedy_gives_its_line_to_the_cause() -> None:
+    stalled = verdict("stalled", head="D2D: slow.", cause="one context at a time " * 20, remedy="")
+    shown = [text(line).strip() for line in short_lines(LogEntry(1, 3600.0, stalled), 80, 4)]
+    assert [line.partition(":")[0] for line in shown if "Cause" in line or "Remedy" in line] == ["Cause"]
+    assert len(shown) == 4
 
 
 @pytest.mark.parametrize(

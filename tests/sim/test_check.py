@@ -5,8 +5,11 @@ One check has engine processes; the others, which need none, simulate in this pr
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -20,7 +23,7 @@ from stallprobes.matrix.check.block_choice import gain
 from stallprobes.matrix.check.plan import Plan, plan
 from stallprobes.matrix.check.progress import CheckProgress
 from stallprobes.matrix.comparing.precision import spreads
-from stallprobes.matrix.matrix import QUIET, Matrix, Status
+from stallprobes.matrix.matrix import QUIET, LostEngine, Matrix, Status
 from stallprobes.model import Channel, Phase
 
 SMALL = plan(["launch", "launch/shared", "d2d@secondary"], ["spin", "d2h-pageable-warm", "alloc-async"])
@@ -215,6 +218,48 @@ def test_a_lost_engine_costs_its_column_and_no_other(monkeypatch: pytest.MonkeyP
     found = measured(chosen=SMALLEST)
     assert found.cells["launch", "alloc-async"].status is Status.INVALID
     assert "killed" in (found.cells["launch", "alloc-async"].reason or "")
+    assert found.cells["launch", "spin"].status is Status.OK
+    assert found.lost_engines == (LostEngine("the engine ended (killed)", (("launch", "alloc-async"),)),)
+
+
+def test_each_engine_that_is_killed_is_named_with_the_cells_lost_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two engines share the columns; each of the first two is killed by a signal, after the warm-up."""
+    usual, lock, measured_by, killed = cell_runner.CellRunner.measure, threading.Lock(), Counter[int](), list[str]()
+
+    def measure(self, aggressor_set, *rest):  # type: ignore[no-untyped-def]
+        engine, column = self.session.engine_pid, aggressor_set.column.name
+        with lock:
+            measured_by[engine] += 1
+            kill = measured_by[engine] > 2 and column not in killed and len(killed) < 2
+            if kill:
+                killed.append(column)
+        if kill:
+            os.kill(engine, signal.SIGKILL)
+        return usual(self, aggressor_set, *rest)
+
+    monkeypatch.setattr(cell_runner.CellRunner, "measure", measure)
+    chosen = plan(["launch", "d2d@secondary"], ["spin", "alloc-async", "host-alloc-free", "d2h-pageable-warm"])
+    found = by_engines(chosen=chosen)
+    lost = {cell for one in found.lost_engines for cell in one.cells}
+    assert lost == {(row, column) for row in ("launch", "d2d@secondary") for column in killed}
+    assert len(found.lost_engines) == len(killed) == 2
+    assert all("killed by SIGKILL" in one.why for one in found.lost_engines)
+    for (row, column), cell in found.cells.items():
+        assert (cell.status is Status.INVALID) == ((row, column) in lost or (row == "host" and column in killed))
+
+
+def test_an_engine_that_is_lost_after_the_last_cell_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = runner._Check._measure_blocks
+
+    def measure_blocks(self, cells, left):  # type: ignore[no-untyped-def]
+        usual(self, cells, left)
+        if not self._cells.has_repeats or self._lost_engines:
+            return
+        raise EngineFailed(4, "the engine ended (killed)")
+
+    monkeypatch.setattr(runner._Check, "_measure_blocks", measure_blocks)
+    found = measured(chosen=SMALLEST)
+    assert found.lost_engines[0] == LostEngine("the engine ended (killed)", ())
     assert found.cells["launch", "spin"].status is Status.OK
 
 

@@ -96,7 +96,9 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def replay(path: Path, _passed: int) -> None:
-    replay_document.document(path)
+    damage = replay_document.document(path)["damage"]
+    if damage is not None:
+        raise RecordingError(damage)
 
 
 def seek(path: Path, _passed: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from factories import command_line
 from factories.full_disk import FullDisk
 from factories.watch_moments import moments, output, record
 from stallprobes.errors import RecordingError
@@ -228,6 +229,26 @@ def rewritten(recorded: Path, path: Path, change: Callable[[Any], None]) -> Path
         out.append(f"{zlib.crc32(line):08x} ".encode() + line + b"\n")
     path.write_bytes(head + b"\n" + zlib.compress(b"".join(out)))
     return path
+
+
+def test_what_comes_before_a_damaged_moment_is_the_report(recorded: Path, tmp_path: Path) -> None:
+    moments: list[Any] = []
+
+    def damage_last(moment: Any) -> None:
+        moments.append(moment)
+        if len(moments) == SECONDS:
+            moment.update(at_ns=-1)
+
+    file = rewritten(recorded, tmp_path / "damaged.rec", damage_last)
+    recording = WatchRecording(file)
+    before = recording.at(SECONDS - 2).moment.wall_s
+    assert recording.damage is None
+    assert recording.last().moment.wall_s == before
+    assert f"{file} is damaged: moment {SECONDS}" in (recording.damage or "")
+    done = command_line.run("replay", str(file), "--json")
+    assert done.returncode == 5
+    assert done.stderr == f"stallscope: {recording.damage}; everything before that place was read\n"
+    assert json.loads(done.stdout)["schema"] == "stallscope.watch/2"
 
 
 def process_of(line: Any) -> Any:

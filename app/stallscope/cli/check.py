@@ -23,19 +23,22 @@ from stallscope.cli.process import diagnostics
 from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.signals import InterruptHandler
+from stallscope.cli.process.stopped_engines import StoppedEngines
 from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
     from stallprobes.engine.sim.profile import Profile
     from stallprobes.matrix.check.plan import Plan
     from stallprobes.matrix.check.progress import CheckProgress
-    from stallprobes.matrix.matrix import Matrix
+    from stallprobes.matrix.matrix import LostEngine, Matrix
 
 DEFAULT_SEED = 1
 # Interval of the progress lines where stderr is not a terminal.
 _PROGRESS_LINE_S = 15.0
 # As in DNS (RFC 1035, 2.3.4).
 _LONGEST_HOSTNAME = 255
+# Cells that one sentence can name.
+_NAMED_CELLS = 8
 
 
 def _checked_hostname(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
@@ -133,7 +136,7 @@ def command(
     if old is None and source is click.core.ParameterSource.COMMANDLINE:
         raise CommandError(ExitCode.USAGE, "--fail-on applies to a comparison only; add --compare")
     collect_rarely()
-    with InterruptHandler() as interrupt, Suspension():
+    with InterruptHandler() as interrupt, Suspension(), StoppedEngines():
         files = output_files.OutputFiles(
             {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus},
             force,
@@ -248,11 +251,24 @@ def _progress_text(step: CheckProgress) -> str:
 
 
 def _failure(matrix: Matrix) -> str | None:
-    """Why no cell beside the baselines could be measured, as a sentence; None if one was."""
+    """The engines that failed, or why no cell beside the baselines could be measured, as a sentence; None otherwise."""
     from stallprobes.matrix.matrix import QUIET, Status
 
+    if matrix.lost_engines:
+        return _lost_engines(matrix.lost_engines)
     cells = [cell for cell in matrix.cells.values() if cell.column != QUIET]
     if any(cell.status in (Status.OK, Status.STARVED) for cell in cells):
         return None
     invalid = next((cell for cell in cells if cell.status is Status.INVALID), None)
     return None if invalid is None else f"nothing could be measured: {invalid.reason or 'the reason is unknown'}"
+
+
+def _lost_engines(lost: Sequence[LostEngine]) -> str:
+    """The engines that failed during the check, and the cells that are lost with them, as a sentence."""
+    from stallprobes.units import plural
+
+    names = [f"{row} beside {column}" for one in lost for row, column in one.cells]
+    why = "; ".join(dict.fromkeys(one.why for one in lost))
+    more = f" and {len(names) - _NAMED_CELLS} more" if len(names) > _NAMED_CELLS else ""
+    cells = f"; {plural(len(names), 'cell')} lost: {', '.join(names[:_NAMED_CELLS])}{more}" if names else ""
+    return f"{plural(len(lost), 'engine')} failed during the check: {why}{cells}"

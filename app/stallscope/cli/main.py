@@ -20,7 +20,7 @@ import click
 from stallscope.cli import command, options
 from stallscope.cli.command import CliCommand
 from stallscope.cli.options import SimulationOptions
-from stallscope.cli.process import diagnostics, signals, streams
+from stallscope.cli.process import diagnostics, limits, signals, streams
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.stdout import ClosedPipeError
 
@@ -184,6 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with ``arguments``, by default those of the process. Ends the process with an ExitCode."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     signals.wait_for_children()
+    limits.guard_numpy()
     try:
         with signals.CommandSignals() as received:
             code = _run(given, received)
@@ -222,6 +223,9 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
         raise KeyboardInterrupt from None
     except (ClosedPipeError, BrokenPipeError):
         _end_by_broken_pipe()
+    except MemoryError as error:
+        diagnostics.print_message(limits.shortage_behind(error) or "too little memory")
+        return ExitCode.FAILED
     except ModuleNotFoundError as error:
         if not received.interrupted:
             diagnostics.print_message(f"the Python package {error.name} is missing; reinstall stallscope")
@@ -234,6 +238,10 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
             sentence = str(error)
             diagnostics.print_message(sentence if isinstance(error, EngineError) else sentence.rstrip("."))
             return error.exit_code
+        why = limits.shortage_behind(error)
+        if why is not None:
+            diagnostics.print_message(why)
+            return ExitCode.FAILED
         # A defect in stallscope, unless an interrupt has become another exception. Python's own exit code for this is
         # 1, which here means a regression.
         if not received.interrupted:

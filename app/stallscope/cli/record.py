@@ -16,6 +16,7 @@ from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.signals import InterruptHandler
+from stallscope.cli.process.stopped_engines import StoppedEngines
 from stallscope.cli.process.suspension import RequestedSuspension
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _record(
         gpus=tuple(GpuName(gpu.name, gpu.index) for gpu in engine.gpus),
         details=() if engine.survey is None else engine.survey.versions,
     )
-    with RequestedSuspension() as suspension:
+    with RequestedSuspension() as suspension, StoppedEngines():
         return capture(
             probe_set,
             file,

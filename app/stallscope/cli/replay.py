@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_only: bool) -> None:
     """Show the recording FILE on the screen, with pause and seek. Needs no GPU.
 
-    Of a recording that "stallscope watch --record" made, --json writes the report of the program (schema
-    stallscope.watch/2).
+    A damaged or truncated recording is shown or written up to that place; the exit code is then 5. Of a recording that
+    "stallscope watch --record" made, --json writes the report of the program (schema stallscope.watch/2).
 
     \b
     Examples:
@@ -56,52 +56,64 @@ def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_on
     # With --force the recording would be lost.
     output_files.require_different({"FILE": file, output_files.TRACE: trace})
     watched = is_watch_recording(file)
-    if trace is not None:
-        _write_trace(file, trace, force, watched)
-    if as_json:
-        _write_json(file, watched)
     if not as_json and trace is None:
         diagnostics.exit_process(screen.run_replay(file, ascii_only, watched=watched))
+    whole = True
+    if trace is not None:
+        whole = _write_trace(file, trace, force, watched)
+    if as_json:
+        whole = _write_json(file, watched) and whole
+    if not whole:
+        diagnostics.exit_process(ExitCode.DAMAGED)
 
 
-def _write_json(file: Path, watched: bool) -> None:
-    """Write the document of the recording. Raises RecordingError."""
+def _write_json(file: Path, watched: bool) -> bool:
+    """Write the document of the recording; False if the recording is damaged or truncated. Raises RecordingError."""
     if watched:
         from stallprobes.watch.live.recording import WatchRecording
         from stallscope.cli.watching import replay
 
         with contextlib.closing(WatchRecording(file)) as recording:
-            document, cut_off = replay.document(recording), recording.cut_off
+            document = replay.document(recording)
+            cut_off, damage = recording.cut_off, recording.damage
     else:
         from stallprobes.live import replay_document
 
         document = replay_document.document(file)
-        cut_off = document["cut_off"]
+        cut_off, damage = document["cut_off"], document["damage"]
     with Output() as out:
         out.json(document)
-    if cut_off:
+    if damage is not None:
+        diagnostics.print_message(f"{damage}; everything before that place was read")
+    elif cut_off:
         diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was read")
+    return damage is None and not cut_off
 
 
-def _write_trace(file: Path, path: Path, force: bool, watched: bool) -> None:
-    """Write the traces of the recording ``file`` to ``path``. Raises CommandError and RecordingError."""
+def _write_trace(file: Path, path: Path, force: bool, watched: bool) -> bool:
+    """Write the traces of the recording ``file`` to ``path``; False if some are missing at its end.
+
+    Raises CommandError and RecordingError.
+    """
     output_files.require_writable(output_files.TRACE, path, force)
     if watched:
         from stallprobes.watch.live.recording import WatchRecording
         from stallscope.cli.watching import replay
 
-        _save_traces(WatchRecording(file), replay.save_traces, path, force, ": no call was slow")
-    else:
-        from stallprobes.live import replay_trace
-        from stallprobes.recording.recording import Recording
+        return _save_traces(WatchRecording(file), replay.save_traces, path, force, ": no call was slow")
+    from stallprobes.live import replay_trace
+    from stallprobes.recording.recording import Recording
 
-        _save_traces(Recording(file), replay_trace.save, path, force, "; record with --timeline")
+    return _save_traces(Recording(file), replay_trace.save, path, force, "; record with --timeline")
 
 
 def _save_traces(
     recording: Recording | WatchRecording, save: Callable[..., int], path: Path, force: bool, without: str
-) -> None:
-    """Write the traces by ``save``. ``without`` is why a complete recording has none."""
+) -> bool:
+    """Write the traces by ``save``; False if the end of the recording is missing or damaged.
+
+    ``without`` is why a complete recording has none.
+    """
     from stallprobes.units import plural
 
     with contextlib.closing(recording):
@@ -116,3 +128,4 @@ def _save_traces(
     diagnostics.print_message(f"{plural(count, 'trace')} written to {path}; open it in Perfetto or chrome://tracing")
     if cut_off:
         diagnostics.print_message(f"{recording.path} is damaged or truncated; what followed is missing")
+    return not cut_off

@@ -19,6 +19,7 @@ from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import Output
+from stallscope.cli.process.stopped_engines import StoppedEngines
 from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def command(
     """
     trace_s = _trace_seconds(trace, trace_seconds, force)
     errors = []
-    with InterruptHandler() as interrupt, Suspension():
+    with InterruptHandler() as interrupt, Suspension(), StoppedEngines():
         result = _measure(
             names, variants, seconds, blame, timeline, trace_s, gpu, allow_shared, together, simulation, interrupt
         )

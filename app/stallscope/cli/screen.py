@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stallprobes.foreign_text import printable_lines
 from stallscope.cli import output_files
-from stallscope.cli.process import diagnostics
+from stallscope.cli.process import diagnostics, limits
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
@@ -105,9 +105,10 @@ def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
     code = run_app(lambda: source, known, first="watch" if watched else "monitor")
     if recording.cut_off:
         diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was shown")
+        code = code or ExitCode.DAMAGED
     if source.problem is not None:
         diagnostics.print_message(source.problem)
-        code = code or ExitCode.USAGE
+        code = code or ExitCode.DAMAGED
     return code
 
 
@@ -127,10 +128,14 @@ def _report_recording(recorder: Recorder, code: int) -> int:
 
 
 def load_settings(ascii_only: bool) -> settings.Settings:
-    """The settings of the screen. Raises SettingsError, and CommandError where the terminal cannot show it."""
+    """The settings of the screen.
+
+    Raises SettingsError, and CommandError where the terminal cannot show it, or memory or file descriptors are short.
+    """
     why = diagnostics.screen_obstacle()
     if why is not None:
         raise CommandError(ExitCode.USAGE, why)
+    limits.require_screen()
     known = settings.load()
     return replace(known, ascii=ascii_only or known.ascii or not speaks_utf8())
 

@@ -13,7 +13,7 @@ from stallscope.cli import command as cli_command
 from stallscope.cli import options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
-from stallscope.cli.process import diagnostics, foreground
+from stallscope.cli.process import diagnostics, foreground, limits
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.foreground import WatchExit
 from stallscope.cli.process.stdout import ClosedPipeError
@@ -224,7 +224,7 @@ def command(
         "--children": children,
     }
     given = [name for name, is_given in asked.items() if is_given]
-    no_screen = "" if headless else diagnostics.program_screen_obstacle()
+    no_screen = "" if headless else diagnostics.program_screen_obstacle() or limits.screen_shortage() or ""
     as_json = json_file == Path(_STDOUT)
     listed = not program and not print_env and attach is None and pid is None
     printed = listed and (headless or as_json or bool(no_screen))

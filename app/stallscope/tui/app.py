@@ -20,6 +20,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandInput, CommandList, CommandPalette
 from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
@@ -28,6 +29,7 @@ from textual.widget import Widget
 
 from stallprobes.errors import EXIT_ENGINE
 from stallprobes.foreign_text import printable_lines
+from stallprobes.machine.shortage import shortage
 from stallscope.tui.actions import SCREENS
 from stallscope.tui.common.dialog import TopScreen
 from stallscope.tui.common.printable_text import PrintableStatic
@@ -108,6 +110,8 @@ class StallscopeApp(App[None]):
         self._recorder = recorder
         # The traceback of the error that ended the program, "" without one.
         self.crash = ""
+        # The shortage of memory or files that ended it, None without one.
+        self._shortage: str | None = None
         # The theme of the next frame, None for the current one.
         self._wanted_theme: str | None = None
         self._suspending = False
@@ -122,13 +126,11 @@ class StallscopeApp(App[None]):
         return LoadingScreen()
 
     def on_mount(self) -> None:
-        """Apply the settings, let signals end the program as ``q`` does, and load the first screen."""
+        """Apply the settings, and load the first screen."""
         if self.settings.theme in self.available_themes:
             self.theme = self.settings.theme
         if self.settings.keys:
             self.set_keymap(dict(self.settings.keys))
-        if threading.current_thread() is threading.main_thread() and not self.is_headless:
-            SignalExit(partial(self._signalled, asyncio.get_running_loop()), self._last_resort)
         self.call_after_refresh(lambda: self.run_worker(self._open_first()))
 
     def close(self) -> None:
@@ -138,19 +140,34 @@ class StallscopeApp(App[None]):
         elif self.source is not None:
             self.source.close()
 
+    def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
+        """Textual's driver. In a terminal, signals end the program as ``q`` does, before the terminal is changed."""
+        driver = super()._build_driver(headless, inline, mouse, size)
+        if isinstance(driver, TerminalDriver) and threading.current_thread() is threading.main_thread():
+            SignalExit(partial(self._signalled, asyncio.get_running_loop()), self._last_resort)
+        return driver
+
     def _handle_exception(self, error: Exception) -> None:
         """End the program after an error that nothing handled; tests see the error itself."""
         if self.is_headless:
             super()._handle_exception(error)
             return
-        if not self.crash:
-            self.crash = "".join(traceback.format_exception(error))
+        if self._exit:
+            # A screen that is opened while the program ends finds some of its widgets gone.
+            self._close_messages_no_wait()
+            return
+        if self._shortage is None and not self.crash:
+            self._shortage = shortage(error)
+            if self._shortage is None:
+                self.crash = "".join(traceback.format_exception(error))
         self._return_code = EXIT_ENGINE
         self._close_messages_no_wait()
 
     @property
     def failure(self) -> str | None:
         """The reason why the program ended by itself, None where it did not."""
+        if self._shortage is not None:
+            return self._shortage
         if self.crash:
             return f"the screen failed ({self.crash.splitlines()[-1]}); this is a defect of stallscope"
         engine = None if self.source is None else self.source.engine

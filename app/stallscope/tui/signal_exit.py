@@ -9,9 +9,25 @@ import threading
 import time
 from collections.abc import Callable
 
-SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+# Those that would end the process without restoring the terminal, but for those of a defect (SIGSEGV) and SIGKILL.
+SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGIO,
+    signal.SIGPWR,
+    signal.SIGXCPU,
+)
+# An ignored one of these ends the screen all the same: nobody could end it otherwise once its terminal is gone.
+_NEVER_IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 # After SIGHUP the terminal is gone, so the last writes to it can hang.
-LIMITS_S = {signal.SIGTERM: 1.5, signal.SIGINT: 1.5, signal.SIGHUP: 0.9}
+LIMITS_S = dict.fromkeys(SIGNALS, 1.5) | {signal.SIGHUP: 0.9}
 
 
 def exit_code(number: int) -> int:
@@ -20,7 +36,7 @@ def exit_code(number: int) -> int:
 
 
 class SignalExit:
-    """Handlers of SIGTERM, SIGHUP and SIGINT, for the main thread.
+    """Handlers of SIGNALS, for the main thread.
 
     The first signal calls ``end`` with its number, in the handler: it runs even while the event loop is busy, so it
     may only hand the work over. A thread calls ``last_resort`` and ends the process if that is still there after the
@@ -34,7 +50,8 @@ class SignalExit:
         os.set_blocking(self._reading, True)
         threading.Thread(target=self._watch, name="signal exit", daemon=True).start()
         for number in SIGNALS:
-            signal.signal(number, self._handle)
+            if number in _NEVER_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
 
     def _handle(self, number: int, _frame: object) -> None:
         with contextlib.suppress(OSError):

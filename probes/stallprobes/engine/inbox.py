@@ -21,6 +21,9 @@ from stallprobes.engine.protocol import (
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, Unsupported
 from stallprobes.records.timeline import OFF
 
+# How often a wait asks whether the engine is stopped.
+_STEP_S = 0.5
+
 
 class Inbox:
     """The messages received from the engine. The receiver thread writes it; it must not reference the session."""
@@ -70,9 +73,15 @@ class Inbox:
     def await_ready(self, process: EngineProcess, timeout: float) -> Mapping[str, object]:
         """The description of its devices that the engine ``process`` sends once it is ready.
 
-        Raises Unsupported or EngineFailed as it says; EngineFailed after ``timeout`` seconds, EngineLost at its end.
+        Raises Unsupported or EngineFailed as it says; EngineFailed after ``timeout`` seconds, without those in which a
+        signal has stopped the process, EngineLost at its end.
         """
-        self.wait(lambda: self.answer is not None, timeout)
+        left = timeout
+        while self.answer is None and not self.ended and left > 0:
+            before = time.monotonic()
+            self.wait(lambda: self.answer is not None, min(left, _STEP_S))
+            if not process.is_stopped:
+                left -= time.monotonic() - before
         match self.answer:
             case Ready(info=info):
                 return info

@@ -8,6 +8,7 @@ spawns all engines.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import queue
@@ -36,6 +37,8 @@ _REAP_S = 0.4
 # From the end of the control socket to that of the process: longer on a busy machine, or while the driver cleans up.
 _EXIT_S = 2.0
 _FIRST_FREE_FD = 3
+# States in /proc: by a signal, and by a debugger.
+_STOPPED = ("T", "t")
 
 
 class _Spawner:
@@ -47,11 +50,13 @@ class _Spawner:
         self._thread: threading.Thread | None = None
 
     def spawn(self, job: Callable[[], EngineProcess]) -> EngineProcess:
-        """Run ``job`` in the thread and return its result. If the caller is interrupted, the result is closed."""
+        """Run ``job`` in the thread and return its result. If the caller is interrupted, the result is closed.
+
+        Raises OSError if no thread can be started.
+        """
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="engine-spawner", daemon=True)
-                self._thread.start()
+                self._thread = _started(threading.Thread(target=self._work, name="engine-spawner", daemon=True))
         future: Future[EngineProcess] = Future()
         self._jobs.put((job, future))
         try:
@@ -68,6 +73,15 @@ class _Spawner:
             except BaseException as error:
                 future.set_exception(error)
             del job, future
+
+
+def _started(thread: threading.Thread) -> threading.Thread:
+    """``thread``, started. Raises OSError if the kernel has no memory for it, or too many run."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
+    return thread
 
 
 def _close_unclaimed(future: Future[EngineProcess]) -> None:
@@ -101,6 +115,11 @@ def signal_engines(number: signal.Signals) -> None:
                 os.killpg(engine.process.pid, number)
 
 
+def stopped_engines() -> list[int]:
+    """The process ids of the engines of this process that a signal has stopped."""
+    return [engine.process.pid for engine in list(_engines) if engine.is_stopped]
+
+
 class EngineProcess:
     """One engine process and the socket to it. Created by ``spawn``. ``ended`` is set when the engine has ended."""
 
@@ -125,7 +144,9 @@ class EngineProcess:
                 stderr=self._stderr_fd,
                 pass_fds=passed,
                 # A second process belongs to its engine's process group, so that a signal to the group reaches both.
-                start_new_session=not of_engine,
+                # Once this process has ended, the kernel sends SIGHUP and SIGCONT to a group in its session of which a
+                # process is stopped: an engine that was stopped before it asked for a signal of its own ends too.
+                process_group=None if of_engine else 0,
                 env=_environment(),
             )
         except BaseException:
@@ -151,12 +172,18 @@ class EngineProcess:
     def connect(self, start: Start, on_message: Callable[[FromEngine | None], None]) -> None:
         """Send ``start`` and receive messages, in a thread, because both can block.
 
-        ``on_message`` is called in that thread with each message, and with None when the engine has ended.
+        ``on_message`` is called in that thread with each message, and with None when the engine has ended. Raises
+        OSError if no thread can be started.
         """
-        self._thread = threading.Thread(
-            target=_receive, args=(self._connection, start, on_message, self.ended), name="engine-receiver", daemon=True
-        )
-        self._thread.start()
+        arguments = (self._connection, start, on_message, self.ended)
+        try:
+            self._thread = _started(
+                threading.Thread(target=_receive, args=arguments, name="engine-receiver", daemon=True)
+            )
+        except OSError:
+            # Nobody else would notice its end.
+            on_message(None)
+            raise
 
     def send(self, message: ToEngine) -> bool:
         """Send a message; False if the engine has ended."""
@@ -165,6 +192,18 @@ class EngineProcess:
         except OSError:
             return False
         return True
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal, such as SIGSTOP, has stopped the process."""
+        if self.ended.is_set() or self.process.returncode is not None:
+            return False
+        try:
+            with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as file:
+                # The name in parentheses may hold any character.
+                return file.read().rpartition(")")[2].split()[0] in _STOPPED
+        except (OSError, IndexError):
+            return False
 
     def stderr_tail(self) -> str:
         """The end of the engine's stdout and stderr, such as a traceback; "" if it is empty."""

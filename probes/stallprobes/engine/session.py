@@ -40,7 +40,7 @@ _START_S = 30.0
 # The engine waits so long for CUPTI's answer.
 _TIMELINE_S = 10.0
 _SILENCE_S = 30.0
-# How often a call of a resident asks whether it is to stop.
+# How often a call of a resident asks whether it is to stop, and a wait whether a stopped engine continues.
 _STOP_STEP_S = 0.05
 # The collector asks for records every 10 ms.
 _RECORDS_S = 0.002
@@ -84,10 +84,13 @@ class Session:
         self._board: Board | None = None
         self._process: EngineProcess | None = None
         self._last: Snapshot | None = None
+        self._finalizers: tuple[weakref.finalize[..., Session], ...] = ()
         self._advances = 0
         self._timeline_switches = 0
-        # The most by which ``run_for`` took longer than asked for, as after a suspension of this process.
+        # The most by which ``run_for`` took longer than asked for, as after a suspension of this process or the engine.
         self.gap_s = 0.0
+        # How often ``run_for`` met an engine that a signal had stopped.
+        self.stops = 0
 
     def __enter__(self) -> Self:
         if not self._started:
@@ -119,15 +122,23 @@ class Session:
                 self._process = EngineProcess.spawn(self._board.fd)
         except OSError as error:
             self.stop()
-            raise EngineFailed(EXIT_ENGINE, f"the engine process could not be created: {error}") from error
+            raise _not_created(error) from error
         except BaseException:
             self.stop()
             raise
-        # For a session that is never stopped: at garbage collection and at the end of the process.
-        self._finalizer = weakref.finalize(self, _release, self._process, self._board)
+        # For a session that is never stopped. The end of this process ends the engine, but leaves the board to threads
+        # that still read it: its memory goes with the process.
+        self._finalizers = (
+            weakref.finalize(self, self._board.close),
+            weakref.finalize(self, self._process.close),
+        )
+        self._finalizers[0].atexit = False
         try:
             self._process.connect(Start(self.probes, self.backend, self.options, self._resident), self._inbox.put)
             self.info = self._inbox.await_ready(self._process, timeout)
+        except OSError as error:
+            self._kill()
+            raise _not_created(error) from error
         except BaseException:
             self._kill()
             raise
@@ -279,7 +290,8 @@ class Session:
     def run_for(self, seconds: float) -> None:
         """Let ``seconds`` of time pass: wall-clock time, or virtual time on a simulated GPU that is not paced.
 
-        Raises EngineLost or EngineFailed as soon as the engine has ended.
+        While a signal has stopped the engine, it waits: no probe runs. Raises EngineLost or EngineFailed as soon as the
+        engine has ended.
         """
         self._raise_if_gone()
         if self._virtual:
@@ -291,8 +303,16 @@ class Session:
         else:
             before_s = time.monotonic()
             self._inbox.wait(lambda: False, seconds)
+            self.stops += self.is_stopped
+            while self.is_stopped:
+                self._inbox.wait(lambda: False, _STOP_STEP_S)
             self.gap_s = max(self.gap_s, time.monotonic() - before_s - seconds)
         self._raise_if_gone()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped the engine."""
+        return self._process is not None and self.alive and self._process.is_stopped
 
     def call_resident(self, method: str, *arguments: object, stop: Callable[[], bool] = lambda: False) -> Any:
         """The result of a resident's method; arguments and result are pickled.
@@ -375,8 +395,7 @@ class Session:
             if board is not None:
                 self._last = board.snapshot()
                 board.close()
-        finalizer = getattr(self, "_finalizer", None)
-        if finalizer is not None:
+        for finalizer in self._finalizers:
             finalizer.detach()
 
     @property
@@ -392,13 +411,17 @@ class Session:
             raise KeyError(name)
 
     def _await_answer(self, wanted: Callable[[], bool], step_s: float = 1.0) -> None:
-        """Wait until ``wanted()`` holds, as long as the engine's heartbeat changes; it is asked every ``step_s``."""
+        """Wait until ``wanted()`` holds, which is asked every ``step_s``.
+
+        Raises EngineFailed if the engine's heartbeat does not change, unless a signal has stopped the engine.
+        """
         beat, silent_s = -1, 0.0
         while not wanted() and self.alive:
             before = time.monotonic()
             self._inbox.wait(wanted, step_s)
             now = self._heartbeat()
-            silent_s = silent_s + time.monotonic() - before if now == beat else 0.0
+            silent = now == beat and not self.is_stopped
+            silent_s = silent_s + time.monotonic() - before if silent else 0.0
             beat = now
             if silent_s > _SILENCE_S:
                 raise EngineFailed(
@@ -413,6 +436,5 @@ class Session:
             raise failure
 
 
-def _release(process: EngineProcess, board: Board) -> None:
-    process.close()
-    board.close()
+def _not_created(error: OSError) -> EngineFailed:
+    return EngineFailed(EXIT_ENGINE, f"the engine process could not be created: {error.strerror or error}")

@@ -162,8 +162,10 @@ class _CaptureLoop:
                 return
             if self._suspension is not None and self._suspension.requested:
                 self._suspend(self._suspension)
+            stops = self._session.stops
             self._session.run_for(STEP_S)
-            self._observe()
+            # What was in flight while a signal had stopped the engine was not stalled.
+            self._observe(EngineCondition.READY if self._session.stops == stops else EngineCondition.SILENT)
             if until():
                 return
 
@@ -180,7 +182,7 @@ class _CaptureLoop:
         self._observe()
         self.switch_aggressors(on)
 
-    def _observe(self) -> None:
+    def _observe(self, condition: EngineCondition = EngineCondition.READY) -> None:
         snapshot = self._session.snapshot()
         self._at_ns = snapshot.at_ns
         if self._wall_offset_s is None:
@@ -188,7 +190,7 @@ class _CaptureLoop:
         observation = Observation(
             wall_s=snapshot.at_ns / 1e9 + self._wall_offset_s,
             probe_set=self._probe_set,
-            engine=EngineStatus(EngineCondition.READY),
+            engine=EngineStatus(condition),
             snapshot=snapshot,
             telemetry=None if self._telemetry is None else self._telemetry.snapshot(),
             probe_failures=self._session.probe_failures(),

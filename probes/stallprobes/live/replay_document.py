@@ -204,7 +204,8 @@ class ReplayDocument(Document):
     began_at: Annotated[Time, about("Time of the first observation.")]
     seconds: Annotated[Seconds, about("Time from the first observation to the last.")]
     observations: Positive
-    cut_off: Annotated[bool, about("Whether the end of the file is missing or damaged.")]
+    cut_off: Annotated[bool, about("Whether the end of the file is missing or damaged: what follows is not there.")]
+    damage: Annotated[str | None, about("The damaged place in the file as a sentence, null if there is none.")]
     probe_sets: Annotated[
         list[ReplayProbeSet], Meta(min_length=1, description="The probe sets in the order of the recording.")
     ]
@@ -217,7 +218,10 @@ class ReplayDocument(Document):
 
 
 def document(path: Path) -> dict[str, Any]:
-    """The document of the recording ``path``, read once in bounded memory. Raises RecordingError."""
+    """The document of the recording ``path`` up to its end or the first damaged place, read once in bounded memory.
+
+    Raises RecordingError if nothing before that place can be read.
+    """
     stream = RecordingStream(path)
     begun_s, observations, last_s = None, 0, 0.0
     probe_sets: list[ReplayProbeSet] = []
@@ -226,7 +230,7 @@ def document(path: Path) -> dict[str, Any]:
     traces: list[ReplayTrace] = []
     traces_found = 0
     part: _SetPart | None = None
-    for moment in stream.items():
+    for moment in stream.readable_items():
         if isinstance(moment, Trace):
             if begun_s is not None and part is not None:
                 traces_found += 1
@@ -260,6 +264,7 @@ def document(path: Path) -> dict[str, Any]:
             seconds=round(last_s - begun_s, 3),
             observations=observations,
             cut_off=stream.cut_off,
+            damage=stream.damage,
             probe_sets=probe_sets,
             verdicts=entries[-MOST_ENTRIES:],
             verdicts_dropped=dropped + max(0, len(entries) - MOST_ENTRIES),

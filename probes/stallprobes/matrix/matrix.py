@@ -169,6 +169,14 @@ class Cell:
         return self.worst.kind if self.worst is not None else VerdictKind.QUIET
 
 
+@dataclass(frozen=True)
+class LostEngine:
+    """An engine that failed during a check: why, as a clause, and the cells (row name, column name) lost with it."""
+
+    why: str
+    cells: tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Matrix:
     """The result of a check. ``cells`` has each (row name, column name) of the plan, whatever its status.
@@ -176,7 +184,8 @@ class Matrix:
     ``seed`` orders the cells; ``profile`` and ``sim_seed`` are the simulated GPU's, else None. ``pace_us`` is the
     period of a victim, ``seconds`` the duration of the check. ``timeline``: it was on, which adds to each call, and
     ``timeline_summary`` says how it was recorded. ``hosts`` names the machines of a merged matrix with their
-    fingerprints; it is empty for one machine.
+    fingerprints; it is empty for one machine. ``lost_engines`` are those of this process's check; in a saved one their
+    cells have the reason.
     """
 
     backend: str
@@ -197,6 +206,7 @@ class Matrix:
     sim_seed: int | None = None
     program: str = ""
     hosts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    lost_engines: tuple[LostEngine, ...] = ()
 
     @property
     def simulated(self) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from stallprobes.engine.snapshot import Snapshot
+from stallprobes.errors import RecordingError
 from stallprobes.latency.baseline import Baseline
 from stallprobes.recording.common_lines import TraceLine
 from stallprobes.recording.indexed_recording import IndexedRecording, damage
@@ -95,11 +96,27 @@ class RecordedMoment:
 
 
 class RecordingStream:
-    """The moments and traces of the recording ``path``. ``cut_off`` is True once a missing or damaged end was met."""
+    """The moments and traces of the recording ``path``. ``cut_off`` is True once a missing or damaged end was met.
+
+    ``damage`` is then a sentence with the place if the content there is damaged, else None.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.cut_off = False
+        self.damage: str | None = None
+
+    def readable_items(self) -> Iterator[RecordedMoment | Trace]:
+        """The moments and traces up to the first damaged one. Raises RecordingError if there is none before it."""
+        begun = False
+        try:
+            for item in self.items():
+                begun = True
+                yield item
+        except RecordingError as error:
+            if not begun:
+                raise
+            self.cut_off, self.damage = True, str(error)
 
     def items(self) -> Iterator[RecordedMoment | Trace]:
         """The moments and traces in the order in which they were written: a trace comes after the time that it shows.

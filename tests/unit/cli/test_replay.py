@@ -128,16 +128,49 @@ def test_a_damaged_trace_is_one_sentence_and_no_file_is_left(
     assert [one.name for one in traced.parent.iterdir()] == ["traced.rec"]
 
 
-def test_a_truncated_recording_gives_what_it_holds_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("share", [0.35, 0.6, 0.9, 0.999])
+def test_a_truncated_recording_gives_what_it_holds_and_exits_5(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     file = tmp_path / "part.rec"
     data = RECORDED.read_bytes()
-    file.write_bytes(data[: len(data) * 2 // 3])
+    file.write_bytes(data[: int(len(data) * share)])
     code, out, err = replay(file, capsys, monkeypatch)
-    assert code == 0
-    assert json.loads(out)["cut_off"] is True
-    assert "truncated" in err
+    document = json.loads(out)
+    assert (code, document["cut_off"], document["damage"]) == (5, True, None)
+    assert document["observations"] > 0
+    assert err == f"stallscope: {file} is damaged or truncated; everything before that place was read\n"
+
+
+@pytest.mark.parametrize("byte", [0.4, 0.7, 0.95])
+def test_a_recording_with_a_wrong_byte_gives_what_comes_before_and_exits_5(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, byte: float
+) -> None:
+    file = tmp_path / "spoiled.rec"
+    data = bytearray(RECORDED.read_bytes())
+    data[int(len(data) * byte)] ^= 0xFF
+    file.write_bytes(data)
+    code, out, err = replay(file, capsys, monkeypatch)
+    document = json.loads(out)
+    assert (code, document["cut_off"], document["observations"] > 0) == (5, True, True)
+    assert "damaged or truncated" in err
+
+
+def test_damaged_content_ends_the_document_before_it_and_is_named(
+    traced: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = recordings.lines_of(traced.read_bytes())
+    whole = json.loads(replay(traced, capsys, monkeypatch)[1])
+    lines[-1]["trace"]["trace"]["trigger"]["probe"] = 9
+    traced.write_bytes(recordings.recording_of(lines))
+    code, out, err = replay(traced, capsys, monkeypatch)
+    document = json.loads(out)
+    jsonschema.Draft202012Validator(schemas.schema("stallscope.replay/1")).validate(document)
+    assert (code, document["cut_off"]) == (5, True)
+    assert f"{traced} is damaged: trace 1: the trigger is no call of a probe" in document["damage"]
+    assert err == f"stallscope: {document['damage']}; everything before that place was read\n"
+    assert (document["observations"], document["verdicts"]) == (whole["observations"], whole["verdicts"])
+    assert (len(whole["traces"]), document["traces"]) == (1, [])
 
 
 def damaged(content: bytes) -> bytes:
@@ -180,7 +213,7 @@ def test_traces_of_a_truncated_recording_are_said_to_be_the_first_ones(
     path, data = traced.parent / "out.json", traced.read_bytes()
     traced.write_bytes(data[:-4])
     code, _, err = run(capsys, monkeypatch, traced, "--trace", path)
-    assert code in (0, 2)
+    assert code in (2, 5)
     assert "damaged or truncated" in err
     traced.write_bytes(data[: len(data) // 2])
     sentence = f"stallscope: --trace: {traced} has no trace before the place where it is damaged or truncated\n"

@@ -14,7 +14,7 @@ from factories import recordings
 from factories.full_disk import FullDisk
 from factories.recordings import WALL_S, probe_set_of
 from factories.traces import handmade_trace
-from factories.virtual_session import virtual_sessions
+from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
@@ -193,6 +193,27 @@ class OneSuspension:
     def suspend(self) -> None:
         (board,) = self._boards
         self.on = [name for name in board.layout.names if board[name].words.run]
+
+
+def test_a_capture_whose_engine_was_stopped_has_an_observation_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, steps, usual = tmp_path / "a.rec", [0], VirtualSession.run_for
+
+    def run_for(session: VirtualSession, seconds: float) -> None:
+        steps[0] += 1
+        stopped = steps[0] == 40
+        # While the engine is stopped, the clock runs on.
+        usual(session, seconds + 3.0 * stopped)
+        session.stops += stopped
+
+    monkeypatch.setattr(VirtualSession, "run_for", run_for)
+    probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
+    with virtual_sessions():
+        capture(probe_set, file, options=Options(profile="h200"), seconds=2.0, wall_s=WALL_S)
+    states = [one.engine.state for one in Recording(file).play()]
+    assert len(states) == steps[0]
+    assert [number for number, state in enumerate(states, 1) if state is EngineCondition.SILENT] == [40]
 
 
 def test_a_capture_is_suspended_without_aggressors_and_continues(

@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     NO_GPU = 3
     FAILED = 4
+    DAMAGED = 5
     INTERRUPTED = 130
 
 
@@ -31,6 +32,7 @@ EXIT_CODE_MEANINGS = {
     ExitCode.USAGE: "invalid usage, or a file that cannot be read or written",
     ExitCode.NO_GPU: "no usable GPU",
     ExitCode.FAILED: "the engine, the GPU or stallscope itself failed during the command",
+    ExitCode.DAMAGED: "a recording is damaged or truncated; what comes before was read",
     ExitCode.INTERRUPTED: "interrupted",
 }
 
@@ -50,6 +52,13 @@ class CommandError(Exception):
 def print_message(sentence: str) -> None:
     """Print one line on stderr. A closed stderr is ignored."""
     _write(f"stallscope: {printable(sentence)}\n")
+
+
+def print_notice(sentence: str) -> None:
+    """Print one line on stderr while a progress bar may be there, which is drawn again below it."""
+    if is_terminal(sys.stderr) and os.environ.get("TERM", "") != "dumb":
+        _write(TerminalText(_CLEAR_LINE))
+    print_message(sentence)
 
 
 def confirm(question: str) -> bool:

@@ -57,7 +57,8 @@ class VerdictLog(LineWidget):
         for entry in worst_first(view.entries):
             if len(out) >= height:
                 break
-            out += [(entry, line) for line in entry_lines(entry, width)]
+            whole, left = entry_lines(entry, width), height - len(out)
+            out += [(entry, line) for line in (whole if len(whole) <= left else short_lines(entry, width, left))]
         if len(out) > height:
             # The rest of the entry has no room.
             out[height - 1] = out[height - 1][0], _continued(out[height - 1][1], width)
@@ -89,17 +90,51 @@ def _duration(entry: LogEntry, ended_s: float) -> str:
 
 
 @lru_cache(256)
+def short_lines(entry: LogEntry, width: int, most: int) -> list[Line]:
+    """One entry in ``most`` lines: what happened, its cause and its remedy begin a line each, and end with … where cut.
+
+    With fewer lines than that, only the first of them.
+    """
+    verdict = entry.verdict
+    what = " ".join(part for part in (verdict.head, _past(entry), entry.onset) if part)
+    texts = [text for text in (what, _labelled("Cause", verdict.cause), _labelled("Remedy", verdict.remedy)) if text]
+    begin = _head(entry)
+    room = max(20, width - length(begin) - 1)
+    parts = [wrapped(text, room) for text in texts[:most]]
+    shares = [1] * len(parts)
+    for number, part in enumerate(parts):
+        shares[number] = min(len(part), 1 + most - sum(shares))
+    lines: list[Line] = []
+    for part, share in zip(parts, shares, strict=True):
+        lines += [[(line, "dim" if entry.ended_s is not None else "")] for line in part[:share]]
+        if len(part) > share:
+            lines[-1] = _continued(lines[-1], room)
+    indent = [(" " * length(begin), "")]
+    return [[*(indent if number else begin), *line] for number, line in enumerate(lines)]
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"{label}: {text}" if text else ""
+
+
+def _past(entry: LogEntry) -> str:
+    return "" if entry.ended_s is None else f"({_duration(entry, entry.ended_s)})"
+
+
+def _head(entry: LogEntry) -> Line:
+    """Time and kind of an entry."""
+    look, past = entry.verdict.kind.look, entry.ended_s is not None
+    clock = time.strftime("%H:%M:%S", time.localtime(entry.began_s))
+    return [(f" {clock} ", "dim"), (f"{look.word:<8} ", "dim" if past else look.style)]
+
+
+@lru_cache(256)
 def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     """One entry wrapped to ``width``: time, kind, sentence, duration of a past one, and remedy."""
-    look = entry.verdict.kind.look
-    clock = time.strftime("%H:%M:%S", time.localtime(entry.began_s))
-    past = entry.ended_s is not None
-    lasted = "" if entry.ended_s is None else f" ({_duration(entry, entry.ended_s)})"
+    lasted = f" {_past(entry)}".rstrip()
     remedy = f" Remedy: {entry.verdict.remedy}" if entry.verdict.remedy else ""
-    head = f" {clock} {look.word:<8} "
-    parts = wrapped(f"{entry.text}{lasted}{remedy}", max(20, width - len(head) - 1))
-    style = "dim" if past else ""
-    out: list[Line] = [[(" " * len(head), ""), (part, style)] for part in parts]
-    if out:
-        out[0] = [(f" {clock} ", "dim"), (f"{look.word:<8} ", style or look.style), (parts[0], style)]
-    return out
+    begin = _head(entry)
+    parts = wrapped(f"{entry.text}{lasted}{remedy}", max(20, width - length(begin) - 1))
+    style = "dim" if entry.ended_s is not None else ""
+    indent = [(" " * length(begin), "")]
+    return [[*(indent if number else begin), (part, style)] for number, part in enumerate(parts)]

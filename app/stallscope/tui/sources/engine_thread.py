@@ -104,7 +104,8 @@ class LiveEngine:
 class EngineThread(threading.Thread):
     """Executes ``jobs`` one after the other until None, and publishes the ``engine`` and the ``gpus``.
 
-    ``fatal`` is an exit code and a sentence once no engine can be started.
+    ``fatal`` is an exit code and a sentence once no engine can be started. ``starting`` is the session of an engine
+    that starts, else None.
     """
 
     def __init__(self, request: EngineRequest, survey: Callable[[], Survey], spare: SpareEngine | None) -> None:
@@ -114,6 +115,7 @@ class EngineThread(threading.Thread):
         self.gpus = SelectedGpus(survey)
         none = ProbeSet("starting", (), SIM if request.sim else CUDA)
         self.engine = LiveEngine(none, {}, {}, sentence="asking the driver for GPUs")
+        self.starting: Session | None = None
         self._spare = spare
         self.jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
@@ -173,6 +175,7 @@ class EngineThread(threading.Thread):
         session = Session(
             probe_set.probes, backend=probe_set.backend, options=self._options(probe_set), spare=self._spare
         )
+        self.starting = session
         try:
             info = session.start()
         except Unsupported as error:
@@ -188,6 +191,7 @@ class EngineThread(threading.Thread):
             engine.apply(session, held=True, idle=False)
             described = _with_simulated_details(probe_set, info)
             self._publish(EngineCondition.READY, probe_set=described, session=session)
+        self.starting = None
         if self._spare is not None:
             # Unused where it was started for another backend.
             self._spare.close()

@@ -240,18 +240,20 @@ class LiveSource:
 
     @property
     def engine_pid(self) -> int | None:
-        """Process id of the engine, None without one."""
-        session = self._thread.engine.session
+        """Process id of the engine, of one that starts too; None without one."""
+        session = self._thread.starting or self._thread.engine.session
         return None if session is None else session.engine_pid
 
     def close(self) -> None:
-        """End the engine. Waits at most half a second, and not at all for a silent engine, which is killed."""
-        patience_s = _CLOSE_S if self.observation().engine.state != EngineCondition.SILENT else 0.0
+        """End the engine. Waits at most half a second for one that runs; one that is silent or starts is killed."""
+        silent = self.observation().engine.state == EngineCondition.SILENT
         self._thread.gpus.stop()
         self._thread.jobs.put(None)
-        if self._thread.ident is not None:
+        if self._thread.ident is None:
+            return
+        for patience_s in (0.0 if silent or self._thread.starting is not None else _CLOSE_S, _CLOSE_S):
             self._thread.join(patience_s)
-        pid = self.engine_pid if self._thread.is_alive() else None
-        if pid is not None:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            pid = self.engine_pid if self._thread.is_alive() else None
+            if pid is not None:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)

@@ -31,7 +31,7 @@ from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.check.progress import CheckProgress, ProgressReporter
 from stallprobes.matrix.check.schedule import Block, TimeBudget
 from stallprobes.matrix.check.window_measurer import Lengths, VictimWindow
-from stallprobes.matrix.matrix import Matrix, Status
+from stallprobes.matrix.matrix import LostEngine, Matrix, Status
 from stallprobes.records.timeline_summary import TimelineSummary
 
 # Number of engines that divide the columns of a simulated check. Each uses one CPU core.
@@ -64,7 +64,7 @@ def run(
     and gpu are measured too; each call then takes 1 to 10 µs longer.
 
     Raises EngineFailed if nothing was measured, NoTimeline if the timeline cannot be switched on; any later failure
-    makes its column invalid and the check continues.
+    makes its column invalid, and the check continues with another engine (``Matrix.lost_engines``).
     """
     settings = options or Options()
     if gpu is not None:
@@ -100,6 +100,7 @@ class _Check:
         self._progress = ProgressReporter(progress, self._pace, self._repeats, cells)
         self._aborted = threading.Event()
         self._timelines: list[TimelineSummary] = []
+        self._lost_engines: list[LostEngine] = []
 
     def matrix(self, survey: gpus.Survey | None) -> Matrix:
         """Measure all blocks and return the matrix."""
@@ -139,6 +140,7 @@ class _Check:
             profile=str(info.get("profile")) if simulated and info.get("profile") else None,
             sim_seed=self._options.seed if simulated else None,
             program=nvml.version_of("stallscope") or "",
+            lost_engines=tuple(self._lost_engines),
         )
 
     def _rejected_blocks(self) -> list[Block]:
@@ -353,14 +355,16 @@ class _Check:
         def needs(victim: VictimProbe, one: AggressorSet) -> bool:
             return not refused or not refused.isdisjoint({victim.probe.name, *(probe.name for probe in one.probes)})
 
-        return self._drop(blocks, needs, Status.UNSUPPORTED, error.reason)
+        return self._drop(blocks, needs, Status.UNSUPPORTED, error.reason)[0]
 
     def _drop_failed(self, blocks: list[Block], error: EngineFailed) -> list[Block]:
         """The blocks without the aggressor set with which the engine was lost."""
         column = blocks[0].aggressor_set.column.name if blocks else ""
-        return self._drop(
+        kept, lost = self._drop(
             blocks, lambda _, one: one.column.name == column, Status.INVALID, f"the engine was lost: {error.sentence}"
         )
+        self._lost_engines.append(LostEngine(error.sentence, lost))
+        return kept
 
     def _drop(
         self,
@@ -368,14 +372,19 @@ class _Check:
         drops: Callable[[VictimProbe, AggressorSet], bool],
         status: Status,
         reason: str,
-    ) -> list[Block]:
-        """The blocks without the cells for which ``drops`` returns True, which get ``status`` and ``reason``."""
-        kept = []
+    ) -> tuple[list[Block], tuple[tuple[str, str], ...]]:
+        """The blocks without the cells for which ``drops`` returns True, and the rows and columns of these.
+
+        Those cells get ``status`` and ``reason``, unless they have a status already.
+        """
+        kept: list[Block] = []
+        dropped: list[tuple[str, str]] = []
         for block in blocks:
             victims, column = [], block.aggressor_set.column.name
             for victim in block.victims:
                 if drops(victim, block.aggressor_set):
                     if self._cells.drop(victim.row.name, column, status, reason):
+                        dropped.append((victim.row.name, column))
                         self._report_cell(victim.row.name, column)
                     self._progress.expect(-1)
                 else:
@@ -384,7 +393,7 @@ class _Check:
                 kept.append(replace(block, victims=tuple(victims)))
             else:
                 self._cells.drop_host(column, status, reason)
-        return kept
+        return kept, tuple(dropped)
 
     def _stop_requested(self) -> bool:
         return self._aborted.is_set() or self._stop()

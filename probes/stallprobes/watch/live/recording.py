@@ -73,13 +73,14 @@ class _State:
 
 
 class WatchRecording(IndexedRecording):
-    """An open recording of a watched program."""
+    """An open recording of a watched program. ``damage`` is a sentence once ``last`` met a damaged moment."""
 
     _last: RecordedWatch
 
     def __init__(self, path: Path) -> None:
         """Raises RecordingError for an unreadable or damaged file, another format, and a newer version."""
         self._next, self._state = 0, _State()
+        self.damage: str | None = None
         super().__init__(path, MomentLine, "moment of a watched program", MOST_MOMENTS)
 
     def _read_first(self) -> None:
@@ -92,9 +93,14 @@ class WatchRecording(IndexedRecording):
         return self._read_to(number)
 
     def last(self) -> RecordedWatch:
-        """The last moment, with all slow calls of the recording that a moment may have."""
+        """The last moment before a damaged one, with all slow calls of the recording that a moment may have."""
         self._next, self._state = 0, _State()
-        return self._read_to(len(self) - 1)
+        try:
+            return self._read_to(len(self) - 1)
+        except RecordingError as error:
+            # The first moment was read before.
+            self.damage = str(error)
+            return self._last
 
     def _read_to(self, number: int) -> RecordedWatch:
         for index, text in self._entry_lines(self._next, number + 1):

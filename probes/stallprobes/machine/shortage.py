@@ -1,0 +1,82 @@
+"""Shortage of memory, threads or file descriptors: how much this process can still have, and which errors it explains.
+
+A library that runs out of memory while it is loaded may end the process with a text and an exit code of its own, as
+OpenBLAS does, and a screen in the middle of a change of the terminal. So what is needed is asked for before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+
+_MIB = 1 << 20
+# What dlopen says, with no number of an error.
+_UNMAPPED = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
+_NO_THREAD = "can't start new thread"
+
+
+def memory_shortage(needed_bytes: int) -> str | None:
+    """Why ``needed_bytes`` of address space are not left for this process, as a clause; None if they are."""
+    import mmap
+
+    # A private mapping that cannot be written takes address space only.
+    with contextlib.suppress(OSError, MemoryError):
+        mmap.mmap(-1, needed_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ).close()
+        return None
+    return f"{_little_memory()}: {needed_bytes // _MIB} MiB more are needed"
+
+
+def descriptor_shortage(needed: int) -> str | None:
+    """Why ``needed`` further files cannot be opened, as a clause; None if they can."""
+    opened: list[int] = []
+    short = False
+    try:
+        opened.extend(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(needed))
+    except OSError as error:
+        short = error.errno in (errno.EMFILE, errno.ENFILE)
+    finally:
+        for fd in opened:
+            os.close(fd)
+    return f"{_few_files()}: {needed} more are needed" if short else None
+
+
+def shortage(error: BaseException) -> str | None:
+    """The shortage that caused ``error``, as a clause; None if another reason did."""
+    for one in _causes(error):
+        number = one.errno if isinstance(one, OSError) else None
+        text = str(one).lower() if isinstance(one, ImportError | OSError) else ""
+        if isinstance(one, MemoryError) or number == errno.ENOMEM or any(words in text for words in _UNMAPPED):
+            return _little_memory()
+        if number in (errno.EMFILE, errno.ENFILE):
+            return _few_files()
+        if isinstance(one, RuntimeError) and _NO_THREAD in str(one):
+            return f"no thread can be started: {_little_memory()}, or too many processes (ulimit -u)"
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """``error`` and what it was raised from, each once. Textual keeps the error of a worker in ``error``."""
+    left: list[object] = [error]
+    seen: set[int] = set()
+    while left:
+        one = left.pop()
+        if isinstance(one, BaseException) and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            left += [getattr(one, "error", None), one.__context__, one.__cause__]
+
+
+def _little_memory() -> str:
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    known = "" if limit == resource.RLIM_INFINITY else f" (limit of the address space, ulimit -v: {limit // _MIB} MiB)"
+    return f"too little memory{known}"
+
+
+def _few_files() -> str:
+    import resource
+
+    return f"too few file descriptors (limit, ulimit -n: {resource.getrlimit(resource.RLIMIT_NOFILE)[0]})"
