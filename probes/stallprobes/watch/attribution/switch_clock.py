@@ -202,7 +202,8 @@ def _most_even(offsets: Sequence[int], switched: tuple[Int64s, Int64s], work: tu
         differences = np.concatenate(found) if found else NONE
         spreads.append(float(np.median(differences)) if len(differences) >= LEAST_SAMPLES else np.inf)
     best, second = np.argsort(spreads)[:2].tolist()
-    return offsets[best] if spreads[best] * MORE_EVEN <= spreads[second] and spreads[best] < np.inf else None
+    known = spreads[second] < np.inf
+    return offsets[best] if known and spreads[best] * MORE_EVEN <= spreads[second] else None
 
 
 def _within_span(low: int, high: int) -> int:
