@@ -139,7 +139,7 @@ def test_the_readme_names_every_command_and_no_option_that_is_not_there() -> Non
     assert rows.keys() == there.keys()
     for name, options in rows.items():
         assert options <= there[name], name
-    section = readme[readme.index("\n## The check\n") : readme.index("\n### What changed\n")]
+    section = readme[readme.index("\n## Check a machine\n") : readme.index("\n### What changed\n")]
     told = set(re.findall(r"^\| `[^|]*", section, re.MULTILINE))
     assert {option for row in told for option in re.findall(r"--[a-z-]+", row)} == there["check"] - {
         "--gpu", "--allow-shared", "--sim", "--sim-seed", "--sim-set",
