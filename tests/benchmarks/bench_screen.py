@@ -154,6 +154,15 @@ class Screen:
         time.sleep(seconds)
         return b""
 
+    def close(self) -> None:
+        """End it as a terminal that is closed does, and read what it writes until then."""
+        os.kill(self.pid, signal.SIGHUP)
+        with contextlib.suppress(OSError):
+            while os.read(self.fd, 65536):
+                pass
+        os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
     def end(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
