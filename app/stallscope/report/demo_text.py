@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from stallprobes.model import ReportedLatency
 from stallprobes.units import duration_ns, times
 from stallscope.report.remedy_text import with_code
-from stallscope.report.text import TableCell, TableColumn, TextWriter
+from stallscope.report.table import TableCell, TableColumn
+from stallscope.report.text import TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.demo.outcome import DemoResult, PatternOutcome, StepLatency
@@ -28,7 +29,7 @@ def write_demo(out: TextWriter, result: DemoResult) -> None:
     """Write the table of what was found, then the cause and the report of each pattern, then what was skipped."""
     shown = [one for one in result.outcomes if not one.skipped]
     if not result.outcomes:
-        out.line("The demo has measured nothing.")
+        out.paragraph("The demo has measured nothing.")
     if shown:
         out.paragraph(result.machine, style="strong")
         _table(out, shown)
@@ -69,7 +70,7 @@ def _reported(latency: ReportedLatency) -> str:
 def _details(out: TextWriter, one: PatternOutcome) -> None:
     """Where the figures of the table are from, the cause, the remedy and the report of a pattern."""
     out.line()
-    out.line(one.pattern.name, "strong")
+    out.paragraph(one.pattern.name, style="strong")
     if one.problem:
         _labelled(out, "failed", one.problem, "bad")
     if one.stalled is not None:

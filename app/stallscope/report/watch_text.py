@@ -61,7 +61,8 @@ from stallprobes.wording.watch_wording import not_recorded, process_prefix, proc
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.division_bar import bar, legend
 from stallscope.report.remedy_text import with_code
-from stallscope.report.text import TableCell, TableColumn, TextWriter
+from stallscope.report.table import TableCell, TableColumn
+from stallscope.report.text import TextWriter
 
 _LONGEST_TITLE = 100
 _MOST_HEADLINES = 5
@@ -210,7 +211,7 @@ def _lines(
     shown = shown_lines(lines, most)
     if lines is None or not shown:
         return
-    out.line(f"{prefix}{lines_title(sequence)}:", "strong")
+    out.paragraph(f"{prefix}{lines_title(sequence)}:", style="strong")
     said: set[str] = set()
     room = _ROOM_OF_LINES - (0 if sequence is None else out.height(step_text(sequence), "  "))
     for number, line in enumerate(shown):
@@ -228,7 +229,7 @@ def _lines(
                 out.paragraph(text, indent="    ", first=first, style=style)
         said.add(remedy)
     if waits := shown_waits(lines, most_waits):
-        out.line("Waits:", "strong")
+        out.paragraph("Waits:", style="strong")
     for wait in waits:
         out.paragraph(wait_text(wait, process, sequence), indent="    ", first="  ")
 
@@ -263,7 +264,7 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
         for one in lost[:_MOST_ROWS]
     ]
     out.line()
-    out.line("Time lost by cause", "strong")
+    out.paragraph("Time lost by cause", style="strong")
     _table(out, _CAUSE_COLUMNS, rows)
     if rest := lost[_MOST_ROWS:]:
         time = duration_ns(sum(one.ns for one in rest))
