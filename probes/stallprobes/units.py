@@ -35,6 +35,12 @@ def in_us(ns: float | None) -> str:
     return "–" if ns is None else three(ns / 1000)
 
 
+def in_ms(ns: float) -> str:
+    """``ns`` nanoseconds in milliseconds without the unit, for a column whose title has it: ``155``, ``0.64``,
+    ``<0.01``."""
+    return "<0.01" if 0 < ns < 5_000 else three(ns / 1e6)
+
+
 @overload
 def us_of(ns: float) -> float: ...
 @overload

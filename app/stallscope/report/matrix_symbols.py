@@ -47,7 +47,8 @@ def write(out: TextWriter, matrix: Matrix) -> None:
     """Write the block, or several where the victims need more columns, then its legend."""
     rows, columns = supported(matrix)
     quiet = quiet_columns(matrix, columns)
-    loud = [column for column in columns if column.name not in quiet]
+    unreached = [column.name for column in columns if _unreached(findings.column_cells(matrix, column.name))]
+    loud = [column for column in columns if column.name not in quiet and column.name not in unreached]
     titles = [out.printed(name) for name in (*(row.name for row in rows), *(column.name for column in loud))]
     longest = max((display_width(title) + 2 for title in titles), default=0)
     names = min(longest, _LONGEST_NAME, out.width // 2)
@@ -60,8 +61,14 @@ def write(out: TextWriter, matrix: Matrix) -> None:
     if quiet:
         bound = compact(max(quiet.values()))
         out.paragraph(f"Quiet for every victim, medians at most ×{bound}: {', '.join(quiet)}", indent="  ", first="")
+    if unreached:
+        out.paragraph(f"Not reached: {', '.join(unreached)}", indent="  ", first="")
     if columns:
         out.paragraph(_legend(matrix), style="dim")
+
+
+def _unreached(cells: Sequence[Cell]) -> bool:
+    return all(cell.status is Status.MISSING for cell in cells)
 
 
 def supported(matrix: Matrix) -> tuple[list[MatrixRow], list[MatrixColumn]]:

@@ -78,8 +78,8 @@ def _headline(result: RunResult) -> str:
 _STATUS_STYLES = {"unsupported": "warn", "invalid": "bad"}
 _BLAME_COLUMNS = (
     TableColumn("aggressor"),
-    TableColumn("alone\nµs", right=True),
-    TableColumn("without it\nµs", right=True),
+    TableColumn("alone", right=True, unit="µs"),
+    TableColumn("without it", right=True, unit="µs"),
     TableColumn("share of\nthe delay", right=True),
     TableColumn("conclusion"),
 )
@@ -94,7 +94,7 @@ def _latencies(out: TextWriter, variants: Sequence[VariantResult], phases: Seque
         *(TableColumn(name) for name in ("variant", "probe", "where", "state")),
         TableColumn("calls", right=True),
         *(
-            TableColumn(f"{title}\nµs", right=True)
+            TableColumn(title, right=True, unit="µs")
             for phase in phases
             for title in (f"{phase.traits.word} p50", "p99", "max")
         ),
@@ -111,7 +111,7 @@ _NARROW_COLUMNS = (
     TableColumn("state"),
     TableColumn("calls", right=True),
     TableColumn("phase"),
-    *(TableColumn(f"{title}\nµs", right=True) for title in ("p50", "p99", "max")),
+    *(TableColumn(title, right=True, unit="µs") for title in ("p50", "p99", "max")),
     *_LAST_COLUMNS,
 )
 
@@ -334,7 +334,7 @@ def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
         channels, baseline = result.window.channels, result.baseline
         medians = (BaselineRatio.of(channels, baseline, Channel(phase), Quantile.P50) for phase in _SHOWN)
         ratios = [median.ratio for median in medians if median is not None]
-    return TableCell(times(max(ratios)) if ratios else "–", _style(result))
+    return TableCell(times(max(ratios))[1:] if ratios else "–", _style(result))
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:

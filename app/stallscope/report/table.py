@@ -33,7 +33,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """Title of a table column; a line feed begins a line of it.
+    """Title of a table column; a line feed begins a line of it. ``unit``, below it, is that of all its figures.
 
     ``right`` aligns its cells to the right: figures, which are not folded. ``whole``: names to be typed, which are not
     folded either. ``optional``: the column is left out where all of its cells are empty.
@@ -43,6 +43,7 @@ class TableColumn:
     right: bool = False
     optional: bool = False
     whole: bool = False
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,10 @@ class Table:
             if not column.optional or any(not isinstance(row, TableHeading) and row[number][0] for row in cells)
         ]
         self.columns = [columns[number] for number in kept]
-        self._titles = [self._cell(TableCell(column.title, "dim")) for column in self.columns]
+        self._titles = [
+            self._cell(TableCell("\n".join(filter(None, (column.title, column.unit))), "dim"))
+            for column in self.columns
+        ]
         self._rows = [row if isinstance(row, TableHeading) else [row[number] for number in kept] for row in cells]
         grid = [self._titles, *(row for row in self._rows if not isinstance(row, TableHeading))]
         self._natural = [
@@ -107,13 +111,13 @@ class Table:
                 found += self._heading(row, width)
                 continue
             name, *others = (" ".join(lines) for lines, _ in row)
-            titles = (
-                " ".join(lines) if column.right else ""
-                for column, (lines, _) in zip(self.columns[1:], self._titles[1:], strict=True)
-            )
-            texts = [f"{title} {text}".strip() for title, text in zip(titles, others, strict=True) if text]
+            texts = [
+                " ".join(filter(None, (column.title.replace("\n", " "), text, column.unit))) if column.right else text
+                for column, text in zip(self.columns[1:], others, strict=True)
+                if text
+            ]
             text = f"{name}: {', '.join(texts)}" if name and texts else name or ", ".join(texts)
-            found += [[(part, row[0][1])] for part in wrapped(text, width, first="  ", indent="    ")]
+            found += [[(part, row[0][1])] for part in wrapped(self._printed(text), width, first="  ", indent="    ")]
         return found
 
     def _widths(self, width: int) -> list[int] | None:

@@ -14,7 +14,7 @@ from stallscope.report.text import TextWriter
 COLUMNS = (
     TableColumn("probe", whole=True),
     TableColumn("cause"),
-    TableColumn("p50\nµs", right=True),
+    TableColumn("p50", right=True, unit="µs"),
     TableColumn("in flight", right=True, optional=True),
 )
 ROWS: tuple[TableRow, ...] = (
@@ -55,9 +55,9 @@ def test_a_table_that_is_too_wide_folds_text_and_keeps_names_and_figures_whole()
 
 
 def test_where_figures_alone_are_wider_each_row_is_text_with_the_titles_of_its_figures() -> None:
-    columns = [TableColumn("name"), *(TableColumn(f"figure {number}", right=True) for number in range(6))]
+    columns = [TableColumn("name"), *(TableColumn(f"part {number}", right=True, unit="µs") for number in range(6))]
     lines = written(columns, [("launch", *map(str, range(6)))], 45)
-    assert lines == ["  launch: figure 0 0, figure 1 1, figure 2 2,", "    figure 3 3, figure 4 4, figure 5 5"]
+    assert lines == ["  launch: part 0 0 µs, part 1 1 µs, part 2 2", "    µs, part 3 3 µs, part 4 4 µs, part 5 5 µs"]
 
 
 @pytest.mark.parametrize("width", [40, 41, 57, 80])
