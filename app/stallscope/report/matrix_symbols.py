@@ -28,7 +28,7 @@ _SYMBOLS: dict[CellKind, str] = {
     VerdictKind.STARVED: "X",
     Status.INVALID: "!",
     Status.UNSUPPORTED: "n",
-    Status.MISSING: " ",
+    Status.MISSING: "-",
 }
 _WORDS: dict[CellKind, str] = {
     VerdictKind.QUIET: "quiet",
@@ -64,7 +64,7 @@ def write(out: TextWriter, matrix: Matrix) -> None:
     if unreached:
         out.paragraph(f"Not reached: {', '.join(unreached)}", indent="  ", first="")
     if columns:
-        out.paragraph(_legend(matrix), style="dim")
+        out.paragraph(_legend(out, matrix), style="dim")
 
 
 def _unreached(cells: Sequence[Cell]) -> bool:
@@ -105,7 +105,8 @@ def _block(
         first, *rest = name_parts(out.printed(column.name), names - 1)
         line: list[Run] = [(padded(first, names - 1), "")]
         for row in rows:
-            line += [(" ", ""), _symbol(matrix.cells.get((row.name, column.name)))]
+            symbol, style = _symbol(matrix.cells.get((row.name, column.name)))
+            line += [(" ", ""), (_drawn(out, symbol), style)]
         out.runs([*line, (f"  {texts[level]}" if level < 3 and texts[level] else "", "dim")])
         for part in rest:
             out.line("  " + part)
@@ -181,11 +182,16 @@ def _worst_texts(matrix: Matrix, column: MatrixColumn) -> tuple[str, str, str]:
     return f"{ratio}{worst.row} {what} {change}", f"{ratio}{worst.row} {what}", f"{ratio}{worst.row}"
 
 
-def _legend(matrix: Matrix) -> str:
+def _drawn(out: TextWriter, symbol: str) -> str:
+    # In ASCII a middle dot would be the mark of what was not reached.
+    return "." if out.ascii and symbol == _SYMBOLS[VerdictKind.QUIET] else symbol
+
+
+def _legend(out: TextWriter, matrix: Matrix) -> str:
     present = findings.counts(matrix)
     parts = []
     for kind in findings.KIND_ORDER:
-        if kind not in present or kind is Status.MISSING:
+        if kind not in present:
             continue
         if kind is VerdictKind.STALLED:
             used = {_symbol(cell)[0] for cell in matrix.cells.values() if cell.column != QUIET}
@@ -196,5 +202,5 @@ def _legend(matrix: Matrix) -> str:
             ]
             parts.append(f"STALLED, by the ratio to the baseline: {', '.join(steps)}")
         else:
-            parts.append(f"{_symbol_of(kind)} {_WORDS.get(kind) or kind.look.meaning or kind.look.word}")
+            parts.append(f"{_drawn(out, _symbol_of(kind))} {_WORDS.get(kind) or kind.look.meaning or kind.look.word}")
     return "; ".join(parts)

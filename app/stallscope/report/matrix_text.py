@@ -286,8 +286,9 @@ def _cause_lines(out: TextWriter, groups: Sequence[CauseGroup], room: int) -> in
     words = max(display_width(cell.text) for cell in cells) + GAP
     beside = out.width - out.natural_width(columns[:2], list(zip(cells, cases, strict=True))) - GAP
     in_line = beside >= _REMEDY_WIDTH
+    dots = out.printed("…")
     remedies = [
-        cut_words(out.printed(group.remedy or check_wording.NO_CAUSE), beside if in_line else out.width - words)
+        cut_words(out.printed(group.remedy or check_wording.NO_CAUSE), beside if in_line else out.width - words, dots)
         for group in groups
     ]
     shown = 0
