@@ -26,6 +26,7 @@ from stallprobes.engine.sim import profile
 from stallprobes.matrix import check_file, reference_choice
 from stallprobes.matrix import merge as merging
 from stallprobes.matrix.comparing.compare import compare
+from stallprobes.matrix.comparing.comparison import Comparison
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.patterns import patterns
 from stallprobes.patterns.remedy_code import CodeLanguage
@@ -82,13 +83,18 @@ def show(name: str, out: TextWriter, *, full: bool) -> None:
     matrix_text.show(out, matrix, reference=reference_choice.unusual(matrix), full=full)
 
 
+@cache
+def comparison(old: str, new: str) -> Comparison:
+    return compare(check(old), check(new))
+
+
 def show_compared(out: TextWriter, *, full: bool) -> None:
-    found = compare(check("check-h200x2-1"), check("check-h200x2-5"))
+    found = comparison("check-h200x2-1", "check-h200x2-5")
     matrix_text.show(out, found.new, comparison=found, regressions=found.regressions(FAIL_ON), full=full)
 
 
 def compared(old: str, new: str, out: TextWriter) -> None:
-    found = compare(check(old), check(new))
+    found = comparison(old, new)
     comparison_text.show(out, found, found.regressions(FAIL_ON))
 
 
