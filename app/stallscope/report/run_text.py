@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
-from stallprobes.units import duration_ns, format_count, in_us, times
+from stallprobes.units import duration_ns, format_count, in_us, plural, times
 from stallprobes.verdicts.blame import sentence, share_text
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.wording.timeline_wording import timeline_text
@@ -31,7 +31,16 @@ _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
 
 def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
-    """The doctor's findings, each with what to do."""
+    """How many findings of the doctor are problems and warnings; then each finding, with what to do."""
+    findings = list(findings)
+    problems, warnings = (sum(one.level == level for one in findings) for level in ("problem", "warn"))
+    counts = ", ".join(
+        plural(number, word) for number, word in ((problems, "problem"), (warnings, "warning")) if number
+    )
+    out.paragraph(
+        f"{counts or 'No problem, no warning'}{': nothing can be measured on a GPU' if problems else ''}.",
+        style="bad" if problems else "warn" if warnings else "good",
+    )
     rows = []
     for finding in findings:
         text = f"{finding.found} → {finding.do}" if finding.do else finding.found
@@ -100,14 +109,19 @@ def _latencies(out: TextWriter, variants: Sequence[VariantResult], phases: Seque
         ),
         *_LAST_COLUMNS,
     )
-    if not out.fitting_table(columns, [row for variant in variants for row in _wide_rows(variant, phases)]):
-        rows = [row for variant in variants for row in _narrow_rows(variant, phases)]
-        out.table(_NARROW_COLUMNS, rows)
+    if out.fitting_table(columns, [row for variant in variants for row in _wide_rows(variant, phases)]):
+        return
+    beside, below = (
+        [row for variant in variants for row in _narrow_rows(variant, phases, below=below)] for below in (False, True)
+    )
+    if not out.fitting_table(_NARROW_COLUMNS, beside):
+        out.table(_NARROW_COLUMNS, below)
 
 
 _LAST_COLUMNS = (TableColumn("×\nbaseline", right=True), TableColumn("in flight", right=True, optional=True))
 _NARROW_COLUMNS = (
     TableColumn("probe"),
+    TableColumn("where", optional=True),
     TableColumn("state"),
     TableColumn("calls", right=True),
     TableColumn("phase"),
@@ -134,8 +148,11 @@ def _wide_rows(variant: VariantResult, phases: Sequence[Phase]) -> Iterator[Tabl
         )
 
 
-def _narrow_rows(variant: VariantResult, phases: Sequence[Phase]) -> Iterator[TableRow]:
-    """The rows of a variant below its name, each probe with a line for each of its phases."""
+def _narrow_rows(variant: VariantResult, phases: Sequence[Phase], *, below: bool) -> Iterator[TableRow]:
+    """The rows of a variant below its name, each probe with a line for each of its phases.
+
+    With ``below`` the place of a probe is below its name, else in a column of its own.
+    """
     title = f"{variant.variant} ({VARIANT_KINDS[variant.kind]})"
     if variant.status == "unsupported" or not variant.probes:
         yield TableHeading(f"{title}: {variant.status}", _STATUS_STYLES.get(variant.status, ""))
@@ -144,10 +161,12 @@ def _narrow_rows(variant: VariantResult, phases: Sequence[Phase]) -> Iterator[Ta
     for name, result, channels, calls in _shown(variant.probes):
         mark = "" if result.probe.role is Role.VICTIM else "dim"
         known = [(phase, channels[Channel(phase)]) for phase in phases if Channel(phase) in channels]
+        where = _where(result)
         figures = zip(*(map(in_us, _figures(histogram)) for _, histogram in known), strict=True)
         texts = ("\n".join(phase.traits.word for phase, _ in known), *map("\n".join, figures))
         yield (
-            TableCell(name if name == _where(result) else f"{name}\n{_where(result)}", mark),
+            TableCell(f"{name}\n{where}" if below and name != where else name, mark),
+            TableCell("" if below else where, mark),
             TableCell(result.state, _style(result)),
             TableCell(format_count(calls), mark),
             *(TableCell(text, mark) for text in (texts if known else [""] * 4)),
@@ -263,7 +282,8 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
     for verdict in variant.verdicts:
         # A quiet host control is the rule; its row says so.
         if verdict.probe not in hosts or verdict.kind is not VerdictKind.QUIET:
-            out.paragraph(verdict.sentence, indent="  ", first=first)
+            word = f"{verdict.kind.look.word}: " if verdict.kind.is_stall else ""
+            out.paragraph(verdict.sentence, indent="  ", first=first + word, style=_verdict_style(verdict.kind))
     if variant.blame is not None:
         _blame(out, variant, variant.blame)
     remedies = {verdict.remedy for verdict in variant.verdicts}
@@ -272,6 +292,10 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
             # The other one says it too.
             continue
         out.paragraph(f"Remedy: {remedy}", indent="  ", first="  ", style="dim")
+
+
+def _verdict_style(kind: VerdictKind) -> str:
+    return "" if kind is VerdictKind.QUIET else kind.look.style
 
 
 def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
