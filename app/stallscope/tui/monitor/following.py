@@ -7,8 +7,8 @@ A stall is a verdict that is in the log as current; noise of the host is none. T
 3. If the chosen victim stalls too, another one is chosen only where it has been clearly worse for ``WORSE_S``: its
    verdict is of a more severe kind, or of the same kind with ``WORSE`` times the ratio to its own baseline.
 
-So a choice changes at most once per ``WORSE_S`` while both stall, and two victims of about the same ratio never take
-turns: for the way back the other one would have to be ``WORSE`` times as bad.
+So a choice changes at most once per ``WORSE_S`` while both stall, and two victims of about the same ratio never
+alternate: for the way back the other one would have to be ``WORSE`` times as bad.
 """
 
 from __future__ import annotations
