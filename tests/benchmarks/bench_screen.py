@@ -7,9 +7,9 @@ Six probes are on: three victims, the host control and two aggressors. From 120x
 side by side, and the screen says that it follows the stall; with --check it exits 1 where it does not. The screen is
 measured at 10 frames a second, at 30 with an aggressor switched each second, with the timeline open (live at spans of
 10 ms, 1 s and, once so much is recorded, 10 s, and frozen), paused, and with a terminal that does not read. With
---timeline only the timeline is measured. The
-reference is one bare Line-API widget of the same size that draws all its lines 10 times a second, measured before and
-after each of them: a machine that is busy costs both more. With --check it exits 1 where a figure is above its limit.
+--timeline only the timeline is measured. The reference is one bare Line-API widget of the same size that draws all
+its lines 10 times a second, measured before and after each of them: a machine that is busy costs both more. With
+--check it exits 1 where a figure is above its limit.
 Where nvitop is installed and there is a driver, it is measured in the same run.
 
 --disturb says what a screen that draws 30 times a second does to what is measured: a launch's p50 and p99, by turns

@@ -82,7 +82,7 @@ async def test_a_selected_row_stays_and_a_key_follows_again(shared: SharedMonito
         await observed(pilot, 5)
         assert monitor(pilot).state.focus_name == "d2h-pinned"
         await until(pilot, lambda: "selected · w follows the stall" in shown(pilot))
-        await until(pilot, lambda: "w shows the victim that stalls." in shown(pilot))
+        await until(pilot, lambda: "Next: w shows the victim that stalls worst · x aggressor off" in shown(pilot))
         await pilot.press("w")
         assert monitor(pilot).state.focus_name == STALLS
         assert not monitor(pilot).state.selected
@@ -158,7 +158,7 @@ async def test_the_log_says_what_is_measured_then_the_first_key_then_the_next_st
         await pilot.press("v")
         await until(pilot, lambda: "Expected of kernel-same-context: " in shown(pilot))
         await until(pilot, lambda: "as fast as its baseline while “spin kernel" in shown(pilot))
-        assert "Next: v measures a remedy · x aggressor off" in shown(pilot)
+        assert "Next: v measures the next remedy · x aggressor off" in shown(pilot)
 
 
 async def test_without_a_stall_the_key_of_the_remedy_says_that_there_is_none(shared: SharedMonitor) -> None:

@@ -60,7 +60,7 @@ def guide(
     if not on:
         switches = _aggressor_keys(observation)
         return Guide(status, f"Switch an aggressor on ({switches}), or select a pattern ({keys['pick']}).")
-    return Guide(status, _steps([*_remedy_step(state, observation, on, keys), _off_step(on, keys)]))
+    return Guide(status, _steps([*_remedy_step(observation, None, on, keys), _off_step(on, keys)]))
 
 
 def _measuring(left_s: float | None, observation: Observation) -> str:
@@ -94,12 +94,11 @@ def _at_stall(
     replayed: bool,
 ) -> str:
     """The keys of the explanation, of the remedy and of the end of a stall."""
-    if state.focus_name not in analyzer.stalls:
-        return f"{keys['follow']} shows the victim that stalls."
-    explain = f"{keys['explain']} explains it, with code"
-    if replayed:
-        return _steps([explain])
-    return _steps([*_remedy_step(state, observation, on, keys), explain, *([_off_step(on, keys)] if on else [])])
+    off = [_off_step(on, keys)] if on and not replayed else []
+    if state.focus_name != max(analyzer.stalls, key=lambda name: analyzer.stalls[name]):
+        return _steps([f"{keys['follow']} shows the victim that stalls worst", *off])
+    remedy = () if replayed else _remedy_step(observation, state.probe(state.focus_name), on, keys)
+    return _steps([*remedy, f"{keys['explain']} explains it, with code", *off])
 
 
 def _steps(steps: Sequence[str]) -> str:
@@ -107,14 +106,21 @@ def _steps(steps: Sequence[str]) -> str:
 
 
 def _remedy_step(
-    state: MonitorState, observation: Observation, on: Sequence[Probe], keys: Mapping[str, str]
+    observation: Observation, stalled: Probe | None, on: Sequence[Probe], keys: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The key of the remedy, where there is one; after the last one it goes back to the stall."""
-    remedy = probe_sets.next_remedy(observation.probe_set, state.probe(state.focus_name), on)
-    if remedy is None:
+    """The key of the next remedy, of the pattern or of the victim that is ``stalled``, where there is one.
+
+    After the last remedy of a pattern it goes back to the stall.
+    """
+    probe_set = observation.probe_set
+    found = probe_sets.next_remedy(probe_set, stalled, on)
+    if found is None:
         return ()
-    kind = patterns()[remedy.pattern].variant(remedy.variant).kind
-    return (f"{keys['remedy']} {'measures a remedy' if kind is Kind.REMEDY else 'goes back to the stall'}",)
+    variants = patterns()[found.pattern]
+    if variants.variant(found.variant).kind is not Kind.REMEDY:
+        return (f"{keys['remedy']} goes back to the stall",)
+    again = bool(probe_set.pattern) and variants.variant(probe_set.variant).kind is Kind.REMEDY
+    return (f"{keys['remedy']} measures {'the next' if again else 'a'} remedy",)
 
 
 def _off_step(on: Sequence[Probe], keys: Mapping[str, str]) -> str:

@@ -439,7 +439,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     def _load_remedy(self, live: LiveSource) -> None:
         probe_set, on = live.requested()
         aggressors = [probe for probe in probe_set.probes if probe.role is Role.AGGRESSOR and on.get(probe.name)]
-        victim = probe_set.probe(self.state.focus_name or "")
+        stalls = {} if self.analyzer is None else self.analyzer.stalls
+        victim = probe_set.probe(self.state.focus_name or "") if self.state.focus_name in stalls else None
         remedy = probe_sets.next_remedy(probe_set, victim, aggressors)
         if remedy is None:
             raise ValueError("No pattern has a remedy for what runs now: select a pattern (o).")
