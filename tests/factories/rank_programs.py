@@ -156,7 +156,7 @@ class _Rank:
         self._free = dict.fromkeys((WORLD, *streams), 0)
         self._compute = 0
         self._correlation = 0
-        self._between: tuple[int, int] | None = None
+        self._between: list[tuple[int, int, int]] = []
 
     def steps(self) -> Generator[_Arrival, int, None]:
         """Runs; at each collective it asks when that ends."""
@@ -168,7 +168,7 @@ class _Rank:
     def _do(self, action: Action) -> Generator[_Arrival, int, None]:
         match action:
             case Host():
-                self._between = self._now, action.line
+                self._between.append((self._now, self._now + action.ns, action.line))
                 self._now += action.ns
             case Kernel():
                 start = max(self._call(LAUNCH, _LAUNCH_NS, action.line) + _START_NS, self._compute)
@@ -190,9 +190,8 @@ class _Rank:
 
     def _call(self, function: str, ns: int, line: int) -> int:
         begin = self._now
-        if self._between is not None:
-            self.run.samples.append(MadeSample(function, self._between[0], begin, True, self._between[1]))
-            self._between = None
+        self.run.samples += [MadeSample(function, since, at, True, of) for since, at, of in self._between]
+        self._between.clear()
         self._correlation += 1
         self._now = begin + ns
         self.run.calls.append(MadeCall(function, begin, self._now, self._correlation, line))

@@ -80,8 +80,11 @@ def verdict_texts(sequence: SequenceDivision, process: ProcessFindings) -> tuple
         return f"{short}: {why} was not recorded.", f"{short}."
     short = f"{who} is {sequence.verdict.word}"
     blamed = blamed_of(sequence, process) if sequence.verdict is Bound.COMMUNICATION else None
+    clause = sequence.verdict.traits.clause
+    if 2 * sequence.share(Part.RANK_WAIT) >= sequence.share(*COMMUNICATION_PARTS) > 0:
+        clause = "it waits in NCCL for ranks that are late in turn"
     reasons = (
-        [f"{short}: {sequence.verdict.traits.clause}."]
+        [f"{short}: {clause}."]
         if blamed is None
         else [f"{short}: it {waits_clause(blamed)}.", f"{short}: it {short_waits_clause(blamed)}."]
     )

@@ -18,11 +18,10 @@ from stallprobes.watch.ranks.book import (
     COMMUNICATES,
     LEAST_MATCHED,
     MATCHED,
-    PAIR_EXPOSED,
     ROUNDS,
-    WAIT,
-    WAIT_OF_PARTS,
     WAITED,
+    WAITS,
+    WAITS_OF_PARTS,
     PairFigures,
     RankBook,
     SequenceFigures,
@@ -153,12 +152,12 @@ def _waits(
     }
     found: dict[RankWait, PairFigures] = {}
     pairs = [pair for pair in one.figures.pairs if pair.late in sequences]
-    for pair in sorted(pairs, key=lambda pair: -int(pair.sums[:, PAIR_EXPOSED].sum())):
-        late, share = sequences[pair.late], _share(one, pair.sums[:, PAIR_EXPOSED])
+    for pair in sorted(pairs, key=lambda pair: -int(pair.sums[:, WAITS].sum())):
+        late, share = sequences[pair.late], _share(one, pair.sums[:, WAITS])
         if share.share < _LEAST_SHARE:
             continue
         against = back[pair.late]
-        returned = 0.0 if against is None else _share(late, against.sums[:, PAIR_EXPOSED]).share
+        returned = 0.0 if against is None else _share(late, against.sums[:, WAITS]).share
         wait = RankWait(
             name=_name(pair.late, late, one.figures.key, ranks),
             pid=late.process.pid,
@@ -254,8 +253,8 @@ def _delay(
     blamed: Mapping[SequenceKey, RankWait | None],
 ) -> RankDelay:
     """What ``late`` did for longer than ``waiting`` between their collectives."""
-    more = pair.sums[:, WAIT_OF_PARTS + 1 :].sum(axis=0).tolist()
-    waited, compared = int(pair.sums[:, WAIT].sum()), int(pair.sums[:, WAIT_OF_PARTS].sum())
+    more = pair.sums[:, WAITS_OF_PARTS + 1 :].sum(axis=0).tolist()
+    waited, compared = int(pair.sums[:, WAITS].sum()), int(pair.sums[:, WAITS_OF_PARTS].sum())
     times: dict[Bound | None, int] = {}
     for part, ns in zip(ORDER, more, strict=True):
         if part is not Part.END:

@@ -91,6 +91,7 @@ def ranks_texts(processes: Iterable[ProcessFindings]) -> list[str]:
                 found.setdefault((ranks.blamed.name, ranks.blamed.sure), []).append((process, ranks.blamed))
     texts = []
     for waits in sorted(found.values(), key=lambda waits: -sum(wait.share.share for _, wait in waits)):
+        waits.sort(key=lambda one: (one[0].rank is None, 0 if one[0].rank is None else one[0].rank.number))
         names = list(dict.fromkeys(printable(rank_name(process)) for process, _ in waits))
         # Of several, the one that waits most says most of what makes the rank late.
         wait = max(

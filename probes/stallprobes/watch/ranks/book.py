@@ -42,9 +42,12 @@ _MOST_BEHIND_NS = 15_000_000_000
 _FOREVER = 2**62
 # A series without partners is tried again after twice as many updates each time, up to so many.
 _MOST_UPDATES = 32
-# Columns of the sums of a pair, then the parts that the late one did for longer; and of a member.
-WAIT, PAIR_EXPOSED, ROUNDS, WAIT_OF_PARTS = range(4)
-PAIR_COLUMNS = 4 + len(ORDER)
+# Columns of the sums of a pair: the time (ns) of the waits while no other kernel runs, their number, and the time of
+# those in rounds of which it is known what both did; then the parts that the late one did for longer.
+WAITS, ROUNDS, WAITS_OF_PARTS = range(3)
+PAIR_COLUMNS = 3 + len(ORDER)
+# Columns of the sums of a member: the time of its kernels in rounds while no other kernel runs, of that waiting, and
+# their number.
 COMMUNICATES, WAITED, MATCHED = range(3)
 
 
@@ -77,6 +80,9 @@ class _Communicator:
 
     members: dict[SeriesKey, _Member] = field(default_factory=dict)
     until_ns: int = -1
+    # When it is tried to unite it with another one next, and after how many updates then.
+    due: int = 0
+    pause: int = 1
 
     @property
     def reference(self) -> SeriesKey:
@@ -153,6 +159,8 @@ class RankBook:
             self._drop()
             return
         self._join()
+        while self._unite():
+            pass
         for one in self._communicators:
             self._count(one)
         self._communicators = [one for one in self._communicators if len(one.members) > 1]
@@ -217,7 +225,8 @@ class RankBook:
             choices = [*known, *(one for one in others if not _has(one, series.key))]
             ranked = sorted(
                 ((found, one) for one in choices if (found := self._match(one.reference, series.key)) is not None),
-                key=lambda item: (-item[0].share, abs(item[0].offset_ns)),
+                # Of those that match as well, the one with most members.
+                key=lambda item: (-round(item[0].share, 2), -len(item[1].members), abs(item[0].offset_ns)),
             )
             if not ranked or not _is_one(ranked[0][0]):
                 continue
@@ -231,6 +240,31 @@ class RankBook:
             self._tries.pop(series.key, None)
             if communicator not in self._communicators:
                 self._communicators.append(communicator)
+
+    def _unite(self) -> bool:
+        """Make one communicator of two whose first series match; False without any such two.
+
+        Both began before they knew of each other.
+        """
+        for one in self._communicators:
+            for other in self._communicators:
+                key, due = other.reference, self._updates >= other.due
+                if one is other or not due or any(_has(one, member) for member in other.members):
+                    continue
+                found = self._match(one.reference, key)
+                if found is None or not _is_one(found):
+                    other.pause = min(2 * other.pause, _MOST_UPDATES)
+                    other.due = self._updates + other.pause
+                    continue
+                for member in other.members.values():
+                    member.offset_ns += found.offset_ns
+                other.members[key].note(found)
+                one.members.update(other.members)
+                # What either has counted is not counted again.
+                one.until_ns = max(one.until_ns, other.until_ns)
+                self._communicators.remove(other)
+                return True
+        return False
 
     def _match(self, reference: SeriesKey, other: SeriesKey, near_ns: int | None = None) -> Match | None:
         first, second = self._tracks[reference.sequence], self._tracks[other.sequence]
@@ -304,14 +338,13 @@ class RankBook:
     def _add_pair(self, sums: BinnedSums, rounds: Rounds, number: int, late: int, ends: Int64s, chosen: Flags) -> None:
         waited = chosen & (rounds.last == late) & (rounds.waits[number] > 0)
         values = np.zeros((len(ends), PAIR_COLUMNS), dtype=np.int64)
-        values[waited, WAIT] = rounds.waits[number][waited]
-        values[waited, PAIR_EXPOSED] = rounds.exposed[number][waited]
+        values[waited, WAITS] = rounds.exposed[number][waited]
         values[waited, ROUNDS] = 1
         # What was late in one round may show in the next ones, of which none waits for it.
         neither = (rounds.waits[number] == 0) & (rounds.waits[late] == 0) & rounds.present[late]
         compared = (waited | (chosen & neither)) & rounds.whole[number] & rounds.whole[late]
-        values[compared, WAIT_OF_PARTS] = values[compared, WAIT]
-        values[compared, WAIT_OF_PARTS + 1 :] = rounds.parts[late][compared] - rounds.parts[number][compared]
+        values[compared, WAITS_OF_PARTS] = values[compared, WAITS]
+        values[compared, WAITS_OF_PARTS + 1 :] = rounds.parts[late][compared] - rounds.parts[number][compared]
         kept = waited | compared
         add_to_bins(sums, ends[kept], values[kept])
 

@@ -8,6 +8,7 @@ far from each other show the error of the clocks, and which kernels belong toget
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,8 @@ _FEW, _FEW_TIMES = 3, 3
 _SPREAD = 95
 
 
-class Kernels(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Kernels:
     """Kernels that communicate, in the order of their ends: int64[n] each, times in ns; ``operations`` are numbers of
     what they do. ``eligible``: a partner of the other process would have been recorded."""
 
@@ -38,9 +40,6 @@ class Kernels(NamedTuple):
     ends: Int64s
     operations: Int64s
     eligible: Flags
-
-    def __len__(self) -> int:
-        return len(self.starts)
 
 
 class Match(NamedTuple):

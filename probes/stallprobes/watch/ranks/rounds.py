@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.records.rows import Rows
-from stallprobes.watch.division.instants import CoveredTime, Flags
+from stallprobes.watch.division.instants import CoveredTime
 from stallprobes.watch.division.parts import ORDER
 from stallprobes.watch.intervals import Int64s, int64s
 
@@ -50,14 +50,6 @@ class Rounds:
     communicates: NDArray[np.int64]
     parts: NDArray[np.int64]
     whole: NDArray[np.bool_]
-    ends: NDArray[np.int64]
-
-    def excess(self, waiting: int, late: int, chosen: Flags) -> tuple[Int64s, int]:
-        """By how much longer (ns) ``late`` did each part than ``waiting`` between some rounds, and how long that waited
-        for it in these."""
-        both = chosen & self.whole[waiting] & self.whole[late]
-        more = (self.parts[late][both] - self.parts[waiting][both]).sum(axis=0)
-        return int64s(more), int(self.waits[waiting][both & (self.last == late)].sum())
 
 
 def rounds_of(members: Sequence[Member]) -> Rounds:
@@ -100,7 +92,6 @@ def rounds_of(members: Sequence[Member]) -> Rounds:
         communicates=communicates,
         parts=parts,
         whole=whole & present,
-        ends=ends,
     )
 
 
