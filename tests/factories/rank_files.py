@@ -24,6 +24,8 @@ from stallprobes.watch.reading.folder import ProcessPlace
 FIRST_PID = 4000
 START_TICKS = 100
 SECOND = 1_000_000_000
+# Calls from it on are kept one by one.
+SLOW_NS = 4_000_000
 
 
 def write_rank(
@@ -53,7 +55,7 @@ def write_rank(
         (layout.RECORDS_AT, _records(run, places, device)),
         (layout.BLOCKS_AT, _blocks(pid, len(run.calls))),
         (layout.CALLS_AT, _calls(run, functions)),
-        (layout.SLOTS_AT, _slot(pid, run, functions)),
+        (layout.SLOTS_AT, _slot(pid, run, functions, lines)),
         (layout.SAMPLES_AT, _samples(pid, run, functions, lines)),
         (layout.WINDOWS_AT, _windows(windows, run)),
     ]
@@ -145,7 +147,7 @@ def _header(
     fields = {
         "magic": layout.FILE_MAGIC, "format": layout.FILE_FORMAT, "pid": pid, "parent_pid": 1,
         "start_ticks": START_TICKS, "state": WatchState.RECORDING, "cupti_version": 130_100, "kinds": kinds,
-        "slow_ns": SECOND, "started_ns": run.calls[0].begin_ns - 1 if late and run.calls else BEGIN_NS,
+        "slow_ns": SLOW_NS, "started_ns": run.calls[0].begin_ns - 1 if late and run.calls else BEGIN_NS,
         "started_realtime_ns": 1_700_000_000 * SECOND, "clock_sequence": 2, "clock_ns": run.end_ns,
         "clock_realtime_ns": 1_700_000_000 * SECOND + run.end_ns - BEGIN_NS, "ended_ns": ended_ns or 0,
         "records": len(run.kernels), "apis": functions, "slots": 1, "histograms": functions,
@@ -211,7 +213,7 @@ def _calls(run: RankRun, functions: Sequence[str]) -> bytes:
     return rows.tobytes()
 
 
-def _slot(pid: int, run: RankRun, functions: Sequence[str]) -> bytes:
+def _slot(pid: int, run: RankRun, functions: Sequence[str], lines: Sequence[int]) -> bytes:
     row = np.zeros(1, dtype_of(layout.Slot))[0]
     row["use"], row["thread"], row["started_ns"], row["name"] = (
         SlotUse.LIVE,
@@ -221,6 +223,19 @@ def _slot(pid: int, run: RankRun, functions: Sequence[str]) -> bytes:
     )
     row["owners"], row["finished"] = 1, len(run.calls)
     row["histograms"][: len(functions)] = np.arange(len(functions)) + 1
+    slow = [call for call in run.calls if call.end_ns - call.begin_ns >= SLOW_NS]
+    row["slow_calls"] = len(slow)
+    for number, call in list(enumerate(slow))[-layout.SLOW_CALLS :]:
+        entry = row["slow"][number % layout.SLOW_CALLS]
+        entry["sequence"], entry["end_ns"], entry["thread"] = 2 * number + 2, call.end_ns, pid
+        entry["stack"] = lines.index(call.line) + 1
+        made = entry["call"]
+        made["start_ns"], made["api"], made["correlation"] = (
+            call.begin_ns,
+            functions.index(call.function),
+            call.correlation,
+        )
+        made["context"] = 1
     return bytes(row.tobytes())
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 BEGIN_NS = 100_000_000_000
 MS, US = 1_000_000, 1_000
-LAUNCH, SYNC, ALLOC = "cuLaunchKernel", "cuStreamSynchronize", "cuMemAlloc_v2"
+LAUNCH, SYNC, SYNC_ALL, ALLOC = "cuLaunchKernel", "cuStreamSynchronize", "cuCtxSynchronize", "cuMemAlloc_v2"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 # A launch, and from its return to the start of its kernel.
@@ -54,9 +54,10 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Sync:
-    """The host waits for its kernels."""
+    """The host waits for its kernels, by a call for its stream or for all."""
 
     line: int = 34
+    function: str = SYNC
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class _Rank:
                 if action.waited:
                     self._compute = max(self._compute, end)
             case Sync():
-                self._call(SYNC, max(self._compute - self._now, 0) + 3 * US, action.line)
+                self._call(action.function, max(self._compute - self._now, 0) + 3 * US, action.line)
             case Call():
                 self._call(action.function, action.ns, action.line)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,8 +16,9 @@ import numpy as np
 import pytest
 
 from factories.rank_files import FIRST_PID, WatchedRanks, torchrun
-from factories.rank_programs import ALL_GATHER, MS, US, Action, Call, Host, Kernel, Reduce, Sync, run_ranks
+from factories.rank_programs import ALL_GATHER, MS, SYNC_ALL, US, Action, Call, Host, Kernel, Reduce, Sync, run_ranks
 from stallprobes.files.schemas import schema
+from stallprobes.watch.analysis import watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import SequenceDivision
@@ -25,6 +27,7 @@ from stallprobes.watch.document import document
 from stallprobes.watch.rank_text import ranks_texts
 from stallprobes.watch.ranks.result import Partners, SequenceRanks
 from stallprobes.watch.reading.folder import create_folder
+from stallprobes.watch.sentences import cause_text
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 
@@ -377,6 +380,26 @@ def test_ranks_that_are_not_known_are_named_as_processes(folder: Path) -> None:
         "train.py:31 in step."
     ]
     assert [process.rank for process in found.processes] == [None, None]
+
+
+def test_a_slow_call_names_the_rank_for_which_its_work_waited(folder: Path) -> None:
+    def program(rank: int, step: int) -> Sequence[Action]:
+        late = [Host(5 * MS, SLOW_LINE)] if rank else []
+        return [Host(MS, 30), *late, Kernel(MS), Reduce(MS), Sync(function=SYNC_ALL)]
+
+    first, second = by_rank(WatchedRanks(folder, run_ranks(program)).found())
+    assert len(first.slow_calls) >= 300
+    for call in first.slow_calls:
+        assert re.fullmatch(
+            r"because of GPU work in front of it: ncclDevKernel_AllReduce_Sum_f32_RING_LL \(6\.0. ms, of that 5\.0. ms "
+            r"waiting for rank 1\), gemm \(.*\)",
+            cause_text(call),
+        )
+    assert second.slow_calls == ()
+    made = document(watch_findings([first], 0), None)
+    jsonschema.validate(made, schema("stallscope.watch/2"))
+    work = made["processes"][0]["slow_calls"][0]["evidence"]["work"]
+    assert [(one["rank"], round(one["rank_us"] / 1000)) for one in work] == [("rank 1", 5), (None, 0)]
 
 
 def test_few_rounds_are_no_evidence(folder: Path) -> None:

@@ -224,6 +224,8 @@ class WatchWork(Document):
     overlap_us: Annotated[Us, about("Time within the call.")]
     bytes: Natural
     own: Annotated[bool, about("Whether the slow call submitted it.")]
+    rank: Annotated[Text | None, about("The other rank for which it waits, for a kernel of NCCL; else null.")]
+    rank_us: Annotated[Us, about("For how long it does so within the call.")]
 
 
 class WatchEngineUse(Document):
@@ -931,7 +933,12 @@ def _evidence(evidence: WaitEvidence, first_ns: int) -> WatchEvidence:
     return WatchEvidence.of(
         evidence,
         work=[
-            WatchWork.of(work, kind=work.kind.word, direction=None if work.copy is None else _word(work.copy.name))
+            WatchWork.of(
+                work,
+                kind=work.kind.word,
+                direction=None if work.copy is None else _word(work.copy.name),
+                rank=work.rank or None,
+            )
             for work in evidence.work
         ],
         calls=[_alongside(call, first_ns) for call in evidence.calls],

@@ -22,7 +22,7 @@ from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.process_inspector import ProcessInspector
-from stallprobes.watch.rank_findings import with_ranks
+from stallprobes.watch.rank_findings import RankFindings
 from stallprobes.watch.ranks.book import RankBook
 from stallprobes.watch.ranks.series import ProcessKey
 from stallprobes.watch.reading.folder import HERE, MOST_FILES, ProcessLife, ProcessPlace, check_folder, life_of
@@ -87,6 +87,7 @@ class FolderAnalysis:
         self._problems: dict[Path, str] = {}
         self._sharers = GpuSharers()
         self._ranks = RankBook()
+        self._rank_findings = RankFindings(self._ranks)
 
     @property
     def processes(self) -> tuple[WatchedProcess, ...]:
@@ -153,7 +154,7 @@ class FolderAnalysis:
         ranks = {
             one.key: one.rank for one in self._readings.values() if one.process is not None and one.rank is not None
         }
-        return with_ranks(processes, self._ranks, ranks, begins)
+        return self._rank_findings.of(processes, ranks, begins)
 
     def _kernels_beside(self, reading: _ReadFile) -> Iterable[OtherWork]:
         """The kernels of the other processes."""

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.foreign_text import printable
+from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure, figure
+from stallprobes.watch.division.collectives import is_nccl
 from stallprobes.watch.division.parts import ORDER, Bound, Part
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.lines.result import ProgramLine, SequenceLines
@@ -40,6 +42,8 @@ LEAST_BLAMED, _TIMES_BACK = 0.05, 2
 _MOST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
 # A line or a kernel is named if it has that part of it.
 _LEAST_NAMED = 0.3
+# A kernel of which that part is a wait for another rank says so.
+_LEAST_OF_WORK = 0.1
 # The verdict that says of what a part of the time is; the others say nothing of why a rank is late.
 _BOUNDS = {
     Part.KERNELS: Bound.GPU, Part.COMMUNICATION: Bound.COMMUNICATION, Part.COPIES: Bound.COPY,
@@ -65,43 +69,91 @@ class _Sequence:
         return next((one for one in same if one.device in (None, self.division.device)), None)
 
 
-def with_ranks(
-    processes: Iterable[ProcessFindings],
-    book: RankBook,
-    ranks: Mapping[ProcessKey, Rank],
-    begins: Mapping[ProcessKey, int],
-) -> tuple[ProcessFindings, ...]:
-    """``processes`` with what the book knows of their communication.
+class RankFindings:
+    """Adds to findings what a book knows of ranks; it remembers which slow calls it has seen."""
 
-    ``ranks`` are by their environments; ``begins`` is when the divided time of each began.
-    """
-    every = tuple(processes)
-    sequences = {one.figures.key: one for process in every for one in _sequences(process, book, begins)}
-    if not sequences:
-        return every
-    known = _ranks(sequences, ranks)
-    waits = {key: _waits(one, sequences, known) for key, one in sequences.items()}
-    blamed = {key: next((wait for wait in found if wait.blamed), None) for key, found in waits.items()}
-    found = []
-    for process in every:
-        own = [one for one in sequences.values() if one.process is process]
-        described = {
-            (one.division.threads, one.division.device): SequenceRanks(
-                threads=one.division.threads,
-                device=one.division.device,
-                partners=_partners(one, sequences, known),
-                collectives=one.figures.collectives,
-                matched=one.figures.matched,
-                waiting=_waiting(one),
-                waits=tuple(
-                    replace(wait, delay=_delay(one, pair, sequences[pair.late], book, blamed)) if wait.blamed else wait
-                    for wait, pair in waits[one.figures.key].items()
-                ),
-            )
-            for one in own
+    def __init__(self, book: RankBook) -> None:
+        self._book = book
+        # By the process and the identity of a call, which lives as long: it, and what it became.
+        self._calls: dict[tuple[ProcessKey, int], tuple[ExplainedCall, ExplainedCall]] = {}
+
+    def of(
+        self,
+        processes: Iterable[ProcessFindings],
+        ranks: Mapping[ProcessKey, Rank],
+        begins: Mapping[ProcessKey, int],
+    ) -> tuple[ProcessFindings, ...]:
+        """``processes`` with what the book knows of their communication.
+
+        ``ranks`` are by their environments; ``begins`` is when the divided time of each began.
+        """
+        every, book = tuple(processes), self._book
+        sequences = {one.figures.key: one for process in every for one in _sequences(process, book, begins)}
+        if not sequences:
+            return every
+        known = _ranks(sequences, ranks)
+        waits = {key: _waits(one, sequences, known) for key, one in sequences.items()}
+        blamed = {key: next((wait for wait in found if wait.blamed), None) for key, found in waits.items()}
+        found, calls = [], {}
+        for process in every:
+            described = {}
+            own = {key: one for key, one in sequences.items() if one.process is process}
+            for key, one in own.items():
+                described[one.division.threads, one.division.device] = SequenceRanks(
+                    threads=one.division.threads,
+                    device=one.division.device,
+                    partners=_partners(one, sequences, known),
+                    collectives=one.figures.collectives,
+                    matched=one.figures.matched,
+                    waiting=_waiting(one),
+                    waits=tuple(
+                        replace(wait, delay=_delay(one, pair, sequences[pair.late], book, blamed))
+                        if wait.blamed
+                        else wait
+                        for wait, pair in waits[key].items()
+                    ),
+                )
+            of = process.pid, process.image
+            made = _described(process, described, known.get(of))
+            if own:
+                names = {key: _name(key, one, next(iter(own)), known) for key, one in sequences.items()}
+                streams = {stream: key for key in own for stream in book.track(key).series}
+                for call in process.slow_calls:
+                    before = self._calls.get((of, id(call)))
+                    calls[of, id(call)] = before or (call, self._with_ranks(call, streams, names))
+                made = replace(made, slow_calls=tuple(calls[of, id(call)][1] for call in process.slow_calls))
+            found.append(made)
+        # Those whose waits are not known yet are looked at again.
+        self._calls = {
+            key: (call, one) for key, (call, one) in calls.items() if call is not one or not self._is_open(call, key[0])
         }
-        found.append(_described(process, described, known.get((process.pid, process.image))))
-    return tuple(found)
+        return tuple(found)
+
+    def _with_ranks(
+        self, call: ExplainedCall, streams: Mapping[int, SequenceKey], names: Mapping[SequenceKey, str]
+    ) -> ExplainedCall:
+        """A slow call, of whose work kernels that waited for another rank say so."""
+        work = []
+        for one in call.evidence.work:
+            key = streams.get(one.stream)
+            known = (
+                self._book.waits_in(key, one.stream, call.begin_ns, call.end_ns)
+                if key is not None and is_nccl(one.name)
+                else None
+            )
+            # A wait of microseconds is none worth a word.
+            if known is not None and known[0] in names and known[1] >= _LEAST_OF_WORK * one.overlap_ns:
+                one = replace(one, rank=printable(names[known[0]]), rank_ns=min(known[1], one.overlap_ns))
+            work.append(one)
+        if tuple(work) == call.evidence.work:
+            return call
+        return replace(call, evidence=replace(call.evidence, work=tuple(work)))
+
+    def _is_open(self, call: ExplainedCall, process: ProcessKey) -> bool:
+        """Whether waits of a call's work may become known yet."""
+        streams = {one.stream for one in call.evidence.work if is_nccl(one.name)}
+        keys = [key for key in self._book.sequences if key.process == process] if streams else []
+        return any(self._book.until_ns(key, stream) < call.end_ns for key in keys for stream in streams)
 
 
 def _sequences(process: ProcessFindings, book: RankBook, begins: Mapping[ProcessKey, int]) -> Iterator[_Sequence]:

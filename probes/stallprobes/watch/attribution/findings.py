@@ -37,7 +37,8 @@ class WorkInFront:
     """Work of the GPU during a slow call: all pieces with one name, kind, context and stream.
 
     ``name`` is a kernel's demangled name, "" for other work. ``copy`` is the direction of a copy. ``count`` pieces took
-    ``total_ns``, of that ``overlap_ns`` within the call. ``own``: the slow call submitted it.
+    ``total_ns``, of that ``overlap_ns`` within the call. ``own``: the slow call submitted it. ``rank`` is the other one
+    for which it waits for ``rank_ns`` within the call, "" without one.
     """
 
     kind: RecordKind
@@ -50,6 +51,8 @@ class WorkInFront:
     overlap_ns: Unsigned
     bytes: Unsigned = 0
     own: bool = False
+    rank: str = ""
+    rank_ns: Unsigned = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from stallprobes.watch.division.binned_sums import BinnedSums
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.division.parts import ORDER
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.ranks.matching import CLOCK_ERROR_NS, Match, match
 from stallprobes.watch.ranks.rounds import Member, Rounds, rounds_of
 from stallprobes.watch.ranks.series import (
@@ -40,6 +40,8 @@ _MOST_EVIDENCE = 4096
 # A process of which nothing new becomes known for so long (ns) holds the others up no longer.
 _MOST_BEHIND_NS = 15_000_000_000
 _FOREVER = 2**62
+# Waits of a series that are kept one by one.
+MOST_WAITS = 1 << 15
 # A series without partners is tried again after twice as many updates each time, up to so many.
 _MOST_UPDATES = 32
 # Columns of the sums of a pair: the time (ns) of the waits while no other kernel runs, their number, and the time of
@@ -89,6 +91,35 @@ class _Communicator:
         return next(iter(self.members))
 
 
+@dataclass(frozen=True, eq=False)
+class RankWaits:
+    """The last waits of a series for other ranks, in their order: int64[n] each, from ``begins`` to ``ends`` (ns) for
+    the sequence with the number ``late``."""
+
+    begins: Int64s = field(default_factory=lambda: NONE)
+    ends: Int64s = field(default_factory=lambda: NONE)
+    late: Int64s = field(default_factory=lambda: NONE)
+
+    def with_more(self, begins: Int64s, ends: Int64s, late: int) -> RankWaits:
+        """These and further ones, at most MOST_WAITS."""
+        every = (
+            np.concatenate(pair)
+            for pair in ((self.begins, begins), (self.ends, ends), (self.late, np.full(len(ends), late)))
+        )
+        columns = np.stack(list(every))
+        columns = columns[:, np.argsort(columns[0], kind="stable")][:, -MOST_WAITS:]
+        return RankWaits(*columns)
+
+    def during(self, begin_ns: int, end_ns: int) -> dict[int, int]:
+        """For how long (ns) each late sequence was waited for between two times."""
+        part = slice(int(np.searchsorted(self.ends, begin_ns, "right")), int(np.searchsorted(self.begins, end_ns)))
+        times = np.minimum(self.ends[part], end_ns) - np.maximum(self.begins[part], begin_ns)
+        found: dict[int, int] = {}
+        for late, ns in zip(self.late[part].tolist(), times.tolist(), strict=True):
+            found[late] = found.get(late, 0) + max(ns, 0)
+        return found
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairFigures:
     """What a sequence waited for the sequence ``late``: sums by second (int64[seconds][PAIR_COLUMNS]).
@@ -128,6 +159,8 @@ class RankBook:
         self._members: dict[SeriesKey, BinnedSums] = {}
         self._pairs: dict[tuple[SeriesKey, SeriesKey], BinnedSums] = {}
         self._sure: dict[tuple[SeriesKey, SeriesKey], bool] = {}
+        self._waits: dict[SeriesKey, RankWaits] = {}
+        self._late: list[SequenceKey] = []
         self._updates = 0
         # Of series without partners: the update in which they are tried next, and after how many others then.
         self._tries: dict[SeriesKey, tuple[int, int]] = {}
@@ -174,6 +207,21 @@ class RankBook:
     def track(self, key: SequenceKey) -> SequenceTrack:
         """The kernels of a sequence that communicates."""
         return self._tracks[key]
+
+    def waits_in(self, key: SequenceKey, stream: int, begin_ns: int, end_ns: int) -> tuple[SequenceKey, int] | None:
+        """For which sequence a stream of another one waited longest between two times, and for how long (ns).
+
+        None without a wait that is known, among the last ones.
+        """
+        waits = self._waits.get(SeriesKey(key, stream))
+        found = {} if waits is None else waits.during(begin_ns, end_ns)
+        late = max(found, key=lambda late: found[late], default=None)
+        return None if late is None or not found[late] else (self._late[late], found[late])
+
+    def until_ns(self, key: SequenceKey, stream: int) -> int:
+        """Until when the waits of a stream are known; -1 where none are."""
+        series = SeriesKey(key, stream)
+        return max((one.until_ns for one in self._communicators if series in one.members), default=-1)
 
     def figures(self, key: SequenceKey, begin_ns: int) -> SequenceFigures:
         """The figures of a sequence since a time."""
@@ -331,9 +379,19 @@ class RankBook:
                     self._pairs[pair] = BinnedSums(self._origins[key.sequence.process], columns=PAIR_COLUMNS)
             for late, other in enumerate(keys):
                 if (key, other) in self._pairs:
+                    self._add_waits(key, other, rounds, number, chosen & (rounds.last == late))
                     self._add_pair(self._pairs[key, other], rounds, number, late, ends, chosen)
                     sure = (communicator.members[one] for one in (key, other))
                     self._sure[key, other] = all(one.clear and one.share >= SURE_SHARE for one in sure)
+
+    def _add_waits(self, key: SeriesKey, other: SeriesKey, rounds: Rounds, number: int, chosen: Flags) -> None:
+        """Add the waits of a series for another one to the last ones."""
+        if other.sequence not in self._late:
+            self._late.append(other.sequence)
+        chosen = chosen & (rounds.waits[number] > 0)
+        begins = rounds.starts[number][chosen]
+        ends, late = begins + rounds.waits[number][chosen], self._late.index(other.sequence)
+        self._waits[key] = self._waits.get(key, RankWaits()).with_more(begins, ends, late)
 
     def _add_pair(self, sums: BinnedSums, rounds: Rounds, number: int, late: int, ends: Int64s, chosen: Flags) -> None:
         waited = chosen & (rounds.last == late) & (rounds.waits[number] > 0)

@@ -37,12 +37,14 @@ class Member:
 class Rounds:
     """Rounds of a collective: arrays of [members][rounds], times in ns.
 
-    ``present``: the kernel of the member is known, and the round is none that cannot be one. ``waits``: for how long it
-    waited for the ``last`` one, that came latest of those present; ``exposed`` is the part of it in which no other
-    kernel ran, and ``communicates`` that of the whole kernel. ``parts`` is what the member did since the round before
-    (int64[members][rounds][parts]), and ``whole`` whether all of that is known.
+    ``starts`` are when the member's kernels began. ``present``: the kernel of the member is known, and the round is
+    none that cannot be one. ``waits``: for how long it waited for the ``last`` one, that came latest of those present;
+    ``exposed`` is the part of it in which no other kernel ran, and ``communicates`` that of the whole kernel. ``parts``
+    is what the member did since the round before (int64[members][rounds][parts]), and ``whole`` whether all of that is
+    known.
     """
 
+    starts: NDArray[np.int64]
     present: NDArray[np.bool_]
     last: Int64s
     waits: NDArray[np.int64]
@@ -85,6 +87,7 @@ def rounds_of(members: Sequence[Member]) -> Rounds:
     for number, member in enumerate(members):
         exposed[number] = _covered(member.exposed, starts[number], starts[number] + waits[number])
     return Rounds(
+        starts=starts,
         present=present,
         last=last,
         waits=waits,
