@@ -39,6 +39,8 @@ _CLEARLY = 0.2
 _MOST_EVIDENCE = 4096
 # A process of which nothing new becomes known for so long (ns) holds the others up no longer.
 _MOST_BEHIND_NS = 15_000_000_000
+# Rounds are counted when so much more time (ns) is known of all.
+_LEAST_NS = 900_000_000
 _FOREVER = 2**62
 # Waits of a series that are kept one by one.
 MOST_WAITS = 1 << 15
@@ -327,6 +329,8 @@ class RankBook:
     def _count(self, communicator: _Communicator) -> None:
         """Count the rounds of a communicator that are known of all of its members."""
         until = self._until(communicator)
+        if until < communicator.until_ns + _LEAST_NS:
+            return
         reference = communicator.reference
         rows = self._tracks[reference.sequence].series[reference.stream].rows
         ends = int64s(rows["end"])
