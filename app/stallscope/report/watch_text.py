@@ -26,6 +26,7 @@ from stallprobes.watch.division_text import (
     end_text,
     figures_text,
     other_threads_text,
+    ranks_text,
     sharers_text,
     shown_sequences,
     start_up_text,
@@ -47,6 +48,7 @@ from stallprobes.watch.line_text import (
 )
 from stallprobes.watch.lines.result import SequenceLines
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
+from stallprobes.watch.rank_text import process_words, ranks_texts
 from stallprobes.watch.sentences import (
     attaching_text,
     call_text,
@@ -57,7 +59,7 @@ from stallprobes.watch.sentences import (
     no_stall_text,
     site_text,
 )
-from stallprobes.wording.watch_wording import not_recorded, process_prefix, process_words
+from stallprobes.wording.watch_wording import not_recorded, process_prefix
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.division_bar import bar, legend
 from stallscope.report.remedy_text import with_code
@@ -151,6 +153,8 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, several: boo
     if not findings.processes:
         out.paragraph("No process recorded a CUDA call while it was watched.")
         return
+    for text in ranks_texts(findings.processes)[:_MOST_HEADLINES]:
+        out.paragraph(text[:1].upper() + text[1:], indent="  ", first="", style="warn")
     _divisions(out, findings.processes, several)
 
 
@@ -244,7 +248,8 @@ def _sequence(out: TextWriter, sequence: SequenceDivision, process: ProcessFindi
     for line in legend(sequence, width):
         out.runs(line)
     shared = sharers_text(process) if sequence.share(Part.SHARED) >= LEAST_SHARE else ""
-    out.paragraph(" ".join(filter(None, (figures_text(sequence), step_text(sequence), shared))), indent="  ", first="")
+    texts = (figures_text(sequence), ranks_text(sequence, process), step_text(sequence), shared)
+    out.paragraph(" ".join(filter(None, texts)), indent="  ", first="")
 
 
 def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
