@@ -125,7 +125,7 @@ class Session:
         return self._start(timeout)
 
     def _start(self, timeout: float, process: EngineProcess | None = None, fd: int = -1) -> Mapping[str, object]:
-        """Start the session on ``process``, whose shared memory is ``fd``, or on a new one. Raises as ``start`` does."""
+        """Start the session on ``process``, whose shared memory is ``fd``, or on a new one. Raises as ``start``."""
         try:
             if process is not None:
                 self._process = process
