@@ -12,6 +12,7 @@ from stallprobes.foreign_text import printable_lines
 from stallscope.cli import output_files
 from stallscope.cli.process import diagnostics, limits
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.progress import Progress
 from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
 
@@ -92,16 +93,18 @@ def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
     known = load_settings(ascii_only)
     recording: Recording | WatchRecording
     source: ReplaySource | WatchReplaySource
-    if watched:
-        from stallprobes.watch.live.recording import WatchRecording
-        from stallscope.tui.sources.watch_replay import WatchReplaySource
+    with Progress() as progress:
+        reading = progress.shower(f"reading {file.name}")
+        if watched:
+            from stallprobes.watch.live.recording import WatchRecording
+            from stallscope.tui.sources.watch_replay import WatchReplaySource
 
-        source = WatchReplaySource(recording := WatchRecording(file))
-    else:
-        from stallprobes.recording.recording import Recording
-        from stallscope.tui.sources.replay import ReplaySource
+            source = WatchReplaySource(recording := WatchRecording(file, reading))
+        else:
+            from stallprobes.recording.recording import Recording
+            from stallscope.tui.sources.replay import ReplaySource
 
-        source = ReplaySource(recording := Recording(file))
+            source = ReplaySource(recording := Recording(file, reading))
     code = run_app(lambda: source, known, first="watch" if watched else "monitor")
     if recording.cut_off:
         diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was shown")
