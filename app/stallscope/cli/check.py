@@ -134,6 +134,8 @@ def command(
     source = click.get_current_context().get_parameter_source("fail_on")
     if old is None and source is click.core.ParameterSource.COMMANDLINE:
         raise CommandError(ExitCode.USAGE, "--fail-on applies to a comparison only; add --compare")
+    from stallprobes.matrix import check_file
+
     collect_rarely()
     with InterruptHandler() as interrupt, Suspension(), StoppedEngines(), Progress() as progress:
         files = output_files.OutputFiles(
@@ -171,6 +173,8 @@ def command(
                 errors.append(str(error).rstrip("."))
             if measured:
                 errors += files.write(matrix, comparison, reference=unusual, progress=progress)
+                if save is not None and not errors:
+                    check_file.remember(save)
         progress.end()
         check_results.print_check(matrix, comparison, fail_on, as_json=as_json, full=full, reference=unusual)
     if matrix.interrupted:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stallprobes.files import user_state
 from stallprobes.foreign_text import printable_lines
 from stallscope.cli import output_files
 from stallscope.cli.process import diagnostics, limits
@@ -145,14 +145,7 @@ def load_settings(ascii_only: bool) -> settings.Settings:
 
 def _save_crash(traceback: str) -> Path | None:
     """The file with the traceback of a crash, in the user's state directory; None where it cannot be written."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.environ.get("HOME", "/"), ".local", "state")
-    file = Path(home) / "stallscope" / "crash.txt"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(printable_lines(traceback), encoding="utf-8", errors="backslashreplace")
-    except OSError:
-        return None
-    return file
+    return user_state.write("crash.txt", printable_lines(traceback))
 
 
 def run_app(

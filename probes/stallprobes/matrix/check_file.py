@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -23,7 +24,7 @@ from stallprobes.errors import (
     OversizedData,
     TruncatedJson,
 )
-from stallprobes.files import atomic, codec, compression
+from stallprobes.files import atomic, codec, compression, user_state
 from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.foreign_text import escaped_json
 from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, WrittenCheck
@@ -36,6 +37,8 @@ MOST_HOSTS = 10_000
 # The schema's name is in so many characters at the start of a check.
 _HEAD = 200
 _GZIP = b"\x1f\x8b"
+# The file of the user's state that names the check that was saved last.
+_LAST = "last-check.txt"
 _NAME = "stallscope.check"
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 _CELLS = b'"cells":['
@@ -63,6 +66,21 @@ def save(
         atomic.write(Path(path), compression.for_name(path, chunks), force=force)
     except FileNotWritten as error:
         raise CheckFileError(str(error)) from error
+
+
+def remember(path: Path) -> None:
+    """Remember the saved check ``path`` as the last one of this user."""
+    with suppress(OSError):
+        user_state.write(_LAST, f"{path.resolve()}\n")
+
+
+def last_saved() -> Path | None:
+    """The check that the user saved last, None where there is none or its file is gone."""
+    path = Path(user_state.read(_LAST).removesuffix("\n"))
+    with suppress(OSError, ValueError):
+        if path.is_absolute() and path.is_file():
+            return path
+    return None
 
 
 def ready(path: Path | str, force: bool = False) -> None:
