@@ -7,9 +7,11 @@ import ctypes
 import fcntl
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -75,6 +77,13 @@ def pytest_configure() -> None:
     # the assertions of all tests each time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # What the program remembers for the user who runs the tests stays as it is.
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="stallscope-state-")
+
+
+def pytest_unconfigure() -> None:
+    """Remove what the processes of the tests remembered."""
+    shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -412,6 +412,8 @@ class Program:
     """The ops that one thread of ``process`` repeats with ``context`` current (None: without CUDA).
 
     ``setup`` runs once in the thread before the first iteration, ``teardown`` once after the last; neither is measured.
+    ``undo`` runs once in place of ``teardown`` after an iteration that an unexpected return code ended, unless that was
+    of its first op; what its own ops return does not matter.
     ``proof``: the word in which the GPU counts the work that ran; without it, the iterations are the proof.
     ``aligned``: the iterations begin at multiples of the period, at the same time as those of other such probes with
     the same period; without it, at any distance from them that the moment of switching on gives.
@@ -421,6 +423,7 @@ class Program:
     context: Context | None = PRIMARY
     setup: tuple[Op, ...] = ()
     teardown: tuple[Op, ...] = ()
+    undo: tuple[Op, ...] = ()
     guard: Guard | None = None
     proof: Word | None = None
     process: Process = Process.ENGINE
@@ -432,8 +435,8 @@ class Program:
 
     @property
     def all_ops(self) -> tuple[Op, ...]:
-        """The ops of setup, iteration and teardown."""
-        return (*self.setup, *self.ops, *self.teardown)
+        """The ops of setup, iteration, teardown and undo."""
+        return (*self.setup, *self.ops, *self.teardown, *self.undo)
 
     @cached_property
     def resources(self) -> tuple[Resource, ...]:

@@ -145,7 +145,7 @@ def test_on_a_terminal_a_shared_gpu_needs_consent() -> None:
 
 def test_the_progress_bar_is_drawn_on_a_terminal_and_removed() -> None:
     _, out, seen = run_in_terminal(*RUN, mode="all-kinds", env={"TERM": "xterm"})
-    assert "[######------------------] 0/2 s  kernel-other-context" in seen
+    assert "[######------------------] 25%, 2 s left  kernel-other-context" in seen
     assert seen.split("\r\x1b[K")[-1].startswith("stallscope: ")
     assert "\x1b" not in out
     _, _, seen = run_in_terminal(*RUN, mode="all-kinds", env={"TERM": "dumb"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stallprobes.native.layouts.cupti import RECORDS, RecordKind, size_of
@@ -16,6 +16,7 @@ _COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_v
 _SUBSCRIBER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 ENTER, EXIT = 0, 1
 END_OF_BUFFER = 12
+UNKNOWN = 999
 NEWEST = 130_500
 
 
@@ -45,7 +46,8 @@ def complete(native: Mapping[str, int], buffer: int, size: int, valid: int) -> N
 class FakeCupti(Cupti):
     """CUPTI as the collector calls it. ``refused`` are the codes of calls, by function or by the kind enabled.
 
-    Contexts and streams have their handles as numbers.
+    Contexts and streams have their handles as numbers. ``fails_at`` is the number (from 1) of the call by address that
+    returns UNKNOWN and does nothing, 0 for none; ``calls`` are the functions that were called so.
     """
 
     def __init__(self, version: int = NEWEST, refused: Mapping[str | int, int] | None = None) -> None:
@@ -65,17 +67,25 @@ class FakeCupti(Cupti):
         self._lock = threading.Lock()
         self.flushed = threading.Event()
         self.most_kinds: set[int] = set()
-        self._functions = {
-            "cuptiActivityFlushAll": _FUNCTION(self._flush),
-            "cuptiActivityGetNextRecord": _FUNCTION(self._next),
-            "cuptiActivityGetNumDroppedRecords": _FUNCTION(self._count_dropped),
-            "cuptiActivityRegisterCallbacks": _FUNCTION(
-                lambda requested, completed, *_: self.set_buffers(requested, completed)
-            ),
-            "cuptiActivityEnable": _FUNCTION(lambda kind, *_: self.enable(kind)),
-            "cuptiActivityDisable": _FUNCTION(lambda kind, *_: self.disable(kind)),
-            "cuptiFinalize": _FUNCTION(self._finalize),
+        self.fails_at = 0
+        self.calls: list[str] = []
+        functions: dict[str, Callable[..., int]] = {
+            "cuptiActivityFlushAll": self._flush,
+            "cuptiActivityGetNextRecord": self._next,
+            "cuptiActivityGetNumDroppedRecords": self._count_dropped,
+            "cuptiActivityRegisterCallbacks": lambda requested, completed, *_: self.set_buffers(requested, completed),
+            "cuptiActivityEnable": lambda kind, *_: self.enable(kind),
+            "cuptiActivityDisable": lambda kind, *_: self.disable(kind),
+            "cuptiFinalize": self._finalize,
         }
+        self._functions = {name: _FUNCTION(self._counted(name, function)) for name, function in functions.items()}
+
+    def _counted(self, name: str, function: Callable[..., int]) -> Callable[..., int]:
+        def call(*arguments: int) -> int:
+            self.calls.append(name)
+            return UNKNOWN if len(self.calls) == self.fails_at else function(*arguments)
+
+        return call
 
     def put(self, *records: bytes) -> None:
         """Have these records returned by the next flush."""

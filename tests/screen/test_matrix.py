@@ -35,15 +35,19 @@ from factories.screen import (
 )
 from factories.scripted_check import ScriptedCheck
 from stallprobes.engine.backend import Options
+from stallprobes.files import user_state
+from stallprobes.latency.ratio import Quantile
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
-from stallprobes.matrix import check_file
+from stallprobes.matrix import check_file, reference_choice
 from stallprobes.matrix.check import plan
 from stallprobes.matrix.check.plan import Plan
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET, Status
+from stallprobes.model import Phase
 from stallprobes.recording.observation import CUDA, EngineCondition
 from stallprobes.recording.recording import Recording
+from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.actions import MATRIX_ACTIONS, available
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
@@ -53,6 +57,7 @@ from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.grid import Grid, GridView, grid_layout, grid_lines
 from stallscope.tui.matrix.header import head_lines, head_view
+from stallscope.tui.matrix.known_checks import reference_view
 from stallscope.tui.matrix.screen import Differences, MatrixScreen
 from stallscope.tui.matrix.view_model import CellValue, MatrixView
 from stallscope.tui.monitor.screen import Monitor
@@ -214,6 +219,7 @@ async def test_sizes_up_to_very_large_have_no_line_too_long_or_short() -> None:
     assert "too small" in text_of(await strips(ON_THE_TABLE, (40, 10)))
 
 
+@pytest.mark.usefixtures("no_known_check")
 async def test_an_empty_table_says_what_can_be_done() -> None:
     async with looking() as pilot:
         assert "o opens a saved check" in shown(pilot)
@@ -721,3 +727,78 @@ def test_a_second_gpu_comes_along_only_when_it_is_wanted_and_nobody_computes_the
         assert "Made-up GPU" in ground.label
     finally:
         source.close()
+
+
+@pytest.fixture(name="no_known_check")
+def _no_known_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a saved check nor a reference."""
+    monkeypatch.setattr("stallscope.tui.matrix.controller.known_check", lambda *_: None)
+
+
+async def test_without_a_saved_check_the_nearest_reference_is_shown_and_marked() -> None:
+    async with looking() as pilot:
+        await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
+        text = shown(pilot)
+        assert "h200-580.159.04: NVIDIA H200, driver 580.159.04" in text
+        assert "Of other machines, not measured now. A check of this machine replaces it." in text
+        await pilot.press("b")
+        await until_shown(pilot, "stalled in 4 of 4 checks")
+        # It is no check, so it can neither be saved nor compared.
+        for key in ("s", "c"):
+            await pilot.press(key)
+            await until_shown(pilot, "no check yet")
+        await pilot.press("enter")
+        await until(pilot, lambda: is_open(pilot, CellScreen))
+        assert "checks of 2 machines" in dialog_text(pilot)
+        await pilot.press("escape")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path, size: tuple[int, int]) -> None:
+    file = tmp_path / "last.json"
+    check_file.save(screen_example(), file)
+    check_file.remember(file)
+    try:
+        async with looking(size=size) as pilot:
+            await until_shown(pilot, "SAVED CHECK, NOT MEASURED NOW")
+            assert "not measured now" in shown(pilot)
+            assert pilot.app.screen.controller.state.origin == str(file)  # type: ignore[attr-defined]
+        file.unlink()
+        async with looking(size=size) as pilot:
+            await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
+    finally:
+        user_state.file("last-check.txt").unlink()
+
+
+async def test_what_is_measured_takes_the_place_of_what_was_known() -> None:
+    async with live(ScriptedCheck()) as pilot:
+        await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
+        await pilot.press("r", "down", "enter")
+        await until_shown(pilot, "not saved")
+        assert "REFERENCE" not in shown(pilot)
+
+
+def test_a_gpu_without_a_reference_gets_that_of_the_model_with_the_nearest_name() -> None:
+    for gpu in ("NVIDIA H100 80GB HBM3", "Tesla V100-PCIE-32GB", None):
+        found = reference_choice.nearest(gpu, "580.1")
+        assert found is not None
+        assert found.gpu == "NVIDIA H200"
+
+
+def test_every_cell_of_a_reference_has_the_state_of_most_of_its_checks() -> None:
+    reference = reference_choice.shipped("h200-580.159.04")
+    view = reference_view(reference)
+    for key, cell in reference.cells.items():
+        if key[1] == QUIET:
+            continue
+        if cell.stalls is not None:
+            kind = view.figures[key].kind
+            assert (kind in (VerdictKind.STALLED, VerdictKind.STARVED)) == cell.stalls, key
+    stalls = view.figures["d2d@secondary", "spin"]
+    assert stalls.kind is VerdictKind.STALLED
+    low, high = (
+        getattr(reference.cells["d2d@secondary", "spin"].ratios[Phase.WAIT, Quantile.P50], n) for n in ("low", "high")
+    )
+    ratio = stalls.parts[Phase.WAIT].ratio
+    assert ratio is not None
+    assert low <= ratio <= high

@@ -21,6 +21,7 @@ from stallprobes.matrix import check_file, prometheus
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET
 from stallscope.cli.process import diagnostics, streams
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 from stallscope.report import comparison_text, html_page, matrix_text, run_text
 from stallscope.report.columns import by_column, cut_columns, display_width, padded, wrapped
@@ -134,8 +135,8 @@ def test_messages_questions_and_progress_are_one_line_each(monkeypatch: pytest.M
     assert not forbidden(err.getvalue())
     assert err.getvalue().count("\n") == 1
     before = len(err.getvalue())
-    with diagnostics.ProgressBar() as bar:
-        bar.show(0.5, f"{WIDE * 20}{HOSTILE}")
+    with Progress() as progress:
+        progress.show(0.5, f"{WIDE * 20}{HOSTILE}", left_s=60)
         line = err.getvalue()[before:].removeprefix("\r\x1b[K")
     assert err.getvalue().endswith("\r\x1b[K")
     assert not forbidden(line)

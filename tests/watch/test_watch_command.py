@@ -10,7 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,36 @@ def test_a_program_starts_with_the_signals_of_any_other(watch: Watch) -> None:
     plain = subprocess.run(line, capture_output=True, text=True, check=True, restore_signals=True)
     code, out, _ = watch(*line)
     assert (code, numbers_in(out)) == (0, numbers_in(plain.stdout))
+
+
+IGNORED = ("grep", "^SigIgn:", "/proc/self/status")
+# What a shell is told to ignore before it starts a program.
+TRAPS = {"nothing": "", "SIGPIPE": "trap '' PIPE; ", "SIGXFSZ": "trap '' XFSZ; ", "both": "trap '' PIPE XFSZ; "}
+
+
+def ignored_by_a_program(traps: str, line: Sequence[str], env: dict[str, str]) -> dict[str, int]:
+    """What ``line`` ignores, which prints that, where a shell with ``traps`` starts it and waits for its end."""
+    script = f"{traps}{shlex.join(line)}; exit $?"
+    # Without what Python ignores in this process.
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=env, check=True)
+    return numbers_in(done.stdout)
+
+
+@pytest.mark.parametrize("traps", TRAPS.values(), ids=TRAPS)
+def test_a_program_ignores_what_the_shell_told_it_to_ignore(settings: dict[str, str], traps: str) -> None:
+    variables = environment(**settings)
+    plain = ignored_by_a_program(traps, IGNORED, variables)
+    assert ignored_by_a_program(traps, [*command(None, "watch", *IGNORED)], variables) == plain
+
+
+def test_a_program_whose_reader_ends_is_ended_by_sigpipe_as_without_watch(settings: dict[str, str]) -> None:
+    line = shlex.join(command(None, "watch", "sh", "-c", "yes; exit 3"))
+    script = f"( {line}; echo $? >&2 ) | head -n 1"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=environment(**settings))
+    # ``yes`` is ended, and says nothing.
+    assert done.stdout == "y\n"
+    assert done.stderr.splitlines()[-1] == "3"
+    assert "Broken pipe" not in done.stderr
 
 
 def numbers_in(status: str) -> dict[str, int]:

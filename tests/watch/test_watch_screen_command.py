@@ -159,6 +159,29 @@ def test_the_output_goes_to_a_file_instead(terminal: OpenTerminal, settings: dic
     assert file.read_text() == "out\nerr\n"
 
 
+@pytest.mark.parametrize("action", ["-", "''"], ids=["default", "ignored"])
+def test_a_program_beside_the_screen_ignores_what_the_shell_told_it_to_ignore(
+    terminal: OpenTerminal, settings: dict[str, str], tmp_path: Path, action: str
+) -> None:
+    plain, watched = tmp_path / "plain", tmp_path / "watched"
+    ignored = "grep ^SigIgn: /proc/self/status"
+    line = f"{sys.executable} -m stallscope watch --output {watched} {ignored}"
+    script = tmp_path / "script"
+    script.write_text(f"trap {action} PIPE XFSZ USR1; {ignored} > {plain}; {line}; exit\n")
+    shell = terminal(shell=True, size=SIZE, **settings)
+    # Its module subprocess resets what this process ignores.
+    start_it = f"import subprocess; subprocess.run(['sh', '{script}'])"
+    shell.press(f'{sys.executable} -c "{start_it}"; exit\r')
+    shell.wait_for("ENDED, exit code 0")
+    shell.press("q")
+    assert shell.wait_for_end() == 0
+    assert without_the_c_librarys_own(watched) == without_the_c_librarys_own(plain)
+
+
+def without_the_c_librarys_own(status: Path) -> int:
+    return int(status.read_text().split()[1], 16) & ~(3 << 31)
+
+
 @pytest.mark.parametrize(
     ("program", "code", "said"),
     [("/no/such", 127, "the program /no/such was not found"), ("/etc/passwd", 126, "/etc/passwd cannot be executed")],

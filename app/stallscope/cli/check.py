@@ -22,6 +22,7 @@ from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stopped_engines import StoppedEngines
 from stallscope.cli.process.suspension import Suspension
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import LostEngine, Matrix
 
 DEFAULT_SEED = 1
-# Interval of the progress lines where stderr is not a terminal.
-_PROGRESS_LINE_S = 15.0
 # As in DNS (RFC 1035, 2.3.4).
 _LONGEST_HOSTNAME = 255
 # Cells that one sentence can name.
@@ -135,29 +134,32 @@ def command(
     source = click.get_current_context().get_parameter_source("fail_on")
     if old is None and source is click.core.ParameterSource.COMMANDLINE:
         raise CommandError(ExitCode.USAGE, "--fail-on applies to a comparison only; add --compare")
+    from stallprobes.matrix import check_file
+
     collect_rarely()
-    with InterruptHandler() as interrupt, Suspension(), StoppedEngines():
+    with InterruptHandler() as interrupt, Suspension(), StoppedEngines(), Progress() as progress:
         files = output_files.OutputFiles(
             {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus},
             force,
             prometheus_full,
         )
-        before = check_results.load_check(old) if old is not None else None
+        before = check_results.load_check(old, progress) if old is not None else None
         chosen = check_results.load_reference(reference)
         _reject_other_timeline(before, chosen is not None, timeline)
         planned = _plan(victims, aggressors, patterns, quick)
         session = simulation.session_options(gpu, timeline=timeline)
-        engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared)
+        engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared, progress)
         if before is not None and not force:
             _reject_incomparable(before, engine)
         if chosen is not None and (problem := chosen.misfit_of(_gpu_model(engine))) is not None:
             raise NotComparable(problem)
-        matrix = _measure(planned, engine, seed, interrupt)
+        matrix = _measure(planned, engine, seed, interrupt, progress)
         if hostname is not None:
             matrix = replace(matrix, fingerprint={**matrix.fingerprint, "hostname": hostname})
         comparison, unusual, errors = None, None, []
         # A check that was interrupted at once would replace one with results.
         measured = not matrix.interrupted or any(cell.status.measured for cell in matrix.cells.values())
+        progress.begin("comparing the check")
         with interrupt.deferred():
             try:
                 if before is not None:
@@ -170,7 +172,10 @@ def command(
             except NotComparable as error:
                 errors.append(str(error).rstrip("."))
             if measured:
-                errors += files.write(matrix, comparison, reference=unusual)
+                errors += files.write(matrix, comparison, reference=unusual, progress=progress)
+                if save is not None and not errors:
+                    check_file.remember(save)
+        progress.end()
         check_results.print_check(matrix, comparison, fail_on, as_json=as_json, full=full, reference=unusual)
     if matrix.interrupted:
         sentence = "the results so far are shown" if measured else "nothing was measured, and no file was written"
@@ -230,24 +235,23 @@ def _reject_incomparable(old: Matrix, engine: ChosenEngine) -> None:
     check_results.compare_checks(old, expected, force=False)
 
 
-def _measure(plan: Plan, engine: ChosenEngine, seed: int, interrupt: InterruptHandler) -> Matrix:
+def _measure(plan: Plan, engine: ChosenEngine, seed: int, interrupt: InterruptHandler, progress: Progress) -> Matrix:
     from stallprobes.matrix.check import runner
 
-    with diagnostics.ProgressBar(line_interval_s=_PROGRESS_LINE_S) as bar:
-        return runner.run(
-            plan,
-            backend=engine.backend,
-            options=engine.options,
-            seed=seed,
-            progress=lambda step: bar.show(step.done / max(step.total, 1), _progress_text(step)),
-            stop=interrupt.stop_requested,
-            survey=engine.survey,
-        )
+    def show(step: CheckProgress) -> None:
+        share = step.done / max(step.total, 1)
+        progress.show(share, step.text, left_s=step.left_s, count=f"{step.done}/{step.total}")
 
-
-def _progress_text(step: CheckProgress) -> str:
-    left = "" if step.left_s is None else f", {step.left_s:.0f} s left"
-    return f"{step.done}/{step.total}{left}  {step.text}"
+    progress.begin("starting the engine")
+    return runner.run(
+        plan,
+        backend=engine.backend,
+        options=engine.options,
+        seed=seed,
+        progress=show,
+        stop=interrupt.stop_requested,
+        survey=engine.survey,
+    )
 
 
 def _failure(matrix: Matrix) -> str | None:

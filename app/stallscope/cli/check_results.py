@@ -14,6 +14,7 @@ from stallscope.cli.completion import completers
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
@@ -47,12 +48,15 @@ fail_on = click.option(
 )
 
 
-def load_check(path: Path) -> Matrix:
-    """The saved check in ``path``. Raises CheckFileError."""
+def load_check(path: Path, progress: Progress | None = None) -> Matrix:
+    """The saved check in ``path``, whose reading ``progress`` shows. Raises CheckFileError."""
     from stallprobes.matrix import check_file
 
     collect_rarely()
-    return check_file.load(path)
+    if progress is None:
+        return check_file.load(path)
+    progress.begin(f"reading {path.name}")
+    return check_file.load(path, progress.shower(f"reading {path.name}"))
 
 
 def compare_checks(old: Matrix, new: Matrix, force: bool) -> Comparison:

@@ -8,6 +8,7 @@ import click
 
 from stallscope.cli import check_results, options, output_files
 from stallscope.cli.command import CliCommand
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
 
@@ -33,8 +34,17 @@ def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tup
     output_files.require_different({"OLD": old, output_files.HTML: html})
     output_files.require_different({"NEW": new, output_files.HTML: html})
     files = output_files.OutputFiles({output_files.HTML: html}, force)
-    comparison = check_results.compare_checks(check_results.load_check(old), check_results.load_check(new), force)
-    errors = files.write(comparison.new, comparison)
+    with Progress() as progress:
+        parts = 3 + files.written
+        progress.part(1, parts)
+        before = check_results.load_check(old, progress)
+        progress.part(2, parts)
+        after = check_results.load_check(new, progress)
+        progress.part(3, parts)
+        progress.begin("comparing the checks")
+        comparison = check_results.compare_checks(before, after, force)
+        progress.part(parts, parts)
+        errors = files.write(comparison.new, comparison, progress=progress)
     with Output() as out:
         if as_json:
             out.json(check_results.comparison_document(comparison, fail_on))

@@ -15,6 +15,7 @@ from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ def _confirm_shared(gpu: str | None, count: int) -> bool:
     from stallprobes.machine import gpus
 
     try:
-        chosen, _ = gpu_choice.choose_gpus(gpu, count, allow_shared=False)
+        with Progress() as progress:
+            chosen, _ = gpu_choice.choose_gpus(gpu, count, allow_shared=False, progress=progress)
     except NoGpu:
         if gpu is not None:
             raise

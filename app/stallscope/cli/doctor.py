@@ -8,6 +8,7 @@ from stallscope.cli import options
 from stallscope.cli.command import CliCommand
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import ExitCode
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
 
@@ -24,8 +25,13 @@ def command(as_json: bool) -> None:
       stallscope doctor --json
     """
     from stallprobes import doctor
+    from stallprobes.machine import gpus
 
-    findings = doctor.examine()
+    with Progress() as progress:
+        progress.begin("asking the driver for its GPUs", at_most_s=gpus.SURVEY_S)
+        survey = gpus.survey()
+        progress.begin("examining libraries and settings")
+        findings = doctor.examine(survey)
     with Output() as out:
         if as_json:
             out.json(doctor.document(findings))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.progress import Progress
 
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
@@ -28,28 +29,39 @@ class ChosenEngine:
 
 
 def choose_engine(
-    spec: str | None, options: Options, count: int, allow_shared: bool, survey: Callable[[], Survey] | None = None
+    spec: str | None,
+    options: Options,
+    count: int,
+    allow_shared: bool,
+    progress: Progress,
+    survey: Callable[[], Survey] | None = None,
 ) -> ChosenEngine:
     """The engine for ``options``: that of their simulated GPU, else one with ``count`` GPUs as ``choose_gpus`` does."""
     if options.profile is not None:
         return ChosenEngine("sim", options)
     from stallprobes.machine import gpus
 
-    chosen, found = choose_gpus(spec, count, allow_shared, survey)
+    chosen, found = choose_gpus(spec, count, allow_shared, progress, survey)
     return ChosenEngine("cuda", replace(options, gpu=gpus.uuids(chosen)), chosen, found)
 
 
 def choose_gpus(
-    spec: str | None, count: int, allow_shared: bool, survey: Callable[[], Survey] | None = None
+    spec: str | None,
+    count: int,
+    allow_shared: bool,
+    progress: Progress,
+    survey: Callable[[], Survey] | None = None,
 ) -> tuple[tuple[Gpu, ...], Survey]:
     """At least ``count`` GPUs, those of ``spec`` first, and the survey that found them.
 
-    ``survey`` returns one that is in progress; None for a new one. Raises NoGpu if there is no such GPU, and
-    CommandError (exit code 2) if other processes use one and the user did not agree to disturb them.
+    ``survey`` returns one that has begun, None for a new one; ``progress`` shows it. Raises NoGpu if there is no such
+    GPU, and CommandError (exit code 2) if other processes use one and the user did not agree to disturb them.
     """
     from stallprobes.machine import gpus
 
+    progress.begin("asking the driver for its GPUs", at_most_s=gpus.SURVEY_S)
     found = gpus.survey() if survey is None else survey()
+    progress.end()
     chosen = gpus.choose(spec, found, count)
     for gpu in () if allow_shared else chosen:
         others = gpus.others(gpu)

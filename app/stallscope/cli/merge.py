@@ -11,13 +11,10 @@ import click
 
 from stallscope.cli import check_results, options, output_files
 from stallscope.cli.command import CliCommand
-from stallscope.cli.process.diagnostics import ProgressBar
+from stallscope.cli.process.progress import Progress
 
 if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
-
-# So many checks take long enough for lines of progress where there is no terminal.
-_MANY = 20
 
 
 @click.command("merge", cls=CliCommand)
@@ -52,20 +49,22 @@ def command(
     outputs = output_files.OutputFiles(
         {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
     )
-    with ProgressBar(line_interval_s=10.0 if len(files) > _MANY else None) as bar:
+    parts = 2 + outputs.written
+    with Progress() as progress:
 
         def checks() -> Iterator[tuple[str, Matrix]]:
             for number, file in enumerate(files):
-                bar.show(number / len(files), f"reading {number + 1} of {len(files)}: {file.name}")
+                progress.show(number / len(files), f"reading {number + 1} of {len(files)}: {file.name}")
                 # A bare file name could be mistaken for a host name.
                 yield os.path.join(".", file), check_results.load_check(file)
+            progress.part(2, parts)
 
-        merged = merge.merge(
-            checks(), force=force, progress=lambda share: bar.show(share, "searching for outlier hosts")
-        )
+        progress.part(1, parts)
+        merged = merge.merge(checks(), force=force, progress=progress.shower("searching for outlier hosts"))
         from stallprobes.wording import check_wording
 
         hosts = [*check_wording.host_sentences(merged.outliers), *merged.notes]
-        errors = outputs.write(merged.matrix, hosts=hosts, progress=lambda share: bar.show(share, "saving the cells"))
+        progress.part(parts, parts)
+        errors = outputs.write(merged.matrix, hosts=hosts, progress=progress)
     check_results.print_check(merged.matrix, as_json=as_json, full=full, hosts=hosts)
     check_results.raise_errors(errors)

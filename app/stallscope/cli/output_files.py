@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stallprobes.errors import CheckFileError, FileNotWritten
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.progress import Progress
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
@@ -40,29 +41,35 @@ class OutputFiles:
             require_writable(option, path, force or (option == PROMETHEUS and _is_prometheus_export(path)))
         require_different(self._paths)
 
+    @property
+    def written(self) -> bool:
+        """Whether there is a file to write."""
+        return bool(self._paths)
+
     def write(
         self,
         matrix: Matrix,
         comparison: Comparison | None = None,
         hosts: Sequence[str] = (),
         reference: ReferenceComparison | None = None,
-        progress: Callable[[float], None] = lambda _: None,
+        *,
+        progress: Progress,
     ) -> list[str]:
-        """Write every file, each completely or not at all. Returns a sentence for each file that failed.
-
-        ``progress`` is called with the share (0 to 1) of the cells that are saved.
-        """
+        """Write every file, each completely or not at all, and show that. Returns a sentence for each that failed."""
         if not self._paths:
             return []
         from stallprobes.matrix import check_file, prometheus
 
         writers: dict[str, Callable[[Path], None]] = {
-            SAVE: lambda path: check_file.save(matrix, path, force=self._force, progress=progress),
+            SAVE: lambda path: check_file.save(
+                matrix, path, force=self._force, progress=progress.shower(f"saving {path.name}")
+            ),
             HTML: lambda path: self._page(matrix, path, comparison, hosts, reference),
             PROMETHEUS: lambda path: prometheus.write(matrix, path, full=self._prometheus_full),
         }
         failed = []
         for option, path in self._paths.items():
+            progress.begin(f"writing {path.name}")
             try:
                 writers[option](path)
             except (FileNotWritten, CheckFileError) as error:

@@ -15,6 +15,7 @@ from stallscope.cli.gpu_choice import ChosenEngine
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stopped_engines import StoppedEngines
 from stallscope.cli.process.suspension import RequestedSuspension
@@ -62,8 +63,9 @@ def command(
         output_files.require_new_file("FILE", file)
         name, selected = _selected(pattern, variant)
         chosen = SimulationOptions(sim).session_options(None, timeline=timeline, together=together)
-        engine = gpu_choice.choose_engine(gpu, chosen, selected.needs.gpus, allow_shared)
-        found = _record(name, selected, engine, file, seconds, interrupt.stop_requested)
+        with Progress() as progress:
+            engine = gpu_choice.choose_engine(gpu, chosen, selected.needs.gpus, allow_shared, progress)
+            found = _record(name, selected, engine, file, seconds, interrupt.stop_requested, progress)
         interrupted = interrupt.stop_requested()
     if interrupted:
         kept = f"what was measured until then is in {file}"
@@ -95,10 +97,16 @@ def _selected(pattern: str, variant: str) -> tuple[str, Variant]:
 
 
 def _record(
-    pattern: str, variant: Variant, engine: ChosenEngine, file: Path, seconds: float, stop: Callable[[], bool]
+    pattern: str,
+    variant: Variant,
+    engine: ChosenEngine,
+    file: Path,
+    seconds: float,
+    stop: Callable[[], bool],
+    progress: Progress,
 ) -> CaptureResult:
     """Write the recording. Raises what ``capture`` does."""
-    from stallprobes.live.capture import capture
+    from stallprobes.live.capture import CaptureProgress, capture
     from stallprobes.machine import gpus
     from stallprobes.recording.observation import GpuName, ProbeSet
 
@@ -112,6 +120,14 @@ def _record(
         gpus=tuple(GpuName(gpu.name, gpu.index) for gpu in engine.gpus),
         details=() if engine.survey is None else engine.survey.versions,
     )
+
+    def show(step: CaptureProgress) -> None:
+        if step.share is None:
+            progress.begin(step.text, step.at_most_s)
+        else:
+            # Of virtual time only the rate tells how long it takes.
+            progress.show(step.share, step.text, left_s=step.left_s if engine.gpus else None)
+
     with RequestedSuspension() as suspension, StoppedEngines():
         return capture(
             probe_set,
@@ -122,4 +138,5 @@ def _record(
             others=gpus.other_names(engine.gpus),
             stop=stop,
             suspension=suspension,
+            progress=show,
         )

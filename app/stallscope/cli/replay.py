@@ -14,6 +14,7 @@ from stallscope.cli import options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
@@ -69,18 +70,21 @@ def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_on
 
 def _write_json(file: Path, watched: bool) -> bool:
     """Write the document of the recording; False if the recording is damaged or truncated. Raises RecordingError."""
-    if watched:
-        from stallprobes.watch.live.recording import WatchRecording
-        from stallscope.cli.watching import replay
+    with Progress() as progress:
+        if watched:
+            from stallprobes.watch.live.recording import WatchRecording
+            from stallscope.cli.watching import replay
 
-        with contextlib.closing(WatchRecording(file)) as recording:
-            document = replay.document(recording)
-            cut_off, damage = recording.cut_off, recording.damage
-    else:
-        from stallprobes.live import replay_document
+            progress.part(1, 2)
+            with contextlib.closing(WatchRecording(file, progress.shower(f"reading {file.name}"))) as recording:
+                progress.part(2, 2)
+                document = replay.document(recording, progress.shower("analyzing the program"))
+                cut_off, damage = recording.cut_off, recording.damage
+        else:
+            from stallprobes.live import replay_document
 
-        document = replay_document.document(file)
-        cut_off, damage = document["cut_off"], document["damage"]
+            document = replay_document.document(file, progress.shower(f"analyzing {file.name}"))
+            cut_off, damage = document["cut_off"], document["damage"]
     with Output() as out:
         out.json(document)
     if damage is not None:
@@ -96,19 +100,29 @@ def _write_trace(file: Path, path: Path, force: bool, watched: bool) -> bool:
     Raises CommandError and RecordingError.
     """
     output_files.require_writable(output_files.TRACE, path, force)
-    if watched:
-        from stallprobes.watch.live.recording import WatchRecording
-        from stallscope.cli.watching import replay
+    with Progress() as progress:
+        progress.part(1, 2)
+        reading = progress.shower(f"reading {file.name}")
+        if watched:
+            from stallprobes.watch.live.recording import WatchRecording
+            from stallscope.cli.watching import replay
 
-        return _save_traces(WatchRecording(file), replay.save_traces, path, force, ": no call was slow")
-    from stallprobes.live import replay_trace
-    from stallprobes.recording.recording import Recording
+            watch, save, without = WatchRecording(file, reading), replay.save_traces, ": no call was slow"
+            return _save_traces(watch, save, path, force, without, progress)
+        from stallprobes.live import replay_trace
+        from stallprobes.recording.recording import Recording
 
-    return _save_traces(Recording(file), replay_trace.save, path, force, "; record with --timeline")
+        recording, without = Recording(file, reading), "; record with --timeline"
+        return _save_traces(recording, replay_trace.save, path, force, without, progress)
 
 
 def _save_traces(
-    recording: Recording | WatchRecording, save: Callable[..., int], path: Path, force: bool, without: str
+    recording: Recording | WatchRecording,
+    save: Callable[..., int],
+    path: Path,
+    force: bool,
+    without: str,
+    progress: Progress,
 ) -> bool:
     """Write the traces by ``save``; False if the end of the recording is missing or damaged.
 
@@ -116,9 +130,10 @@ def _save_traces(
     """
     from stallprobes.units import plural
 
+    progress.part(2, 2)
     with contextlib.closing(recording):
         try:
-            count = save(recording, path, force=force)
+            count = save(recording, path, force=force, progress=progress.shower(f"writing {path.name}"))
         except FileNotWritten as error:
             raise CommandError(ExitCode.USAGE, f"{output_files.TRACE}: {error}") from error
         except ValueError:

@@ -17,6 +17,7 @@ from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import Output
 from stallscope.cli.process.stopped_engines import StoppedEngines
@@ -24,6 +25,7 @@ from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
     from stallprobes.measurement.result import RunResult
+    from stallprobes.measurement.run_clock import RunProgress
 
 
 @click.command("run", cls=CliCommand)
@@ -87,13 +89,26 @@ def command(
     """
     trace_s = _trace_seconds(trace, trace_seconds, force)
     errors = []
-    with InterruptHandler() as interrupt, Suspension(), StoppedEngines():
+    with InterruptHandler() as interrupt, Suspension(), StoppedEngines(), Progress() as progress:
         result = _measure(
-            names, variants, seconds, blame, timeline, trace_s, gpu, allow_shared, together, simulation, interrupt
+            names,
+            variants,
+            seconds,
+            blame,
+            timeline,
+            trace_s,
+            gpu,
+            allow_shared,
+            together,
+            simulation,
+            interrupt,
+            progress,
         )
         if trace is not None:
+            progress.begin("writing the trace")
             with interrupt.deferred():
                 errors = _write_trace(result, trace, force)
+        progress.end()
         with Output() as out:
             if as_json:
                 from stallprobes.measurement import document as run_document
@@ -151,6 +166,7 @@ def _measure(
     together: bool,
     simulation: SimulationOptions,
     interrupt: InterruptHandler,
+    progress: Progress,
 ) -> RunResult:
     from stallscope.cli.process import prewarm
 
@@ -172,18 +188,23 @@ def _measure(
             planned = plan(selection(names, variants), seconds=seconds, together=together, blame=blame)
         except ValueError as error:
             raise CommandError(ExitCode.USAGE, f"--{error}") from error
-        engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared, survey)
-        with diagnostics.ProgressBar() as bar:
-            return measure.run(
-                planned,
-                backend=engine.backend,
-                options=engine.options,
-                progress=lambda step: bar.show_time(step.done_s, step.total_s, step.text),
-                stop=interrupt.stop_requested,
-                survey=engine.survey,
-                trace_s=trace_s,
-                spare=spare,
-            )
+        engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared, progress, survey)
+
+        def show(step: RunProgress) -> None:
+            # Of virtual time only the rate tells how long it takes.
+            left_s = None if simulated else step.total_s - step.done_s
+            progress.show(step.done_s / max(step.total_s, 1e-9), step.text, left_s=left_s)
+
+        return measure.run(
+            planned,
+            backend=engine.backend,
+            options=engine.options,
+            progress=show,
+            stop=interrupt.stop_requested,
+            survey=engine.survey,
+            trace_s=trace_s,
+            spare=spare,
+        )
 
 
 def _split_profile(simulation: SimulationOptions, names: Sequence[str]) -> tuple[SimulationOptions, tuple[str, ...]]:

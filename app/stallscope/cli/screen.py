@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stallprobes.files import user_state
 from stallprobes.foreign_text import printable_lines
 from stallscope.cli import output_files
 from stallscope.cli.process import diagnostics, limits
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.progress import Progress
 from stallscope.report.text import speaks_utf8
 from stallscope.tui import settings
 
@@ -92,16 +93,18 @@ def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
     known = load_settings(ascii_only)
     recording: Recording | WatchRecording
     source: ReplaySource | WatchReplaySource
-    if watched:
-        from stallprobes.watch.live.recording import WatchRecording
-        from stallscope.tui.sources.watch_replay import WatchReplaySource
+    with Progress() as progress:
+        reading = progress.shower(f"reading {file.name}")
+        if watched:
+            from stallprobes.watch.live.recording import WatchRecording
+            from stallscope.tui.sources.watch_replay import WatchReplaySource
 
-        source = WatchReplaySource(recording := WatchRecording(file))
-    else:
-        from stallprobes.recording.recording import Recording
-        from stallscope.tui.sources.replay import ReplaySource
+            source = WatchReplaySource(recording := WatchRecording(file, reading))
+        else:
+            from stallprobes.recording.recording import Recording
+            from stallscope.tui.sources.replay import ReplaySource
 
-        source = ReplaySource(recording := Recording(file))
+            source = ReplaySource(recording := Recording(file, reading))
     code = run_app(lambda: source, known, first="watch" if watched else "monitor")
     if recording.cut_off:
         diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was shown")
@@ -142,14 +145,7 @@ def load_settings(ascii_only: bool) -> settings.Settings:
 
 def _save_crash(traceback: str) -> Path | None:
     """The file with the traceback of a crash, in the user's state directory; None where it cannot be written."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.environ.get("HOME", "/"), ".local", "state")
-    file = Path(home) / "stallscope" / "crash.txt"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(printable_lines(traceback), encoding="utf-8", errors="backslashreplace")
-    except OSError:
-        return None
-    return file
+    return user_state.write("crash.txt", printable_lines(traceback))
 
 
 def run_app(

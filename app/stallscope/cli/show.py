@@ -8,6 +8,7 @@ import click
 
 from stallscope.cli import check_results, options, output_files
 from stallscope.cli.command import CliCommand
+from stallscope.cli.process.progress import Progress
 
 
 @click.command("show", cls=CliCommand)
@@ -41,14 +42,21 @@ def command(
     outputs = output_files.OutputFiles(
         {output_files.HTML: html, output_files.PROMETHEUS: prometheus}, force, prometheus_full
     )
-    matrix = check_results.load_check(file)
-    unusual = check_results.against_reference(matrix, reference, check_results.load_reference(reference))
-    hosts = []
-    if matrix.hosts:
-        from stallprobes.matrix import outliers
-        from stallprobes.wording import check_wording
+    with Progress() as progress:
+        parts = 2 + outputs.written
+        progress.part(1, parts)
+        matrix = check_results.load_check(file, progress)
+        progress.part(2, parts)
+        progress.begin("comparing with the reference")
+        unusual = check_results.against_reference(matrix, reference, check_results.load_reference(reference))
+        hosts = []
+        if matrix.hosts:
+            from stallprobes.matrix import outliers
+            from stallprobes.wording import check_wording
 
-        hosts = check_wording.host_sentences(outliers.find(matrix))
-    errors = outputs.write(matrix, hosts=hosts, reference=unusual)
+            found = outliers.find(matrix, progress.shower("searching for outlier hosts"))
+            hosts = check_wording.host_sentences(found)
+        progress.part(parts, parts)
+        errors = outputs.write(matrix, hosts=hosts, reference=unusual, progress=progress)
     check_results.print_check(matrix, as_json=as_json, full=full, hosts=hosts, reference=unusual)
     check_results.raise_errors(errors)

@@ -21,6 +21,7 @@ from textual.binding import Binding, BindingType
 from textual.command import CommandInput, CommandList, CommandPalette
 from textual.dom import DOMNode
 from textual.driver import Driver
+from textual.events import Event, Key, Paste
 from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
@@ -34,6 +35,7 @@ from stallscope.tui.actions import SCREENS
 from stallscope.tui.common.dialog import TopScreen
 from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.driver import TerminalDriver
+from stallscope.tui.key_order import KeyHandled, KeyOrder
 from stallscope.tui.line_filters import AsciiOnly, Colourless, Printable
 from stallscope.tui.settings import Settings
 from stallscope.tui.signal_exit import SignalExit, exit_code
@@ -101,6 +103,7 @@ class StallscopeApp(App[None]):
         controllers: Sequence[Closeable] = (),
     ) -> None:
         super().__init__(driver_class=TerminalDriver)
+        self.keys = KeyOrder(self, super().on_event)
         self._controllers = tuple(controllers)
         self.source: Source | None = None
         self._first = first
@@ -132,6 +135,19 @@ class StallscopeApp(App[None]):
         if self.settings.keys:
             self.set_keymap(dict(self.settings.keys))
         self.call_after_refresh(lambda: self.run_worker(self._open_first()))
+
+    async def on_event(self, event: Event) -> None:
+        """As Textual's; but a key waits until the one before it is handled."""
+        if isinstance(event, (Key, Paste)) and not event.is_forwarded:
+            await self.keys.put(event)
+        else:
+            await super().on_event(event)
+
+    @on(KeyHandled)
+    async def note_handled_key(self, message: KeyHandled) -> None:
+        """Hand over the next key."""
+        message.stop()
+        await self.keys.answer(message)
 
     def close(self) -> None:
         """End everything that was started."""

@@ -126,12 +126,13 @@ class TerminalDriver(LinuxDriver):
     def _in_app(self) -> int:
         """The number of messages that the app, its screen and the focused widget have not handled."""
         app = self._app
+        waiting = app.message_queue_size + len(getattr(app, "keys", ()))
         try:
             screen = app.screen
         except ScreenStackError:
-            return app.message_queue_size
+            return waiting
         focused = 0 if screen.focused is None else screen.focused.message_queue_size
-        return app.message_queue_size + screen.message_queue_size + focused
+        return waiting + screen.message_queue_size + focused
 
     def disable_input(self) -> None:
         """Stop reading; a suspended driver does not read."""

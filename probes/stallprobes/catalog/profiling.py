@@ -26,14 +26,19 @@ _PAUSE_NS = 1 * MS
 _MUTEX = Word("CUPTI", shared=True)
 
 
+_STOP = (
+    *(Op("cupti:cuptiActivityDisable", (kind,), label="cuptiActivityDisable") for kind in KINDS),
+    Op("cupti:cuptiActivityFlushAll", (_FORCED,), label="cuptiActivityFlushAll"),
+)
+
+
 def _profile(ns: int) -> tuple[Op, ...]:
     """A profile of ``ns``, whose records are thrown away. CUPTI stays attached."""
     return (
         Op("cupti:cuptiActivityRegisterCallbacks", (), label="cuptiActivityRegisterCallbacks"),
         *(Op("cupti:cuptiActivityEnable", (kind,), label="cuptiActivityEnable") for kind in KINDS),
         Op("native:sleep", (ns,), phase=None, label="profile"),
-        *(Op("cupti:cuptiActivityDisable", (kind,), label="cuptiActivityDisable") for kind in KINDS),
-        Op("cupti:cuptiActivityFlushAll", (_FORCED,), label="cuptiActivityFlushAll"),
+        *_STOP,
         Op("native:discard_records", (_COMPLETED,), phase=None),
     )
 
@@ -52,15 +57,17 @@ _DETACH = (
 def _program(*ops: Op) -> ProgramMaker:
     """What makes the program of an iteration that begins and ends without CUPTI.
 
-    So the baseline after it is that of a process that was never profiled, as the one before.
+    So the baseline after it is that of a process that was never profiled, as the one before. After a call that fails
+    no kind of records is enabled either.
     """
+    release = Op("native:store", (_MUTEX, 0), phase=None)
     own = (
         Op("native:lock", (_MUTEX, _OTHERS_NS), phase=None),
         *ops,
-        Op("native:store", (_MUTEX, 0), phase=None),
+        release,
         Op("native:sleep", (_PAUSE_NS,), phase=None),
     )
-    return lambda _placement, _size: Program(ops=own, context=None)
+    return lambda _placement, _size: Program(ops=own, undo=(*_STOP, *_DETACH, release), context=None)
 
 
 _RECORDING = Cause(

@@ -16,6 +16,8 @@ from stallprobes.native.layouts.program import ACCEPTED, ARGUMENTS, NONE, Loop, 
 from stallprobes.native.library import core
 
 OpRows = ctypes.Array[OpRow]
+# The number of an iteration's first op in the error words.
+_FIRST_OP = 1
 _FLAGS = int(OpFlag.RETURN_IS_VALUE | OpFlag.SAMPLE_IS_FLOAT_MS)
 
 
@@ -83,6 +85,7 @@ class ProbeLoop:
     ops: OpRows
     setup: OpRows = field(default_factory=lambda: op_rows(0))
     teardown: OpRows = field(default_factory=lambda: op_rows(0))
+    undo: OpRows = field(default_factory=lambda: op_rows(0))
     clock: tuple[int, int] = field(
         default_factory=lambda: (libc_address("clock_gettime"), libc_address("clock_nanosleep"))
     )
@@ -90,19 +93,22 @@ class ProbeLoop:
     def __post_init__(self) -> None:
         # Here, and not in the probe's thread: what is wrong with the library is the engine's answer.
         core()
-        for rows in (self.ops, self.setup, self.teardown):
+        for rows in (self.ops, self.setup, self.teardown, self.undo):
             check_rows(rows, len(self.part.stats))
 
     def __call__(self) -> None:
         """Run setup, iterations until the board says so, and teardown, without the GIL.
 
-        After an unexpected return code it returns, and the section's error words name the op.
+        After an unexpected return code it returns, and the section's error words name the op. If that was not the
+        first one of an iteration, ``undo`` runs before.
         """
         if self.run_once(self.setup):
             return
         self.run()
         if self.part.words.state == ProbeState.ENDED:
             self.run_once(self.teardown)
+        elif self.part.words.error_op > _FIRST_OP:
+            self.run_once(self.undo)
 
     def run(self) -> None:
         """Repeat the ops until the board says so, or after an unexpected return code. Raises ValueError."""

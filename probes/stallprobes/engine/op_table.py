@@ -18,7 +18,7 @@ from stallprobes.native.layouts.program import ACCEPTED, ARGUMENTS, OpFlag, OpRo
 
 @dataclass(frozen=True)
 class OpTable:
-    """A compiled program: the rows of ``ops``, ``setup`` and ``teardown``, and the addresses of two words.
+    """A compiled program: the rows of its ops, and the addresses of two words.
 
     ``guard_address`` is the guard's word (0: none) and ``guard_ahead`` its limit; ``proof_address`` is the proof word
     (0: none).
@@ -27,6 +27,7 @@ class OpTable:
     ops: OpRows
     setup: OpRows
     teardown: OpRows
+    undo: OpRows
     guard_address: int
     guard_ahead: int
     proof_address: int
@@ -43,6 +44,7 @@ def compile_program(program: Program, resolver: HostResolver) -> OpTable:
         ops=_rows(program.ops, resolver, channels),
         setup=_rows(program.setup, resolver, {}),
         teardown=_rows(program.teardown, resolver, {}),
+        undo=_unchecked(_rows(program.undo, resolver, {})),
         guard_address=0 if guard is None else resolver.word(guard.word),
         guard_ahead=0 if guard is None else guard.ahead,
         proof_address=0 if program.proof is None else resolver.word(program.proof),
@@ -53,6 +55,13 @@ def _rows(ops: Sequence[Op], resolver: HostResolver, channels: Mapping[Channel, 
     rows = op_rows(len(ops))
     for row, op in zip(rows, ops, strict=True):
         _fill(row, op, resolver, channels)
+    return rows
+
+
+def _unchecked(rows: OpRows) -> OpRows:
+    """``rows``, of which the loop checks no return code."""
+    for row in rows:
+        row.flags |= OpFlag.RETURN_IS_VALUE
     return rows
 
 

@@ -29,7 +29,7 @@ from stallprobes.engine.protocol import (
 from stallprobes.engine.resident import CallStopped, ResidentFactory
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows
-from stallprobes.errors import EXIT_ENGINE, EngineFailed, NoTimeline
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
@@ -66,8 +66,9 @@ class Session:
         """Create a session; ``start`` starts it.
 
         ``backend`` is "cuda", "sim" or "host". ``gpu`` overrides the one in ``options``. ``spare`` is an engine
-        process to take over if it is of the same backend. ``resident``, for virtual time only and picklable, makes the
-        object whose methods ``call_resident`` calls. Raises ValueError if two probes have the same name.
+        process to take over if it is of the same backend; one that is killed before it is ready is replaced.
+        ``resident``, for virtual time only and picklable, makes the object whose methods ``call_resident`` calls.
+        Raises ValueError if two probes have the same name.
         """
         self.probes = tuple(probes)
         self.backend = backend
@@ -80,7 +81,7 @@ class Session:
         self._owner = os.getpid()
         self._inbox = Inbox()
         self._lock = threading.Lock()
-        self._started = False
+        self._started = self._stopped = False
         self._board: Board | None = None
         self._process: EngineProcess | None = None
         self._last: Snapshot | None = None
@@ -112,10 +113,22 @@ class Session:
         if self._started:
             raise RuntimeError("the session was started before: create a new one")
         self._started = True
+        taken = None if self._spare is None else self._spare.take(self.backend)
+        if taken is not None:
+            try:
+                return self._start(timeout, *taken)
+            except EngineLost:
+                # It may have been killed while it waited to be taken. A crash would come again.
+                if self._stopped or taken[0].crashed():
+                    raise
+                self._inbox = Inbox()
+        return self._start(timeout)
+
+    def _start(self, timeout: float, process: EngineProcess | None = None, fd: int = -1) -> Mapping[str, object]:
+        """Start the session on ``process``, whose shared memory is ``fd``, or on a new one. Raises as ``start``."""
         try:
-            taken = None if self._spare is None else self._spare.take(self.backend)
-            if taken is not None:
-                self._process, fd = taken
+            if process is not None:
+                self._process = process
                 self._board = Board.create(self._layout, fd)
             else:
                 self._board = Board.create(self._layout)
@@ -372,7 +385,7 @@ class Session:
         """
         if os.getpid() != self._owner:
             return
-        self._inbox.stopping = True
+        self._stopped = self._inbox.stopping = True
         process = self._process
         if process is not None and not self._inbox.ended and self._board is not None:
             with self._lock:

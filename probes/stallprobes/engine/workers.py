@@ -1,4 +1,4 @@
-"""The probe threads of an engine, each of which runs one probe's setup ops, its loop, and its teardown ops; and a hold.
+"""The probe threads of an engine, each of which runs one probe's setup ops, its loop, and what follows it; and a hold.
 
 In a hold all probe threads of a process rest between two iterations, so that none of them is in a driver call.
 """
@@ -45,7 +45,7 @@ class ProbeThread:
         self._part.words.guard_address = table.guard_address
         self._part.words.guard_ahead = table.guard_ahead
         self._part.words.aligned = probe.program.aligned
-        self._runner = ProbeLoop(board, self._part, table.ops, table.setup, table.teardown)
+        self._runner = ProbeLoop(board, self._part, table.ops, table.setup, table.teardown, table.undo)
         self._thread = threading.Thread(target=self._run, name=probe.name, daemon=True)
         self._reported = False
         self.error: BaseException | None = None

@@ -34,6 +34,20 @@ class CaptureResult:
     traces_left_out: int = 0
 
 
+@dataclass(frozen=True)
+class CaptureProgress:
+    """Progress of a recording: the current step, and how much of its time is over.
+
+    ``left_s`` is the time until the end of the recording, ``share`` what is over of it; None before the baseline is
+    there, which takes at most ``at_most_s``.
+    """
+
+    text: str
+    share: float | None = None
+    left_s: float | None = None
+    at_most_s: float | None = None
+
+
 class CaptureSuspension(Protocol):
     """Suspension of the process, at a time that suits a recording."""
 
@@ -56,6 +70,7 @@ def capture(
     wall_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
     suspension: CaptureSuspension | None = None,
+    progress: Callable[[CaptureProgress], None] = lambda _: None,
 ) -> CaptureResult:
     """Record ``probe_set`` to ``path``: the baseline, ``seconds`` with all aggressors running, 2 s without.
 
@@ -63,6 +78,7 @@ def capture(
     ``wall_s`` replaces the start time, in seconds since 1970. ``stop`` is called every 0.1 s; once it returns True, the
     recording ends there. ``suspension`` is asked as often; while the process is suspended the aggressors are off. With
     ``options.timeline``, it also keeps the trace around each slow call and each new stall verdict (``TraceKeeper``).
+    ``progress`` is called at each step, and every 0.1 s once the remaining time is known.
 
     Raises RecordingError, Unsupported or EngineFailed (NoTimeline is one). Whatever ends it, the file has what was
     measured until then; there is none without an observation.
@@ -71,6 +87,7 @@ def capture(
     telemetry = keeper = None
     session = Session(probe_set.probes, backend=probe_set.backend, options=options)
     try:
+        progress(CaptureProgress("starting the engine"))
         info = session.start()
         if probe_set.backend == SIM:
             facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
@@ -86,13 +103,22 @@ def capture(
         loop = _CaptureLoop(session, probe_set, recorder, telemetry, keeper, wall_s, stop, suspension)
         loop.set_periods(idle=False)
         session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
-        loop.run_for(_LONGEST_BASELINE_S, until=lambda: not loop.analyzer.without_baseline)
-        for on, phase_s in ((True, seconds), (False, _AFTER_S)):
+        progress(CaptureProgress("the baseline", at_most_s=_LONGEST_BASELINE_S))
+        loop.run_for(_LONGEST_BASELINE_S, until=lambda _: not loop.analyzer.without_baseline)
+        total_s, done_s = seconds + _AFTER_S, 0.0
+        for on, phase_s, text in ((True, seconds, "the aggressors run"), (False, _AFTER_S, "without aggressors")):
             if loop.stopped:
                 break
             loop.set_periods(idle=on)
             loop.switch_aggressors(on)
-            loop.run_for(phase_s)
+
+            def report(passed_s: float, before_s: float = done_s, text: str = text) -> bool:
+                over_s = before_s + passed_s
+                progress(CaptureProgress(text, over_s / total_s, total_s - over_s))
+                return False
+
+            loop.run_for(phase_s, report)
+            done_s += phase_s
     finally:
         try:
             if keeper is not None:
@@ -155,9 +181,9 @@ class _CaptureLoop:
             if probe.baseline_period_ns is not None:
                 self._session.set_period(probe.name, probe.period_ns if idle else probe.baseline_period_ns)
 
-    def run_for(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
-        """Record for ``seconds``, or until ``until`` returns True."""
-        for _ in range(round(seconds / STEP_S)):
+    def run_for(self, seconds: float, until: Callable[[float], bool]) -> None:
+        """Record for ``seconds``, or until ``until`` returns True, which is called with the seconds that are over."""
+        for step in range(round(seconds / STEP_S)):
             if self.stopped:
                 return
             if self._suspension is not None and self._suspension.requested:
@@ -166,7 +192,7 @@ class _CaptureLoop:
             self._session.run_for(STEP_S)
             # What was in flight while a signal had stopped the engine was not stalled.
             self._observe(EngineCondition.READY if self._session.stops == stops else EngineCondition.SILENT)
-            if until():
+            if until((step + 1) * STEP_S):
                 return
 
     def _suspend(self, suspension: CaptureSuspension) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -217,12 +217,13 @@ class ReplayDocument(Document):
     traces_dropped: Annotated[Natural, about("Number of later traces that are left out.")]
 
 
-def document(path: Path) -> dict[str, Any]:
+def document(path: Path, progress: Callable[[float], None] = lambda _: None) -> dict[str, Any]:
     """The document of the recording ``path`` up to its end or the first damaged place, read once in bounded memory.
 
-    Raises RecordingError if nothing before that place can be read.
+    ``progress`` is called with the share (0 to 1) of the file that is analyzed. Raises RecordingError if nothing before
+    that place can be read.
     """
-    stream = RecordingStream(path)
+    stream = RecordingStream(path, progress)
     begun_s, observations, last_s = None, 0, 0.0
     probe_sets: list[ReplayProbeSet] = []
     entries: list[ReplayEntry] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from stallprobes.machine.nvml import version_of
@@ -15,21 +15,25 @@ from stallprobes.traces.trace import Trace
 from stallprobes.units import duration_ns
 
 
-def save(recording: Recording, path: Path | str, *, force: bool = False) -> int:
+def save(
+    recording: Recording, path: Path | str, *, force: bool = False, progress: Callable[[float], None] = lambda _: None
+) -> int:
     """Write all traces of ``recording`` to ``path``; an existing file is replaced only with ``force``.
 
-    Returns their number. Raises FileNotWritten, RecordingError for a damaged trace, and ValueError without a trace.
+    ``progress`` is called with the share (0 to 1) of the traces that are written. Returns their number. Raises
+    FileNotWritten, RecordingError for a damaged trace, and ValueError without a trace.
     """
     count = len(recording.traces())
     if not count:
         raise ValueError("the recording has no trace")
-    chrome.save(_titled(recording, count), path, _about(recording), force=force)
+    chrome.save(_titled(recording, count, progress), path, _about(recording), force=force)
     return count
 
 
-def _titled(recording: Recording, count: int) -> Iterator[TitledTrace]:
+def _titled(recording: Recording, count: int, progress: Callable[[float], None]) -> Iterator[TitledTrace]:
     """The traces of a recording, decoded as they are taken: a file of an hour may have hundreds."""
     for number in range(count):
+        progress(number / count)
         trace = recording.trace(number)
         yield TitledTrace(trace, _title(trace) if count > 1 else "")
 

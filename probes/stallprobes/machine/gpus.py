@@ -18,6 +18,9 @@ from stallprobes.errors import NoGpu, NvmlUnavailable
 from stallprobes.machine import libcuda_survey, nvml
 
 COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
+# libcuda, and then NVML, have so long to answer; a survey takes at most both.
+_ANSWER_S = 20.0
+SURVEY_S = 2 * _ANSWER_S
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.IGNORECASE)
 
 
@@ -81,7 +84,7 @@ class Survey:
         return f"driver {self.driver_version or 'n/a'}", f"CUDA {self.driver.cuda_version_text}"
 
 
-def survey(timeout_s: float = 20.0) -> Survey:
+def survey(timeout_s: float = _ANSWER_S) -> Survey:
     """Query libcuda and NVML, each for at most ``timeout_s`` seconds. Errors are in the result, not raised."""
     report = libcuda_survey.ask(timeout_s)
     answers: queue.SimpleQueue[Survey] = queue.SimpleQueue()

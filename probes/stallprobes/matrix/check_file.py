@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -23,7 +24,7 @@ from stallprobes.errors import (
     OversizedData,
     TruncatedJson,
 )
-from stallprobes.files import atomic, codec, compression
+from stallprobes.files import atomic, codec, compression, user_state
 from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.foreign_text import escaped_json
 from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, WrittenCheck
@@ -36,6 +37,8 @@ MOST_HOSTS = 10_000
 # The schema's name is in so many characters at the start of a check.
 _HEAD = 200
 _GZIP = b"\x1f\x8b"
+# The file of the user's state that names the check that was saved last.
+_LAST = "last-check.txt"
 _NAME = "stallscope.check"
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 _CELLS = b'"cells":['
@@ -63,6 +66,21 @@ def save(
         atomic.write(Path(path), compression.for_name(path, chunks), force=force)
     except FileNotWritten as error:
         raise CheckFileError(str(error)) from error
+
+
+def remember(path: Path) -> None:
+    """Remember the saved check ``path`` as the last one of this user."""
+    with suppress(OSError):
+        user_state.write(_LAST, f"{path.resolve()}\n")
+
+
+def last_saved() -> Path | None:
+    """The check that the user saved last, None where there is none or its file is gone."""
+    path = Path(user_state.read(_LAST).removesuffix("\n"))
+    with suppress(OSError, ValueError):
+        if path.is_absolute() and path.is_file():
+            return path
+    return None
 
 
 def ready(path: Path | str, force: bool = False) -> None:
@@ -103,11 +121,14 @@ def _largest(hosts: int) -> int:
     return LARGEST + LARGEST_PER_HOST * min(hosts, MOST_HOSTS)
 
 
-def load(path: Path | str) -> Matrix:
-    """The check saved in ``path``, compressed or not. Raises CheckFileError for any other content."""
+def load(path: Path | str, progress: Callable[[float], None] = lambda _: None) -> Matrix:
+    """The check saved in ``path``, compressed or not. Raises CheckFileError for any other content.
+
+    ``progress`` is called with the share (0 to 1) of the cells that are read.
+    """
     try:
         with open(path, "rb") as file:
-            return _read(path, file)
+            return _read(path, file, progress)
     except IsADirectoryError:
         raise CheckFileError(f"{path} is a folder: name a file in it") from None
     except OversizedData:
@@ -121,7 +142,7 @@ def load(path: Path | str) -> Matrix:
         raise CheckFileError(f"{path} cannot be read: {why}") from error
 
 
-def _read(path: Path | str, file: BinaryIO) -> Matrix:
+def _read(path: Path | str, file: BinaryIO, progress: Callable[[float], None]) -> Matrix:
     compressed = file.peek(len(_GZIP)).startswith(_GZIP)  # type: ignore[attr-defined]
     content = DecompressedStream(file, Compression.GZIP if compressed else Compression.NONE, _largest(MOST_HOSTS))
     text: bytes | mmap = b""
@@ -131,7 +152,7 @@ def _read(path: Path | str, file: BinaryIO) -> Matrix:
             raise CheckFileError(f"{path} is empty: save the check again")
         if content.ended_early:
             raise TruncatedJson("it ends within its compressed data")
-        return _matrix(text)
+        return _matrix(text, progress)
     except (DamagedData, TruncatedJson, MalformedJson, UnicodeDecodeError) as error:
         raise CheckFileError(f"{path} {_what_is_wrong(text, error)}") from error
 
@@ -171,11 +192,12 @@ def _require_text_of_check(path: Path | str, beginning: bytes) -> None:
         raise CheckFileError(f"{path} begins with a byte order mark: save it as plain UTF-8")
 
 
-def _matrix(text: bytes | mmap) -> Matrix:
+def _matrix(text: bytes | mmap, progress: Callable[[float], None]) -> Matrix:
     document = codec.decoded(text, CheckDocument[Raw])
     read = ReadCheck(document)
     numbered = iter(enumerate(document.cells))
     while together := list(islice(numbered, 1 if document.hosts else _CELLS_TOGETHER)):
+        progress(together[0][0] / len(document.cells))
         places = [f"cells[{number}]" for number, _ in together]
         cells = [codec.decoded(cell, CheckCell, where) for (_, cell), where in zip(together, places, strict=True)]
         read.add(cells, places)

@@ -62,12 +62,13 @@ class RunClock:
         ]
         self._total = sum(map(sum, self._left))
         self._base = self._done = 0.0
-        self._text = ""
+        self._text = self._title = ""
         self._progress, self._stop = progress, stop
 
     def begin(self, text: str) -> None:
-        self._done = self._base
-        self._report(text)
+        """Begin a variant, called ``text``: its engine starts."""
+        self._done, self._title = self._base, text
+        self._report(f"{text}: starting the engine")
 
     def end(self) -> None:
         self._base += sum(self._left.pop(0))
@@ -77,6 +78,7 @@ class RunClock:
     def started(self, session: Session) -> None:
         """The engine of a variant has started."""
         self._done += _START_S
+        self._report(self._title)
         self.tracer = None if self._trace_s is None else RunTracer(session, self._trace_s, self._others)
 
     def stop_requested(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -66,10 +66,20 @@ class IndexedRecording:
     that the constructor did not find.
     """
 
-    def __init__(self, path: Path, kind: type[Line], content: str, most: int, excess: str = "") -> None:
-        """``content`` is what a message says is missing.
+    def __init__(
+        self,
+        path: Path,
+        kind: type[Line],
+        content: str,
+        most: int,
+        excess: str = "",
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """Read the whole file once; ``progress`` is called with the share (0 to 1) of it that is read.
 
-        Raises RecordingError for an unreadable or damaged file, another format, and a newer version."""
+        ``content`` is what a message says is missing. Raises RecordingError for an unreadable or damaged file, another
+        format, and a newer version.
+        """
         self.path = path
         self._lines = RecordingLines(path)
         self._entries = LineIndex(path, kind, most, excess)
@@ -77,6 +87,7 @@ class IndexedRecording:
         try:
             for line in self._lines.read():
                 self._note(line)
+                progress(self._lines.share)
             if not len(self):
                 raise RecordingError(f"{path} contains no {content}")
             self._read_first()

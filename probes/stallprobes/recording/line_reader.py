@@ -71,11 +71,17 @@ class RecordingLines:
             self._file.close()
             raise
         self._start = len(head)
+        self._size, self._read_at = fstat(self._file.fileno()).st_size, self._start
         self._points = [_Point(0, self._start, DecompressedStream(self._file, Compression.ZLIB, _UNLIMITED))]
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    @property
+    def share(self) -> float:
+        """The share (0 to 1) of the file before the place at which it was read last."""
+        return self._read_at / max(self._size, 1)
 
     def read(self, at: int = 0) -> Iterator[RecordedLine]:
         """The lines from the position ``at`` on, up to the first damaged one."""
@@ -112,7 +118,7 @@ class RecordingLines:
             try:
                 self._file.seek(file_at)
                 piece = stream.read()
-                file_at = self._file.tell()
+                file_at = self._read_at = self._file.tell()
             except (DamagedData, OversizedData):
                 return
             except (OSError, ValueError) as error:

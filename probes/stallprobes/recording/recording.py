@@ -28,13 +28,13 @@ _HELD = 4
 class Recording(IndexedRecording):
     """An open recording of probes."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises RecordingError for an unreadable or damaged file, another format, and a newer version."""
+    def __init__(self, path: Path, progress: Callable[[float], None] = lambda _: None) -> None:
+        """Open it as ``IndexedRecording`` does. Raises RecordingError."""
         # Of each observation, the positions of its probe set and its baselines; then those of the next one.
         self._set_at, self._baselines_at = array("q"), array("q")
         self._next_set = self._next_baselines = _NONE
         excess = f"{path} has more than {MOST_OBSERVATIONS} observations; use: stallscope replay --json"
-        super().__init__(path, ObservationLine, "observation", MOST_OBSERVATIONS, excess)
+        super().__init__(path, ObservationLine, "observation", MOST_OBSERVATIONS, excess, progress)
 
     def _note(self, line: RecordedLine) -> None:
         if line.is_of(ProbeSetLine):
@@ -98,11 +98,13 @@ class RecordedMoment:
 class RecordingStream:
     """The moments and traces of the recording ``path``. ``cut_off`` is True once a missing or damaged end was met.
 
-    ``damage`` is then a sentence with the place if the content there is damaged, else None.
+    ``damage`` is then a sentence with the place if the content there is damaged, else None. ``progress`` is called with
+    the share (0 to 1) of the file that is read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, progress: Callable[[float], None] = lambda _: None) -> None:
         self.path = path
+        self._progress = progress
         self.cut_off = False
         self.damage: str | None = None
 
@@ -129,6 +131,7 @@ class RecordingStream:
         number = trace = 1
         with closing(RecordingLines(self.path)) as lines:
             for line in lines.read():
+                self._progress(lines.share)
                 if line.is_of(ProbeSetLine):
                     with damage(self.path, f"the probe set of observation {number}"):
                         probe_set, baselines, before = ProbeSetLine.of_text(line.text).probe_set(), {}, None

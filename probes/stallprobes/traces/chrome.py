@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import count, islice
@@ -44,6 +44,8 @@ from stallprobes.units import duration_ns
 EventTrack = NewType("EventTrack", str)
 # A chunk has about this many bytes.
 CHUNK = 1 << 17
+# The type of an event comes first. Progress is reported after so many of them.
+_DURATION, _TYPE_END, _COUNTED = '"ph":"X"', 16, 500
 _ROWS = 2048
 # The GPU needs a few microseconds to start work: shorter delays get no cause.
 _SHORT_NS = 10_000
@@ -69,20 +71,50 @@ class TitledTrace:
     title: str = ""
 
 
-def save(traces: Iterable[TitledTrace], path: Path | str, about: Mapping[str, object], *, force: bool = False) -> None:
+def save(
+    traces: Iterable[TitledTrace],
+    path: Path | str,
+    about: Mapping[str, object],
+    *,
+    force: bool = False,
+    progress: Callable[[float], None] = lambda _: None,
+) -> None:
     """Write ``traces``, one after the other on the time axis, to the file ``path``, atomically.
 
-    It is compressed with gzip if its name ends in ``.gz``. ``about`` says what was measured, and with what. Raises
-    FileNotWritten.
+    It is compressed with gzip if its name ends in ``.gz``. ``about`` says what was measured, and with what.
+    ``progress`` is called with the share (0 to 1) of the events that are written, unless ``traces`` is an iterator of
+    unknown length. Raises FileNotWritten.
     """
-    atomic.write(Path(path), compression.for_name(path, chunks(traces, about)), force=force)
+    total = sum(_size_of(titled.trace) for titled in traces) if isinstance(traces, Sequence) else 0
+    lines = _lines(traces, about)
+    counted = _counted(lines, total, progress) if total else lines
+    atomic.write(Path(path), compression.for_name(path, _chunks(counted)), force=force)
 
 
 def chunks(traces: Iterable[TitledTrace], about: Mapping[str, object]) -> Iterator[bytes]:
     """The file's text in pieces of about CHUNK bytes; arguments as those of ``save``."""
+    return _chunks(_lines(traces, about))
+
+
+def _size_of(trace: Trace) -> int:
+    """The number of events with a duration, but for the few that rows are missing for."""
+    return len(trace.calls) + len(trace.work) + len(trace.tenures) + len(trace.overheads)
+
+
+def _counted(lines: Iterable[str], total: int, progress: Callable[[float], None]) -> Iterator[str]:
+    """``lines``, of which ``total`` are events with a duration."""
+    written = 0
+    for line in lines:
+        written += _DURATION in line[:_TYPE_END]
+        if written % _COUNTED == 0:
+            progress(min(written / total, 1.0))
+        yield line
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[bytes]:
     held: list[str] = []
     size = 0
-    for line in _lines(traces, about):
+    for line in lines:
         held.append(line)
         size += len(line)
         if size >= CHUNK:

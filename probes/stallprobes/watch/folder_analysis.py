@@ -104,15 +104,19 @@ class FolderAnalysis:
         """The time (s) until a part of a ring of a running process is filled, as quickly as before the last reading."""
         return min((one.room_s for one in self._readings.values() if not one.ended), default=math.inf)
 
-    def poll(self) -> None:
-        """Read what is new. Raises WatchError if the folder is not private or has too many files."""
+    def poll(self, progress: Callable[[float], None] = lambda _: None) -> None:
+        """Read what is new; ``progress`` is called with the share (0 to 1) of the files that are read.
+
+        Raises WatchError if the folder is not private or has too many files.
+        """
         if self._folder is None:
             return
         check_folder(self._folder, self._place)
         paths = list(watch_files(self._folder))
         if len(paths) > MOST_FILES:
             raise WatchError(f"{printable(str(self._folder))} has {len(paths)} files; at most {MOST_FILES} are read.")
-        for path in paths:
+        for number, path in enumerate(paths):
+            progress(number / len(paths))
             reading = self._readings.get(path)
             if reading is None:
                 inspector = ProcessInspector(proc=self._place.proc)
@@ -132,7 +136,7 @@ class FolderAnalysis:
         shared = [one for one in self._readings.values() if not one.ended and one.analysis.switches >= LEAST_SWITCHES]
         self._sharers.look([one.process.pid for one in shared if one.process is not None], time.monotonic_ns())
 
-    def finish_looking(self, seconds: float = 5.0) -> None:
+    def finish_looking(self, seconds: float) -> None:
         """Wait, at most so long, for what is being read of the processes from outside; the next poll has it."""
         due = time.monotonic() + seconds
         for reading in self._readings.values():

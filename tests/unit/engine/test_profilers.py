@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from factories.fake_cupti import FakeCupti, record
+from factories.fake_cupti import UNKNOWN, FakeCupti, record
 from factories.waiting import wait_until
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.backend import Backend, Options, check_profilers, timeline_refusal
@@ -218,3 +218,63 @@ def test_a_refusal_of_cupti_has_its_name_for_the_code(cupti: FakeCupti) -> None:
     (failure,) = failures
     assert failure.sentence == "profiler: cupti:cuptiActivityEnable (cuptiActivityEnable) returned 39 (CODE_39)"
     assert not failure.fatal
+
+
+def fail_once(cupti: FakeCupti, made: Backend, board: Board, name: str, at: int) -> str:
+    """Run the probe ``name`` until the call number ``at`` of the library fails; the sentence of the failure."""
+    cupti.fails_at = at
+    board[name].words.run = 1
+    wait_until(lambda: board[name].words.state == ProbeState.ERROR, f"the failure of call {at}", 20)
+    (failure,) = made.poll()
+    assert not failure.fatal
+    return failure.sentence
+
+
+def calls_of_an_iteration(name: str) -> list[str]:
+    return [op.fn.removeprefix("cupti:") for op in entries()[name].probe().program.ops if op.fn.startswith("cupti:")]
+
+
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [
+        (name, at)
+        for name in NAMES
+        for at in range(1, len(calls_of_an_iteration(name)) + 1)
+        # One of many profiles is as the first and the last one.
+        if not 12 <= at <= len(calls_of_an_iteration(name)) - 11
+    ],
+)
+def test_whichever_call_of_cupti_fails_no_kind_stays_enabled_and_nothing_attached(
+    cupti: FakeCupti, name: str, at: int
+) -> None:
+    made, board = backend("cuda", *probes("host", name))
+    made.start()
+    sentence = fail_once(cupti, made, board, name, at)
+    failed = calls_of_an_iteration(name)[at - 1]
+    assert cupti.calls[at - 1] == failed
+    # The failure that is reported is the first one.
+    assert sentence == f"{name}: cupti:{failed} ({failed}) returned {UNKNOWN} (CODE_{UNKNOWN})"
+    board.header.quit = 1
+    assert made.stop(2.0)
+    assert cupti.enabled == set()
+    assert cupti.detached == 1
+    assert {buffer.state for buffer in core().pool.states} == {BufferState.FREE}
+
+
+def test_after_the_failure_of_one_profiler_the_next_one_runs(cupti: FakeCupti) -> None:
+    made, board = backend("cuda", *probes("host", "profiler-detached", "profiler-ended"))
+    made.start()
+    fail_once(cupti, made, board, "profiler-detached", 4)
+    board["profiler-ended"].words.run = 1
+    wait_until(lambda: board.snapshot().probes["profiler-ended"].iterations, "an iteration of the other one", 20)
+    board.header.quit = 1
+    assert made.stop(2.0)
+    assert made.poll() == []
+    assert cupti.enabled == set()
+
+
+def test_a_profiler_that_does_not_get_its_turn_leaves_another_ones_kinds_alone() -> None:
+    program = entries()["profiler"].probe().program
+    # ``undo`` does not follow the failure of the first op.
+    assert program.ops[0].fn == "native:lock"
+    assert [op.fn for op in program.undo][-1] == "native:store"

@@ -10,13 +10,14 @@ import pytest
 
 from factories.waiting import wait_until
 from stallprobes.errors import FileNotWritten
+from stallscope.cli.process.inherited_signals import IGNORED_BY_PYTHON
 from stallscope.tui.sources.pane_program import PaneProgram
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "TERM": "xterm"}
 
 
 def ended(*words: str, file: Path | None = None) -> PaneProgram:
-    program = PaneProgram(words, ENVIRONMENT, file, (70, 20))
+    program = PaneProgram(words, ENVIRONMENT, file, (70, 20), defaults=IGNORED_BY_PYTHON)
     program.wait()
     program.drain()
     return program

@@ -1,11 +1,11 @@
-"""Messages, questions and progress on stderr, and the exit codes."""
+"""Messages, questions and the status line on stderr, and the exit codes."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
-from enum import IntEnum
+import threading
+from enum import Enum, IntEnum
 from typing import NoReturn
 
 from stallprobes.foreign_text import printable
@@ -38,6 +38,8 @@ EXIT_CODE_MEANINGS = {
 
 # Back to the first column, and the line erased.
 _CLEAR_LINE = "\r\x1b[K"
+# Of a terminal that does not know its size.
+_UNKNOWN_COLUMNS = 80
 
 
 class CommandError(Exception):
@@ -50,19 +52,13 @@ class CommandError(Exception):
 
 
 def print_message(sentence: str) -> None:
-    """Print one line on stderr. A closed stderr is ignored."""
-    _write(f"stallscope: {printable(sentence)}\n")
-
-
-def print_notice(sentence: str) -> None:
-    """Print one line on stderr while a progress bar may be there, which is drawn again below it."""
-    if is_terminal(sys.stderr) and os.environ.get("TERM", "") != "dumb":
-        _write(TerminalText(_CLEAR_LINE))
-    print_message(sentence)
+    """Print one line on stderr, above the status line if there is one. A closed stderr is ignored."""
+    status_line.write_above(f"stallscope: {printable(sentence)}\n")
 
 
 def confirm(question: str) -> bool:
     """Ask on stderr and read the answer from stdin; anything but yes is no."""
+    status_line.clear()
     try:
         asked = _write(f"stallscope: {printable(question)} [y/N] ")
         return asked and sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -122,59 +118,68 @@ def exit_process(code: int) -> NoReturn:
     raise SystemExit(int(code))
 
 
-class ProgressBar:
-    """Progress bar on stderr. Use as a context manager.
+class LineForm(Enum):
+    """How stderr shows a line that changes: drawn again in its place, or as a line of its own now and then."""
 
-    Drawn on a terminal only. Elsewhere nothing is printed, or a line every ``line_interval_s`` seconds if given.
+    IN_PLACE = "in place"
+    LINES = "lines"
+
+
+def line_form() -> LineForm | None:
+    """The form in which stderr shows a line that changes.
+
+    None in a file, in a pipe, and where CI says that the terminal is the log of a continuous integration.
+    """
+    if not is_terminal(sys.stderr) or os.environ.get("CI"):
+        return None
+    return LineForm.LINES if os.environ.get("TERM", "") in ("", "dumb") else LineForm.IN_PLACE
+
+
+def in_foreground() -> bool:
+    """Whether this process may write to its terminal: a job in the background would write into another one's line."""
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except (OSError, ValueError, AttributeError):
+        # Not the terminal that it is controlled by.
+        return True
+
+
+class StatusLine:
+    """The last line on stderr, which is drawn again in its place; messages are printed above it.
+
+    There is one, since two would erase each other: ``status_line``. Any thread may draw it.
     """
 
-    WIDTH = 24
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._shown = ""
 
-    def __init__(self, line_interval_s: float | None = None) -> None:
-        self._drawable = is_terminal(sys.stderr) and os.environ.get("TERM", "") != "dumb"
-        self._visible = False
-        self._line_interval_s = line_interval_s
-        self._last_line_s: float | None = None
-
-    def __enter__(self) -> ProgressBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.clear()
-
-    def show_time(self, done_s: float, total_s: float, text: str) -> None:
-        """Show that ``done_s`` of ``total_s`` seconds have passed, followed by ``text``."""
-        self.show(done_s / total_s if total_s > 0 else 0.0, f"{done_s:.0f}/{total_s:.0f} s  {text}")
-
-    def show(self, fraction: float, text: str) -> None:
-        """Show the finished ``fraction`` (0 to 1), followed by ``text``."""
-        if not self._drawable:
-            self._print_line(fraction, text)
-            return
-        filled = round(min(1.0, max(0.0, fraction)) * self.WIDTH)
-        line = f"[{'#' * filled}{'-' * (self.WIDTH - filled)}] {text}"
-        try:
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-        except (OSError, ValueError):
-            columns = 0
-        self._drawable = columns > 0 and _write(TerminalText(_CLEAR_LINE + cut_columns(printable(line), columns - 1)))
-        if not self._drawable:
-            self._line_interval_s = None
-        self._visible = self._drawable
-
-    def _print_line(self, fraction: float, text: str) -> None:
-        if self._line_interval_s is None:
-            return
-        now = time.monotonic()
-        if self._last_line_s is None or now - self._last_line_s >= self._line_interval_s:
-            self._last_line_s = now
-            print_message(f"{fraction:.0%}: {text}")
+    def draw(self, line: str) -> bool:
+        """Show ``line`` in the place of the last one, as much of it as fits; False where that is not possible."""
+        with self._lock:
+            try:
+                columns = os.get_terminal_size(sys.stderr.fileno()).columns or _UNKNOWN_COLUMNS
+            except (OSError, ValueError, AttributeError):
+                return False
+            self._shown = cut_columns(printable(line), columns - 1)
+            return _write(TerminalText(_CLEAR_LINE + self._shown))
 
     def clear(self) -> None:
-        """Remove the bar from the terminal."""
-        if self._visible:
-            self._visible = False
-            self._drawable = _write(TerminalText(_CLEAR_LINE))
+        """Remove the line from the terminal."""
+        with self._lock:
+            if self._shown:
+                self._shown = ""
+                _write(TerminalText(_CLEAR_LINE))
+
+    def write_above(self, text: str) -> bool:
+        """Write ``text``, which ends with a newline, above the line. False if stderr is closed."""
+        with self._lock:
+            shown, before = self._shown, TerminalText(_CLEAR_LINE if self._shown else "")
+            written = _write(before) and _write(text)
+            return written and _write(TerminalText(shown))
+
+
+status_line = StatusLine()
 
 
 def _write(text: str) -> bool:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 
 from stallscope.cli.process.diagnostics import CommandError
+from stallscope.cli.process.inherited_signals import signals_to_reset
 
 
 class WatchExit(IntEnum):
@@ -45,8 +46,6 @@ _FORWARDED = frozenset(
 )
 _STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 _HELD = _FORWARDED | _STOPS | {REPORT_SIGNAL, signal.SIGCHLD, signal.SIGCONT}
-# Python ignores these from its start; a program expects the default.
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _SHELL = "/bin/sh"
 
 
@@ -152,6 +151,7 @@ def _hand_over(group: int, other: int) -> bool:
 
 
 def _start(arguments: Sequence[str], environment: Mapping[str, str], blocked: set[signal.Signals]) -> int:
+    defaults = signals_to_reset()
     try:
         return os.posix_spawnp(
             arguments[0],
@@ -159,14 +159,14 @@ def _start(arguments: Sequence[str], environment: Mapping[str, str], blocked: se
             environment,
             setpgroup=0,
             setsigmask=blocked,
-            setsigdef=_IGNORED_BY_PYTHON,
+            setsigdef=defaults,
         )
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
     # A script without a first line that names its interpreter, which shells run themselves.
     words = [_SHELL, shutil.which(arguments[0]) or arguments[0], *arguments[1:]]
-    return os.posix_spawn(_SHELL, words, environment, setpgroup=0, setsigmask=blocked, setsigdef=_IGNORED_BY_PYTHON)
+    return os.posix_spawn(_SHELL, words, environment, setpgroup=0, setsigmask=blocked, setsigdef=defaults)
 
 
 def not_started(name: str, error: OSError | ValueError) -> CommandError:

@@ -42,10 +42,10 @@ class StoppedEngines:
                 before = set()
             for pid in sorted((stopped & before) - named):
                 named.add(pid)
-                diagnostics.print_notice(
+                diagnostics.print_message(
                     f"the engine (pid {pid}) is stopped; waiting until it continues (kill -CONT {pid})"
                 )
             for pid in sorted(named - stopped):
                 named.discard(pid)
-                diagnostics.print_notice(f"the engine (pid {pid}) is no longer stopped")
+                diagnostics.print_message(f"the engine (pid {pid}) is no longer stopped")
             before, asked_s = stopped, now_s

@@ -16,6 +16,7 @@ from stallprobes.files.ending_signals import unwound_by_signals
 from stallprobes.traces.trace import Trace
 from stallprobes.units import duration_ns, plural
 from stallprobes.watch.attaching import Attachment, attach, folder_for, refusal
+from stallprobes.watch.attaching.attachment import ATTACH_S, DETACH_S
 from stallprobes.watch.attaching.in_flight import ThreadInDriver, threads_in_driver
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.cost import AttachingCost
@@ -32,10 +33,11 @@ from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN_MEANWHILE
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.foreground import WatchExit
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import Output
 from stallscope.cli.watching.files import WatchFiles
-from stallscope.cli.watching.session import POLL_S, finish_recording, kept
+from stallscope.cli.watching.session import POLL_S, finish_recording, kept, read_to_the_end
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.settings import Settings
 
@@ -166,8 +168,10 @@ class AttachedWatch:
         """Attach, and say so. Raises WatchError; then nothing is attached and the folder is gone."""
         try:
             self._lock = FolderLock.create(self._folder)
-            self._in_flight = threads_in_driver(self._target)
-            first = self._attach_first()
+            with Progress() as progress:
+                progress.begin(f"attaching to {self._target.title}", at_most_s=ATTACH_S)
+                self._in_flight = threads_in_driver(self._target)
+                first = self._attach_first()
         except BaseException:
             self.remove()
             raise
@@ -226,28 +230,31 @@ class AttachedWatch:
 
     def detach(self) -> None:
         """Detach from all processes. What fails is said in the report."""
-        for attachment in self._attachments.values():
-            if attachment.problem:
-                self.failures.append(WatchError(attachment.problem))
-            with kept(self.failures, WatchError):
-                attachment.detach()
+        with Progress() as progress:
+            for attachment in self._attachments.values():
+                if attachment.problem:
+                    self.failures.append(WatchError(attachment.problem))
+                progress.begin(f"detaching from {Target(attachment.pid).title}", at_most_s=DETACH_S)
+                with kept(self.failures, WatchError):
+                    attachment.detach()
 
     def report(self) -> int:
         """Write the report to stdout, and the files; returns the exit code of the command."""
-        with kept(self.failures):
-            self.live.finish_looking()
-            if self._spied is not None:
-                self._spied.wait(_PY_SPY_S)
-            self.live.update(analyze=True)
-        found = self.live.findings()
-        problems = self.notes()
-        # A file that cannot be written costs neither the others nor the report.
-        with kept(self.failures, FileNotWritten):
-            self._files.save_report(found, None, None, problems, self.costs())
-        with kept(self.failures, FileNotWritten):
-            self._files.save_trace(self.live, found)
-        with kept(self.failures, FileNotWritten):
-            finish_recording(self.live, self.recorder)
+        with Progress() as progress:
+            with kept(self.failures):
+                if self._spied is not None:
+                    progress.begin("waiting for py-spy", at_most_s=_PY_SPY_S)
+                    self._spied.wait(_PY_SPY_S)
+                read_to_the_end(self.live, progress)
+            found = self.live.findings()
+            problems = self.notes()
+            # A file that cannot be written costs neither the others nor the report.
+            with kept(self.failures, FileNotWritten):
+                self._files.save_report(found, None, None, problems, self.costs(), progress=progress)
+            with kept(self.failures, FileNotWritten):
+                self._files.save_trace(self.live, found, progress)
+            with kept(self.failures, FileNotWritten):
+                finish_recording(self.live, self.recorder)
         with Output() as out:
             show_watch(out, found, self._target.title, problems, self._files.full, self.costs())
         for failure in self.failures:

@@ -17,6 +17,7 @@ from stallprobes.watch.document import document
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.trace_history import KEEP_NS
 from stallscope.cli.process import diagnostics
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
 
@@ -47,16 +48,20 @@ class WatchFiles:
         exit_code: int | None = None,
         problems: Sequence[str] = (),
         attached: Sequence[AttachingCost] = (),
+        *,
+        progress: Progress,
     ) -> None:
         """Write the report. Raises FileNotWritten."""
         if self.json is not None:
+            progress.begin(f"writing {self.json.name}")
             text = io.StringIO()
             Output(text).json(document(found, words, exit_code, problems, attached))
             atomic.write(self.json, (text.getvalue().encode(),), force=self.force)
 
-    def save_trace(self, live: LiveProgram, found: WatchFindings) -> None:
+    def save_trace(self, live: LiveProgram, found: WatchFindings, progress: Progress) -> None:
         """Write the trace, and say where it is and what it leaves out. Raises FileNotWritten."""
         if self.trace is not None:
+            progress.begin(f"writing {self.trace.name}")
             trace = live.whole_trace()
             about = {
                 "program": f"stallscope {version_of('stallscope') or ''}".rstrip(),
@@ -64,7 +69,8 @@ class WatchFiles:
                 "processes": [f"{process.name} (pid {process.pid})" for process in found.processes],
                 "calls": "all, also those in flight",
             }
-            chrome.save([TitledTrace(trace)], self.trace, about, force=self.force)
+            writing = progress.shower(f"writing {self.trace.name}")
+            chrome.save([TitledTrace(trace)], self.trace, about, force=self.force, progress=writing)
             first_ns = min((process.began_ns for process in found.processes), default=0)
             lost_s = max(live.history.left_out_ns - first_ns, 0) / 1e9
             left_out = (

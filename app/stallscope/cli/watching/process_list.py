@@ -8,6 +8,7 @@ from stallprobes.wording import process_wording
 from stallscope.cli import screen
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.diagnostics import CommandError
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 from stallscope.report.process_text import show_processes
 from stallscope.tui.settings import Settings
@@ -28,7 +29,9 @@ def print_list(as_json: bool) -> None:
     source = GpuProcessSource()
     source.start()
     try:
-        listing = source.wait(_ANSWER_S)
+        with Progress() as progress:
+            progress.begin("asking NVML for the processes", at_most_s=_ANSWER_S)
+            listing = source.wait(_ANSWER_S)
         if listing is None:
             why = source.failure or process_wording.silent_text(_ANSWER_S)
             raise CommandError(foreground.WatchExit.FAILED, why)

@@ -12,6 +12,7 @@ from stallscope.cli import screen
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError
+from stallscope.cli.process.inherited_signals import signals_to_reset
 from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.cli.watching.session import POLL_S, ProgramWatch, given_environment, prepare
@@ -33,10 +34,13 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: S
     collect_rarely()
     try:
         watch = ProgramWatch(words, setup, files)
+        defaults = set(signals_to_reset())
+        if signal.getsignal(foreground.REPORT_SIGNAL) is not signal.SIG_IGN:
+            defaults.add(foreground.REPORT_SIGNAL)
         # The report is on the screen.
         signal.signal(foreground.REPORT_SIGNAL, signal.SIG_IGN)
         try:
-            program = PaneProgram(words, setup.environment, files.output, force=files.force)
+            program = PaneProgram(words, setup.environment, files.output, force=files.force, defaults=defaults)
         except (OSError, ValueError) as error:
             raise foreground.not_started(words[0], error) from error
         source = WatchSource(watch.live, program, recorder=watch.recorder)

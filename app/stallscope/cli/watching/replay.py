@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from stallprobes.wording.watch_wording import still_running
 from stallscope.cli.process.foreground import shell_exit_code
 
 
-def document(recording: WatchRecording) -> dict[str, Any]:
-    """The document of the program at the end of ``recording``. Raises RecordingError."""
-    moment = recording.last().moment
+def document(recording: WatchRecording, progress: Callable[[float], None] = lambda _: None) -> dict[str, Any]:
+    """The document of the program at the end of ``recording``. Raises RecordingError.
+
+    ``progress`` is called with the share (0 to 1) of the moments that are read.
+    """
+    moment = recording.last(progress).moment
     program, code = moment.program, moment.program.exit_code
     problems = [f"Nothing was recorded: {program.problem}."] if program.problem else []
     if code is not None:
@@ -27,14 +31,21 @@ def document(recording: WatchRecording) -> dict[str, Any]:
     return watch_document.document(moment.findings, program.words or None, exit_code, problems)
 
 
-def save_traces(recording: WatchRecording, path: Path, *, force: bool) -> int:
+def save_traces(
+    recording: WatchRecording, path: Path, *, force: bool, progress: Callable[[float], None] = lambda _: None
+) -> int:
     """Write all traces of ``recording`` to ``path`` for Perfetto; an existing file is replaced only with ``force``.
 
-    Returns their number. Raises FileNotWritten, RecordingError, and ValueError without a trace.
+    ``progress`` is called with the share (0 to 1) of the traces that are read. Returns their number. Raises
+    FileNotWritten, RecordingError, and ValueError without a trace.
     """
-    traces = [recording.trace(one.number) for one in recording.traces()]
-    if not traces:
+    recorded = recording.traces()
+    if not recorded:
         raise ValueError("the recording has no trace")
+    traces = []
+    for one in recorded:
+        progress(one.number / len(recorded))
+        traces.append(recording.trace(one.number))
     titled = [TitledTrace(trace, _title(trace) if len(traces) > 1 else "") for trace in traces]
     chrome.save(titled, path, {"watched": recording.at(0).moment.program.title}, force=force)
     return len(traces)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from stallprobes.watch.environment import (
     library,
     variables,
 )
-from stallprobes.watch.live.live_program import LiveProgram
+from stallprobes.watch.live.live_program import LOOK_S, LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.rank_text import process_words
@@ -43,6 +43,7 @@ from stallprobes.wording.watch_wording import (
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.foreground import ForegroundProgram, WatchExit, shell_exit_code
+from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
@@ -52,6 +53,7 @@ from stallscope.report.watch_text import command_title, show_watch
 POLL_S = 0.1
 # The time in which a signal is answered between two readings of a folder.
 _ANSWER_S = 0.05
+_READING = "reading what the program recorded"
 # Usual ways to end a program: no message names these signals.
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
@@ -112,21 +114,22 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
     with ExitStack() as held:
         held.callback(FolderLock.join(folder).release)
         live = LiveProgram(folder, WatchedProgram(str(folder)), known, keep_ns=None)
-        live.update()
+        with Progress() as progress:
+            live.update(progress=progress.shower(_READING))
         recorder = None if files.record is None else WatchRecorder(files.record, live.trace_of)
         if recorder is not None and live.running:
             _record_running(live, recorder)
-        live.finish_looking()
-        live.update(analyze=True)
-        found = live.findings()
         failed: list[Exception] = []
-        # A file that cannot be written costs neither the others nor the report.
-        with kept(failed, FileNotWritten):
-            files.save_report(found)
-        with kept(failed, FileNotWritten):
-            files.save_trace(live, found)
-        with kept(failed, FileNotWritten):
-            finish_recording(live, recorder)
+        with Progress() as progress:
+            read_to_the_end(live, progress)
+            found = live.findings()
+            # A file that cannot be written costs neither the others nor the report.
+            with kept(failed, FileNotWritten):
+                files.save_report(found, progress=progress)
+            with kept(failed, FileNotWritten):
+                files.save_trace(live, found, progress)
+            with kept(failed, FileNotWritten):
+                finish_recording(live, recorder)
         with Output() as out:
             show_watch(out, found, str(folder), full=files.full)
     for error in failed[:-1]:
@@ -159,6 +162,15 @@ def _record_running(live: LiveProgram, recorder: WatchRecorder) -> None:
             raise
         # A signal after the last reading ends nothing.
         interrupt.stop_requested()
+
+
+def read_to_the_end(live: LiveProgram, progress: Progress) -> None:
+    """Read what the processes of ``live`` wrote last and analyze it. Raises WatchError."""
+    progress.begin("reading the code of the program", at_most_s=LOOK_S)
+    live.finish_looking()
+    progress.begin(_READING)
+    live.update(analyze=True, progress=progress.shower(_READING))
+    progress.begin("analyzing the program's calls")
 
 
 def finish_recording(live: LiveProgram, recorder: WatchRecorder | None, output: OutputLines | None = None) -> None:
@@ -275,14 +287,17 @@ class ProgramWatch:
             f"watching {self._words[0]} (pid {pid}){where}; {change}; for a report now: kill -USR1 {os.getpid()}"
         )
 
-    def poll(self) -> float:
-        """Read what is new; how long (s) to rest then."""
+    def poll(self, progress: Callable[[float], None] = lambda _: None) -> float:
+        """Read what is new; how long (s) to rest then.
+
+        ``progress`` is called with the share (0 to 1) of the files that are read.
+        """
         begun_s = time.thread_time()
         if not self._failures:
             with self._failureskept():
                 if self.recorder is None:
-                    self.live.read()
-                elif self.live.update() and self.live.moment is not None:
+                    self.live.read(progress)
+                elif self.live.update(progress=progress) and self.live.moment is not None:
                     self.recorder.put(self.live.moment)
                 for process in self.live.processes:
                     self._announce_problem(process)
@@ -301,20 +316,24 @@ class ProgramWatch:
         """
         self._announce_signal(code)
         ended, code = code, shell_exit_code(code)
-        self.poll()
-        self._problems += [still_running(one) for one in self.live.running]
-        with self._failureskept():
-            found = self.live.findings()
-            self._print(found)
-            # A file that cannot be written does not cost the others.
+        with Progress() as progress:
+            self.poll(progress.shower(_READING))
+            self._problems += [still_running(one) for one in self.live.running]
             with self._failureskept():
-                self._files.save_report(found, self._words, code, self._problems)
+                progress.begin("analyzing the program's calls")
+                found = self.live.findings()
+                progress.end()
+                self._print(found)
+                # A file that cannot be written does not cost the others.
+                with self._failureskept():
+                    self._files.save_report(found, self._words, code, self._problems, progress=progress)
+                with self._failureskept():
+                    self._files.save_trace(self.live, found, progress)
             with self._failureskept():
-                self._files.save_trace(self.live, found)
-        with self._failureskept():
-            if self.recorder is not None:
-                self.live.update(replace(self.live.program, exit_code=ended), analyze=True)
-            finish_recording(self.live, self.recorder, output)
+                if self.recorder is not None:
+                    progress.begin("finishing the recording")
+                    self.live.update(replace(self.live.program, exit_code=ended), analyze=True)
+                finish_recording(self.live, self.recorder, output)
         for failure in self._failures:
             if isinstance(failure, WatchError | FileNotWritten):
                 diagnostics.print_message(str(failure).rstrip("."))

@@ -38,6 +38,8 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
 
     ``brief`` leaves out the names of victim and aggressor where the first verdict has them.
     """
+    if matrix_view.shown_reference is not None:
+        return _reference_paragraphs(matrix_view, matrix_view.shown_reference, key)
     cell = matrix_view.matrix.cells.get(key)
     kind = Status.MISSING if cell is None else cell.kind
     out = [(kind.look.word, kind_style(kind), _cell_title(matrix_view, key))]
@@ -71,6 +73,17 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
         if text:
             out.append(("On other machines", "strong", f"{text}. {reference_wording.reference_title(reference)}."))
     return out
+
+
+def _reference_paragraphs(matrix_view: MatrixView, reference: Reference, key: Key) -> list[Paragraph]:
+    """What the checks of ``reference`` say of a cell."""
+    kind = matrix_view.figures[key].kind
+    text = _on_reference(reference, key) or "the reference does not have this cell"
+    return [
+        (kind.look.word, kind_style(kind), _cell_title(matrix_view, key)),
+        ("On other machines", "strong", f"{text}."),
+        ("Reference", "strong", f"{reference_wording.reference_title(reference)}."),
+    ]
 
 
 def _on_reference(reference: Reference, key: Key) -> str:

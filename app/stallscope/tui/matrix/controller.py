@@ -29,6 +29,7 @@ from stallprobes.errors import (
 from stallprobes.files import atomic
 from stallprobes.matrix.matrix import Cell, Matrix, Status
 from stallprobes.recording.observation import SIM
+from stallscope.tui.matrix.known_checks import Unmeasured, known_check
 from stallscope.tui.matrix.view_model import MatrixView
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class MatrixState:
 
     ``origin`` is the file that holds the matrix, "" for none; ``unsaved``: it was measured here and is in no file.
     ``against`` is the file of the older check in ``comparison``. ``busy`` names the file operation that runs.
-    ``failed``: the ``note`` reports a failure.
+    ``failed``: the ``note`` reports a failure. ``unmeasured``: the matrix was not measured now, and nobody chose it.
     """
 
     matrix_view: MatrixView | None = None
@@ -85,6 +86,12 @@ class MatrixState:
     busy: str = ""
     run: CheckRun | None = None
     question: Confirmation | None = None
+    unmeasured: Unmeasured | None = None
+
+    @property
+    def check(self) -> MatrixView | None:
+        """The view of a check; None without one, and for a reference, which is none."""
+        return None if self.unmeasured is Unmeasured.REFERENCE else self.matrix_view
 
 
 class MatrixController:
@@ -117,6 +124,20 @@ class MatrixController:
         self._step(stopping=True)
         self._stop.set()
 
+    def show_known(self, gpu: str | None, driver: str | None) -> None:
+        """Show what is known of ``gpu`` without a measurement, as ``known_check`` has it, until there is a check."""
+
+        def job() -> None:
+            found = known_check(gpu, driver)
+            with self._lock:
+                # What was opened or begun meanwhile stays.
+                if found is not None and self.state.matrix_view is None and self.state.run is None:
+                    self.state = replace(
+                        self.state, matrix_view=found.view, origin=found.origin, unmeasured=found.unmeasured
+                    )
+
+        threading.Thread(target=self._run_job, args=(job,), name="known check", daemon=True).start()
+
     def open(self, path: str) -> None:
         """Open the check in a file."""
 
@@ -125,13 +146,21 @@ class MatrixController:
 
             file = _file(path)
             matrix_view = MatrixView.of(check_file.load(file))
-            self._change(matrix_view=matrix_view, origin=str(file), unsaved=False, comparison=None, against="", note="")
+            self._change(
+                matrix_view=matrix_view,
+                origin=str(file),
+                unsaved=False,
+                comparison=None,
+                against="",
+                note="",
+                unmeasured=None,
+            )
 
         self._start_job(f"opening {path}", job)
 
     def save(self, path: str, force: bool = False) -> None:
         """Save the open check to a file; asks before it overwrites another file."""
-        matrix_view = self.state.matrix_view
+        matrix_view = self.state.check
         if matrix_view is None:
             return
 
@@ -145,6 +174,7 @@ class MatrixController:
                 self._change(question=Confirmation(sentence, "overwrite it", lambda: self.save(path, force=True)))
                 return
             check_file.save(matrix_view.matrix, file, force=force)
+            check_file.remember(file)
             same = self.state.matrix_view is not None and self.state.matrix_view.matrix is matrix_view.matrix
             if same:
                 self._change(origin=str(file), unsaved=False)
@@ -154,7 +184,7 @@ class MatrixController:
 
     def compare(self, path: str, force: bool = False) -> None:
         """Compare the open check with the older check in a file."""
-        matrix_view = self.state.matrix_view
+        matrix_view = self.state.check
         if matrix_view is None:
             return
 
@@ -253,7 +283,7 @@ class MatrixController:
             target = self._wait_for_gpu(lent, stop)
             if target is not None:
                 blank = MatrixView.of(_blank(plan, target, seed, quick))
-                self._change(matrix_view=blank, origin="", unsaved=False, comparison=None, against="")
+                self._change(matrix_view=blank, origin="", unsaved=False, comparison=None, against="", unmeasured=None)
                 matrix = runner.run(
                     plan,
                     backend=target.backend,
@@ -316,6 +346,7 @@ class MatrixController:
                 unsaved=before.unsaved,
                 comparison=before.comparison,
                 against=before.against,
+                unmeasured=before.unmeasured,
             )
             return ""
         matrix = replace(

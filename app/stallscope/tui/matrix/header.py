@@ -8,12 +8,17 @@ from dataclasses import dataclass, replace
 from textual.reactive import var
 
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.wording import check_wording, comparison_wording
+from stallprobes.wording import check_wording, comparison_wording, reference_wording
 from stallscope.report.columns import display_width
 from stallscope.tui.common.bars import title_line
 from stallscope.tui.common.lines import Line, LineWidget, cut, length
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
+from stallscope.tui.matrix.known_checks import Unmeasured
 
+_UNMEASURED = {
+    Unmeasured.SAVED: "SAVED CHECK, NOT MEASURED NOW",
+    Unmeasured.REFERENCE: "REFERENCE, NOT MEASURED HERE",
+}
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
 
 
@@ -93,13 +98,16 @@ def head_view(state: MatrixState, now_s: float) -> MatrixHeadView:
         words, style = ("not saved", "warn") if state.unsaved else ("", "")
         if matrix.interrupted and state.run is None:
             words, style = f"INTERRUPTED{', ' + words if words else ''}", "notice"
+        if state.unmeasured is not None and state.run is None:
+            words, style = _UNMEASURED[state.unmeasured], "notice"
+        reference = state.matrix_view.shown_reference
         view = replace(
             view,
             machine=check_wording.profile_name(matrix) if matrix.simulated else check_wording.machine_name(matrix),
             simulated=matrix.simulated,
             state=words,
             state_style=style,
-            about=_about(state, matrix),
+            about=_about(state, matrix) if reference is None else reference_wording.reference_title(reference),
             headline=() if headline is None or state.run is not None else headline.lines,
         )
     if state.run is not None:
@@ -148,4 +156,8 @@ def _note(state: MatrixState) -> tuple[str, str]:
         if not found:
             return "The fingerprints do not differ.", "dim"
         return f"The fingerprints differ: {'; '.join(found)}.", "warn"
+    if state.unmeasured is Unmeasured.SAVED:
+        return "The check that was saved last, not measured now. A new check replaces it.", "warn"
+    if state.unmeasured is Unmeasured.REFERENCE:
+        return "Of other machines, not measured now. A check of this machine replaces it.", "warn"
     return "", "dim"

@@ -12,6 +12,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from stallprobes.machine.fingerprint import kernel_module_version
+from stallprobes.matrix.reference import real_name
 from stallprobes.wording import comparison_wording
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose, Prompt, TextDialog, section
@@ -87,10 +89,18 @@ class MatrixScreen(ActionScreen):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Suspend a check with the program."""
+        """Show what is known before a check, and suspend a check with the program."""
+        if self.controller.state.matrix_view is None and self.controller.state.run is None:
+            self.controller.show_known(*self._gpu_and_driver())
         send = self.controller.send_signal
         self.app.app_suspend_signal.subscribe(self, lambda _: send(signal.SIGSTOP), immediate=True)
         self.app.app_resume_signal.subscribe(self, lambda _: send(signal.SIGCONT), immediate=True)
+
+    def _gpu_and_driver(self) -> tuple[str | None, str | None]:
+        """The model of the monitor's GPU, of a simulated one that of its profile, and its driver; None if unknown."""
+        observation = self.context.observation
+        gpus = () if observation is None else observation.probe_set.gpus
+        return (str(real_name(gpus[0].model)) if gpus else None), kernel_module_version()
 
     # Drawing.
 
@@ -165,7 +175,7 @@ class MatrixScreen(ActionScreen):
     def action_check_worst(self) -> None:
         """Select the worst cell."""
         worst = self.cursor.at_worst(self.controller.state.matrix_view)
-        if self._has_check() and worst is None:
+        if self.controller.state.matrix_view is not None and worst is None:
             self.controller.show_message("Every cell is quiet.")
         self._show_cell(worst or self.cursor)
 
@@ -280,9 +290,9 @@ class MatrixScreen(ActionScreen):
         return self.controller.state.run is None
 
     def _has_check(self) -> bool:
-        if self.controller.state.matrix_view is None:
+        if self.controller.state.check is None:
             self.controller.show_message("There is no check yet: run one, or open a file.")
-        return self.controller.state.matrix_view is not None
+        return self.controller.state.check is not None
 
     def action_check_differences(self) -> None:
         """List all differences."""

@@ -27,7 +27,7 @@ from stallscope.tui.common.lines import short_duration
 if TYPE_CHECKING:
     from stallprobes.latency.window import ChannelMap
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison, QuantileChange
-    from stallprobes.matrix.reference import ReferenceComparison
+    from stallprobes.matrix.reference import Reference, ReferenceComparison
 
 Key = tuple[str, str]
 
@@ -175,6 +175,7 @@ class MatrixView:
     """A matrix with the figures of its cells, the headline of its report, and the changes of a comparison.
 
     ``headline`` and ``reference``, the comparison with a reference, are None while cells are being measured.
+    ``shown_reference`` is the reference that the view is of, None for that of a check.
     """
 
     matrix: Matrix
@@ -182,6 +183,7 @@ class MatrixView:
     changes: Mapping[Key, CellChange] = field(default_factory=dict)
     headline: Headline | None = None
     reference: ReferenceComparison | None = None
+    shown_reference: Reference | None = None
 
     @classmethod
     def of(cls, matrix: Matrix, known: Mapping[Key, CellFigures] | None = None) -> MatrixView:

@@ -18,7 +18,7 @@ import struct
 import termios
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from errno import ENOEXEC
 from pathlib import Path
@@ -35,8 +35,6 @@ _CONTROLS = re.compile("([\r\n\b\t\a])")
 _TAB = 8
 _READ_BYTES = 1 << 16
 _SHELL = "/bin/sh"
-# Python ignores these from its start, and the screen SIGUSR1; a program expects the default.
-_DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGUSR1)
 _DRAIN_S = 1.0
 
 
@@ -115,11 +113,13 @@ class PaneProgram:
         size: tuple[int, int] = (80, 24),
         *,
         force: bool = False,
+        defaults: Collection[signal.Signals] = (),
     ) -> None:
         """Start the program with its output in a pane of ``size`` columns and lines, or in the new ``file``.
 
-        With ``force`` that one may replace another file, once the program has started. Raises OSError or ValueError if
-        the program cannot be started, and FileNotWritten if ``file`` cannot be written.
+        With ``force`` that one may replace another file, once the program has started. ``defaults`` are signals that
+        it gets with their default action although this process ignores them. Raises OSError or ValueError if the
+        program cannot be started, and FileNotWritten if ``file`` cannot be written.
         """
         self.arguments, self.file = tuple(arguments), file
         self.output = ProgramOutput()
@@ -128,10 +128,10 @@ class PaneProgram:
         self.exit_code: int | None = None
         self._master = -1
         if file is None:
-            self.pid = self._start_in_pane(environment, size)
+            self.pid = self._start_in_pane(environment, size, defaults)
         else:
             with atomic.created(file, force=force) as target:
-                self.pid = _start(arguments, environment, target)
+                self.pid = _start(arguments, environment, target, defaults)
         self._ended = threading.Event()
         self._reader = threading.Thread(target=self._read, name="program output", daemon=True)
         if file is None:
@@ -172,12 +172,14 @@ class PaneProgram:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
-    def _start_in_pane(self, environment: Mapping[str, str], size: tuple[int, int]) -> int:
+    def _start_in_pane(
+        self, environment: Mapping[str, str], size: tuple[int, int], defaults: Collection[signal.Signals]
+    ) -> int:
         self._master, target = pty.openpty()
         try:
             _plain(target)
             self.resize(*size)
-            return _start(self.arguments, {**environment, "TERM": "dumb"}, target)
+            return _start(self.arguments, {**environment, "TERM": "dumb"}, target, defaults)
         except BaseException:
             os.close(self._master)
             raise
@@ -211,7 +213,9 @@ def _plain(terminal: int) -> None:
     termios.tcsetattr(terminal, termios.TCSANOW, modes)
 
 
-def _start(arguments: Sequence[str], environment: Mapping[str, str], target: int) -> int:
+def _start(
+    arguments: Sequence[str], environment: Mapping[str, str], target: int, defaults: Collection[signal.Signals]
+) -> int:
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, target, 1),
@@ -220,7 +224,7 @@ def _start(arguments: Sequence[str], environment: Mapping[str, str], target: int
     try:
         return os.posix_spawnp(
             arguments[0], list(arguments), environment, file_actions=actions, setsid=True, setsigmask=[],
-            setsigdef=_DEFAULTS,
+            setsigdef=defaults,
         )  # fmt: skip
     except OSError as error:
         if error.errno != ENOEXEC:
@@ -228,5 +232,5 @@ def _start(arguments: Sequence[str], environment: Mapping[str, str], target: int
     # A script without a first line that names its interpreter, which shells run themselves.
     words = [_SHELL, shutil.which(arguments[0]) or arguments[0], *arguments[1:]]
     return os.posix_spawn(
-        _SHELL, words, environment, file_actions=actions, setsid=True, setsigmask=[], setsigdef=_DEFAULTS
+        _SHELL, words, environment, file_actions=actions, setsid=True, setsigmask=[], setsigdef=defaults
     )

@@ -30,7 +30,7 @@ from stallprobes.engine.sim.device import (
     Storage,
 )
 from stallprobes.engine.sim.host_thread import CALLS, LATENCY_ONLY, HostThread, Step, step
-from stallprobes.engine.sim.probe_thread import SimProbeThread
+from stallprobes.engine.sim.probe_thread import ProgramSteps, SimProbeThread
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.errors import Unsupported
 from stallprobes.model import (
@@ -107,7 +107,12 @@ class SimMachine:
             probe,
             host,
             part,
-            (steps(program.setup, ()), steps(program.ops, channels), steps(program.teardown, ())),
+            ProgramSteps(
+                steps(program.ops, channels),
+                setup=steps(program.setup, ()),
+                teardown=steps(program.teardown, ()),
+                undo=steps(program.undo, ()),
+            ),
             None if program.guard is None else (self._word(probe.name, program.guard.word), program.guard.ahead),
             None if program.proof is None else self._word(probe.name, program.proof),
         )

@@ -23,6 +23,8 @@ from stallprobes.native.library import core
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
+# The number of an iteration's first op in the error words.
+_FIRST_OP = 1
 _TO_PARK, _SLOT_CLOSED, _GUARDED, _SLEEP, _POLL, _ITERATE = map(int, NextStep)
 
 
@@ -44,6 +46,16 @@ class StallInjector:
         return bool(self.aggressor.run) and random.next_number() * self.every < QUANTILES and took_ns < self.at_least_ns
 
 
+@dataclass(frozen=True)
+class ProgramSteps:
+    """The ops of a program, bound to a thread: those of an iteration, before the first, after the last, and undo."""
+
+    ops: Sequence[Step]
+    setup: Sequence[Step]
+    teardown: Sequence[Step]
+    undo: Sequence[Step]
+
+
 class SimProbeThread:
     """One probe's thread and its section of the board."""
 
@@ -52,17 +64,16 @@ class SimProbeThread:
         probe: Probe,
         host: HostThread,
         part: ProbeSection,
-        steps: tuple[Sequence[Step], Sequence[Step], Sequence[Step]],
+        steps: ProgramSteps,
         guard: tuple[HostWord, int] | None,
         proof: HostWord | None,
     ) -> None:
-        """``steps`` are those of setup, of an iteration, and of teardown."""
         self.probe = probe
         self.host = host
         self._recorder = HistogramWriter(part)
         self.words = self._recorder.words
         self.words.aligned = probe.program.aligned
-        self._setup, self._ops, self._teardown = steps
+        self._steps, self._ops = steps, steps.ops
         self._guard = guard
         self._proof = proof
         # The values that are not on the board yet, with the rows of their histograms: of each op, and of the due time.
@@ -141,14 +152,17 @@ class SimProbeThread:
 
     def run(self) -> Wait:
         """The thread from its setup to its end."""
-        done = yield from self._run_once(self._setup)
+        done = yield from self._run_once(self._steps.setup)
         if done:
             self.words.state = _PARKED
             self.settled.succeed()
             ended = yield from self._iterate()
             if ended:
                 self.words.state = _ENDED
-                yield from self._run_once(self._teardown)
+                yield from self._run_once(self._steps.teardown)
+            elif self.words.error_op > _FIRST_OP:
+                for each in self._steps.undo:
+                    yield from each.call()
         else:
             self.settled.succeed()
 

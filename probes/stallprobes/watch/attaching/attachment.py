@@ -35,6 +35,8 @@ _CONTROL_S = 2.0
 _NOT_PERMITTED = os.strerror(errno.EPERM)
 # How long more where a libcupti is sent to the process.
 _SENDING_S = 10.0
+# What attaching takes at most: each of its parts has a limit.
+ATTACH_S = _ATTACHER_S + _BACK_S + _CONTROL_S + ANSWER_S + _SENDING_S
 
 
 class _Outcome(IntEnum):

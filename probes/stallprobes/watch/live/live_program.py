@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from stallprobes.traces.trace import Trace
@@ -15,6 +16,8 @@ from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchT
 from stallprobes.watch.reading.folder import HERE, ProcessPlace
 from stallprobes.watch.reading.process import WatchedProcess
 
+# How long what is being read of the processes from outside may take at the end.
+LOOK_S = 5.0
 # A person reads findings no faster; the figures change more often.
 ANALYZE_NS = 1_000_000_000
 # The analysis takes at most this share of the time.
@@ -70,27 +73,32 @@ class LiveProgram:
         return min(_REST * took_s, self._analysis.room_s)
 
     def finish_looking(self) -> None:
-        """Wait, at most 5 s, for what is being read of the processes from outside."""
-        self._analysis.finish_looking()
+        """Wait, at most LOOK_S, for what is being read of the processes from outside."""
+        self._analysis.finish_looking(LOOK_S)
 
-    def read(self) -> None:
-        """Read what is new. Raises WatchError."""
+    def read(self, progress: Callable[[float], None] = lambda _: None) -> None:
+        """Read what is new; ``progress`` is called with the share (0 to 1) of the files. Raises WatchError."""
         with self._lock:
-            self._analysis.poll()
+            self._analysis.poll(progress)
 
     def findings(self) -> WatchFindings:
         """The findings by all readings so far."""
         return self._analysis.findings()
 
-    def update(self, program: WatchedProgram | None = None, analyze: bool = False) -> bool:
-        """Read what is new and make the next ``moment``; True if it has new findings.
+    def update(
+        self,
+        program: WatchedProgram | None = None,
+        analyze: bool = False,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> bool:
+        """Read what is new, as ``read`` does, and make the next ``moment``; True if it has new findings.
 
         That is once a second, and always with ``analyze``. Raises WatchError.
         """
         self.program = program or self.program
         # A call that is in flight in the reading may have returned when the reading has been analyzed.
         at_ns = time.monotonic_ns()
-        self.read()
+        self.read(progress)
         now_ns = time.monotonic_ns()
         analyzed = analyze or now_ns >= self._next_ns
         if analyzed:

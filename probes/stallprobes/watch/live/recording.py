@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -77,11 +78,11 @@ class WatchRecording(IndexedRecording):
 
     _last: RecordedWatch
 
-    def __init__(self, path: Path) -> None:
-        """Raises RecordingError for an unreadable or damaged file, another format, and a newer version."""
+    def __init__(self, path: Path, progress: Callable[[float], None] = lambda _: None) -> None:
+        """Open it as ``IndexedRecording`` does. Raises RecordingError."""
         self._next, self._state = 0, _State()
         self.damage: str | None = None
-        super().__init__(path, MomentLine, "moment of a watched program", MOST_MOMENTS)
+        super().__init__(path, MomentLine, "moment of a watched program", MOST_MOMENTS, progress=progress)
 
     def _read_first(self) -> None:
         self.at(0)
@@ -92,18 +93,22 @@ class WatchRecording(IndexedRecording):
             self._next, self._state = max(number - LEAD, 0), _State()
         return self._read_to(number)
 
-    def last(self) -> RecordedWatch:
-        """The last moment before a damaged one, with all slow calls of the recording that a moment may have."""
+    def last(self, progress: Callable[[float], None] = lambda _: None) -> RecordedWatch:
+        """The last moment before a damaged one, with all slow calls of the recording that a moment may have.
+
+        ``progress`` is called with the share (0 to 1) of the moments that are read.
+        """
         self._next, self._state = 0, _State()
         try:
-            return self._read_to(len(self) - 1)
+            return self._read_to(len(self) - 1, progress)
         except RecordingError as error:
             # The first moment was read before.
             self.damage = str(error)
             return self._last
 
-    def _read_to(self, number: int) -> RecordedWatch:
+    def _read_to(self, number: int, progress: Callable[[float], None] = lambda _: None) -> RecordedWatch:
         for index, text in self._entry_lines(self._next, number + 1):
+            progress(index / (number + 1))
             with damage(self.path, f"moment {index + 1}"):
                 line = MomentLine.of_text(text)
             self._last, self._next = self._state.add(line), index + 1

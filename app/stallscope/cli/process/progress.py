@@ -1,0 +1,170 @@
+"""Progress of a command on stderr: what it does, how much of that is done, and how long it still takes.
+
+On a terminal it is one line, which is drawn again in its place and removed at the end. A terminal that cannot erase a
+line (TERM=dumb) gets a line of its own now and then. A file, a pipe, and the log of a continuous integration (CI) get
+nothing, and a job in the background neither. The line has no colour.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from stallscope.cli.process import diagnostics
+from stallscope.cli.process.diagnostics import LineForm, status_line
+
+# What is over sooner needs no line.
+_FIRST_S = 1.0
+_DRAW_S = 0.1
+_TICK_S = 0.25
+# Where lines cannot be erased: the time until the first one, and between two.
+_FIRST_LINE_S = 2.0
+_LINE_S = 10.0
+# A rate is known once so much was done in so much time.
+_RATE_S, _RATE_SHARE = 1.0, 0.01
+_WIDTH = 24
+_MINUTES_FROM_S = 100
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What the command does: ``share`` (0 to 1) of it is done, None if that is not known.
+
+    Times are of the monotonic clock. ``count`` is the share in other words. ``left_s`` was the remaining time at
+    ``at_s``, None if only the rate tells. ``at_most_s``: after so long the command stops waiting.
+    """
+
+    text: str
+    began_s: float
+    at_s: float
+    share: float | None = None
+    count: str = ""
+    left_s: float | None = None
+    at_most_s: float | None = None
+
+    def remaining_s(self, now_s: float) -> float | None:
+        """The estimated time that the step still takes, None while it is not known."""
+        if self.left_s is not None:
+            return max(self.left_s - (now_s - self.at_s), 0.0)
+        passed_s = self.at_s - self.began_s
+        if self.share is None or passed_s < _RATE_S or self.share < _RATE_SHARE:
+            return None
+        return max(passed_s / self.share - (now_s - self.began_s), 0.0)
+
+    def line(self, now_s: float, part: str) -> str:
+        """The step as text; ``part`` says which of several ones it is, "" if it is the only one."""
+        if self.share is None:
+            limit = "" if self.at_most_s is None else f", at most {_seconds(self.at_most_s)}"
+            return f"{self.text}{part and f' ({part})'}: {_seconds(now_s - self.began_s)}{limit}"
+        remaining_s = self.remaining_s(now_s)
+        left = "" if remaining_s is None else f", {_seconds(remaining_s)} left{part and f' of {part}'}"
+        return f"{self.count or f'{self.share:.0%}'}{left}  {self.text}"
+
+    @property
+    def bar(self) -> str:
+        """The share as a bar; "" if it is not known."""
+        if self.share is None:
+            return ""
+        filled = round(min(1.0, max(0.0, self.share)) * _WIDTH)
+        return f"[{'#' * filled}{'-' * (_WIDTH - filled)}] "
+
+
+class Progress:
+    """Context manager that shows what a command does. Any thread may call its methods.
+
+    A thread draws the line again while the command waits, so that its seconds pass.
+    """
+
+    def __init__(self) -> None:
+        self._form = diagnostics.line_form()
+        self._lock = threading.Lock()
+        self._step: _Step | None = None
+        self._part = ""
+        self._began_s = self._drawn_s = 0.0
+        self._line_due_s = 0.0
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._began_s = time.monotonic()
+        self._line_due_s = self._began_s + _FIRST_LINE_S
+        if self._form is not None:
+            self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
+            # Without a thread the line is drawn at each step only.
+            with contextlib.suppress(RuntimeError):
+                self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join()
+        self.end()
+
+    def begin(self, text: str, at_most_s: float | None = None) -> None:
+        """Begin a step whose length is not known, but that it ends after ``at_most_s`` seconds."""
+        if self._form is not None:
+            now_s = time.monotonic()
+            self._show(_Step(text, now_s, now_s, at_most_s=at_most_s))
+
+    def end(self) -> None:
+        """Remove the line: what follows is printed, or takes no time."""
+        with self._lock:
+            self._step = None
+        status_line.clear()
+
+    def part(self, number: int, count: int) -> None:
+        """Say that the next steps are part ``number`` of ``count``; each has a time of its own."""
+        with self._lock:
+            self._part = f"step {number} of {count}"
+            self._step = None
+
+    def show(self, share: float, text: str, *, left_s: float | None = None, count: str = "") -> None:
+        """Show that the ``share`` (0 to 1) of the step is done, as ``count`` says it.
+
+        ``left_s`` is the remaining time in seconds; None to estimate it by the rate since the step began.
+        """
+        if self._form is None:
+            return
+        now_s, step = time.monotonic(), self._step
+        began_s = now_s if step is None or step.share is None or share < step.share else step.began_s
+        self._show(_Step(text, began_s, now_s, share, count, left_s))
+
+    def shower(self, text: str) -> Callable[[float], None]:
+        """A function that shows the share of a step that is done."""
+        return lambda share: self.show(share, text)
+
+    def _show(self, step: _Step) -> None:
+        with self._lock:
+            self._step = step
+            if step.at_s - self._drawn_s >= _DRAW_S:
+                self._draw(step.at_s)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(_TICK_S):
+            with self._lock:
+                self._draw(time.monotonic())
+
+    def _draw(self, now_s: float) -> None:
+        step = self._step
+        if step is None or self._ended.is_set() or not diagnostics.in_foreground():
+            return
+        if self._form is LineForm.LINES:
+            if now_s >= self._line_due_s:
+                self._line_due_s = now_s + _LINE_S
+                diagnostics.print_message(step.line(now_s, self._part))
+        elif now_s - self._began_s >= _FIRST_S or (step.left_s or 0.0) >= _FIRST_S:
+            self._drawn_s = now_s
+            if not status_line.draw(step.bar + step.line(now_s, self._part)):
+                self._form = None
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < _MINUTES_FROM_S else f"{seconds / 60:.0f} min"

@@ -1,0 +1,114 @@
+"""Order of keys: each reaches the screen and the widget that the key before it has opened or brought into focus.
+
+Textual hands a key to the widget that has the focus when the key arrives. Keys that arrive together would all go to the
+same one, also where the first of them opens a dialog. Here a key waits until the one before it is handled, and until
+the screen that this has opened knows its widgets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from textual.app import App, ScreenStackError
+from textual.events import Key, Paste
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+# A widget that is removed meanwhile gives no answer, and an action may take longer than a person waits for a key.
+_LOST_S, _LONGEST_S = 0.02, 0.5
+
+
+class KeyHandled(Message):
+    """Follows key number ``number`` through the same queues, from its widget to the app: then the key is handled."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+class KeyOrder:
+    """Hands keys to ``handle``, which is the app's own method, one after the other. All runs in the event loop."""
+
+    def __init__(self, app: App[Any], handle: Callable[[Key | Paste], Awaitable[None]]) -> None:
+        self._app, self._handle = app, handle
+        self._waiting: deque[Key | Paste] = deque()
+        self._number = 0
+        self._target: MessagePump | None = None
+        self._top: MessagePump | None = None
+        self._due_s = 0.0
+        self._delivers = False
+
+    def __len__(self) -> int:
+        """The number of keys that wait."""
+        return len(self._waiting)
+
+    async def put(self, event: Key | Paste) -> None:
+        """Hand over a key, or let it wait for those before it."""
+        self._waiting.append(event)
+        await self._deliver()
+
+    async def answer(self, message: KeyHandled) -> None:
+        """Take the answer to a key. Where it has opened another screen, that one is asked too."""
+        if message.number != self._number or self._target is None:
+            return
+        top = self._screen()
+        if top is not None and top is not self._top:
+            self._ask(top)
+            return
+        self._target = None
+        await self._deliver()
+
+    async def _deliver(self) -> None:
+        if self._delivers:
+            return
+        self._delivers = True
+        try:
+            while self._waiting and self._target is None:
+                event = self._waiting.popleft()
+                top = self._screen()
+                target = None if top is None else self._app.focused or top
+                await self._handle(event)
+                if event.is_forwarded:
+                    self._begin(target, top)
+                elif (now := self._screen()) is not top:
+                    # A binding with priority is handled at once, and has opened a screen.
+                    self._begin(now, top)
+        finally:
+            self._delivers = False
+
+    def _begin(self, target: MessagePump | None, top: MessagePump | None) -> None:
+        """Wait until ``target`` has handled the key that was handed over while ``top`` was the screen."""
+        if target is None:
+            return
+        self._top = top
+        self._due_s = asyncio.get_running_loop().time() + _LONGEST_S
+        self._ask(target)
+
+    def _ask(self, target: MessagePump) -> None:
+        self._number += 1
+        self._target = target
+        if self._screen() is target:
+            self._top = target
+        target.post_message(KeyHandled(self._number))
+        asyncio.get_running_loop().call_later(_LOST_S, self._look, self._number)
+
+    def _look(self, number: int) -> None:
+        """Go on where the answer to a key is lost, or takes too long."""
+        target = self._target
+        if number != self._number or target is None:
+            return
+        loop = asyncio.get_running_loop()
+        if target.is_attached and target.is_running and loop.time() < self._due_s:
+            loop.call_later(_LOST_S, self._look, number)
+            return
+        # As an answer, in the app's own task.
+        self._app.post_message(KeyHandled(number))
+
+    def _screen(self) -> MessagePump | None:
+        try:
+            return self._app.screen
+        except ScreenStackError:
+            return None

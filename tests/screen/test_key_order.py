@@ -1,0 +1,144 @@
+"""Keys that arrive together: each goes to the dialog, the list or the line that the one before it has opened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from textual.events import Key
+from textual.pilot import Pilot
+
+from factories.screen import SharedMonitor, monitor, running, until
+from factories.terminal import OpenTerminal
+from stallprobes.patterns.remedy_code import CodeLanguage
+from stallscope.tui.common.dialog import Ask, Choose, Dialog
+from stallscope.tui.common.explain import Explain
+from stallscope.tui.common.help import Help
+from stallscope.tui.common.picker import Picker
+from stallscope.tui.common.printable_text import PrintableInput
+from stallscope.tui.matrix.screen import MatrixScreen
+from stallscope.tui.monitor.screen import Monitor
+
+# One event loop for all tests, since the monitor runs in it.
+pytestmark = pytest.mark.usefixtures("without_terminal_updates")
+module = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncIterator[SharedMonitor]:
+    """The monitor of this module."""
+    held = SharedMonitor()
+    yield held
+    await held.end()
+
+
+async def burst(pilot: Pilot[None], *keys: str) -> None:
+    """Send ``keys`` as a terminal does what was typed ahead, and wait until all are handled."""
+    for key in keys:
+        event = Key(key, key if len(key) == 1 else None)
+        event.set_sender(pilot.app)
+        pilot.app.post_message(event)
+    keys_of_app = pilot.app.keys  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
+    await until(
+        pilot, lambda: not len(keys_of_app) and keys_of_app._target is None and not pilot.app.message_queue_size
+    )
+    await pilot.pause()
+
+
+@module
+async def test_letters_behind_the_keys_of_a_search_are_its_words(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        before = running(pilot)
+        await burst(pilot, "o", "slash", *"spin", "2")
+        assert isinstance(pilot.app.screen, Picker)
+        assert pilot.app.screen.query_one(PrintableInput).value == "spin2"
+        await burst(pilot, "escape", "escape")
+        assert isinstance(pilot.app.screen, Monitor)
+        assert running(pilot) == before
+
+
+@module
+async def test_arrows_and_enter_behind_the_key_of_a_list_select_in_it(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        chosen: list[str | None] = []
+        pilot.app.push_screen(Choose("title", [(name, name) for name in "abcd"]), chosen.append)
+        await burst(pilot, "down", "down", "enter")
+        await until(pilot, lambda: chosen)
+        assert chosen == ["c"]
+
+
+@module
+async def test_an_answer_behind_the_key_of_a_question_is_its_answer(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        answers: list[bool | None] = []
+        screen = monitor(pilot)
+
+        def ask() -> None:
+            pilot.app.push_screen(Ask("Disturb them?"), answers.append)
+
+        screen.action_select_worst = ask  # type: ignore[attr-defined]
+        screen._bindings.bind("f12", "select_worst")
+        await burst(pilot, "f12", "y", "up")
+        assert answers == [True]
+
+
+@module
+async def test_keys_behind_the_one_that_closes_a_dialog_go_to_the_screen_below(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await burst(pilot, "e", "l", "escape", "question_mark")
+        assert isinstance(pilot.app.screen, Help)
+        await burst(pilot, "escape", "e", "escape", "up")
+        assert isinstance(pilot.app.screen, Monitor)
+        assert monitor(pilot).state.focus_name == "host-alloc-free"
+
+
+@module
+async def test_each_key_behind_that_of_the_explanation_changes_its_language(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await burst(pilot, "b", "e")
+        first = pilot.app.screen
+        assert isinstance(first, Explain)
+        await burst(pilot, "escape", "e", *["l"] * len(CodeLanguage))
+        assert isinstance(pilot.app.screen, Explain)
+        await burst(pilot, "q")
+        assert isinstance(pilot.app.screen, Monitor)
+
+
+@module
+async def test_keys_behind_that_of_the_matrix_go_to_the_matrix(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await burst(pilot, "m", "question_mark")
+        assert isinstance(pilot.app.screen, Help)
+        assert isinstance(pilot.app.screen_stack[-2], MatrixScreen)
+        await burst(pilot, "escape", "escape", "e")
+        assert isinstance(pilot.app.screen, Explain)
+        assert isinstance(pilot.app.screen_stack[-2], Monitor)
+        await burst(pilot, "escape")
+
+
+@module
+async def test_a_widget_that_gives_no_answer_holds_no_key_up(shared: SharedMonitor) -> None:
+    """Such as one that is removed, or whose action takes its time."""
+    async with shared.as_at_first() as pilot:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(pilot.app.screen, "post_message", lambda _: False)
+            await burst(pilot, "e")
+        await burst(pilot, "question_mark")
+        assert isinstance(pilot.app.screen, Help | Dialog)
+        await burst(pilot, "escape")
+
+
+def test_a_pasted_burst_of_keys_in_a_terminal_goes_to_the_dialog(terminal: OpenTerminal) -> None:
+    screen = terminal("--sim", "h200")
+    screen.wait_for("launch")
+    screen.wait_for("● live")
+    # One write: the key that opens the list, that of its search, and words in which keys of the monitor are.
+    since = screen.press("o/register xq")
+    screen.wait_for("register xq", since=since)
+    assert screen.alive
+    since = screen.press("\x7f\x7f\x7f\r")
+    screen.wait_for("register", since=since)
+    assert screen.quit() == 0
