@@ -80,7 +80,7 @@ class Lasting:
 
 
 class Repeated:
-    """A command that a thread runs again and again, with ``between`` called after each; counts its ends and failures."""
+    """A command that a thread runs again and again, with ``between`` called after each; counts ends and failures."""
 
     def __init__(
         self, words: Sequence[str], environment: dict[str, str], between: Callable[[], object] = lambda: None

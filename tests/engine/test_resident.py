@@ -51,6 +51,7 @@ def test_an_engine_that_is_killed_ends_the_call() -> None:
             os.kill(begun[0].session.engine_pid or 0, signal.SIGKILL)
         return False
 
-    with cell_runner(stop) as cells, pytest.raises(EngineLost, match="SIGKILL"):
+    with cell_runner(stop) as cells:
         begun.append(cells)
-        cells._call("measure_baselines", ["launch"], ENDLESS)
+        with pytest.raises(EngineLost, match="SIGKILL"):
+            cells._call("measure_baselines", ["launch"], ENDLESS)
