@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "histogram.h"
 #include "inject.h"
@@ -15,9 +14,6 @@ enum {
     /* Calls after which a thread without a slot looks for one again. */
     RETRY = 256,
     LONGEST_TIMED_NS = 10000,
-    /* When switching on a callback has taken long, and the longest pause after it. */
-    LONG_ENABLE_NS = 500000,
-    MOST_REST_NS = 50000000,
 };
 
 /* The API of each function's number, from 1; 0 for those that are not watched. */
@@ -82,20 +78,9 @@ static const struct ss_shape *shape_of(const char *name)
     return NULL;
 }
 
-/* Switches on a callback. In a program of many threads that runs already, that takes milliseconds, in which they may wait
- * for a lock of CUPTI's: then they have as long before the next one. */
-static int enable(const struct ss_cupti *cupti, void *subscriber, uint32_t number)
-{
-    uint64_t began = ss_clock();
-    int code = cupti->enable_callback(1, subscriber, SS_DRIVER_API, number);
-    uint64_t took = ss_clock() - began;
-    if (took > LONG_ENABLE_NS && took < MOST_REST_NS && ss_header->flags & SS_FLAG_LATE)
-        nanosleep(&(struct timespec){.tv_nsec = (long)took}, NULL);
-    return code;
-}
-
-/* Switches on the callbacks of the watched functions that this libcupti knows; their count. */
-int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber)
+/* Switches on the callbacks of the watched functions that this libcupti knows; their count. Calls may be held up from
+ * ``held_since`` on. */
+int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t held_since)
 {
     int unknown = 0;
     /* Those of a recording before are the same ones. */
@@ -108,8 +93,12 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber)
         }
         unknown = 0;
         const struct ss_prefix *prefix = prefix_of(name);
-        if (!prefix || strlen(name) >= sizeof ((struct ss_api *)0)->name ||
-            enable(cupti, subscriber, number))
+        if (!prefix || strlen(name) >= sizeof ((struct ss_api *)0)->name)
+            continue;
+        uint64_t began = ss_clock();
+        int code = cupti->enable_callback(1, subscriber, SS_DRIVER_API, number);
+        held_since = ss_rest_after(began, held_since);
+        if (code)
             continue;
         known[api_count].number = number;
         known[api_count].name = name;
@@ -118,6 +107,7 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber)
         /* A callback may come at once, in another thread. */
         __atomic_store_n(&apis[number], (uint16_t)++api_count, __ATOMIC_RELEASE);
     }
+    ss_note_hold(held_since);
     return (int)api_count;
 }
 

@@ -12,9 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "inject.h"
+
+enum {
+    /* When a step at CUPTI has taken long, and the longest rest after it. */
+    LONG_STEP_NS = 500000,
+    MOST_REST_NS = 50000000,
+};
 
 struct ss_settings ss_settings;
 
@@ -127,22 +134,37 @@ static uint32_t failed(const char *function, int code, uint32_t state)
 }
 
 /* Calls of the program may be held up from ``began`` to now. */
-static void note_hold(uint64_t began)
+void ss_note_hold(uint64_t began)
 {
     uint64_t held = ss_clock() - began;
     if (held > longest_hold)
         longest_hold = held;
 }
 
-/* As note_hold for a switch of kinds. Behind a gate a call is held by that, unless one was let through: then it may have
+/* As ss_note_hold for a switch of kinds. Behind a gate a call is held by that, unless one was let through: then it may have
  * waited for CUPTI as long as the switch took. */
-static void note_switch(uint64_t began, int gate, uint64_t let_through)
+void ss_note_switch(uint64_t began, int gate, uint64_t let_through)
 {
     uint64_t waited = ss_longest_wait();
     if (!gate || ss_load(ss_header->not_held) != let_through)
-        note_hold(began);
+        ss_note_hold(began);
     else if (waited > longest_hold)
         longest_hold = waited;
+}
+
+/* A step at CUPTI began at ``began`` and has ended, in a recording that began late. Where it took long, calls of the
+ * program may have waited for a lock of CUPTI's as long: they have as long before the next step. Returns since when they
+ * are held up by the next one; ``held_since`` is that of the steps before. */
+uint64_t ss_rest_after(uint64_t began, uint64_t held_since)
+{
+    uint64_t took = ss_clock() - began;
+    if (took < LONG_STEP_NS || !(ss_header->flags & SS_FLAG_LATE))
+        return held_since;
+    ss_note_hold(held_since);
+    if (took > MOST_REST_NS)
+        took = MOST_REST_NS;
+    nanosleep(&(struct timespec){.tv_nsec = (long)took}, NULL);
+    return ss_clock();
 }
 
 uint64_t ss_longest_hold(void)
@@ -176,6 +198,7 @@ static uint32_t connect_to_cupti(int late)
     code = cupti.subscribe(&subscriber, ss_callback, NULL);
     if (code)
         return failed("cuptiSubscribe", code, code == SS_CUPTI_TAKEN ? SS_STATE_CUPTI_TAKEN : SS_STATE_CUPTI_FAILED);
+    uint64_t held_since = ss_rest_after(began, began);
     ss_store_release(subscribed, 1);
     ss_store_release(ss_private->recording, SS_OPEN);
     if (late)
@@ -184,8 +207,7 @@ static uint32_t connect_to_cupti(int late)
         ss_start_activity(&cupti, SS_NO_GATE);
     ss_start_looking();
     ss_note_step("cuptiEnableCallback");
-    int chosen = ss_choose_calls(&cupti, subscriber);
-    note_hold(began);
+    int chosen = ss_choose_calls(&cupti, subscriber, held_since);
     ss_write_apis();
     return chosen ? SS_STATE_RECORDING : failed("cuptiEnableCallback", 0, SS_STATE_CUPTI_FAILED);
 }
@@ -239,10 +261,7 @@ int ss_begin_records(int gate)
     if (ss_settings.calls_only || !ss_load_acquire(subscribed))
         return 0;
     ss_note_step("cuptiActivityEnable");
-    uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
-    int again = ss_start_activity(&cupti, gate) > 0;
-    note_switch(began, gate, let_through);
-    return again;
+    return ss_start_activity(&cupti, gate) > 0;
 }
 
 /* Ends the recording; 1 if a call in flight prevents it, where there is a ``gate``. CUPTI is free then, for the program's
@@ -254,7 +273,7 @@ int ss_end_recording(int gate)
         ss_note_step("cuptiActivityDisable");
         uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
         int again = ss_header->kinds && ss_stop_activity(&cupti, gate);
-        note_switch(began, gate, let_through);
+        ss_note_switch(began, gate, let_through);
         if (again)
             return 1;
         if (__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
@@ -262,7 +281,7 @@ int ss_end_recording(int gate)
             began = ss_clock();
             ss_note_step("cuptiUnsubscribe");
             cupti.unsubscribe(subscriber);
-            note_hold(began);
+            ss_note_hold(began);
         }
     }
     ss_store_release(ss_header->ended_ns, ss_clock());

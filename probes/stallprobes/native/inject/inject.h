@@ -45,6 +45,9 @@ uint32_t ss_begin_recording(int *code);
 int ss_begin_records(int gate);
 int ss_end_recording(int gate);
 uint64_t ss_longest_hold(void);
+void ss_note_hold(uint64_t began);
+void ss_note_switch(uint64_t began, int gate, uint64_t let_through);
+uint64_t ss_rest_after(uint64_t began, uint64_t held_since);
 
 /* control.c */
 int ss_start_control(void);
@@ -86,7 +89,7 @@ void ss_end_block(struct ss_call_log *log, struct ss_slot *slot);
 
 /* calls.c */
 void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data);
-int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber);
+int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t held_since);
 void ss_write_apis(void);
 int ss_prepare_calls(void);
 
