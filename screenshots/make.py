@@ -2,7 +2,7 @@
 
 Replays each file of ``screenshots/recordings`` on the screen, without a terminal, and writes
 
-    PATTERN.svg          the monitor just before the stall ends, the victim in focus
+    PATTERN.svg          the monitor just before the stall ends, on the victim that stalls
     PATTERN-trace.svg    of a recording with the timeline, instead: its trace of the longest stall
     timeline.svg         the screen of the first of these traces
     explain.svg          the explanation, over the first recording
@@ -485,9 +485,6 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
     made: dict[str, str] = {}
     async with stage.open():
         await stage.go_to(telling_s(recording))
-        if stage.monitor.analyzer is not None and stage.monitor.analyzer.worst is not None:
-            stage.monitor.action_focus_worst()
-            await stage.settle()
         assert stage.monitor.state.probe_set is not None
         made[stage.monitor.state.probe_set.pattern] = still(stage.strips(), stage.ground, stage.title)
         if first:

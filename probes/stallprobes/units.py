@@ -29,6 +29,18 @@ def duration_ns(ns: float | None) -> str:
     return duration(None if ns is None else ns / 1000)
 
 
+def in_us(ns: float | None) -> str:
+    """``ns`` nanoseconds in microseconds without the unit, for a column whose title has it: ``5.60``, ``2380``; ``–``
+    for None."""
+    return "–" if ns is None else three(ns / 1000)
+
+
+def in_ms(ns: float) -> str:
+    """``ns`` nanoseconds in milliseconds without the unit, for a column whose title has it: ``155``, ``0.64``,
+    ``<0.01``."""
+    return "<0.01" if 0 < ns < 5_000 else three(ns / 1e6)
+
+
 @overload
 def us_of(ns: float) -> float: ...
 @overload
@@ -60,6 +72,15 @@ def plural(number: int, noun: str) -> str:
 def times(ratio: float) -> str:
     """``ratio`` as ``×427`` or ``×1.3``."""
     return f"×{ratio:.0f}" if ratio >= 9.95 else f"×{ratio:.1f}"
+
+
+def compact(value: float) -> str:
+    """``value`` in at most four characters: ``1.0``, ``427``, ``2.3k``, ``14k``."""
+    for size, unit in ((1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")):
+        if value < 999.5 * size:
+            scaled = value / size
+            return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
+    return three(value)
 
 
 def range_ns(low_ns: float, high_ns: float) -> str:

@@ -3,11 +3,13 @@
     python tests/benchmarks/bench_screen.py [--seconds 20] [--size 160x48] [--gpu GPU] [--timeline] [--check]
     python tests/benchmarks/bench_screen.py --disturb --gpu GPU [--rounds 5] [--round-seconds 4] [--check]
 
-Seven probes are on: five victims and two aggressors. The screen is measured at 10 frames a second, at 30 with an
-aggressor switched each second, with the timeline open (live at spans of 10 ms, 1 s and, once so much is recorded,
-10 s, and frozen), paused, and with a terminal that does not read. With --timeline only the timeline is measured. The
-reference is one bare Line-API widget of the same size that draws all its lines 10 times a second, measured before and
-after each of them: a machine that is busy costs both more. With --check it exits 1 where a figure is above its limit.
+Six probes are on: three victims, the host control and two aggressors. From 120x40 on the histograms of all four are
+side by side, and the screen says that it follows the stall; with --check it exits 1 where it does not. The screen is
+measured at 10 frames a second, at 30 with an aggressor switched each second, with the timeline open (live at spans of
+10 ms, 1 s and, once so much is recorded, 10 s, and frozen), paused, and with a terminal that does not read. With
+--timeline only the timeline is measured. The reference is one bare Line-API widget of the same size that draws all
+its lines 10 times a second, measured before and after each of them: a machine that is busy costs both more. With
+--check it exits 1 where a figure is above its limit.
 Where nvitop is installed and there is a driver, it is measured in the same run.
 
 --disturb says what a screen that draws 30 times a second does to what is measured: a launch's p50 and p99, by turns
@@ -23,6 +25,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -52,6 +55,8 @@ TIMELINE_RATIO = 3.0
 # At 10 frames a second; at the longest span a frame takes nearly as long as a column does, so that some are alike.
 TIMELINE_DRAWS = 7.0
 FAST_FPS = 30
+# From this size on the histograms of several probes are side by side.
+MULTIPLES_SIZE = 120, 40
 P50_RATIO, P99_RATIO = 1.05, 1.25
 SETTLE_S, PAUSE_S = 0.5, 0.005
 EMPTY_APP = """
@@ -98,6 +103,8 @@ class Screen:
         environment.pop("NO_COLOR", None)
         self.begun = time.monotonic()
         self.draws = 0
+        # What was written until what ``wait_for`` waited for.
+        self.first_output = b""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -120,7 +127,13 @@ class Screen:
             if time.monotonic() - self.begun > seconds:
                 raise SystemExit(f"{words!r} did not come")
             out += self.read(0.005)
+        self.first_output += out
         return time.monotonic() - self.begun
+
+    def histograms(self) -> int:
+        """The number of histograms side by side: each has an axis of its own, in one line."""
+        lines = re.split(rb"\x1b\[\d+;\d+H", self.first_output)
+        return max((line.count("╵100ns".encode()) for line in lines), default=0)
 
     def cpu_s(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -153,6 +166,15 @@ class Screen:
         """Let time pass without reading."""
         time.sleep(seconds)
         return b""
+
+    def close(self) -> None:
+        """End it as a terminal that is closed does, and read what it writes until then."""
+        os.kill(self.pid, signal.SIGHUP)
+        with contextlib.suppress(OSError):
+            while os.read(self.fd, 65536):
+                pass
+        os.waitpid(self.pid, 0)
+        os.close(self.fd)
 
     def end(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
@@ -249,10 +271,10 @@ def measure_timeline(screen: Screen, size: str, bare: BareWidget, seconds: float
 
 
 def timeline_alone(arguments: Sequence[str], name: str, size: tuple[int, int], seconds: float) -> tuple[float, float]:
-    """``measure_timeline`` of a screen of its own with seven probes on."""
+    """``measure_timeline`` of a screen of its own with six probes on."""
     bare, screen = BareWidget(*size, seconds / 2), Screen(arguments, *size)
     screen.wait_for(b" old")
-    screen.press("12b")
+    screen.press("12")
     screen.read(4.0)
     found = measure_timeline(screen, name, bare, seconds)
     screen.end()
@@ -368,7 +390,7 @@ def measure_fast(
     with fast_settings() as settings:
         screen = Screen(arguments, *size, changes={"STALLSCOPE_SETTINGS": settings})
         screen.wait_for(b" old")
-        screen.press("2b")
+        screen.press("2")
         screen.read(2.0)
 
         def toggled(left_s: float) -> bytes:
@@ -418,9 +440,11 @@ def main() -> int:
     screen = Screen(ours, columns, rows)
     live = screen.wait_for(b"baseline")
     quiet = screen.wait_for(b" old")
-    screen.press("12b")
-    screen.read(4.0)
-    found, ratio = bare.beside(f"screen {asked.size}, 10 fps, seven probes", lambda: cost(screen, asked.seconds))
+    screen.press("12")
+    follows = b"follows the stall" in screen.first_output + screen.read(4.0)
+    across = screen.histograms()
+    what = f"screen {asked.size}, 10 fps, six probes, {across} histograms in a row"
+    found, ratio = bare.beside(what, lambda: cost(screen, asked.seconds))
     print(f"memory {found.memory_before:.1f} MB, after {asked.seconds:g} s {found.memory_after:.1f} MB")
     timeline, draws = measure_timeline(screen, asked.size, bare, asked.seconds)
     screen.press("p")
@@ -452,7 +476,9 @@ def main() -> int:
     late = first > START_RATIO * empty or live - first > LIVE_AFTER_S
     dear = ratio > CPU_RATIO or fast > FAST_RATIO or max(paused, unread) > IDLE_RATIO or found.kb_s > KB_PER_S
     dear = dear or timeline > TIMELINE_RATIO
-    return int(asked.check and (late or dear or draws < TIMELINE_DRAWS or not resumed))
+    roomy = columns >= MULTIPLES_SIZE[0] and rows >= MULTIPLES_SIZE[1]
+    missing = roomy and (across < 2 or not follows)
+    return int(asked.check and (late or dear or missing or draws < TIMELINE_DRAWS or not resumed))
 
 
 if __name__ == "__main__":

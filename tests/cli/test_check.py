@@ -22,6 +22,7 @@ from factories.waiting import LIMIT_S
 from stallprobes.matrix import check_file
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix, Status
+from stallprobes.wording import check_wording
 from stallscope.cli import check
 
 if TYPE_CHECKING:
@@ -38,18 +39,20 @@ def saved(path: Path, made: Matrix | None = None, **changed: object) -> str:
 
 
 def test_a_check_is_a_table_with_findings_in_words(stallscope_command: Command) -> None:
-    done = stallscope_command("check", mode="fine")
+    done = stallscope_command("check", mode="fine", env={"COLUMNS": "200"})
     assert (done.returncode, done.stderr) == (0, "")
     title, stalls, changes, measured = done.stdout.splitlines()[:4]
     assert title.startswith("NVIDIA H200")
     assert stalls.startswith("Stalls    1 STALLED of 16 cells. Worst: d2d beside host-alloc-free (call p50 ")
     assert changes.startswith("Changes   not compared")
     assert measured.startswith("Measured  16 of 16 cells; baselines vary by ×1.")
-    assert "427/" in done.stdout
+    assert "427/" not in done.stdout
+    assert "(×427)" in done.stdout
     assert "Make it up otherwise." in done.stdout
     assert "\nmachine:" not in done.stdout
-    full = stallscope_command("check", "--full", mode="fine").stdout
+    full = stallscope_command("check", "--full", mode="fine", env={"COLUMNS": "200"}).stdout
     assert full.splitlines()[:4] == [title, stalls, changes, measured]
+    assert "427/" in full
     assert "1 STALLED, 15 quiet" in full
     assert "Remedy: Make it up otherwise." in full
     assert "machine: hostname node-a" in full
@@ -289,7 +292,7 @@ def test_a_file_that_fails_to_be_written_does_not_affect_the_others(
         "check", "--save", str(file), "--html", str(page), mode="spoilt", env={"SPOILT": str(file)}
     )
     assert done.returncode == 2
-    assert "427/" in done.stdout
+    assert "(×427)" in done.stdout
     assert len(done.stderr.splitlines()) == 1
     assert "--save" in done.stderr
     assert str(file) in done.stderr
@@ -311,7 +314,7 @@ def test_a_check_that_lost_engines_shows_the_rest_names_what_is_lost_and_exits_4
 ) -> None:
     saved = tmp_path / "check.json"
     done = stallscope_command("check", "--save", str(saved), mode="lost")
-    assert (done.returncode, "Latency relative to baseline" in done.stdout) == (4, True)
+    assert (done.returncode, check_wording.SYMBOLS_TITLE in done.stdout) == (4, True)
     assert done.stderr == (
         "stallscope: 2 engines failed during the check: killed by SIGKILL; 1 cell lost: d2d beside host-alloc-free\n"
     )
@@ -352,7 +355,7 @@ def test_hosts_are_merged_and_the_outlier_is_named(stallscope_command: Command, 
     done = stallscope_command("merge", *files, "--save", whole, "--html", str(tmp_path / "whole.html"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "5 machines merged" in done.stdout
-    about = done.stdout[done.stdout.index("About the hosts") : done.stdout.index("Latency relative to baseline")]
+    about = done.stdout[done.stdout.index("About the hosts") : done.stdout.index(check_wording.SYMBOLS_TITLE)]
     assert "node-3 " in about
     assert "node-1" not in about
     assert "About the hosts" in (tmp_path / "whole.html").read_text(encoding="utf-8")

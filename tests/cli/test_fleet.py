@@ -20,6 +20,7 @@ from factories.command_line import ROOTS, command, environment
 from stallprobes.matrix import check_file
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.native.sources import LIBRARIES
+from stallprobes.wording import check_wording
 from stallscope.cli import fleet
 
 if TYPE_CHECKING:
@@ -395,7 +396,7 @@ def test_the_ansible_playbook_checks_each_host_fetches_and_merges(
         HOME=str(tmp_path),
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Latency relative to baseline, call/wait" in done.stdout
+    assert check_wording.SYMBOLS_TITLE in done.stdout
     merged(tmp_path / "stallscope-results")
     for node in NODES:
         figures = (tmp_path / f"textfiles-{node}" / "stallscope.prom").read_text(encoding="utf-8")

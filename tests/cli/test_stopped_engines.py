@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from factories.command_line import Process, start
 from factories.processes import children
 from factories.waiting import LIMIT_S, wait_until
+from stallscope.cli.process.stopped_engines import StoppedEngines
 
 RECORD = ("record", "{file}", "secondary-context-d2d", "--variant", "kernel-other-context", "--seconds", "600")
 COMMANDS = {
@@ -43,3 +47,20 @@ def test_a_measurement_names_its_stopped_engine_and_goes_on_with_it(name: str, t
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "interrupted" in err
+
+
+def test_the_notice_waits_for_a_module_that_the_main_thread_still_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may be so busy that a thread looks at it meanwhile."""
+    asked = threading.Event()
+
+    class Loading(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            asked.set()
+            raise AttributeError(name)
+
+    failed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    monkeypatch.setitem(sys.modules, "stallprobes.engine.process", Loading("stallprobes.engine.process"))
+    with StoppedEngines():
+        assert asked.wait(LIMIT_S)
+    assert failed == []

@@ -9,6 +9,7 @@ from pathlib import Path
 from factories import processes
 from factories.terminal import OpenTerminal
 from stallprobes.recording.recording import Recording
+from stallprobes.wording import check_wording
 
 # The number of measured cells in the progress bar.
 _MEASURED = re.compile(r"\] [1-9]\d*/\d+, ")
@@ -43,7 +44,7 @@ def test_a_suspended_check_stops_its_engines_and_continues(terminal: OpenTermina
     shell.wait_until(lambda: _state(check) != "T" and "T" not in _states_of_children(check), "all continue")
     shell.wait_until(lambda: _MEASURED.search(shell.text(since)), "cells are measured")
     shell.press("\x03")
-    shell.wait_for("Latency relative to baseline", since=since)
+    shell.wait_for(check_wording.SYMBOLS_TITLE, since=since)
     shell.wait_for("interrupted; the results so far are shown", since=since)
     shell.wait_until(lambda: not processes.children(shell.pid), "the check has ended")
 

@@ -28,9 +28,11 @@ def cell_runner(stop: Callable[[], bool]) -> CellRunner:
 
 
 def test_a_stop_ends_the_call_and_the_engine() -> None:
+    begun: list[CellRunner] = []
     asked = itertools.count()
-    # Not before the first call of the resident, and not before the next one has begun.
-    with cell_runner(lambda: next(asked) > 5) as cells:
+    # Not while the resident is started, however long that takes, and not before the call has been sent.
+    with cell_runner(lambda: bool(begun) and next(asked) >= 2) as cells:
+        begun.append(cells)
         with pytest.raises(Stopped):
             cells._call("measure_baselines", ["launch"], ENDLESS)
         pid = cells.session.engine_pid
@@ -40,13 +42,16 @@ def test_a_stop_ends_the_call_and_the_engine() -> None:
 
 
 def test_an_engine_that_is_killed_ends_the_call() -> None:
+    begun: list[CellRunner] = []
     asked = itertools.count()
 
     def stop() -> bool:
         # The call has been sent.
-        if next(asked) == 5:
-            os.kill(cells.session.engine_pid or 0, signal.SIGKILL)
+        if begun and next(asked) == 2:
+            os.kill(begun[0].session.engine_pid or 0, signal.SIGKILL)
         return False
 
-    with cell_runner(stop) as cells, pytest.raises(EngineLost, match="SIGKILL"):
-        cells._call("measure_baselines", ["launch"], ENDLESS)
+    with cell_runner(stop) as cells:
+        begun.append(cells)
+        with pytest.raises(EngineLost, match="SIGKILL"):
+            cells._call("measure_baselines", ["launch"], ENDLESS)

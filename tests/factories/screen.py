@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from stallprobes.live import baselines, judgement
 from stallprobes.model import MS, Role
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import TextDialog
+from stallscope.tui.monitor.following import Following
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.engine_thread import EngineRequest
@@ -156,7 +158,9 @@ class SharedMonitor:
         assert screen.state.observation is not None
         aggressors = {probe.name for probe in screen.state.observation.probe_set.probes if probe.role is Role.AGGRESSOR}
         await until(pilot, lambda: not running(pilot) & aggressors)
-        screen.focus_probe(self._first_victim)
+        # No victim stalls any more, so that the panels stay on the first one until a test makes one stall.
+        await until(pilot, lambda: screen.analyzer is not None and not screen.analyzer.stalls)
+        screen.show(replace(screen.state, focus_name=self._first_victim, selected=False, following=Following()))
         yield pilot
 
     async def end(self) -> None:

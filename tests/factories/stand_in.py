@@ -59,6 +59,7 @@ class StandIn:
         build_cupti(folder / "libcupti.so.13", flags=flags, compiler=compiler)
         _compile(compiler, "host.c", folder / "host", *flags, f"-L{folder}", "-l:libcuda.so.1")
         _compile(compiler, "ranges.c", folder / "ranges", *flags, f"-L{folder}", "-l:libcuda.so.1")
+        _compile(compiler, "ranks.c", folder / "ranks", *flags, f"-L{folder}", "-l:libcuda.so.1")
         links = [f"-L{folder}", "-Wl,--no-as-needed", "-l:libcupti.so.13", "-l:libcuda.so.1"]
         _compile(compiler, "profiler.c", folder / "profiler", *flags, *links)
         _compile(compiler, "attached.c", folder / "attached", *flags, f"-L{folder}", "-l:libcuda.so.1")

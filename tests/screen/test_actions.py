@@ -257,7 +257,7 @@ async def test_other_keys_from_the_settings_hold_and_the_usual_ones_do_not() -> 
 async def test_a_paused_screen_does_not_say_what_was_found_later() -> None:
     async with live_monitor(replace(QUICK, quiet_seconds=3600.0), wait=False) as pilot:
         log = monitor(pilot).query_one(VerdictLog)
-        await until(pilot, lambda: log.view.empty.startswith("Measuring the baseline"))
+        await until(pilot, lambda: log.view.guide.status.startswith("Measuring the baseline"))
         await pilot.press("p")
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
@@ -266,9 +266,9 @@ async def test_a_paused_screen_does_not_say_what_was_found_later() -> None:
         await until(pilot, lambda: quiet_is_known(monitor(pilot)))
         # As after a change of the terminal's size.
         monitor(pilot).draw()
-        assert log.view.empty.startswith("Measuring the baseline")
+        assert log.view.guide.status.startswith("Measuring the baseline")
         await pilot.press("p")
-        await until(pilot, lambda: log.view.empty.startswith("Every victim"))
+        await until(pilot, lambda: log.view.guide.status.startswith("Every victim"))
 
 
 async def test_leaving() -> None:
@@ -345,6 +345,8 @@ async def test_without_an_engine_keys_say_why_they_have_no_effect_and_the_baseli
         baselines = dict(screen.analyzer.baselines)
         said: list[str] = []
         screen.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign]
+        # The first press selects the victim.
+        await pilot.press("a")
         for key in ("1", "a", "space", "x", "n", "plus", "minus"):
             said.clear()
             await pilot.press(key)

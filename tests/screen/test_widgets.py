@@ -21,7 +21,7 @@ from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, Telemetr
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallscope.tui.common.bars import nvml_line
-from stallscope.tui.common.histograms import axis_labels, histogram_lines, probe_histograms
+from stallscope.tui.common.histograms import histogram_lines, probe_histograms
 from stallscope.tui.common.lines import (
     DECENT,
     READABLE,
@@ -34,6 +34,7 @@ from stallscope.tui.common.lines import (
     runs_of_rows,
     spread,
 )
+from stallscope.tui.common.plots import axis_labels
 from stallscope.tui.line_filters import ascii_only
 from stallscope.tui.monitor.header import Header, HeaderView
 from stallscope.tui.monitor.heatmap import heat_lines
@@ -246,12 +247,12 @@ def entry(number: int, kind: str, ended_s: float | None = None) -> LogEntry:
 def test_the_worst_that_holds_stands_before_what_came_later() -> None:
     entries = (entry(5, "slower"), entry(4, "stalled", 3700.0), entry(3, "starved"), entry(2, "stalled"))
     log = VerdictLog()
-    log.view = VerdictLogView(entries, expect="something")
+    log.view = VerdictLogView(entries, expect="Expected of it: something")
     shown = [text(line) for line in log.lines(80, 5)]
     assert "3 current, 1 past" in shown[0]
     assert [one.number for one in worst_first(entries)] == [3, 2, 5, 4]
     assert "sentence 3" in shown[1]
-    assert "Expected: " in text(log.lines(80, 12)[1])
+    assert "Expected of it: " in text(log.lines(80, 12)[1])
 
 
 STATES = (

@@ -20,6 +20,7 @@ from stallprobes.live.windows import LONGEST_WINDOW_NS, thinned
 from stallprobes.model import MS, Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
+from stallscope.tui.monitor.guide import Guide
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 from stallscope.tui.probe_sets import aggressors
 from stallscope.tui.sources.engine_thread import LiveEngine
@@ -170,7 +171,7 @@ def test_one_call_a_second_beside_an_aggressor_is_a_stall_after_three_of_them() 
 
 def test_the_log_says_how_many_calls_are_missing(each_5_s: Screen) -> None:
     log, sentence = VerdictLog(), "launch: 1 of the 3 calls for a verdict, about 10 s left."
-    log.view = VerdictLogView(empty="Every victim is as fast as its baseline.", progress=(sentence,))
+    log.view = VerdictLogView(guide=Guide("Every victim is as fast as its baseline."), progress=(sentence,))
     shown = [" ".join(text for text, _ in line).strip() for line in log.lines(80, 6)]
     assert shown[1:] == [sentence]
     log.view = replace(log.view, entries=each_5_s.frames[-1].view.log)

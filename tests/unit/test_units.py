@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.units import duration, range_ns, times
+from stallprobes.units import compact, duration, in_us, range_ns, times
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,16 @@ def test_a_ratio_has_no_more_figures_than_it_deserves(value: float, text: str) -
 )
 def test_a_range_has_one_unit_where_it_fits_both_ends(low_ns: float, high_ns: float, text: str) -> None:
     assert range_ns(low_ns, high_ns) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.04, "0.0"), (1, "1.0"), (9.96, "10"), (999.4, "999"), (999.6, "1.0k"), (2260, "2.3k"), (3e6, "3.0M")],
+)
+def test_a_compact_figure_takes_at_most_four_characters(value: float, text: str) -> None:
+    assert compact(value) == text
+
+
+@pytest.mark.parametrize(("ns", "text"), [(None, "–"), (372, "0.37"), (24_300, "24.3"), (93_847_552, "93848")])
+def test_a_figure_in_microseconds_has_its_unit_in_the_title(ns: float | None, text: str) -> None:
+    assert in_us(ns) == text

@@ -196,6 +196,19 @@ def test_a_program_that_sleeps_is_woken_with_its_children(
         assert parent.end()[0] == 0
 
 
+def test_a_launcher_that_uses_no_cuda_has_its_children_attached(
+    stand_in: StandIn, settings: dict[str, str], stallscope_command: Command
+) -> None:
+    with RunningProgram(stand_in, "poll", program="parent.sh", settings=settings) as parent:
+        words = ["watch", "--pid", str(parent.pid), "--seconds", "2", "--headless"]
+        done = stallscope_command(*words, "--children", env=settings)
+        assert done.returncode == 0, done.stderr
+        assert "attached to a process of " in unbroken(done.stderr)
+        assert "· 1 process ·" in done.stdout
+        assert parent.end()[0] == 0
+        assert left_over(settings) == []
+
+
 def test_children_are_attached_too(stand_in: StandIn, settings: dict[str, str], stallscope_command: Command) -> None:
     with RunningProgram(stand_in, "poll", "parent") as program:
         done = stallscope_command(

@@ -116,10 +116,10 @@ def command(
 
     NAMES are probes of "stallscope list" with a context and stream as in run (d2d@secondary, launch/null); "all"
     selects every probe of the default check. The report begins with the worst stalls, what changed, and how much of
-    the check was measured; the matrix shows the ratio to the baseline for call and wait, the worst first; then each
-    cause has a line with its worst case and remedy. Pairs run in random order, with their repeats spread over the whole
-    check. A pair counts only if its aggressor ran. A check with --timeline also says when the GPU started the work; it
-    is compared only with others made with it.
+    the check was measured; then the worst causes have their worst case and remedy; then the matrix has a symbol for
+    each pair, the worst first. --full has the figures of all pairs, and every cause. Pairs run in random order,
+    with their repeats spread over the whole check. A pair counts only if its aggressor ran. A check with --timeline
+    also says when the GPU started the work; it is compared only with others made with it.
 
     If interrupted, the command keeps what it has measured. A stall is a result, not an error: only --compare can
     exit 1.

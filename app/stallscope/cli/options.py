@@ -206,7 +206,10 @@ def json(schema: str) -> Callable[[_Command], _Command]:
 
 
 full = click.option(
-    "--full", is_flag=True, help="Show every finding, the reasons of unmeasured cells, and the machine's fingerprint."
+    "--full",
+    is_flag=True,
+    help="Show the figures of every cell, every cause with its victims, the reasons of unmeasured cells, and the "
+    "machine's fingerprint.",
 )
 save = click.option(
     "--save",

@@ -10,12 +10,15 @@ from stallprobes.model import SYMPTOM_TITLES, Kind, Needs, Pattern, Role, Varian
 from stallprobes.patterns.remedy_code import DEFAULT_LANGUAGE, CodeLanguage, remedy_code
 from stallprobes.wording.timeline_wording import on_the_gpu
 from stallscope.report import remedy_text
-from stallscope.report.text import TableColumn, TextWriter
+from stallscope.report.table import TableColumn
+from stallscope.report.text import TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware
     from stallprobes.engine.sim.profile import Profile, Setting
 
+# The least width of the text beside the names of patterns; where there is less, it is below them.
+_LEAST_BESIDE_NAMES = 30
 VARIANT_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
 _ROLE_HEADINGS = {
     Role.VICTIM: "Victims: measured at a steady rate",
@@ -37,27 +40,36 @@ def write_list(
     for symptom, title in SYMPTOM_TITLES.items():
         alike = [pattern for pattern in patterns.values() if pattern.symptom is symptom]
         if alike:
-            out.line(f"{title[0].upper()}{title[1:]}", "accent")
+            out.paragraph(f"{title[0].upper()}{title[1:]}", style="accent")
         for pattern in alike:
-            out.paragraph(pattern.title, indent=" " * width, first=f"  {pattern.name:<{width - 2}}")
-            out.paragraph(", ".join(variant.name for variant in pattern.variants), indent=" " * width, style="dim")
+            indent = " " * width
+            if out.width < width + _LEAST_BESIDE_NAMES:
+                indent = "    "
+                out.paragraph(pattern.name, indent="  ")
+                out.paragraph(pattern.title, indent=indent)
+            else:
+                out.paragraph(pattern.title, indent=indent, first=f"  {pattern.name:<{width - 2}}")
+            out.paragraph(", ".join(variant.name for variant in pattern.variants), indent=indent, style="dim")
     for role, heading in _ROLE_HEADINGS.items():
         chosen = [entry for entry in entries.values() if entry.role is role]
         if chosen:
             out.line()
             out.paragraph(heading, style="strong")
-            out.table((TableColumn("probe"), TableColumn("title")), [(entry.name, entry.title) for entry in chosen])
+            out.table(
+                (TableColumn("probe", whole=True), TableColumn("title")),
+                [(entry.name, entry.title) for entry in chosen],
+            )
     if profiles:
         out.line()
         out.paragraph("Simulated GPUs: stallscope run NAME --sim PROFILE", style="strong")
-        out.table((TableColumn("profile"), TableColumn("machine")), profiles)
+        out.table((TableColumn("profile", whole=True), TableColumn("machine")), profiles)
     out.line()
     out.paragraph("Details of a pattern or probe: stallscope explain NAME")
 
 
 def write_profile(out: TextWriter, profile: Profile, settings: Iterable[Setting]) -> None:
     """Write a simulated GPU, the source of its values, and all parameters."""
-    out.line(f"SIMULATED {profile.title}, profile {profile.name}", "strong")
+    out.paragraph(f"SIMULATED {profile.title}, profile {profile.name}", style="strong")
     out.paragraph(f"Source: {profile.source}")
     out.line()
     rows = [(setting.key, setting.value, setting.what) for setting in settings]
@@ -67,7 +79,7 @@ def write_profile(out: TextWriter, profile: Profile, settings: Iterable[Setting]
 def write_pattern(out: TextWriter, pattern: Pattern, language: CodeLanguage = DEFAULT_LANGUAGE) -> None:
     """Write what the variants of a pattern share, the remedies as code in ``language``, then each variant with what is
     its own."""
-    out.line(pattern.name, "strong")
+    out.paragraph(pattern.name, style="strong")
     out.paragraph(pattern.title)
     for title, text in (
         ("What you will see", pattern.see),
@@ -80,7 +92,7 @@ def write_pattern(out: TextWriter, pattern: Pattern, language: CodeLanguage = DE
     probes = [probe for variant in pattern.variants for probe in variant.probes]
     _section(out, "On the GPU", on_the_gpu(pattern.name, probes))
     out.line()
-    out.line("Variants", "strong")
+    out.paragraph("Variants", style="strong")
     written: dict[str, str] = {}
     for variant in pattern.variants:
         out.paragraph(f"{variant.name} ({VARIANT_KINDS[variant.kind]}): {variant.title}", indent="    ", first="  ")
@@ -100,7 +112,7 @@ def _own_texts(pattern: Pattern, variant: Variant) -> list[tuple[str, str]]:
 
 def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], patterns: Sequence[str]) -> None:
     """Write one probe of the catalogue: its effect on the victims in ``entries``, and the ``patterns`` with it."""
-    out.line(entry.name, "strong")
+    out.paragraph(entry.name, style="strong")
     out.paragraph(f"{entry.title} ({entry.role})")
     _section(out, "What it does", entry.what)
     _section(out, "Note", entry.note)
@@ -153,5 +165,5 @@ def _needs(needs: Needs) -> list[str]:
 def _section(out: TextWriter, title: str, text: str) -> None:
     if text:
         out.line()
-        out.line(title, "strong")
+        out.paragraph(title, style="strong")
         out.paragraph(text, indent="  ")

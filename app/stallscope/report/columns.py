@@ -12,6 +12,7 @@ from stallprobes.foreign_text import is_printable
 _ONE_COLUMN = re.compile("[\x00-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u259f\u25a0-\u25cf\ufffd]*")
 # Vowels and final consonants of Hangul: they are drawn into the syllable before them.
 _JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")
+_PIECES = re.compile(r"[@/]?[^-+:_@/]*[-+:_]?")
 
 
 def display_width(text: str) -> int:
@@ -36,6 +37,13 @@ def cut_columns(text: str, columns: int) -> str:
     return text
 
 
+def cut_words(text: str, columns: int, dots: str = "…") -> str:
+    """``text`` in at most ``columns``: whole words, and ``dots`` where some are left out."""
+    if display_width(text) <= columns:
+        return text
+    return f"{wrapped(text, columns - display_width(dots) - 1)[0]} {dots}"
+
+
 def by_column(text: str) -> list[str]:
     """``text`` as one string for each column: empty after a wide character, with the combining ones that follow it."""
     found: list[str] = []
@@ -57,37 +65,48 @@ def padded(text: str, columns: int, right: bool = False) -> str:
 def wrapped(text: str, columns: int, *, first: str = "", indent: str = "", break_long_words: bool = True) -> list[str]:
     """``text`` in lines of at most ``columns``, broken at spaces.
 
-    ``first`` begins the first line, ``indent`` the others. A word longer than a line is broken too with
+    ``first`` begins the first line, ``indent`` the others. A word longer than a line is broken by ``name_parts`` with
     ``break_long_words``, else it stays whole.
     """
-    if display_width(text) == len(text):
-        return textwrap.wrap(
-            text,
-            columns,
-            initial_indent=first,
-            subsequent_indent=indent,
-            break_on_hyphens=False,
-            break_long_words=break_long_words,
-        )
+    words = text.split()
+    room = columns - display_width(indent)
+    if display_width(text) == len(text) and all(len(word) <= room for word in words):
+        return textwrap.wrap(text, columns, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
     lines, line, empty = [], first, True
-    for word in text.split():
-        while True:
-            space = "" if empty else " "
-            room = columns - display_width(line) - len(space)
-            if display_width(word) <= room:
-                line, empty = line + space + word, False
-                break
-            if not empty:
-                lines.append(line)
-                line, empty = indent, True
-                continue
-            # A line holds at least one character, else this would not end.
-            part = (cut_columns(word, room) or word[:1]) if break_long_words else word
-            lines.append(line + part)
-            line, word = indent, word[len(part) :]
-            if not word:
-                break
+    for word in words:
+        space = "" if empty else " "
+        if display_width(line + space + word) <= columns:
+            line, empty = line + space + word, False
+            continue
+        if not empty:
+            lines.append(line)
+            line = indent
+        parts = name_parts(word, columns - display_width(line)) if break_long_words else [word]
+        lines += [(line if not number else indent) + part for number, part in enumerate(parts[:-1])]
+        line, empty = (indent if len(parts) > 1 else line) + parts[-1], False
     return lines if empty else [*lines, line]
+
+
+def name_pieces(name: str) -> list[str]:
+    """``name`` in the pieces between which it may be broken: after - + : and _, before @ and /."""
+    return [piece for piece in _PIECES.findall(name) if piece]
+
+
+def name_parts(name: str, columns: int) -> list[str]:
+    """``name`` in parts of at most ``columns``, broken as ``name_pieces`` has it, else where it must."""
+    parts = [""]
+    for piece in name_pieces(name):
+        while piece:
+            if display_width(parts[-1] + piece) <= columns:
+                parts[-1] += piece
+                break
+            if parts[-1]:
+                parts.append("")
+            else:
+                # A part holds at least one character, else this would not end.
+                parts[-1] = cut_columns(piece, columns) or piece[:1]
+                piece = piece[len(parts[-1]) :]
+    return parts
 
 
 def _columns(letter: str) -> int:

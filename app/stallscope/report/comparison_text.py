@@ -9,7 +9,8 @@ from stallprobes.matrix.comparing.comparison import CellOutcome
 from stallprobes.units import plural
 from stallprobes.wording import check_wording, comparison_wording
 from stallprobes.wording.headline import Headline
-from stallscope.report.text import TableColumn, TextWriter
+from stallscope.report.table import TableColumn
+from stallscope.report.text import TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison
@@ -21,15 +22,16 @@ def show(out: TextWriter, comparison: Comparison, regressions: Sequence[CellChan
     """The whole report."""
     machines(out, comparison)
     out.line()
-    headline(out, Headline.of(comparison.new, comparison))
+    stalls, changed, measured = Headline.of(comparison.new, comparison).lines
+    headline(out, (changed, stalls, measured))
     out.line()
     differences(out, comparison)
     changes(out, comparison, regressions)
 
 
-def headline(out: TextWriter, lines: Headline) -> None:
-    """The three lines that begin a report."""
-    out.table((TableColumn(""), TableColumn("")), lines.lines)
+def headline(out: TextWriter, lines: Sequence[tuple[str, str]]) -> None:
+    """The lines that begin a report: label and text of each."""
+    out.table((TableColumn(""), TableColumn("")), lines)
 
 
 def machines(out: TextWriter, comparison: Comparison) -> None:
@@ -41,9 +43,9 @@ def machines(out: TextWriter, comparison: Comparison) -> None:
 def differences(out: TextWriter, comparison: Comparison) -> None:
     """What differs between the machines and settings of the two checks."""
     if not comparison.differences:
-        out.line("No difference in GPU, driver, settings and host")
+        out.paragraph("No difference in GPU, driver, settings and host")
         return
-    out.line("Differences in GPU, driver, settings and host", "strong")
+    out.paragraph("Differences in GPU, driver, settings and host", style="strong")
     rows = [
         (f"  {one.key}", f"{check_wording.format_value(one.old)} → {check_wording.format_value(one.new)}")
         for one in comparison.differences
@@ -59,7 +61,7 @@ def changes(out: TextWriter, comparison: Comparison, regressions: Sequence[CellC
             continue
         out.line()
         meaning = f": {outcome.look.meaning}" if outcome is CellOutcome.STARVED else ""
-        out.line(f"{outcome.look.word}{meaning} · {plural(len(found), 'cell')}", outcome.look.style)
+        out.paragraph(f"{outcome.look.word}{meaning} · {plural(len(found), 'cell')}", style=outcome.look.style)
         named = found if outcome is not CellOutcome.UNSURE else found[:_MOST_UNSURE]
         for cell in named:
             out.paragraph(
@@ -70,7 +72,7 @@ def changes(out: TextWriter, comparison: Comparison, regressions: Sequence[CellC
             out.paragraph(f"and {more}: see --json or --html", indent="  ", first="  ")
     out.line()
     same = comparison_wording.unchanged_text(comparison)
-    out.line(f"{CellOutcome.SAME.look.word} · {same}", "good" if not regressions else "")
+    out.paragraph(f"{CellOutcome.SAME.look.word} · {same}", style="good" if not regressions else "")
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:
             out.paragraph(f"only in {where}: {'; '.join(comparison_wording.places_by_column(places))}", indent="  ")

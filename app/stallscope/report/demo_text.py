@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stallprobes.model import ReportedLatency
-from stallprobes.units import duration_ns, times
+from stallprobes.units import duration_ns, in_us, times
 from stallscope.report.remedy_text import with_code
-from stallscope.report.text import TableCell, TableColumn, TextWriter
+from stallscope.report.table import TableCell, TableColumn
+from stallscope.report.text import TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.demo.outcome import DemoResult, PatternOutcome, StepLatency
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _COLUMNS = (
     TableColumn("pattern"),
     TableColumn("figure"),
-    TableColumn("baseline", right=True),
-    TableColumn("stalled", right=True),
-    TableColumn("×", right=True),
-    TableColumn("remedy", right=True),
-    TableColumn("reported"),
+    TableColumn("baseline", right=True, unit="µs"),
+    TableColumn("stalled", right=True, unit="µs"),
+    TableColumn("×\nbaseline", right=True),
+    TableColumn("remedy", right=True, unit="µs"),
+    TableColumn("reported", right=True, unit="µs"),
 )
 
 
@@ -28,23 +28,14 @@ def write_demo(out: TextWriter, result: DemoResult) -> None:
     """Write the table of what was found, then the cause and the report of each pattern, then what was skipped."""
     shown = [one for one in result.outcomes if not one.skipped]
     if not result.outcomes:
-        out.line("The demo has measured nothing.")
+        out.paragraph("The demo has measured nothing.")
     if shown:
         out.paragraph(result.machine, style="strong")
-        _table(out, shown)
+        out.table(_COLUMNS, [_row(one) for one in shown])
         for one in shown:
             _details(out, one)
     texts = (f"{one.pattern.name}: {one.skipped}" for one in result.outcomes if one.skipped)
     out.section("Skipped, because this machine does not support them", texts)
-
-
-def _table(out: TextWriter, shown: Sequence[PatternOutcome]) -> None:
-    """Write the widest table that fits: with the figure and the report, without the figure, without both."""
-    rows = [_row(one) for one in shown]
-    # The figure is the second column, the report the last one.
-    columns, narrow = (_COLUMNS[0], *_COLUMNS[2:]), [(row[0], *row[2:]) for row in rows]
-    if not (out.fitting_table(_COLUMNS, rows) or out.fitting_table(columns, narrow)):
-        out.table(columns[:-1], [row[:-1] for row in narrow])
 
 
 def _row(one: PatternOutcome) -> tuple[TableCell | str, ...]:
@@ -53,12 +44,17 @@ def _row(one: PatternOutcome) -> tuple[TableCell | str, ...]:
     return (
         one.pattern.name,
         "–" if stalled is None else stalled.figure,
-        duration_ns(one.baseline_ns),
-        TableCell("–" if stalled is None else duration_ns(stalled.now_ns), style),
+        in_us(one.baseline_ns),
+        TableCell(in_us(None if stalled is None else stalled.now_ns), style),
         TableCell("–" if one.ratio is None else times(one.ratio)[1:], style),
-        "–" if one.remedied is None else duration_ns(one.remedied.now_ns),
-        "no figure" if one.pattern.latency is None else _reported(one.pattern.latency),
+        in_us(None if one.remedied is None else one.remedied.now_ns),
+        "–" if one.pattern.latency is None else _in_us(one.pattern.latency),
     )
+
+
+def _in_us(latency: ReportedLatency) -> str:
+    """``1.60 → 2260``."""
+    return f"{in_us(latency.baseline_ns)} → {in_us(latency.stalled_ns)}"
 
 
 def _reported(latency: ReportedLatency) -> str:
@@ -69,7 +65,7 @@ def _reported(latency: ReportedLatency) -> str:
 def _details(out: TextWriter, one: PatternOutcome) -> None:
     """Where the figures of the table are from, the cause, the remedy and the report of a pattern."""
     out.line()
-    out.line(one.pattern.name, "strong")
+    out.paragraph(one.pattern.name, style="strong")
     if one.problem:
         _labelled(out, "failed", one.problem, "bad")
     if one.stalled is not None:

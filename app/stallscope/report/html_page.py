@@ -17,14 +17,13 @@ from stallprobes.foreign_text import printable_lines
 from stallprobes.matrix import findings
 from stallprobes.matrix.comparing.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Status
-from stallprobes.units import plural
+from stallprobes.units import compact, plural
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
 from stallprobes.wording.headline import Headline
 from stallprobes.wording.timeline_wording import phases_text, summary_text
 from stallscope.report import html_cell
 from stallscope.report.html_cell import PageData, text
-from stallscope.report.matrix_text import short
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
@@ -133,7 +132,7 @@ def _cell(data: PageData, row: MatrixRow, column: MatrixColumn) -> str:
     if column.name == QUIET:
         inner = html_cell.baseline_figures(cell) if cell.status.measured else "–"
     elif any(shown) and cell.status is Status.OK:
-        inner = "/".join("–" if s is None else short(s.ratio) + text(s.mark) for s in shown)
+        inner = "/".join("–" if s is None else compact(s.ratio) + text(s.mark) for s in shown)
     else:
         inner = ""
     if kind is not VerdictKind.QUIET:

@@ -1,11 +1,11 @@
-"""Text report of an interference matrix: headline, matrix, and one line per cause; with ``full`` every finding.
+"""Text report of a check: headline, the worst case of each cause, and the matrix as symbols; with ``full`` in figures.
 
 Aggressors are lines and victims columns, the worst first.
 """
 
 from __future__ import annotations
 
-import re
+import io
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import zip_longest
@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING
 
 from stallprobes.matrix import findings
 from stallprobes.matrix.matrix import PHASES, QUIET, CellKind, Status
-from stallprobes.units import plural, three
+from stallprobes.units import compact, plural
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
 from stallprobes.wording.headline import Headline
 from stallprobes.wording.timeline_wording import timeline_text
-from stallscope.report import comparison_text
-from stallscope.report.columns import cut_columns, display_width, padded
-from stallscope.report.text import TableCell, TableColumn, TextWriter
+from stallscope.report import comparison_text, matrix_symbols
+from stallscope.report.columns import cut_words, display_width, name_parts, padded
+from stallscope.report.table import GAP, TableCell, TableColumn
+from stallscope.report.text import TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison
+    from stallprobes.matrix.findings import CauseGroup
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixRow
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.model import Phase
@@ -35,8 +37,11 @@ _UNUSUAL_CELLS = 6
 _NAME_WIDTH = 22
 _HEAD_WIDTH = 10
 _GAP = 2
-# Causes are a table where so many columns are left for the remedy.
-_REMEDY_WIDTH = 50
+# Lines of a report that is not full, as far as its causes can be fewer.
+_MOST_LINES = 75
+_LEAST_CAUSES = 3
+# A cause is one line where so many columns are left for the remedy, else two.
+_REMEDY_WIDTH = 60
 _BASELINE = "baseline, µs"
 
 # A cell of the matrix as that of a table.
@@ -59,30 +64,50 @@ def show(
     ``reference`` the comparison with a reference. ``full`` adds every finding, the reasons of cells that were not
     measured, and the fingerprint.
     """
-    out.paragraph(check_wording.check_title(matrix), style="strong")
-    comparison_text.headline(out, Headline.of(matrix, comparison, reference))
-    if full:
-        out.paragraph(check_wording.kind_counts(matrix))
-    out.section("About the hosts", hosts)
-    if comparison is not None:
+
+    def begin(out: TextWriter) -> None:
+        out.paragraph(check_wording.check_title(matrix), style="strong")
+        comparison_text.headline(out, Headline.of(matrix, comparison, reference).lines)
+        if full:
+            out.paragraph(check_wording.kind_counts(matrix))
+        out.section("About the hosts", hosts)
+        if comparison is not None:
+            out.line()
+            comparison_text.machines(out, comparison)
+            out.line()
+            comparison_text.differences(out, comparison)
+            comparison_text.changes(out, comparison, regressions)
+
+    def end(out: TextWriter) -> None:
         out.line()
-        comparison_text.machines(out, comparison)
-        out.line()
-        comparison_text.differences(out, comparison)
-        comparison_text.changes(out, comparison, regressions)
-    if reference is not None:
-        _unusual(out, reference, full)
-    out.line()
-    _matrix(out, matrix)
+        if full:
+            _matrix(out, matrix)
+        else:
+            out.paragraph(_title(matrix, check_wording.SYMBOLS_TITLE), style="strong")
+            matrix_symbols.write(out, matrix)
+        if reference is not None:
+            _unusual(out, reference, full)
+        if full:
+            _unmeasured(out, matrix)
+            out.line()
+            machine(out, matrix)
+            # The headline has it too.
+            out.note(check_wording.variation(matrix))
+        out.note(timeline_text(matrix.timeline_summary))
+
+    begin(out)
     if full:
         _findings(out, matrix)
-        _unmeasured(out, matrix)
-        out.line()
-        machine(out, matrix)
     else:
-        _causes(out, matrix)
-    out.note(check_wording.variation(matrix))
-    out.note(timeline_text(matrix.timeline_summary))
+        _causes(out, matrix, _MOST_LINES - _height(out, begin) - _height(out, end))
+    end(out)
+
+
+def _height(out: TextWriter, write: Callable[[TextWriter], None]) -> int:
+    """The number of lines that ``write`` writes to ``out``."""
+    stream = io.StringIO()
+    write(TextWriter(stream, width=out.width, ascii=out.ascii))
+    return stream.getvalue().count("\n")
 
 
 def machine(out: TextWriter, matrix: Matrix) -> None:
@@ -100,7 +125,7 @@ def _unusual(out: TextWriter, found: ReferenceComparison, full: bool) -> None:
     if not groups and not full:
         return
     out.line()
-    out.line(reference_wording.REFERENCE_TITLE, "strong")
+    out.paragraph(reference_wording.REFERENCE_TITLE, style="strong")
     out.paragraph(f"reference: {reference_wording.reference_title(found.reference)}", indent="    ", first="  ")
     for title, cells in groups:
         out.paragraph(f"{title}: {plural(len(cells), 'cell')}", indent="    ", first="  ")
@@ -114,33 +139,27 @@ def _unusual(out: TextWriter, found: ReferenceComparison, full: bool) -> None:
     out.paragraph(" ".join(notes), indent="  ", style="dim")
 
 
+def _title(matrix: Matrix, title: str) -> str:
+    return f"{title}, SIMULATED {matrix.profile or 'GPU'}" if matrix.simulated else title
+
+
 def _matrix(out: TextWriter, matrix: Matrix) -> None:
-    simulated = f", SIMULATED {matrix.profile or 'GPU'}" if matrix.simulated else ""
-    out.paragraph(f"{check_wording.MATRIX_TITLE}{simulated}", style="strong")
+    out.paragraph(_title(matrix, check_wording.MATRIX_TITLE), style="strong")
     # What this machine does not support is counted below.
-    rows = [
-        row for row in findings.victims(matrix) if not findings.all_unsupported(findings.row_cells(matrix, row.name))
-    ]
-    columns = [
-        column
-        for column in findings.aggressors(matrix)
-        if not findings.all_unsupported(findings.column_cells(matrix, column.name))
-    ]
-    names = max((display_width(part) for column in columns for part in folded(column.name, _NAME_WIDTH)), default=0)
+    rows, columns = matrix_symbols.supported(matrix)
+    names = max((display_width(part) for column in columns for part in name_parts(column.name, _NAME_WIDTH)), default=0)
     names = max(names, len(_BASELINE))
     # Composed at its first use: the width of a cell decides on the blocks.
     shown = cache(_cell)
     blocks = _blocks(matrix, rows, shown, out.width - names)
-    several = columns if len(blocks) > 1 else ()
-    ratios = {one.name: findings.largest_quiet_ratio(findings.column_cells(matrix, one.name)) for one in several}
-    quiet = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    quiet = matrix_symbols.quiet_columns(matrix, columns if len(blocks) > 1 else ())
     for number, block in enumerate(blocks):
         if number:
             out.line()
         _block(out, matrix, block, [column.name for column in columns if column.name not in quiet], shown, names)
     if quiet:
         out.line()
-        bound = short(max(quiet.values()))
+        bound = compact(max(quiet.values()))
         out.paragraph(f"Quiet for every victim, medians at most ×{bound}: {', '.join(quiet)}", "  ", "")
     out.note(" · ".join(_legend(matrix, shown)))
 
@@ -158,7 +177,7 @@ def _block(
         quiet = [TableCell(_baseline(matrix.cells.get((row.name, QUIET))), "dim") for row in block]
         lines.append([TableCell(_BASELINE, "dim"), *quiet])
     for name in columns:
-        first, *rest = folded(name, _NAME_WIDTH)
+        first, *rest = name_parts(name, _NAME_WIDTH)
         lines.append([padded(first, names), *(shown(matrix.cells.get((row.name, name))) for row in block)])
         lines += [["  " + part, *[""] * len(block)] for part in rest]
     out.table([TableColumn(""), *(TableColumn("", right=True) for _ in block)], lines)
@@ -182,7 +201,7 @@ def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], shown: _ShownCell, room: 
     left = 0
     for row in rows:
         texts = [shown(cell).text for cell in matrix.cells.values() if cell.row == row.name and cell.column != QUIET]
-        texts += [_baseline(matrix.cells.get((row.name, QUIET))), *folded(row.name, _HEAD_WIDTH)]
+        texts += [_baseline(matrix.cells.get((row.name, QUIET))), *name_parts(row.name, _HEAD_WIDTH)]
         width = max(display_width(text) for text in texts) + _GAP
         if not blocks or width > left:
             blocks.append([])
@@ -194,7 +213,7 @@ def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], shown: _ShownCell, room: 
 
 def _heads(block: Sequence[MatrixRow]) -> list[list[TableCell | str]]:
     # Aligned to the bottom, so that short names are right above their figures.
-    upward = zip_longest(*(reversed(folded(row.name, _HEAD_WIDTH)) for row in block), fillvalue="")
+    upward = zip_longest(*(reversed(name_parts(row.name, _HEAD_WIDTH)) for row in block), fillvalue="")
     lines: list[list[TableCell | str]] = [["", *(TableCell(part, "strong") for part in parts)] for parts in upward]
     lines[0][0] = "beside"
     return lines[::-1]
@@ -224,7 +243,7 @@ def _style(kind: CellKind) -> str:
 
 def _ratio(cell: Cell, phase: Phase) -> str:
     shown = findings.shown(cell, phase)
-    return "–" if shown is None else short(shown.ratio) + shown.mark
+    return "–" if shown is None else compact(shown.ratio) + shown.mark
 
 
 def _baseline(cell: Cell | None) -> str:
@@ -235,35 +254,56 @@ def _baseline(cell: Cell | None) -> str:
     if not _has_figures(kind):
         return f"{kind.look.letter or kind.look.word}  "
     medians = check_wording.baseline_medians_ns(cell)
-    return "/".join("–" if ns is None else short(ns / 1000) for ns in medians) + "  "
+    return "/".join("–" if ns is None else compact(ns / 1000) for ns in medians) + "  "
 
 
-def _causes(out: TextWriter, matrix: Matrix) -> None:
-    """One line per cause: its kind, its worst case, and its remedy."""
+def _causes(out: TextWriter, matrix: Matrix, room: int) -> None:
+    """The worst case of each cause with its remedy in one line, the worst first: what ``room`` lines hold."""
+    groups = findings.groups(matrix)
     unmeasured = check_wording.unmeasured_count(matrix)
-    rows = [
-        (
-            TableCell(group.kind.look.word, _style(group.kind)),
-            check_wording.worst_case(group),
-            group.remedy or check_wording.NO_CAUSE,
-        )
-        for group in findings.groups(matrix)
+    notes = [f"{unmeasured}: see --full for the reasons."] if unmeasured else []
+    notes.append(
+        "--full explains each cause, with its victims, and has the figures of all cells."
+        if groups
+        else "--full has the figures of all cells."
+    )
+    out.line()
+    if groups:
+        out.paragraph(check_wording.CAUSES_TITLE, style="strong")
+        # Below the title, an empty line, and the number of those left out.
+        left_out = len(groups) - _cause_lines(out, groups, room - 3 - sum(map(out.height, notes)))
+        if left_out:
+            out.paragraph(f"And {plural(left_out, 'more cause')}.", style="dim")
+    for note in notes:
+        out.paragraph(note, style="dim")
+
+
+def _cause_lines(out: TextWriter, groups: Sequence[CauseGroup], room: int) -> int:
+    """Write as many of ``groups`` as ``room`` lines hold, at least ``_LEAST_CAUSES``. Returns their number."""
+    columns = (TableColumn("", whole=True), TableColumn("", whole=True), TableColumn(""))
+    cells = [TableCell(group.kind.look.word, _style(group.kind)) for group in groups]
+    cases = [check_wording.worst_case(group) for group in groups]
+    words = max(display_width(cell.text) for cell in cells) + GAP
+    beside = out.width - out.natural_width(columns[:2], list(zip(cells, cases, strict=True))) - GAP
+    in_line = beside >= _REMEDY_WIDTH
+    dots = out.printed("…")
+    remedies = [
+        cut_words(out.printed(group.remedy or check_wording.NO_CAUSE), beside if in_line else out.width - words, dots)
+        for group in groups
     ]
-    if rows:
-        out.line()
-        out.line(check_wording.CAUSES_TITLE, "strong")
-    columns = [TableColumn("")] * 3
-    if rows and out.natural_width(columns[:2], [row[:2] for row in rows]) + _REMEDY_WIDTH <= out.width:
+    shown = 0
+    for case in cases:
+        room -= 1 if in_line else out.height(case, " " * words) + 1
+        if room < 0 and shown >= _LEAST_CAUSES:
+            break
+        shown += 1
+    rows = list(zip(cells, cases, remedies, strict=True))[:shown]
+    if in_line:
         out.table(columns, rows)
-    else:
-        for kind, case, remedy in rows:
-            out.paragraph(f"{case}. {remedy}", indent="  ", first=f"{kind.text}  ", style=kind.style)
-    if rows or unmeasured:
-        out.line()
-    if unmeasured:
-        out.paragraph(f"{unmeasured}: see --full for the reasons.", style="dim")
-    if rows:
-        out.paragraph("--full explains each cause and lists every victim.", style="dim")
+    for cell, case, remedy in () if in_line else rows:
+        out.paragraph(case, indent=" " * words, first=padded(cell.text, words), style=cell.style)
+        out.line(" " * words + remedy)
+    return shown
 
 
 def _findings(out: TextWriter, matrix: Matrix) -> None:
@@ -271,7 +311,7 @@ def _findings(out: TextWriter, matrix: Matrix) -> None:
     if not groups:
         return
     out.line()
-    out.line("Findings", "strong")
+    out.paragraph("Findings", style="strong")
     for group in groups:
         out.line()
         out.paragraph(
@@ -294,29 +334,3 @@ def _unmeasured(out: TextWriter, matrix: Matrix) -> None:
     for status, title in check_wording.UNMEASURED_TITLES.items():
         reasons = findings.reasons(matrix, status)
         out.section(title, (f"{', '.join(places)}: {reason}" for reason, places in reasons))
-
-
-def short(value: float) -> str:
-    """``value`` in at most four characters: ``1.0``, ``427``, ``2.3k``, ``14k``."""
-    for size, unit in ((1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")):
-        if value < 999.5 * size:
-            scaled = value / size
-            return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
-    return three(value)
-
-
-def folded(name: str, width: int) -> list[str]:
-    """``name`` in lines of at most ``width`` columns, broken after - and +, before @ and /, else where it must."""
-    lines = [""]
-    for part in re.findall(r"[@/]?[^-+@/]*[-+]?", name):
-        while part:
-            if display_width(lines[-1] + part) <= width:
-                lines[-1] += part
-                break
-            if lines[-1]:
-                lines.append("")
-            else:
-                # A line holds at least one character, else this would not end.
-                lines[-1] = cut_columns(part, width) or part[:1]
-                part = part[len(lines[-1]) :]
-    return lines

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from stallprobes.machine.gpu_processes import GpuProcessList
 from stallprobes.wording import process_wording
-from stallscope.report.columns import cut_columns, display_width, wrapped
-from stallscope.report.text import UNLIMITED_WIDTH, TableCell, TableColumn, TextWriter
+from stallscope.report.columns import cut_columns, display_width
+from stallscope.report.table import TableCell, TableColumn
+from stallscope.report.text import TextWriter
 
 _COLUMNS = (
     TableColumn("PID", right=True),
@@ -17,8 +18,6 @@ _COLUMNS = (
     TableColumn("ATTACH"),
     TableColumn("COMMAND"),
 )
-# Where nothing says how wide a line may be.
-_USUAL_WIDTH = 80
 _LONGEST_USER, _LONGEST_GPUS, _LEAST_COMMAND = 12, 8, 12
 _STYLES = {"yes": "good", "no": "warn", "own": "dim"}
 
@@ -26,33 +25,27 @@ _STYLES = {"yes": "good", "no": "warn", "own": "dim"}
 def show_processes(out: TextWriter, listing: GpuProcessList) -> None:
     """Write a headline, a row for each process, then why some cannot be attached, and what could not be read.
 
-    Lines are as wide as those of ``out``, or 80 columns where it has no width; commands are cut to that.
+    Commands are cut to the width of ``out``, with … at the end.
     """
-    width = _USUAL_WIDTH if out.width >= UNLIMITED_WIDTH else out.width
-
-    def paragraph(text: str, first: str = "", indent: str = "", style: str = "") -> None:
-        for line in wrapped(out.printed(text), width, first=first, indent=indent, break_long_words=False):
-            out.line(line, style)
-
     if not listing.processes:
-        paragraph(process_wording.empty_text(listing))
+        out.paragraph(process_wording.empty_text(listing))
     else:
-        paragraph(process_wording.headline(listing), style="strong")
+        out.paragraph(process_wording.headline(listing), style="strong")
         out.line()
-        _table(out, listing, width)
+        _table(out, listing)
     refused = [process for process in listing.processes if process.refusal is not None]
     if refused:
         out.line()
     for process in refused:
-        paragraph(process_wording.refusal_text(process), f"{process.pid}: ", "  ")
+        out.paragraph(process_wording.refusal_text(process), indent="  ", first=f"{process.pid}: ")
     problems = process_wording.problems(listing)
     if problems:
         out.line()
     for problem in problems:
-        paragraph(problem, style="warn")
+        out.paragraph(problem, style="warn")
 
 
-def _table(out: TextWriter, listing: GpuProcessList, width: int) -> None:
+def _table(out: TextWriter, listing: GpuProcessList) -> None:
     rows: list[list[TableCell | str]] = []
     for process in listing.processes:
         word = process_wording.attach_word(process)
@@ -68,7 +61,7 @@ def _table(out: TextWriter, listing: GpuProcessList, width: int) -> None:
                 "",
             ]
         )
-    room = max(width - out.natural_width(_COLUMNS, rows), 0) + display_width(_COLUMNS[-1].title)
+    room = max(out.width - out.natural_width(_COLUMNS, rows), 0) + display_width(_COLUMNS[-1].title)
     for process, row in zip(listing.processes, rows, strict=True):
         row[-1] = _cut(out, process_wording.short_command_text(process), max(room, _LEAST_COMMAND))
     out.table(_COLUMNS, rows)

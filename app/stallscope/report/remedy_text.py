@@ -17,7 +17,7 @@ def write_code(out: TextWriter, pattern: Pattern, language: CodeLanguage) -> Non
     if not remedy_code(pattern.name):
         return
     out.line()
-    out.line(heading(language), "strong")
+    out.paragraph(heading(language), style="strong")
     for number, code in enumerate(codes(pattern, language)):
         if number:
             out.line()

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
-from stallprobes.units import duration_ns, format_count, times
+from stallprobes.units import duration_ns, format_count, in_us, plural, times
 from stallprobes.verdicts.blame import sentence, share_text
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.wording.timeline_wording import timeline_text
 from stallscope.report.catalog_text import VARIANT_KINDS
-from stallscope.report.text import TableCell, TableColumn, TextWriter
+from stallscope.report.table import TableCell, TableColumn, TableHeading, TableRow
+from stallscope.report.text import TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
@@ -30,7 +31,16 @@ _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
 
 def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
-    """The doctor's findings, each with what to do."""
+    """How many findings of the doctor are problems and warnings; then each finding, with what to do."""
+    findings = list(findings)
+    problems, warnings = (sum(one.level == level for one in findings) for level in ("problem", "warn"))
+    counts = ", ".join(
+        plural(number, word) for number, word in ((problems, "problem"), (warnings, "warning")) if number
+    )
+    out.paragraph(
+        f"{counts or 'No problem, no warning'}{': nothing can be measured on a GPU' if problems else ''}.",
+        style="bad" if problems else "warn" if warnings else "good",
+    )
     rows = []
     for finding in findings:
         text = f"{finding.found} → {finding.do}" if finding.do else finding.found
@@ -39,30 +49,22 @@ def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
 
 
 def show_run(out: TextWriter, result: RunResult) -> None:
-    """A run: for each pattern a table, each variant's verdicts, and host and GPU times where both are known."""
+    """A run: for each pattern its verdicts, then the latencies, and host and GPU times where both are known."""
     out.paragraph(_headline(result), style="strong")
     for pattern, group in groupby(result.variants, key=lambda variant: variant.pattern):
         variants = list(group)
         out.line()
-        out.line(f"{pattern} · SIMULATED {result.profile}" if result.simulated else pattern, "strong")
-        phases = _SHOWN_WITH_TIMELINE if result.timeline else _SHOWN
-        columns = _columns(phases)
-        rows = [row for variant in variants for row in _rows(variant, phases)]
-        # One line per phase where the table is too wide for the terminal.
-        if not out.fitting_table(columns, rows):
-            for variant in variants:
-                _stacked(out, variant, phases)
-        for notes in (_early, _slots, _gpu_state):
-            for variant in variants:
-                for note in notes(variant):
-                    out.paragraph(f"{variant.variant}: {note}", indent="  ", style="dim")
-        for variant in variants:
-            _host_and_device(out, variant)
-        out.line()
+        out.paragraph(f"{pattern} · SIMULATED {result.profile}" if result.simulated else pattern, style="strong")
         for variant in variants:
             _verdicts(out, variant)
         if remedy_code(pattern) and any(verdict.remedy for variant in variants for verdict in variant.verdicts):
             out.paragraph(f"Remedies as code: `stallscope explain {pattern}`", style="dim")
+        _latencies(out, variants, _SHOWN_WITH_TIMELINE if result.timeline else _SHOWN)
+        for notes in (_early, _slots, _gpu_state):
+            for variant in variants:
+                for note in notes(variant):
+                    out.paragraph(f"{variant.variant}: {note}", indent="  ", first="", style="dim")
+        _host_and_device(out, variants)
     out.note("" if (spread := result.spread) is None else _spread_text(spread, result.simulated))
     out.note(timeline_text(result.timeline_summary))
 
@@ -82,45 +84,95 @@ def _headline(result: RunResult) -> str:
     return " · ".join([*known, f"{result.seconds:g} s each", result.started_at])
 
 
-def _columns(phases: Sequence[Phase]) -> tuple[TableColumn, ...]:
-    """The columns of a run's table: three figures of each of ``phases``."""
-    figures = [name for phase in phases for name in (f"{phase.traits.word} p50", "p99", "max")]
-    return (
-        *(TableColumn(name) for name in ("variant", "probe", "where", "state")),
-        *(TableColumn(name, right=True) for name in ("calls", *figures, "× baseline", "in flight")),
-    )
-
-
+_STATUS_STYLES = {"unsupported": "warn", "invalid": "bad"}
 _BLAME_COLUMNS = (
-    TableColumn("    aggressor"),
-    TableColumn("alone", right=True),
-    TableColumn("without it", right=True),
-    TableColumn("share of the delay", right=True),
+    TableColumn("aggressor"),
+    TableColumn("alone", right=True, unit="µs"),
+    TableColumn("without it", right=True, unit="µs"),
+    TableColumn("share of\nthe delay", right=True),
     TableColumn("conclusion"),
 )
 
 
-def _rows(variant: VariantResult, phases: Sequence[Phase]) -> list[tuple[TableCell | str, ...]]:
+def _latencies(out: TextWriter, variants: Sequence[VariantResult], phases: Sequence[Phase]) -> None:
+    """The table of latencies: a line for each probe, or one for each of its phases where that is too wide."""
+    if not any(variant.probes for variant in variants):
+        return
+    out.line()
+    columns = (
+        *(TableColumn(name) for name in ("variant", "probe", "where", "state")),
+        TableColumn("calls", right=True),
+        *(
+            TableColumn(title, right=True, unit="µs")
+            for phase in phases
+            for title in (f"{phase.traits.word} p50", "p99", "max")
+        ),
+        *_LAST_COLUMNS,
+    )
+    if out.fitting_table(columns, [row for variant in variants for row in _wide_rows(variant, phases)]):
+        return
+    beside, below = (
+        [row for variant in variants for row in _narrow_rows(variant, phases, below=below)] for below in (False, True)
+    )
+    if not out.fitting_table(_NARROW_COLUMNS, beside):
+        out.table(_NARROW_COLUMNS, below)
+
+
+_LAST_COLUMNS = (TableColumn("×\nbaseline", right=True), TableColumn("in flight", right=True, optional=True))
+_NARROW_COLUMNS = (
+    TableColumn("probe"),
+    TableColumn("where", optional=True),
+    TableColumn("state"),
+    TableColumn("calls", right=True),
+    TableColumn("phase"),
+    *(TableColumn(title, right=True, unit="µs") for title in ("p50", "p99", "max")),
+    *_LAST_COLUMNS,
+)
+
+
+def _wide_rows(variant: VariantResult, phases: Sequence[Phase]) -> Iterator[TableRow]:
     if variant.status == "unsupported" or not variant.probes:
-        state = TableCell(variant.status, "warn" if variant.status == "unsupported" else "bad")
-        return [(variant.variant, "", "", state, *[""] * (len(_columns(phases)) - 4))]
-    rows: list[tuple[TableCell | str, ...]] = []
+        empty = [""] * (1 + 3 * len(phases) + len(_LAST_COLUMNS))
+        yield (variant.variant, "", "", TableCell(variant.status, _STATUS_STYLES.get(variant.status, "")), *empty)
+        return
+    for number, (name, result, channels, calls) in enumerate(_shown(variant.probes)):
+        mark = "" if result.probe.role is Role.VICTIM else "dim"
+        figures = [in_us(ns) for phase in phases for ns in _figures(channels.get(Channel(phase)))]
+        yield (
+            "" if number else variant.variant,
+            *(TableCell(text, mark) for text in (name, _where(result))),
+            TableCell(result.state, _style(result)),
+            *(TableCell(text, mark) for text in (format_count(calls), *figures)),
+            _worst(variant, result),
+            TableCell(_in_flight(result), mark),
+        )
+
+
+def _narrow_rows(variant: VariantResult, phases: Sequence[Phase], *, below: bool) -> Iterator[TableRow]:
+    """The rows of a variant below its name, each probe with a line for each of its phases.
+
+    With ``below`` the place of a probe is below its name, else in a column of its own.
+    """
+    title = f"{variant.variant} ({VARIANT_KINDS[variant.kind]})"
+    if variant.status == "unsupported" or not variant.probes:
+        yield TableHeading(f"{title}: {variant.status}", _STATUS_STYLES.get(variant.status, ""))
+        return
+    yield TableHeading(title)
     for name, result, channels, calls in _shown(variant.probes):
         mark = "" if result.probe.role is Role.VICTIM else "dim"
-        figures = [duration_ns(ns) for phase in phases for ns in _figures(channels.get(Channel(phase)))]
-        rows.append(
-            (
-                variant.variant if not rows else "",
-                TableCell(name, mark),
-                TableCell(_where(result), mark),
-                TableCell(result.state, _style(result)),
-                TableCell(format_count(calls), mark),
-                *(TableCell(figure, mark) for figure in figures),
-                _worst(variant, result),
-                TableCell(_in_flight(result), mark),
-            )
+        known = [(phase, channels[Channel(phase)]) for phase in phases if Channel(phase) in channels]
+        where = _where(result)
+        figures = zip(*(map(in_us, _figures(histogram)) for _, histogram in known), strict=True)
+        texts = ("\n".join(phase.traits.word for phase, _ in known), *map("\n".join, figures))
+        yield (
+            TableCell(f"{name}\n{where}" if below and name != where else name, mark),
+            TableCell("" if below else where, mark),
+            TableCell(result.state, _style(result)),
+            TableCell(format_count(calls), mark),
+            *(TableCell(text, mark) for text in (texts if known else [""] * 4)),
+            _worst(variant, result),
+            TableCell(_in_flight(result), mark),
         )
-    return rows
 
 
 def _shown(results: Sequence[ProbeResult]) -> Iterator[tuple[str, ProbeResult, Mapping[Channel, Histogram], int]]:
@@ -145,30 +197,6 @@ def _shown(results: Sequence[ProbeResult]) -> Iterator[tuple[str, ProbeResult, M
             name = f"{name} … {others[-1].probe.name.rpartition(' ')[2]}"
             channels = merged([channels, *(one.window.channels for one in others)])
         yield name, first, channels, sum(one.window.iterations for one in (first, *others))
-
-
-def _stacked(out: TextWriter, variant: VariantResult, phases: Sequence[Phase]) -> None:
-    out.line(f"{variant.variant} ({VARIANT_KINDS[variant.kind]})", "strong")
-    if variant.status == "unsupported" or not variant.probes:
-        out.line(f"  {variant.status}", "warn")
-        return
-    for name, result, channels, calls in _shown(variant.probes):
-        worst = _worst(variant, result).text.replace("–", "")
-        out.paragraph(
-            f"{name} ({_where(result)}): {f'{result.state} {worst}'.rstrip()}, "
-            f"{format_count(calls)} calls" + (f", in flight {_in_flight(result)}" if _in_flight(result) else ""),
-            indent="    ",
-            first="  ",
-            style=_style(result),
-        )
-        rows = []
-        for phase in phases:
-            histogram = channels.get(Channel(phase))
-            if histogram is not None:
-                labels = zip(("p50", "p99", "max"), _figures(histogram), strict=True)
-                rows.append((f"    {phase.traits.word}", *(f"{label} {duration_ns(ns):>8}" for label, ns in labels)))
-        if rows:
-            out.table([TableColumn("")] * 4, rows)
 
 
 def _early(variant: VariantResult) -> Iterator[str]:
@@ -214,29 +242,36 @@ def _ends_text(ends: tuple[float, float]) -> str:
     return low if low == high else f"{low}–{high}"
 
 
-def _host_and_device(out: TextWriter, variant: VariantResult) -> None:
-    """Host and GPU time of each op that is timed on both, with the first call apart."""
-    figures = ("host first", "host p50", "p99", "GPU first", "GPU p50", "p99")
-    columns = (TableColumn("op"), *(TableColumn(name, right=True) for name in figures))
-    for result in variant.probes:
-        channels = result.window.channels
-        calls = [one for one in channels if one.phase is Phase.CALL and Channel(Phase.GPU, one.label) in channels]
-        rows = [
-            (call.label, *_first_and_usual(result, call), *_first_and_usual(result, Channel(Phase.GPU, call.label)))
-            for call in calls
-            if call.label
-        ]
-        if rows:
-            out.line()
-            out.paragraph(f"{variant.variant}: {result.probe.name}, each call's time on the host and on the GPU")
-            out.table(columns, rows)
+def _host_and_device(out: TextWriter, variants: Sequence[VariantResult]) -> None:
+    """Host and GPU time of each operation that is timed on both, with the first call apart."""
+    rows: list[TableRow] = []
+    for variant in variants:
+        for result in variant.probes:
+            channels = result.window.channels
+            calls = [one for one in channels if one.phase is Phase.CALL and Channel(Phase.GPU, one.label) in channels]
+            timed = [
+                (
+                    f"  {call.label}",
+                    *_first_and_usual(result, call),
+                    *_first_and_usual(result, Channel(Phase.GPU, call.label)),
+                )
+                for call in calls
+                if call.label
+            ]
+            if timed:
+                rows += [TableHeading(f"{variant.variant}: {result.probe.name}", ""), *timed]
+    if rows:
+        out.line()
+        out.paragraph("Each call's time on the host and on the GPU, in µs: the first call, then p50 and p99")
+        figures = (f"{where}\n{figure}" for where in ("host", "GPU") for figure in ("first", "p50", "p99"))
+        out.table((TableColumn("  operation"), *(TableColumn(name, right=True) for name in figures)), rows)
 
 
 def _first_and_usual(result: ProbeResult, channel: Channel) -> tuple[str, str, str]:
-    """The first call of ``channel``, p50 and p99."""
+    """The first call of ``channel``, p50 and p99, in µs."""
     first = result.window.first_ns.get(channel) if result.probe.program.measures_first(channel) else None
     p50, p99, _ = _figures(result.window.channels[channel])
-    return duration_ns(first), duration_ns(p50), duration_ns(p99)
+    return in_us(first), in_us(p50), in_us(p99)
 
 
 def _verdicts(out: TextWriter, variant: VariantResult) -> None:
@@ -247,7 +282,8 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
     for verdict in variant.verdicts:
         # A quiet host control is the rule; its row says so.
         if verdict.probe not in hosts or verdict.kind is not VerdictKind.QUIET:
-            out.paragraph(verdict.sentence, indent="  ", first=first)
+            word = f"{verdict.kind.look.word}: " if verdict.kind.is_stall else ""
+            out.paragraph(verdict.sentence, indent="  ", first=first + word, style=_verdict_style(verdict.kind))
     if variant.blame is not None:
         _blame(out, variant, variant.blame)
     remedies = {verdict.remedy for verdict in variant.verdicts}
@@ -256,6 +292,10 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
             # The other one says it too.
             continue
         out.paragraph(f"Remedy: {remedy}", indent="  ", first="  ", style="dim")
+
+
+def _verdict_style(kind: VerdictKind) -> str:
+    return "" if kind is VerdictKind.QUIET else kind.look.style
 
 
 def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
@@ -282,15 +322,15 @@ def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
             out.paragraph(f"{head} {sentence(figure, titles)}", indent="    ", first="  ")
             rows = [
                 (
-                    f"    {part.aggressor}",
-                    duration_ns(part.alone_ns),
-                    duration_ns(part.without_ns),
+                    part.aggressor,
+                    in_us(part.alone_ns),
+                    in_us(part.without_ns),
                     share_text(part.share),
                     TableCell(part.conclusion.text, part.conclusion.style),
                 )
                 for part in figure.aggressors
             ]
-            out.table(_BLAME_COLUMNS, rows)
+            out.table(_BLAME_COLUMNS, rows, indent="    ")
 
 
 def _in_flight(result: ProbeResult) -> str:
@@ -318,7 +358,7 @@ def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
         channels, baseline = result.window.channels, result.baseline
         medians = (BaselineRatio.of(channels, baseline, Channel(phase), Quantile.P50) for phase in _SHOWN)
         ratios = [median.ratio for median in medians if median is not None]
-    return TableCell(times(max(ratios)) if ratios else "–", _style(result))
+    return TableCell(times(max(ratios))[1:] if ratios else "–", _style(result))
 
 
 def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
 from stallprobes.foreign_text import printable, printable_lines
-from stallscope.report.columns import display_width, padded, wrapped
+from stallscope.report.columns import display_width, wrapped
+from stallscope.report.table import Run, Table, TableColumn, TableRow
 
 # Paragraphs are folded to at most this many columns; longer lines are hard to read.
 PARAGRAPH_WIDTH = 120
 NARROWEST = 40
-# Of a file or a pipe, in which lines are as long as they need to be.
-UNLIMITED_WIDTH = 10_000
+# Of a file, a pipe, and a terminal that does not know its width: a pager shows it in any terminal.
+USUAL_WIDTH = 80
 # Spaces before the rest of a line of code that was folded.
 CODE_FOLD = 4
 
@@ -23,7 +23,7 @@ _ASCII = str.maketrans(
     {
         "µ": "u", "×": "x", "–": "-", "—": "-", "·": "-", "…": "...", "→": "->", "≥": ">=", "≤": "<=",
         "“": '"', "”": '"', "‘": "'", "’": "'", "±": "+-", "─": "-", "│": "|",
-        "█": "#", "▓": "%", "▒": "+", "░": ",",
+        "┐": "+", "┌": "+", "█": "#", "▓": "%", "▒": "+", "░": ",",
     }
 )  # fmt: skip
 _COLOURS = {"good": "32", "warn": "33", "bad": "31", "accent": "36", "dim": "2", "faint": "2", "strong": "1"}
@@ -31,22 +31,6 @@ _COLOURS = {"good": "32", "warn": "33", "bad": "31", "accent": "36", "dim": "2",
 
 class TerminalText(str):
     """Text for a terminal: printable, with escape sequences that this program added. Streams write it as it is."""
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """Text of a table cell and its style: "good", "warn", "bad", "accent", "dim", "faint", "strong" or ""."""
-
-    text: str
-    style: str = ""
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """Title of a table column; ``right`` aligns its cells to the right."""
-
-    title: str
-    right: bool = False
 
 
 class TextWriter:
@@ -91,7 +75,6 @@ class TextWriter:
             min(self.width, PARAGRAPH_WIDTH),
             first=self.printed(indent if first is None else first),
             indent=self.printed(indent),
-            break_long_words=False,
         )
 
     def section(self, title: str, texts: Iterable[str], style: str = "") -> None:
@@ -99,7 +82,7 @@ class TextWriter:
         for number, text in enumerate(texts):
             if not number:
                 self.line()
-                self.line(title, "strong")
+                self.paragraph(title, style="strong")
             self.paragraph(text, indent="    ", first="  ", style=style)
 
     def note(self, text: str) -> None:
@@ -119,53 +102,38 @@ class TextWriter:
             for part in folded:
                 self.write(TerminalText(part + "\n"))
 
-    def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> None:
-        """Write a table; the last column is folded when a line is longer than the width."""
-        lines = self._lines(columns, rows)
-        widths = _widths(lines)
-        for line in lines if any(cell.text for cell in lines[0]) else lines[1:]:
-            self._row(line, columns, widths)
+    def table(self, columns: Sequence[TableColumn], rows: Sequence[TableRow], indent: str = "") -> None:
+        """Write a table, each line after ``indent``: columns of text are folded where it is wider than the writer.
 
-    def fitting_table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> bool:
-        """Write a table, unless a line of it would be folded. Returns whether it was written."""
+        Where its figures alone are wider, each row is text.
+        """
+        table, room = self._table(columns, rows), self.width - len(indent)
+        for line in table.lines(room) or table.stacked(room):
+            self._cells([(indent, ""), *line])
+
+    def fitting_table(self, columns: Sequence[TableColumn], rows: Sequence[TableRow]) -> bool:
+        """Write a table, unless a cell of it would be folded. Returns whether it was written."""
         if self.natural_width(columns, rows) > self.width:
             return False
         self.table(columns, rows)
         return True
 
-    def natural_width(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> int:
+    def natural_width(self, columns: Sequence[TableColumn], rows: Sequence[TableRow]) -> int:
         """Number of columns that ``table`` needs to fold nothing."""
-        return sum(_widths(self._lines(columns, rows))) + 2 * (len(columns) - 1)
+        return self._table(columns, rows).natural_width
+
+    def _table(self, columns: Sequence[TableColumn], rows: Sequence[TableRow]) -> Table:
+        return Table(columns, rows, self.printed)
+
+    def _cells(self, line: Sequence[Run]) -> None:
+        """Write a line of a table, whose text is printed already."""
+        while line and not line[-1][0].strip():
+            line = line[:-1]
+        self.write(TerminalText("".join(self._styled(text, style) for text, style in line) + "\n"))
 
     def write(self, text: str) -> None:
         """Write ``text``, of any number of lines."""
         self._stream.write(text if isinstance(text, TerminalText) else TerminalText(printable_lines(text)))
-
-    def _row(self, row: Sequence[TableCell], columns: Sequence[TableColumn], widths: list[int]) -> None:
-        before = sum(width + 2 for width in widths[:-1])
-        room = max(20, self.width - before)
-        parts = []
-        for cell, column, width in zip(row[:-1], columns, widths, strict=False):
-            space = " " * (width - display_width(cell.text))
-            text = self._styled(cell.text, cell.style)
-            parts.append(f"{space}{text}  " if column.right else f"{text}{space}  ")
-        last = row[-1]
-        lines = [last.text]
-        if display_width(last.text) > room and " " in last.text:
-            lines = wrapped(last.text, room, break_long_words=False)
-        elif columns[-1].right:
-            lines = [padded(last.text, widths[-1], right=True)]
-        for number, text in enumerate(lines or [""]):
-            line = (" " * before if number else "".join(parts)) + self._styled(text, last.style)
-            self.write(TerminalText(line.rstrip() + "\n"))
-
-    def _lines(
-        self, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]
-    ) -> list[list[TableCell]]:
-        """The lines of a table as they are printed, its titles first."""
-        titles = [TableCell(column.title, "dim") for column in columns]
-        cells = [[cell if isinstance(cell, TableCell) else TableCell(cell) for cell in row] for row in rows]
-        return [[TableCell(self.printed(cell.text), cell.style) for cell in row] for row in (titles, *cells)]
 
     def printed(self, text: str) -> str:
         """``text`` as the writer's methods print it: one line, in the characters of the stream."""
@@ -178,10 +146,6 @@ class TextWriter:
         if not (self.colour and style and text):
             return text
         return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m"
-
-
-def _widths(lines: Sequence[Sequence[TableCell]]) -> list[int]:
-    return [max(display_width(cell.text) for cell in column) for column in zip(*lines, strict=True)]
 
 
 def speaks_utf8(stream: TextIO | None = None) -> bool:

@@ -18,7 +18,8 @@ from stallprobes.units import duration_ns
 from stallprobes.wording import trace_wording
 from stallprobes.wording.trace_wording import CallStory, TimeScale, TracePicture
 from stallscope.report.columns import cut_columns, display_width, padded
-from stallscope.report.text import NARROWEST, TableColumn, TextWriter
+from stallscope.report.table import TableColumn
+from stallscope.report.text import NARROWEST, TextWriter
 
 _SLOWEST = 5
 # The labels of rows take at most this share of the width.
@@ -185,7 +186,7 @@ def _selected(out: TextWriter, picture: TracePicture, story: CallStory) -> None:
 
 
 def _slowest(out: TextWriter, trace: Trace, scale: TimeScale, ranked: tuple[RankedCall, ...]) -> None:
-    out.line("Slowest calls")
+    out.paragraph("Slowest calls")
     columns = (
         TableColumn("call began", right=True),
         TableColumn("probe"),

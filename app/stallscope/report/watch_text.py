@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.units import duration_ns, format_count, plural
+from stallprobes.units import duration_ns, format_count, in_ms, in_us, plural
 from stallprobes.watch.attribution.findings import (
     CallRow,
     CallSite,
@@ -26,6 +26,7 @@ from stallprobes.watch.division_text import (
     end_text,
     figures_text,
     other_threads_text,
+    ranks_text,
     sharers_text,
     shown_sequences,
     start_up_text,
@@ -47,6 +48,7 @@ from stallprobes.watch.line_text import (
 )
 from stallprobes.watch.lines.result import SequenceLines
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
+from stallprobes.watch.rank_text import process_words, ranks_texts
 from stallprobes.watch.sentences import (
     attaching_text,
     call_text,
@@ -57,11 +59,12 @@ from stallprobes.watch.sentences import (
     no_stall_text,
     site_text,
 )
-from stallprobes.wording.watch_wording import not_recorded, process_prefix, process_words
+from stallprobes.wording.watch_wording import not_recorded, process_prefix
 from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.division_bar import bar, legend
 from stallscope.report.remedy_text import with_code
-from stallscope.report.text import TableCell, TableColumn, TextWriter
+from stallscope.report.table import TableCell, TableColumn
+from stallscope.report.text import TextWriter
 
 _LONGEST_TITLE = 100
 _MOST_HEADLINES = 5
@@ -79,13 +82,13 @@ _LEAST_SHARE = 0.005
 _CAUSE_COLUMNS = (
     TableColumn("cause"),
     TableColumn("slow calls", right=True),
-    TableColumn("time", right=True),
-    TableColumn("share", right=True),
-    TableColumn("proven", right=True),
+    *(TableColumn(name, right=True, unit=unit) for name, unit in (("time", "ms"), ("share", "%"), ("proven", "%"))),
 )
 _ROW_COLUMNS = (
-    TableColumn("call"),
-    *(TableColumn(name, right=True) for name in ("calls", "p50", "p99", "max", "time", "lost")),
+    TableColumn("call", whole=True),
+    TableColumn("calls", right=True),
+    *(TableColumn(name, right=True, unit="µs") for name in ("p50", "p99", "max")),
+    *(TableColumn(name, right=True, unit="ms") for name in ("time", "lost")),
 )
 
 
@@ -150,6 +153,8 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, several: boo
     if not findings.processes:
         out.paragraph("No process recorded a CUDA call while it was watched.")
         return
+    for text in ranks_texts(findings.processes)[:_MOST_HEADLINES]:
+        out.paragraph(text[:1].upper() + text[1:], indent="  ", first="", style="warn")
     _divisions(out, findings.processes, several)
 
 
@@ -210,7 +215,7 @@ def _lines(
     shown = shown_lines(lines, most)
     if lines is None or not shown:
         return
-    out.line(f"{prefix}{lines_title(sequence)}:", "strong")
+    out.paragraph(f"{prefix}{lines_title(sequence)}:", style="strong")
     said: set[str] = set()
     room = _ROOM_OF_LINES - (0 if sequence is None else out.height(step_text(sequence), "  "))
     for number, line in enumerate(shown):
@@ -228,7 +233,7 @@ def _lines(
                 out.paragraph(text, indent="    ", first=first, style=style)
         said.add(remedy)
     if waits := shown_waits(lines, most_waits):
-        out.line("Waits:", "strong")
+        out.paragraph("Waits:", style="strong")
     for wait in waits:
         out.paragraph(wait_text(wait, process, sequence), indent="    ", first="  ")
 
@@ -243,7 +248,8 @@ def _sequence(out: TextWriter, sequence: SequenceDivision, process: ProcessFindi
     for line in legend(sequence, width):
         out.runs(line)
     shared = sharers_text(process) if sequence.share(Part.SHARED) >= LEAST_SHARE else ""
-    out.paragraph(" ".join(filter(None, (figures_text(sequence), step_text(sequence), shared))), indent="  ", first="")
+    texts = (figures_text(sequence), ranks_text(sequence, process), step_text(sequence), shared)
+    out.paragraph(" ".join(filter(None, texts)), indent="  ", first="")
 
 
 def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
@@ -256,15 +262,15 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
         (
             loss_text(one),
             format_count(one.calls),
-            duration_ns(one.ns),
+            in_ms(one.ns),
             _percent(one.ns / total),
             "–" if one.cause is WaitCause.UNATTRIBUTED else _percent(one.proven_ns / one.ns),
         )
         for one in lost[:_MOST_ROWS]
     ]
     out.line()
-    out.line("Time lost by cause", "strong")
-    _table(out, _CAUSE_COLUMNS, rows)
+    out.paragraph("Time lost by cause", style="strong")
+    out.table(_CAUSE_COLUMNS, rows)
     if rest := lost[_MOST_ROWS:]:
         time = duration_ns(sum(one.ns for one in rest))
         out.paragraph(f"{plural(len(rest), 'more cause')}, {time} in all", style="dim")
@@ -333,7 +339,7 @@ def _tables(out: TextWriter, places: Sequence[_Place], several: bool) -> None:
         owners = f" and {plural(thread.owners - 1, 'earlier thread')}" if thread.owners > 1 else ""
         out.line()
         out.paragraph(f"{name}{owners}{where} · {duration_ns(thread.alive_ns)}", style="strong")
-        _table(out, _ROW_COLUMNS, [_cells(row) for row in thread.rows[:_MOST_ROWS]])
+        out.table(_ROW_COLUMNS, [_cells(row) for row in thread.rows[:_MOST_ROWS]])
         if rest := thread.rows[_MOST_ROWS:]:
             time = duration_ns(sum(row.total_ns for row in rest))
             out.paragraph(f"{plural(len(rest), 'more function')}, {time} in all", indent="  ", style="dim")
@@ -347,24 +353,13 @@ def _cells(row: CallRow) -> tuple[TableCell | str, ...]:
     return (
         row.function,
         format_count(total.count),
-        duration_ns(total.percentile(50)),
-        duration_ns(total.percentile(99)),
-        duration_ns(total.max_ns if total.count else None),
-        duration_ns(row.total_ns),
-        TableCell(duration_ns(row.lost_ns), "warn") if row.lost_ns else "",
+        in_us(total.percentile(50)),
+        in_us(total.percentile(99)),
+        in_us(total.max_ns if total.count else None),
+        in_ms(row.total_ns),
+        TableCell(in_ms(row.lost_ns), "warn") if row.lost_ns else "",
     )
 
 
-def _table(out: TextWriter, columns: Sequence[TableColumn], rows: Sequence[Sequence[TableCell | str]]) -> None:
-    """A table, or each row as a line where the terminal is too narrow for it."""
-    if out.fitting_table(columns, rows):
-        return
-    titles = [column.title for column in columns[1:]]
-    for row in rows:
-        name, *figures = (cell.text if isinstance(cell, TableCell) else cell for cell in row)
-        known = ", ".join(f"{title} {text}" for title, text in zip(titles, figures, strict=True) if text)
-        out.paragraph(f"{name}: {known}", indent="    ", first="  ")
-
-
 def _percent(share: float) -> str:
-    return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+    return "<1" if 0 < share < 0.005 else f"{100 * share:.0f}"

@@ -122,12 +122,18 @@ MONITOR_ACTIONS = (
         opens_screen=True,
         yields=True,
     ),
-    Action("explain", "e", "explain", "Explain the focused probe: what it does, causes, remedies, source.", 5),
-    Action("remedy", "v", "remedy", "Switch to the next remedy of the current pattern.", 6, True),
-    Action("focus_up", "up", "up", "Move the focus up."),
-    Action("focus_down", "down", "down", "Move the focus down."),
-    Action("focus_worst", "w", "worst", "Move the focus to the victim with the worst verdict.", 11),
-    Action("switch", "space", "switch", "Switch the focused probe on or off.", 10, True),
+    Action("explain", "e", "explain", "Explain the probe that is shown: what it does, causes, remedies, source.", 5),
+    Action("remedy", "v", "remedy", "Measure the next remedy of the pattern, else of the stall.", 6, True),
+    Action("focus_up", "up", "up", "Select the row above."),
+    Action("focus_down", "down", "down", "Select the row below."),
+    Action(
+        "follow",
+        "w",
+        "follow",
+        "Show the victim that stalls worst, and follow the stall: until a row is selected, whichever victim stalls.",
+        8,
+    ),
+    Action("switch", "space", "switch", "Switch the probe that is shown on or off, and select it.", 10, True),
     Action(
         "blame",
         "B",
@@ -146,10 +152,19 @@ MONITOR_ACTIONS = (
         "Freeze the view when a call takes longer than the setting freeze_above_ms.",
         12,
     ),
-    Action("faster", "plus,equals_sign", "faster", "Double the call rate of the focused victim.", 0, True),
-    Action("slower", "minus", "slower", "Halve the call rate of the focused victim.", 0, True),
-    Action("bigger", "right_square_bracket", "bigger", "Multiply the focused probe's copy size by four.", 0, True),
-    Action("smaller", "left_square_bracket", "smaller", "Divide the focused probe's copy size by four.", 0, True),
+    Action("faster", "plus,equals_sign", "faster", "Double the call rate of the victim that is shown.", 0, True),
+    Action("slower", "minus", "slower", "Halve the call rate of the victim that is shown.", 0, True),
+    Action(
+        "bigger",
+        "right_square_bracket",
+        "bigger",
+        "Copy four times as much with the probe that is shown.",
+        0,
+        True,
+    ),
+    Action(
+        "smaller", "left_square_bracket", "smaller", "Copy a quarter as much with the probe that is shown.", 0, True
+    ),
     Action("gpu", "u", "GPU", "Select the GPU.", 15, True),
     _RESTART,
     Action("copy", "y", "copy report", "Copy a text report of the view to the clipboard.", 16),
@@ -278,7 +293,7 @@ PROCESSES_ACTIONS = (
     _added("processes_quit", "q", "quit", "Quit.", 1),
 )
 
-_DEMO_SHARED = ("explain", "focus_up", "focus_down")
+_DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow")
 DEMO_ACTIONS = (
     _added("demo_next", "right,n", "next", "Go to the next step of the demo.", 2, True),
     _added("demo_back", "left,backspace", "back", "Go to the previous step of the demo.", 3, True),

@@ -75,7 +75,7 @@ class LoadingScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """One line."""
-        yield PrintableStatic(" stallscope", id="opening")
+        yield PrintableStatic(" stallscope  starting", id="opening")
 
 
 class StallscopeApp(App[None]):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from stallprobes.catalog import Placement, entries
 from stallprobes.model import (
@@ -21,12 +24,23 @@ from stallprobes.model import (
     Variant,
 )
 from stallprobes.patterns import patterns
-from stallprobes.recording.observation import ProbeSet
+from stallprobes.recording.observation import Observation, ProbeSet
 
 _CONTEXT_SUFFIXES = {PRIMARY: "", SECONDARY: "-secondary"}
 MOST_PROBES = 16
 SMALLEST_SIZE, LARGEST_SIZE = 4 * KIB, 256 * MIB
 SHORTEST_PERIOD_NS, LONGEST_PERIOD_NS = 50_000, 1_000 * MS
+
+
+# Entry and context of a probe.
+_Place = tuple[str, str]
+
+
+class Remedy(NamedTuple):
+    """A variant of a pattern, both by name, that is a remedy, or the stall that it helps against."""
+
+    pattern: str
+    variant: str
 
 
 def default_probes() -> tuple[Probe, ...]:
@@ -55,15 +69,56 @@ def for_variant(base: ProbeSet, pattern: Pattern, variant: Variant) -> ProbeSet:
     )
 
 
-def next_remedy(probe_set: ProbeSet) -> str | None:
-    """The variant after the current one among the remedies of its pattern and the stall; None without a pattern."""
+def next_remedy(probe_set: ProbeSet, victim: Probe | None = None, aggressors: Sequence[Probe] = ()) -> Remedy | None:
+    """The variant after the current one among the remedies of its pattern and the stall.
+
+    Without a pattern, the first remedy of the first pattern in which ``victim`` stalls beside one of ``aggressors``;
+    None where there is none.
+    """
     if not probe_set.pattern:
+        stalls = [] if victim is None or not aggressors else stalls_of(probe_set, victim, aggressors)
+        for pattern in stalls:
+            for variant in pattern.variants:
+                if variant.kind is Kind.REMEDY:
+                    return Remedy(pattern.name, variant.name)
         return None
     variants = patterns()[probe_set.pattern].variants
     cycle = [one.name for one in variants if one.kind is Kind.REMEDY]
     cycle += [one.name for one in variants if one.kind is Kind.STALL][:1]
     position = cycle.index(probe_set.variant) if probe_set.variant in cycle else -1
-    return cycle[(position + 1) % len(cycle)]
+    return Remedy(probe_set.pattern, cycle[(position + 1) % len(cycle)])
+
+
+def stalls_of(probe_set: ProbeSet, probe: Probe, others: Sequence[Probe] | None = None) -> list[Pattern]:
+    """The pattern of ``probe_set``; where it has none, those in which ``probe`` and one of ``others`` stall.
+
+    By default ``others`` are all of the set.
+    """
+    if probe_set.pattern in patterns():
+        return [patterns()[probe_set.pattern]]
+    if probe.role is Role.HOST:
+        return []
+    disturbs = probe.role is Role.AGGRESSOR
+    beside = probe_set.probes if others is None else others
+    places = frozenset(_place(other) for other in beside if (other.role is Role.AGGRESSOR) != disturbs)
+    return [patterns()[name] for name in _stalls_at(_place(probe), places)]
+
+
+# The screen asks with each table.
+@lru_cache(maxsize=256)
+def _stalls_at(place: _Place, others: frozenset[_Place]) -> tuple[str, ...]:
+    """The names of the patterns in which the probe at ``place`` stalls beside one at one of ``others``."""
+    found = []
+    for pattern in patterns().values():
+        stalls = ({_place(one) for one in v.probes} for v in pattern.variants if v.kind is Kind.STALL)
+        if any(place in places and places & others for places in stalls):
+            found.append(pattern.name)
+    return tuple(found)
+
+
+def _place(probe: Probe) -> _Place:
+    """The entry of ``probe`` with its context: the same pair stalls in one context, or in two."""
+    return probe.entry, probe.context
 
 
 def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeSet:
@@ -158,6 +213,17 @@ def gpu_label(probe_set: ProbeSet) -> str:
 def aggressors(probe_set: ProbeSet) -> tuple[str, ...]:
     """The names of the aggressors."""
     return tuple(probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR)
+
+
+def aggressors_on(observation: Observation) -> tuple[Probe, ...]:
+    """The aggressors that are switched on in ``observation``, also those that wait for the baseline."""
+    parts = {} if observation.snapshot is None else observation.snapshot.probes
+    return tuple(
+        probe
+        for probe in observation.probe_set.probes
+        if probe.role is Role.AGGRESSOR
+        and (probe.name in observation.waiting or (probe.name in parts and parts[probe.name].on))
+    )
 
 
 def first_victim(probe_set: ProbeSet) -> str | None:

@@ -221,6 +221,11 @@ class Analyzer:
         """The victim with the worst present verdict, None if all are quiet."""
         return self.judgement.worst
 
+    @property
+    def stalls(self) -> Mapping[str, tuple[int, float]]:
+        """The victims that stall now, confirmed by the log, with severity and ratio of the worst verdict of each."""
+        return self.judgement.stalls
+
     def slowest_ns(self) -> int:
         """The longest call of a victim in the window, or its age in flight (ns).
 

@@ -40,10 +40,18 @@ def _steps(columns: int) -> NDArray[np.intp]:
     return first.searchsorted(np.arange(BUCKETS), side="right") - 1
 
 
-def binned(histogram: Histogram, columns: int) -> NDArray[np.float64]:
-    """The counts of ``histogram`` in ``columns`` steps of the axis."""
-    buckets, counts = histogram.used
-    return np.asarray(np.bincount(_steps(columns)[buckets], counts, columns), dtype=np.float64)
+def binned(histograms: Sequence[Histogram], columns: int) -> NDArray[np.float64]:
+    """The counts of ``histograms`` in ``columns`` steps of the axis, [histograms][columns]."""
+    block, rows = HistogramBlock.of(histograms), len(histograms)
+    buckets, counts = block.used
+    places = _steps(columns)[buckets] + _row_of_each(block) * columns
+    return np.asarray(np.bincount(places, counts, rows * columns), dtype=np.float64).reshape(rows, columns)
+
+
+def _row_of_each(block: HistogramBlock) -> NDArray[np.int64]:
+    """The number of the row of each bucket in use."""
+    borders = np.array(block.borders)
+    return np.arange(len(borders) - 1).repeat(borders[1:] - borders[:-1])
 
 
 def binned_sums(histograms: Sequence[Histogram], signs: Sequence[int], sum_of: Sequence[int], rows: int) -> Bins:

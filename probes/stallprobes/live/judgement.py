@@ -57,6 +57,23 @@ class Judgement:
         worst = max(slow, key=lambda verdict: verdict.weight, default=None)
         return None if worst is None else worst.probe
 
+    @property
+    def stalls(self) -> Mapping[str, tuple[int, float]]:
+        """The weight of the worst present verdict of each victim that is in the log as slow now.
+
+        Without those of the host's noise: a victim that is slow because of it is not what stalls.
+        """
+        found: dict[str, tuple[int, float]] = {}
+        for verdict in self.verdicts:
+            slow = verdict.kind.is_slowdown and verdict.kind is not VerdictKind.HOST
+            if slow and self._roles.get(verdict.probe) is Role.VICTIM:
+                found[verdict.probe] = max(verdict.weight, found.get(verdict.probe, verdict.weight))
+        if not found:
+            return found
+        entries = (entry for entry in self.tracker.entries if entry.ended_s is None)
+        logged = {entry.verdict.probe for entry in entries if entry.verdict.kind.is_slowdown}
+        return {name: weight for name, weight in found.items() if name in logged}
+
     def restart(self) -> None:
         """Judge the next windows at once: the board's time has begun again."""
         self._judged_ns = 0

@@ -35,6 +35,7 @@ from stallprobes.watch.causes.calls_in_flight import calls_in_flight
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.cost import cost_of
+from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
 from stallprobes.watch.division.result import ProcessDivision
@@ -226,6 +227,20 @@ class ProcessAnalysis:
             who = f"{self._process.name or 'process'} (pid {self._process.pid})"
             self._kernels = self._readings, OtherWork.of(who, self._store.rows, self._store.names)
         return self._kernels[1]
+
+    def take_collectives(self) -> Mapping[tuple[int, int], CollectiveBatch]:
+        """Its kernels that communicate since the last time that this was asked, as ``ProcessDivider`` has them."""
+        return {} if self._divider is None else self._divider.take_collectives()
+
+    @property
+    def kernel_names(self) -> Mapping[int, str]:
+        """The names of kernels by their places."""
+        return self._store.names
+
+    @property
+    def steady_ns(self) -> int | None:
+        """When the steady state began; None without one, or while that is not known."""
+        return None if self._divider is None else self._divider.steady_ns
 
     @property
     def switches(self) -> int:

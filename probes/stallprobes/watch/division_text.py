@@ -9,8 +9,15 @@ from stallprobes.units import duration_ns, plural
 from stallprobes.watch.attribution.evidence_text import size_text, thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
-from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
 from stallprobes.watch.division.result import CAUSE_LIMIT, MOST_UNKNOWN, ProcessDivision, SequenceDivision
+from stallprobes.watch.rank_text import (
+    LEAST_COMMUNICATION,
+    blamed_of,
+    partners_text,
+    short_waits_clause,
+    waits_clause,
+)
 
 # Sequences with less of the operations' time than this share of the first one's are counted together.
 _LEAST_GPU_SHARE = 0.005
@@ -72,19 +79,40 @@ def verdict_texts(sequence: SequenceDivision, process: ProcessFindings) -> tuple
         short = f"What bounds {who} is not known"
         return f"{short}: {why} was not recorded.", f"{short}."
     short = f"{who} is {sequence.verdict.word}"
-    reason = f"{short}: {sequence.verdict.traits.clause}."
-    if sequence.second is None:
-        return reason, f"{short}."
-    return f"{reason} It is {sequence.second.word} too, or nearly.", reason, f"{short}."
+    blamed = blamed_of(sequence, process) if sequence.verdict is Bound.COMMUNICATION else None
+    clause = sequence.verdict.traits.clause
+    if 2 * sequence.share(Part.RANK_WAIT) >= sequence.share(*COMMUNICATION_PARTS) > 0:
+        clause = "it waits in NCCL for ranks that are late in turn"
+    reasons = (
+        [f"{short}: {clause}."]
+        if blamed is None
+        else [f"{short}: it {waits_clause(blamed)}.", f"{short}: it {short_waits_clause(blamed)}."]
+    )
+    if sequence.second is not None:
+        reasons.insert(0, f"{reasons[0]} It is {sequence.second.word} too, or nearly.")
+    return (*reasons, f"{short}.")
+
+
+def ranks_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+    """What a sequence waits for in communication, where its verdict does not say it, and what of that is not known; ""
+    where it hardly communicates."""
+    texts = []
+    blamed = blamed_of(sequence, process)
+    if blamed is not None and sequence.verdict is not Bound.COMMUNICATION:
+        clause = waits_clause(blamed).replace("in NCCL", f"in NCCL {figure_text(blamed.share)} of the time", 1)
+        texts.append(f"It {clause}.")
+    if sequence.share(*COMMUNICATION_PARTS) >= LEAST_COMMUNICATION:
+        texts.append(partners_text(sequence, process))
+    return " ".join(filter(None, texts))
 
 
 def figures_text(sequence: SequenceDivision) -> str:
     """What a verdict stands on, in sentences: g, h and the price of waiting, each with its interval."""
     works = "The GPU works for it" if sequence.engine_known else "The GPU works for it or for others"
     return (
-        f"{works} {figure_text(sequence.gpu)} of the time; {figure_text(sequence.host)} of the time the host does not "
-        f"wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time{_waits(sequence)}."
-        f"{_off_cpu(sequence)}"
+        f"{works} {figure_text(sequence.gpu)} of the time{_communication(sequence)}; {figure_text(sequence.host)} of "
+        f"the time the host does not wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time"
+        f"{_waits(sequence)}.{_off_cpu(sequence)}"
     )
 
 
@@ -163,6 +191,12 @@ def parts_text(sequence: SequenceDivision) -> Iterator[tuple[Part, str]]:
     for part, ns in sequence.parts.items():
         if part is not Part.END and ns:
             yield part, f"{part.word} {percent(sequence.share(part))}"
+
+
+def _communication(sequence: SequenceDivision) -> str:
+    """The part of the GPU's time in which it only communicates: `` (communication 12 %, waiting for ranks 30 %)``."""
+    named = [part for part in COMMUNICATION_PARTS if sequence.parts.get(part)]
+    return f" ({', '.join(f'{part.word} {percent(sequence.share(part))}' for part in named)})" if named else ""
 
 
 def _at_most(figure: Figure) -> str:

@@ -40,6 +40,8 @@ from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import verdict_text
 from stallprobes.watch.line_text import line_text, remedy_text, sequence_of, wait_text
 from stallprobes.watch.lines.result import LineTime, SequenceLines
+from stallprobes.watch.rank_text import partners_text, rank_name, ranks_of, waits_clause
+from stallprobes.watch.ranks.result import Partners
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
 
@@ -67,9 +69,10 @@ Cause = Annotated[
 TimePart = Annotated[
     Part,
     about(
-        "kernels, communication, copies: the GPU works (communication: kernels of NCCL or NVSHMEM alone; copies: no "
-        "kernel meanwhile). shared: another context or process had the GPU. Parts of the gaps between operations: "
-        "queued: the next one was submitted, and had not started. submitting: inside calls that do not block. host: "
+        "kernels, communication, rank-wait, copies: the GPU works (communication: kernels of NCCL or NVSHMEM alone; "
+        "rank-wait: such kernels wait for another rank that is late; copies: no kernel meanwhile). shared: another "
+        "context or process had the GPU. Parts of the gaps between operations: queued: the next one was submitted, and "
+        "had not started. submitting: inside calls that do not block. host: "
         "between calls. wake-up: inside a wait whose work had ended. blocking-copy to loading: inside a call that "
         "blocks for that. lock: inside a call that another thread's call holds up. other-work: inside a wait for work "
         "of other threads. blocked: inside a call that blocks for a reason that is not known. end: after the last "
@@ -221,6 +224,8 @@ class WatchWork(Document):
     overlap_us: Annotated[Us, about("Time within the call.")]
     bytes: Natural
     own: Annotated[bool, about("Whether the slow call submitted it.")]
+    rank: Annotated[Text | None, about("The other rank for which it waits, for a kernel of NCCL; else null.")]
+    rank_us: Annotated[Us, about("For how long it does so within the call.")]
 
 
 class WatchEngineUse(Document):
@@ -358,6 +363,56 @@ class WatchStep(Document):
     steps: Annotated[Natural, about("How many were counted in the steady state.")]
 
 
+class WatchRankDelay(Document):
+    """Why a rank is late: what it did for longer, between their collectives, than the one that waits for it."""
+
+    bound: Annotated[Bound | None, about("What most of that is, as a verdict says it; null where nothing is most.")]
+    share: Annotated[Share, about("Its part of that.")]
+    place: Annotated[StackFrame | None, about("The line at which it has more time; null where none is known.")]
+    function: Annotated[Text, about("Function of the driver that is called there, or next; empty if not known.")]
+    kernel: Annotated[Text, about("The kernel of the GPU that takes longer; empty if not known.")]
+    off_cpu: Annotated[bool, about("Whether most of its host time is off the CPU.")]
+    rank: Annotated[Text, about("Another rank that it waits for itself, in communication; empty without one.")]
+
+
+class WatchRankWait(Document):
+    """The time that a sequence waits, in kernels that communicate, for a rank that begins them later."""
+
+    name: Annotated[Text, about("The rank as a sentence names it.")]
+    pid: Natural
+    image: Natural
+    gpu: Annotated[Natural, about("CUPTI's number of its GPU in its process.")]
+    share: Annotated[WatchFigure, about("Of the time of the sequence, while no other kernel runs.")]
+    rounds: Annotated[Natural, about("Collectives that had to wait for it.")]
+    back: Annotated[Share, about("Share of its own time in which that rank waits for this one.")]
+    sure: Annotated[bool, about("Whether kernels that belong together are known; else it is probable.")]
+    blamed: Annotated[
+        bool, about("Whether it slows the sequence down: 5 % of the time, and twice what it waits for the sequence.")
+    ]
+    delay: Annotated[WatchRankDelay | None, about("Why it is late; null where it is not blamed.")]
+
+
+class WatchRanks(Document):
+    """How a sequence communicates by NCCL's kernels, and for which ranks it waits in them."""
+
+    partners: Annotated[
+        Partners,
+        about(
+            "watched: its kernels were matched with those of other processes, by when they ended. some: and the job "
+            "has ranks that are not watched. none: no other process that is watched communicates. unmatched: others "
+            "do, and which kernels belong together is not known."
+        ),
+    ]
+    collectives: Annotated[Natural, about("Its kernels that communicate.")]
+    matched: Annotated[Natural, about("Those that were matched with kernels of others.")]
+    waiting: Annotated[
+        WatchFigure | None,
+        about("Share of its time in which they wait for other ranks, and no other kernel runs; null if not known."),
+    ]
+    waits: Annotated[list[WatchRankWait], about("By rank, the most time first.")]
+    sentence: Annotated[Text, about("The rank that slows it down, and what is not known; empty without either.")]
+
+
 class WatchSequence(Document):
     """Threads that hardly ever call the driver at the same time, and their wall time on one GPU."""
 
@@ -370,8 +425,9 @@ class WatchSequence(Document):
         about(
             "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the "
             "time. loading, allocation, lock, copy: calls that block for it take 15 %, or copies on the GPU 50 %. "
-            "gpu: the GPU works 90 %, or launches find the queue full 15 %. communication: 30 %. wait: the price of "
-            "waiting is 15 % or more. Else gpu where the GPU works for more of the time than the host does not wait; "
+            "communication: kernels that communicate take 30 %. gpu: the GPU works 90 % beside them, or launches find "
+            "the queue full 15 %. wait: the price of waiting is 15 % or more. Else gpu, or communication where most of "
+            "it is that, where the GPU works for more of the time than the host does not wait; "
             "submission: more than half of the time in which the host does not wait is inside calls that submit; host. "
             "unknown: more than 5 % of the time is not known."
         ),
@@ -380,7 +436,9 @@ class WatchSequence(Document):
     covered_us: Annotated[Us, about("The time in which all work of the GPU was recorded: the sum of the parts.")]
     parts: Annotated[list[WatchTimePart], about("Each instant of the covered time is in one of them.")]
     host: Annotated[WatchFigure, about("Share of the time in which the sequence did not wait for the GPU (h).")]
-    gpu_works: Annotated[WatchFigure, about("Share of the time in which the GPU worked for the sequence (g).")]
+    gpu_works: Annotated[
+        WatchFigure, about("Share of the time in which the GPU worked for the sequence, or communicated (g).")
+    ]
     price: Annotated[WatchFigure, about("What its waits cost at most: 1 - max(h, g).")]
     waits: Annotated[list[WatchWait], about("By function, the one that costs most first.")]
     submitting: Annotated[Share, about("Share of the time inside calls that submit, without waiting.")]
@@ -399,6 +457,7 @@ class WatchSequence(Document):
         bool, about("Whether times in which others had the GPU are known; else it may seem to work in them.")
     ]
     late_us: Annotated[Us, about("Work that became known too late to be counted.")]
+    ranks: Annotated[WatchRanks | None, about("Null where it has no kernels of NCCL.")]
     sentence: Text
 
 
@@ -518,6 +577,14 @@ class WatchSharer(Document):
     watched: bool
 
 
+class WatchRank(Document):
+    """A rank of a job."""
+
+    number: Natural
+    size: Annotated[Natural | None, about("How many the job has; null where that is not known.")]
+    variable: Annotated[Text, about("The environment variable that says so; empty: by the numbers of their GPUs.")]
+
+
 class WatchProcess(Document):
     """A process of the program."""
 
@@ -550,6 +617,7 @@ class WatchProcess(Document):
     sharers: Annotated[
         list[WatchSharer], about("Processes that may have had the time-slices of others, where these take time.")
     ]
+    rank: Annotated[WatchRank | None, about("Of a process that communicates; null where it is not known.")]
     lines: Annotated[
         list[WatchLines],
         about(
@@ -661,6 +729,7 @@ def _process(process: ProcessFindings, first_ns: int) -> WatchProcess:
         cost=None if process.cost is None else _costs(process.cost),
         division=None if process.division is None else _division(process.division, process),
         sharers=[WatchSharer.of(one) for one in process.sharers],
+        rank=None if process.rank is None else WatchRank.of(process.rank),
         lines=[_lines(one, process, stacks) for one in process.lines],
         lost=[_loss(loss, process) for loss in process.lost],
         threads=[_thread(thread, process, first_ns, stacks) for thread in process.threads],
@@ -710,7 +779,30 @@ def _sequence(sequence: SequenceDivision, process: ProcessFindings) -> WatchSequ
         step=None if sequence.step is None else _step(sequence.step),
         off_cpu=None if sequence.off_cpu is None else _figure(sequence.off_cpu),
         recorded=round(sequence.recorded, 6),
+        ranks=_ranks(sequence, process),
         sentence=verdict_text(sequence, process),
+    )
+
+
+def _ranks(sequence: SequenceDivision, process: ProcessFindings) -> WatchRanks | None:
+    ranks = ranks_of(sequence, process)
+    if ranks is None:
+        return None
+    blamed = "" if ranks.blamed is None else f"{rank_name(process)} {waits_clause(ranks.blamed)}."
+    return WatchRanks.of(
+        ranks,
+        waiting=None if ranks.waiting is None else _figure(ranks.waiting),
+        waits=[
+            WatchRankWait.of(
+                wait,
+                gpu=wait.device,
+                share=_figure(wait.share),
+                back=round(wait.back, 6),
+                delay=None if wait.delay is None else WatchRankDelay.of(wait.delay, share=round(wait.delay.share, 6)),
+            )
+            for wait in ranks.waits
+        ],
+        sentence=" ".join(filter(None, (blamed, partners_text(sequence, process)))),
     )
 
 
@@ -841,7 +933,12 @@ def _evidence(evidence: WaitEvidence, first_ns: int) -> WatchEvidence:
     return WatchEvidence.of(
         evidence,
         work=[
-            WatchWork.of(work, kind=work.kind.word, direction=None if work.copy is None else _word(work.copy.name))
+            WatchWork.of(
+                work,
+                kind=work.kind.word,
+                direction=None if work.copy is None else _word(work.copy.name),
+                rank=work.rank or None,
+            )
             for work in evidence.work
         ],
         calls=[_alongside(call, first_ns) for call in evidence.calls],

@@ -22,9 +22,13 @@ from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.process_inspector import ProcessInspector
+from stallprobes.watch.rank_findings import RankFindings
+from stallprobes.watch.ranks.book import RankBook
+from stallprobes.watch.ranks.series import ProcessKey
 from stallprobes.watch.reading.folder import HERE, MOST_FILES, ProcessLife, ProcessPlace, check_folder, life_of
 from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile, MapFile, watch_files
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.process_rank import Rank, environment_of, rank_of
 from stallprobes.watch.reading.stack_reader import StackReader
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
@@ -52,6 +56,13 @@ class _ReadFile:
     ended: bool = False
     delays: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
     stacks: StackReader = field(default_factory=StackReader)
+    rank: Rank | None = None
+
+    @property
+    def key(self) -> ProcessKey:
+        """The process, once it has been read."""
+        assert self.process is not None
+        return self.process.pid, self.process.image
 
 
 class FolderAnalysis:
@@ -75,6 +86,8 @@ class FolderAnalysis:
         self._readings: dict[Path, _ReadFile] = {}
         self._problems: dict[Path, str] = {}
         self._sharers = GpuSharers()
+        self._ranks = RankBook()
+        self._rank_findings = RankFindings(self._ranks)
 
     @property
     def processes(self) -> tuple[WatchedProcess, ...]:
@@ -119,6 +132,7 @@ class FolderAnalysis:
                 self._problems[path] = str(error)
             else:
                 self._problems.pop(path, None)
+        self._ranks.update()
         shared = [one for one in self._readings.values() if not one.ended and one.analysis.switches >= LEAST_SWITCHES]
         self._sharers.look([one.process.pid for one in shared if one.process is not None], time.monotonic_ns())
 
@@ -132,7 +146,19 @@ class FolderAnalysis:
         """The findings by all readings so far."""
         found = [_findings(one, one.process) for one in self._readings.values() if one.process is not None]
         began_at_ns = min((process.started.realtime_ns for process in self.processes), default=0)
-        return watch_findings(self._sharers.named(found), began_at_ns, self._problems.values())
+        return watch_findings(self._with_ranks(self._sharers.named(found)), began_at_ns, self._problems.values())
+
+    def _with_ranks(self, processes: tuple[ProcessFindings, ...]) -> tuple[ProcessFindings, ...]:
+        """``processes`` with what is known of their communication."""
+        begins = {
+            one.key: one.analysis.steady_ns or one.process.started.monotonic_ns
+            for one in self._readings.values()
+            if one.process is not None
+        }
+        ranks = {
+            one.key: one.rank for one in self._readings.values() if one.process is not None and one.rank is not None
+        }
+        return self._rank_findings.of(processes, ranks, begins)
 
     def _kernels_beside(self, reading: _ReadFile) -> Iterable[OtherWork]:
         """The kernels of the other processes."""
@@ -144,6 +170,8 @@ class FolderAnalysis:
             before = reading.process or file.read()
             # Before the reading that counts: what it wrote until its end is then read.
             ended = life_of(before, self._place) is not ProcessLife.RUNNING
+            if reading.process is None and not ended:
+                reading.rank = rank_of(environment_of(before.pid, self._place.proc))
             process = file.read(before)
             records = file.records(reading.position)
             # Before the calls: those that finished before a sample was taken are among these then.
@@ -174,6 +202,9 @@ class FolderAnalysis:
             ended,
             samples,
         )
+        analysis = reading.analysis
+        origin_ns = process.started.monotonic_ns
+        self._ranks.add(reading.key, origin_ns, analysis.take_collectives(), analysis.kernel_names, ended)
         if self._listener is not None:
             self._listener(process, records, calls, now_ns)
 

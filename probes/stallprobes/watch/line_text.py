@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
@@ -20,6 +21,7 @@ from stallprobes.watch.division_text import figure_text, percent
 from stallprobes.watch.lines.lines import count_alike
 from stallprobes.watch.lines.places import PACKAGES, place_of
 from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, SequenceLines, WaitPlace
+from stallprobes.watch.rank_text import blamed_of
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text
 
@@ -45,6 +47,7 @@ _OF_OTHERS = (
 )  # fmt: skip
 # Calls of other threads too, against which the remedy of the call that they hold up is of no use.
 _OF_CALLS = (*_OF_OTHERS, *(cause.name for cause in OTHER_THREADS))
+_COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
 
 
@@ -167,6 +170,13 @@ def remedy_text(
             return f"It waits for {_holder(one, process)}. {_of_call(one.function)}"
     if sequence is not None and sequence.verdict is Bound.GPU:
         return _GPU_REMEDY
+    if sequence is not None and sequence.verdict is Bound.COMMUNICATION and sequence.gpu.share >= sequence.host.share:
+        blamed = blamed_of(sequence, process)
+        return (
+            _COMMUNICATION_REMEDY
+            if blamed is None
+            else f"The GPU waits for {printable(blamed.name)}: make that faster."
+        )
     waits = line.waits.share if sequence is None else line.price
     if line.between.share > waits and line.between.share >= line.calls.share:
         return _of_host(line)

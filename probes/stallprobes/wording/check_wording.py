@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stallprobes.verdicts.verdict import Verdict
 
 MATRIX_TITLE = "Latency relative to baseline, call/wait"
+SYMBOLS_TITLE = "Each aggressor with each victim; on the right the worst ratio to the baseline"
 CAUSES_TITLE = "Worst case and remedy by cause"
 UNMEASURED_TITLES = {
     Status.INVALID: "Measured, but not counted",

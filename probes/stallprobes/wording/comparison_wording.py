@@ -78,7 +78,10 @@ def compared_text(part: QuantileChange) -> str:
     if part.change is Change.UNSURE and part.why:
         return f"{name} {part.why.rstrip('.')}"
     change = f"{name} {duration_ns(part.old_ns)} → {duration_ns(part.new_ns)}"
-    return change + (f" ({times(part.ratio)})" if part.ratio is not None else "")
+    if part.ratio is None:
+        return change
+    # Far below 1 it would be ×0.0.
+    return f"{change} ({times(part.ratio) if part.ratio >= 0.095 else f'×{part.ratio:.1g}'})"
 
 
 def places_by_column(places: Iterable[tuple[str, str]], separator: str = ", ") -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.units import format_count
 from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.rank_text import process_words
 from stallprobes.watch.reading.process import ProcessHead
 
 PROFILER_FINDS_IT_TAKEN = "until it ends, a profiler of its own finds CUPTI taken unless --yield-to-profiler is given"
@@ -51,11 +52,6 @@ def not_recorded(process: ProcessFindings, several: bool = True) -> Iterator[str
 def still_running(process: ProcessHead) -> str:
     """Sentence that a process outlives the program that was watched."""
     return f"{process_words(process)} still runs: it was recorded until the end of the program that started it."
-
-
-def process_words(process: ProcessHead) -> str:
-    """``python (pid 4711)``."""
-    return f"{process.name or 'process'} (pid {process.pid})"
 
 
 def process_prefix(process: ProcessHead, several: bool) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from stallscope.cli.process.stdout import Output
-from stallscope.report.text import NARROWEST, TableCell, TableColumn
+from stallscope.report.table import TableCell, TableColumn
+from stallscope.report.text import NARROWEST, USUAL_WIDTH
 
 
 class Terminal(io.StringIO):
@@ -45,10 +46,14 @@ def test_a_table_keeps_within_the_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     assert lines[-1] == "three   12 µs  short"
 
 
-def test_rows_are_not_folded_in_a_pipe() -> None:
+@pytest.mark.parametrize(("columns", "width"), [("", USUAL_WIDTH), ("none", USUAL_WIDTH), ("120", 120)])
+def test_a_pipe_has_the_usual_width_unless_columns_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, columns: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
     stream = io.StringIO()
     table(Output(stream))
-    assert len(stream.getvalue().splitlines()) == 3
+    assert width - 5 < max(map(len, stream.getvalue().splitlines())) <= width
 
 
 def test_colour_needs_a_terminal_that_supports_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,20 +19,20 @@ def _steps(histogram: Histogram) -> Bins:
 
 @given(st.lists(st.integers(0, 10**12), max_size=50), st.integers(8, 300))
 def test_every_value_is_in_exactly_one_column(values: list[int], columns: int) -> None:
-    assert int(binned(Histogram.of(values), columns).sum()) == len(values)
+    assert int(binned([Histogram.of(values)], columns).sum()) == len(values)
 
 
 @pytest.mark.parametrize("columns", [40, 64, 200])
 @pytest.mark.parametrize("ns", [100, 2_000, 55_000, 1_800_000, 128_000_000, 9_000_000_000])
 def test_a_value_is_drawn_where_its_position_says(ns: int, columns: int) -> None:
-    (drawn,) = np.flatnonzero(binned(Histogram.of([ns]), columns))
+    (drawn,) = np.flatnonzero(binned([Histogram.of([ns])], columns))
     assert abs(int(drawn) - position(ns, columns)) <= 1
 
 
 def test_values_beyond_the_axis_are_kept_at_its_ends() -> None:
     assert position(1, 50) == 0
     assert position(1e12, 50) == 49
-    assert binned(Histogram.of([1, 10**12]), 50)[[0, 49]].tolist() == [1, 1]
+    assert binned([Histogram.of([1, 10**12])], 50)[0, [0, 49]].tolist() == [1, 1]
 
 
 @given(st.lists(st.lists(st.integers(0, 10**12), max_size=20), max_size=5))
@@ -41,7 +41,7 @@ def test_sums_are_those_of_each_histogram_with_its_sign(samples: list[list[int]]
     sums = binned_sums(
         both, [1, -1] * len(samples), [row for row in range(len(samples)) for _ in range(2)], len(samples)
     )
-    assert sums.tolist() == [binned(Histogram.of(sample), BINS).tolist() for sample in samples]
+    assert sums.tolist() == binned([Histogram.of(sample) for sample in samples], BINS).tolist()
 
 
 def test_columns_do_not_move_within_as_time_goes_on() -> None:

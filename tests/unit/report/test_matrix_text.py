@@ -23,8 +23,10 @@ from stallscope.report import matrix_text
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("NO_COLOR", "LC_ALL", "LC_CTYPE", "COLUMNS"):
+    for name in ("NO_COLOR", "LC_ALL", "LC_CTYPE"):
         monkeypatch.delenv(name, raising=False)
+    # Nothing is folded, but paragraphs.
+    monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setenv("LANG", "en_US.UTF-8")
     monkeypatch.setenv("TERM", "xterm")
 
@@ -52,8 +54,7 @@ def line_of(text: str, name: str) -> str:
 
 def test_every_kind_of_cell_has_its_figure_and_its_word() -> None:
     text = shown(matrix_examples.every_kind())
-    launch = text.index("launch", text.index(check_wording.MATRIX_TITLE))
-    assert launch > 0
+    text = text[text.index(check_wording.MATRIX_TITLE) :]
     assert "10/1.0 S" in line_of(text, "stalled")
     assert "427/1.0 S" in line_of(text, "stalled")
     assert "21'/1.0 S" in line_of(text, "tail")
@@ -204,29 +205,6 @@ def test_the_fingerprint_is_told_without_what_is_not_known() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.04, "0.0"), (1, "1.0"), (9.96, "10"), (999.4, "999"), (999.6, "1.0k"), (2260, "2.3k"), (3e6, "3.0M")],
-)
-def test_a_figure_takes_at_most_four_letters(value: float, text: str) -> None:
-    assert matrix_text.short(value) == text
-
-
-@pytest.mark.parametrize(
-    ("name", "lines"),
-    [
-        ("launch", ["launch"]),
-        ("d2d@secondary", ["d2d", "@secondary"]),
-        ("d2h-pageable-warm/null", ["d2h-", "pageable-", "warm/null"]),
-        ("averylongname", ["averylongn", "ame"]),
-        ("", [""]),
-    ],
-)
-def test_a_name_is_broken_where_it_can_be(name: str, lines: list[str]) -> None:
-    assert matrix_text.folded(name, 10) == lines
-    assert "".join(matrix_text.folded(name, 3)) == name
-
-
 def test_quiet_is_no_pair_that_is_counted() -> None:
     made = matrix_examples.every_kind()
     beside = sum(column.name != QUIET for column in made.columns) * len(made.rows)
@@ -259,7 +237,6 @@ def test_a_report_begins_with_the_worst_stalls_what_changed_and_how_sure_it_is()
     assert measured.startswith(
         "Measured  38 of 44 cells (1 invalid, 4 unsupported, 1 not reached); baselines vary by ×1."
     )
-    assert lines[-2].startswith("This machine varies by ×1.")
 
 
 def test_without_stalls_the_headline_says_so() -> None:
@@ -279,7 +256,7 @@ def test_a_comparison_is_counted_in_the_headline_with_what_differs_in_the_driver
 def test_each_cause_has_a_line_with_its_worst_case_and_its_remedy() -> None:
     times = {(row.name, "spin"): 10.0 + n for n, row in enumerate(matrices.ROWS)}
     text = shown(matrices.made_up(1, times=times), full=False)
-    (line,) = (line for line in text.splitlines() if line.startswith("STALLED"))
+    (line,) = (line for line in text.splitlines() if line.startswith("STALLED  "))
     assert line.endswith(
         "d2h-pinned beside spin: call p50 1.20 µs → 15.6 µs (×13); 3 more cells  Make it up otherwise."
     )

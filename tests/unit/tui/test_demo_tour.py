@@ -105,10 +105,11 @@ def test_quiet_comes_first_then_the_stall_in_the_same_engine_then_the_remedy(who
 def test_the_table_has_what_was_found_beside_what_was_reported(whole: VirtualDemo) -> None:
     lines = written(whole, 160).splitlines()
     assert lines[0] == "SIMULATED NVIDIA H200"
-    head, row = lines[1], next(line for line in lines if line.startswith("secondary-context-d2d  "))
-    assert head.split() == ["pattern", "figure", "baseline", "stalled", "×", "remedy", "reported"]
+    head, row = " ".join(lines[1:3]), next(line for line in lines if line.startswith("secondary-context-d2d  "))
+    above = ["baseline", "stalled", "×", "remedy", "reported"]
+    assert head.split() == [*above, "pattern", "figure", "µs", "µs", "baseline", "µs", "µs"]
     assert row.startswith("secondary-context-d2d   wait p50 ")
-    assert row.endswith("1.60 µs → 2.26 ms")
+    assert row.endswith("1.60 → 2260")
     text = " ".join(written(whole, 160).split())
     assert "As code: `stallscope explain secondary-context-d2d`." in text
     assert "GPU's graphics engine runs one context at a time" in text

@@ -11,8 +11,8 @@ from stallprobes.patterns.remedy_code import CodeLanguage, remedy_code
 from stallprobes.recording.observation import ProbeSet
 from stallscope.report import remedy_text
 from stallscope.tui.common import explain
-from stallscope.tui.common.explain import explanation, next_language, stalls_of
-from stallscope.tui.probe_sets import default_probes
+from stallscope.tui.common.explain import explanation, next_language
+from stallscope.tui.probe_sets import default_probes, stalls_of
 
 
 def pattern_set(name: str, variant: Variant) -> ProbeSet:

@@ -13,8 +13,8 @@ from stallprobes.matrix import check_file
 from stallprobes.model import Phase, Role
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
-from stallscope.tui.common.histograms import axis_labels, decade_label
 from stallscope.tui.common.lines import Line, fit, shortened
+from stallscope.tui.common.plots import axis_labels, decade_label
 from stallscope.tui.matrix.grid import GridView, grid_layout, grid_lines
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView

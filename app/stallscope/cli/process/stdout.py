@@ -12,7 +12,7 @@ from typing import Any, Self, TextIO
 from stallprobes.foreign_text import escaped_json
 from stallscope.cli.process.diagnostics import CommandError, ExitCode, is_terminal
 from stallscope.cli.process.streams import guarded
-from stallscope.report.text import PARAGRAPH_WIDTH, UNLIMITED_WIDTH, TextWriter, speaks_utf8
+from stallscope.report.text import USUAL_WIDTH, TextWriter, speaks_utf8
 
 _PIECES = 500
 _encoded = json.JSONEncoder(allow_nan=False).encode
@@ -95,15 +95,15 @@ def _write_errors() -> Iterator[None]:
 
 
 def _width(stream: TextIO, terminal: bool) -> int:
+    """Columns of a report to ``stream``: COLUMNS if it is set, else those of the terminal, else USUAL_WIDTH."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)
-    if not terminal:
-        return UNLIMITED_WIDTH
-    with suppress(OSError, ValueError, AttributeError):
-        # Of this stream: another one may be a file.
-        return os.get_terminal_size(stream.fileno()).columns or PARAGRAPH_WIDTH
-    return PARAGRAPH_WIDTH
+    if terminal:
+        with suppress(OSError, ValueError, AttributeError):
+            # Of this stream: another one may be a file.
+            return os.get_terminal_size(stream.fileno()).columns or USUAL_WIDTH
+    return USUAL_WIDTH
 
 
 _ATOMS = {str, int, float, bool, type(None)}

@@ -33,9 +33,9 @@ class StoppedEngines:
         named: set[int] = set()
         asked_s = time.monotonic()
         while not self._ended.wait(_POLL_S):
-            # Before an engine is started its module is not loaded.
-            process = sys.modules.get("stallprobes.engine.process")
-            stopped = set() if process is None else set(process.stopped_engines())
+            # Before an engine is started its module is not loaded, or the main thread is loading it.
+            ask = getattr(sys.modules.get("stallprobes.engine.process"), "stopped_engines", None)
+            stopped = set() if ask is None else set(ask())
             now_s = time.monotonic()
             if now_s - asked_s > 2 * _POLL_S:
                 # This process stood still too.

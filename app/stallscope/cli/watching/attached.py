@@ -7,7 +7,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -65,7 +65,8 @@ def run_attached(
     descendants. Raises WatchError where it cannot be attached.
     """
     reason = refusal(pid)
-    if reason is not None:
+    # A launcher such as torchrun makes no CUDA calls itself.
+    if reason is not None and not (children and any(_with_cuda(_descendants(pid)))):
         raise WatchError(reason)
     remove_abandoned(places())
     with unwound_by_signals():
@@ -170,19 +171,20 @@ class AttachedWatch:
             with Progress() as progress:
                 progress.begin(f"attaching to {self._target.title}", at_most_s=ATTACH_S)
                 self._in_flight = threads_in_driver(self._target)
-                first = attach(self._target.pid, self._options, self._folder)
+                first = self._attach_first()
         except BaseException:
             self.remove()
             raise
-        self._attachments[first.pid] = first
         py_spy = find_py_spy()
         if self._in_flight and py_spy is not None:
             self._spied = PySpyRun(py_spy, first.pid)
         self._attach_children()
         where = f" without a screen: {no_screen}" if no_screen else ""
         stopped = f", of which a thread was stopped for {duration_ns(first.stopped_ns)}" if first.stopped_ns else ""
+        several = "processes" if len(self._attachments) > 1 else "a process"
+        of = "" if first.pid == self._target.pid else f"{several} of "
         diagnostics.print_message(
-            f"attached to {self._target.title}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
+            f"attached to {of}{self._target.title}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
         )
 
     @property
@@ -288,23 +290,35 @@ class AttachedWatch:
         if len(still) > _MOST_NAMED:
             yield f"So do {plural(len(still) - _MOST_NAMED, 'other thread')}."
 
+    def _attach_first(self) -> Attachment:
+        """Attach to the process, or to those that it started if it uses no CUDA itself. Raises WatchError."""
+        pid = self._target.pid
+        if not self._children or any(_with_cuda([pid])):
+            self._attachments[pid] = attach(pid, self._options, self._folder)
+        else:
+            self._attach_children()
+        if not self._attachments:
+            raise WatchError(next(iter(self._refused.values()), refusal(pid) or f"{self._target.title} has ended."))
+        return next(iter(self._attachments.values()))
+
     def _attach_children(self) -> None:
         if not self._children:
             return
         self._looked_s = time.monotonic()
-        for pid in _descendants(self._target.pid):
-            if pid in self._attachments or pid in self._refused or not _uses_cuda(Target(pid)):
-                continue
+        new = (pid for pid in _descendants(self._target.pid) if pid not in self._attachments.keys() | self._refused)
+        for pid in _with_cuda(new):
             try:
                 self._attachments[pid] = attach(pid, self._options, self._folder)
             except WatchError as error:
                 self._refused[pid] = str(error)
 
 
-def _uses_cuda(target: Target) -> bool:
-    with suppress(OSError):
-        return any("/libcuda.so" in one.path for one in target.mappings())
-    return False
+def _with_cuda(pids: Iterable[int]) -> Iterator[int]:
+    """The processes that have loaded libcuda."""
+    for pid in pids:
+        with suppress(OSError):
+            if any("/libcuda.so" in one.path for one in Target(pid).mappings()):
+                yield pid
 
 
 def _descendants(pid: int) -> list[int]:

@@ -30,13 +30,13 @@ from stallprobes.watch.environment import (
 from stallprobes.watch.live.live_program import LOOK_S, LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
+from stallprobes.watch.rank_text import process_words
 from stallprobes.watch.reading.folder import create_folder
 from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.wording.watch_wording import (
     PROFILER_FINDS_IT_TAKEN,
     PROFILER_GETS_IT,
-    process_words,
     state_problem,
     still_running,
 )

@@ -17,6 +17,7 @@ from stallprobes.patterns.remedy_code import CodeLanguage, remedy_code
 from stallprobes.recording.observation import ProbeSet
 from stallprobes.wording.timeline_wording import on_the_gpu
 from stallscope.report import remedy_text
+from stallscope.tui import probe_sets
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText, click_text
 from stallscope.tui.common.screen import ScreenContext
@@ -61,7 +62,7 @@ class Explain(TextDialog[bool]):
 
     def action_language(self) -> None:
         """Show the remedies in the next language."""
-        self.context.remedy_language = next_language(stalls_of(self.probe_set, self.probe), self.language)
+        self.context.remedy_language = next_language(probe_sets.stalls_of(self.probe_set, self.probe), self.language)
         self.query_one("#text", PrintableStatic).show(self.body())
 
     def action_remedy(self) -> None:
@@ -110,27 +111,6 @@ def explanation(
     return text
 
 
-def stalls_of(probe_set: ProbeSet, probe: Probe) -> list[Pattern]:
-    """The pattern of ``probe_set``; where it has none, those in which ``probe`` and another of its probes stall."""
-    if probe_set.pattern in patterns():
-        return [patterns()[probe_set.pattern]]
-    if probe.role is Role.HOST:
-        return []
-    disturbs = probe.role is Role.AGGRESSOR
-    others = {_place(other) for other in probe_set.probes if (other.role is Role.AGGRESSOR) != disturbs}
-    found = []
-    for pattern in patterns().values():
-        stalls = ({_place(one) for one in v.probes} for v in pattern.variants if v.kind is Kind.STALL)
-        if any(_place(probe) in places and places & others for places in stalls):
-            found.append(pattern)
-    return found
-
-
-def _place(probe: Probe) -> tuple[str, str]:
-    """The entry of ``probe`` with its context: the same pair stalls in one context, or in two."""
-    return probe.entry, probe.context
-
-
 def next_language(shown: Sequence[Pattern], language: CodeLanguage) -> CodeLanguage:
     """The language after ``language`` of those in which the patterns ``shown`` have code; the same without another."""
     known = [one for one in CodeLanguage if any(one in remedy_code(pattern.name) for pattern in shown)]
@@ -154,7 +134,7 @@ def _append_pattern(text: PrintableText, probe_set: ProbeSet, live: bool) -> Non
 
 def _append_code(text: PrintableText, probe_set: ProbeSet, probe: Probe, language: CodeLanguage) -> None:
     """The remedies as code for the stalls of ``probe``, that of the current variant first."""
-    for pattern in stalls_of(probe_set, probe):
+    for pattern in probe_sets.stalls_of(probe_set, probe):
         variant = probe_set.variant if pattern.name == probe_set.pattern else ""
         found = remedy_text.codes(pattern, language, variant)
         others = remedy_text.other_languages(pattern, language)

@@ -6,6 +6,14 @@ from collections.abc import Mapping
 
 _MONITOR = (
     (
+        "Which victim is shown",
+        "Until you select a row, histogram, heat map and explanation follow the stall: they show the victim that "
+        "stalls worst, after its end the one that stalled last. Another one is shown once the first has been quiet "
+        "for 3 s, or when it has been clearly worse for 1 s: a more severe state, or 3 times the ratio. A selected "
+        "row stays; the follow key ends the selection. From 120×40 on, the histograms of all victims are side by "
+        "side, ▸ marks the one that is shown; a click selects one.",
+    ),
+    (
         "States",
         "quiet: as fast as the baseline. slower: at least 1.5 times the baseline and beyond its spread, for 1.2 s, "
         "while an aggressor runs. STALLED: at least 3 times. STARVED: fewer than 3 calls returned in 0.5 s. "

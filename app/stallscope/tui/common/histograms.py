@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
 from textual.reactive import var
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap
-from stallprobes.live.history import DECADES, LOW_NS, binned, position
 from stallprobes.live.view_model import ChannelView, FocusView
 from stallprobes.live.windows import extended_ns
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns
 from stallscope.report.columns import display_width, padded
-from stallscope.tui.common.lines import (
-    BLOCKS,
-    Line,
-    LineWidget,
-    cut,
-    fit,
-    runs_of_rows,
-    short_duration,
-    short_ratio,
-    spread,
-)
+from stallscope.tui.common.lines import Line, LineWidget, cut, fit, length, short_duration, short_ratio, spread
+from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
 LABEL = 6
 FIGURES_IN_A_LINE, FIGURES = 22, 30
-# Columns of the longest label of the axis.
-_AXIS_LABEL = 6
 # Lines of a plot at most, the second in a panel of _TALL lines or more.
 MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
 TAIL_CALLS = 1000
 _LIVE = "now"
 # What is plotted behind the live histograms: its short name beside the plot, and that in the legend.
 BASELINE = ("base", "baseline")
-_STYLES = ("", "baseline", "live", "both", "bad")
-_LETTERS = np.array(list(BLOCKS))
-
-
-# Columns and lines from which several probes have a place each.
-_PLACE_COLUMNS, _PLACE_LINES = 64, 14
 
 
 @dataclass(frozen=True)
@@ -53,7 +33,8 @@ class HistogramsView:
 
     ``name`` tells it from others. ``state`` and ``ratio`` are shown beside the title in the style ``mark``.
     ``in_flight_ns`` is the age of a call that has not returned. ``now`` describes the live histograms in the legend,
-    ``behind`` those behind them.
+    ``behind`` those behind them. ``notes`` say why it is shown, the longest one first: the first that fits follows the
+    title.
     """
 
     name: str
@@ -65,11 +46,17 @@ class HistogramsView:
     in_flight_ns: float | None = None
     now: str = "last second"
     behind: tuple[str, str] = BASELINE
+    notes: tuple[str, ...] = ()
+
+    @property
+    def state_text(self) -> str:
+        """The state, with the ratio where it is bad."""
+        return f"{self.state} ×{short_ratio(self.ratio)}" if self.ratio and self.mark in ("bad", "warn") else self.state
 
 
-def probe_histograms(view: FocusView) -> HistogramsView:
-    """The histograms of a probe."""
-    row, length_ns = view.row, extended_ns(view.row.period_ns)
+def probe_histograms(view: FocusView, notes: tuple[str, ...] = ()) -> HistogramsView:
+    """The histograms of a probe; ``notes`` say why it is shown."""
+    row = view.row
     return HistogramsView(
         row.name,
         row.title,
@@ -78,92 +65,45 @@ def probe_histograms(view: FocusView) -> HistogramsView:
         row.mark,
         row.ratio,
         row.in_flight_ns,
-        # The window of a probe with a long period is longer.
-        f"last {length_ns / 1e9:.0f} s" if length_ns else "last second",
+        now=window_text(row.period_ns),
+        notes=notes,
     )
+
+
+def window_text(period_ns: int) -> str:
+    """The time that the live histograms of a probe show: longer for one with a long period."""
+    length_ns = extended_ns(period_ns)
+    return f"last {length_ns / 1e9:.0f} s" if length_ns else "last second"
 
 
 @dataclass(frozen=True)
 class PlotsView:
-    """The histograms of ``focus``, or ``plots`` side by side, of which it is one.
+    """The histograms of ``focus``.
 
     ``live`` are later histograms of the same object, None for those of ``focus``: the plots move with every frame, the
     figures beside them change with ``focus``, so that they can be read.
     """
 
     focus: HistogramsView | None = None
-    plots: tuple[HistogramsView, ...] = ()
     live: ChannelMap | None = None
 
 
 class Histograms(LineWidget):
-    """Draws the histograms of one object, or of several side by side."""
+    """Draws the histograms of one object."""
 
     view = var(PlotsView())
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        # The panel of each of several objects as it was last made: only one of them moves with every frame.
-        self._panels: dict[str, tuple[HistogramsView, ChannelMap | None, object, list[Line]]] = {}
-
-    @property
-    def places(self) -> int:
-        """The number of probes that have room."""
-        width, height = self.size
-        return max(1, (width + 1) // (_PLACE_COLUMNS + 1)) * max(1, height // _PLACE_LINES)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Title, some lines for each phase, axis, and a legend where it fits."""
         view = self.view
-        if view.focus is None:
-            return []
-        if len(view.plots) < 2:
-            return histogram_lines(view.focus, width, height, view.live)
-        across = min(len(view.plots), max(1, (width + 1) // (_PLACE_COLUMNS + 1)))
-        down = -(-len(view.plots) // across)
-        each, lines = (width + 1) // across - 1, height // down
-        out: list[Line] = []
-        for first in range(0, len(view.plots), across):
-            panels = [self._panel(one, each, lines) for one in view.plots[first : first + across]]
-            for number in range(lines):
-                out.append([run for panel in panels for run in _padded(panel, number, each)])
-        return out
-
-    def _panel(self, view: HistogramsView, width: int, height: int) -> list[Line]:
-        """The panel of one of several objects."""
-        focused = self.view.focus is not None and view.name == self.view.focus.name
-        live = self.view.live if focused else None
-        drawn = self._panels.get(view.name)
-        if drawn is not None and drawn[0] == view and drawn[1] is live and drawn[2] == (width, height, focused):
-            return drawn[3]
-        made = histogram_lines(view, width, height, live, focused)
-        self._panels[view.name] = view, live, (width, height, focused), made
-        return made
+        return [] if view.focus is None else histogram_lines(view.focus, width, height, view.live)
 
 
-def _padded(panel: list[Line], number: int, width: int) -> Line:
-    """Line ``number`` of a panel in ``width`` columns and a blank."""
-    return [*fit(panel[number] if number < len(panel) else [], width), (" ", "")]
-
-
-def histogram_lines(
-    view: HistogramsView, width: int, height: int, live: ChannelMap | None = None, focused: bool = False
-) -> list[Line]:
-    """The panel of ``view``; ``live`` replaces the live histograms, ``focused`` marks it among several."""
-    state = f"{view.state} ×{short_ratio(view.ratio)}" if view.ratio and view.mark in ("bad", "warn") else view.state
-    out: list[Line] = [
-        spread(
-            [
-                ("▸" if focused else " ", "accent"),
-                (cut(view.title, width - display_width(state) - 3), "strong"),
-            ],
-            [(f"{state} ", view.mark)],
-            width,
-        )
-    ]
+def histogram_lines(view: HistogramsView, width: int, height: int, live: ChannelMap | None = None) -> list[Line]:
+    """The panel of ``view``; ``live`` replaces the live histograms."""
+    out = [_title(view, width)]
     phases = [channel for channel in view.channels if not channel.label]
-    labelled = [channel for channel in view.channels if channel.label]
-    table = _host_and_device(labelled, width) if labelled else []
+    table = host_and_device(view.channels, width)
     if not phases or height < 4:
         return out
     room = height - 2 - len(table)
@@ -175,93 +115,59 @@ def histogram_lines(
     figures = (FIGURES_IN_A_LINE if each == 1 else FIGURES) if width >= 64 else 0
     label = max(LABEL, *(len(channel.phase.traits.word) + 1 for channel in phases))
     plot = max(10, width - label - 1 - figures - 1)
-    for channel in phases:
-        plotted = channel.live if live is None else live.get(Channel(channel.phase), channel.live)
-        in_flight_ns = view.in_flight_ns if channel.phase is Phase.CALL else None
-        out += _channel(channel, plotted, in_flight_ns, label, plot, each, figures, view.behind[0])
+    letters, styles = bars(
+        [live_histogram(channel, live) for channel in phases],
+        [channel.baseline for channel in phases],
+        [view.in_flight_ns if channel.phase is Phase.CALL else None for channel in phases],
+        plot,
+        each,
+    )
+    drawn = bar_lines(letters.reshape(-1, plot), styles.reshape(-1, plot))
+    for number, channel in enumerate(phases):
+        plotted = drawn[number * each : (number + 1) * each]
+        out += _beside_plot(channel, plotted, label, figures, view.behind[0])
     out.append([(" " * (label + 1), ""), (axis_labels(plot), "dim")])
     out += table
     if legend:
-        out.append([(" " * (label + 1), ""), *_legend(phases, view.now, view.behind[1])])
+        out.append([(" " * (label + 1), ""), *legend_runs(phases, view.now, view.behind[1])])
     return out
 
 
-def _legend(channels: list[ChannelView], now: str, behind: str) -> Line:
+def _title(view: HistogramsView, width: int) -> Line:
+    """The title, why the object is shown, and its state."""
+    state = view.state_text
+    right = [(f"{state} ", view.mark)]
+    title: Line = [(" ", ""), (cut(view.title, width - display_width(state) - 3), "strong")]
+    room = width - length(title) - length(right) - 3
+    note = next((note for note in view.notes if display_width(note) <= room), "")
+    return spread([*title, (f"  {note}", "dim")] if note else title, right, width)
+
+
+def live_histogram(channel: ChannelView, live: ChannelMap | None) -> Histogram:
+    """The histogram of ``channel`` in ``live``, else its own."""
+    return channel.live if live is None else live.get(Channel(channel.phase), channel.live)
+
+
+def legend_runs(channels: Sequence[ChannelView], now: str, behind: str = BASELINE[1]) -> Line:
     """The meaning of the characters in use."""
     known = any(channel.baseline is not None for channel in channels)
     baseline: Line = [("░", "baseline"), (f" {behind}   ", "dim")] if known else []
     return [*baseline, ("█", "live"), (f" {now}", "dim")]
 
 
-def decade_label(decade: int) -> str:
-    """The lower end of a decade of the axis: ``100 ns``, ``1 µs``, ``10 ms``."""
-    value, unit = LOW_NS * 10**decade, 0
-    while value >= 1000 and unit < 3:
-        value, unit = value // 1000, unit + 1
-    return f"{value} {('ns', 'µs', 'ms', 's')[unit]}"
-
-
-def axis_labels(columns: int) -> str:
-    """Times at every decade of the axis, or at fewer where they would touch."""
-    letters = [" "] * columns
-    step = max(1, -(-DECADES * _AXIS_LABEL // columns))
-    for decade in range(0, DECADES, step):
-        text = f"╵{decade_label(decade)}".replace(" ", "")
-        at = round(decade * columns / DECADES)
-        if at + len(text) <= columns:
-            letters[at : at + len(text)] = list(text)
-    return "".join(letters)
-
-
-def _channel(
-    channel: ChannelView,
-    plotted: Histogram,
-    in_flight_ns: float | None,
-    label: int,
-    plot: int,
-    rows: int,
-    figures: int,
-    behind: str,
-) -> list[Line]:
-    heights = _heights(plotted, plot, rows)
-    base_heights = np.zeros(plot, dtype=np.int64)
-    if channel.baseline is not None:
-        base_heights = _baseline_heights(channel.baseline, plot, rows)
-    # Eighths of a line by row, the top one first.
-    below = np.arange(rows - 1, -1, -1)[:, None] * 8
-    # ``np.clip`` takes several times as long for so few.
-    now, before = (np.minimum(np.maximum(one - below, 0), 8) for one in (heights, base_heights))
-    baseline_only = (now == 0) & (before > 0)
-    letters = np.where(baseline_only, "░", _LETTERS[now])
-    styles = np.where(now == 0, baseline_only, np.where(before > now, 3, 2))
-    if in_flight_ns is not None:
-        at = position(in_flight_ns, plot)
-        letters[-1, at], styles[-1, at] = "◆", 4
-    drawn = runs_of_rows(letters, styles, _STYLES)
+def _beside_plot(channel: ChannelView, plotted: Sequence[Line], label: int, figures: int, behind: str) -> list[Line]:
+    """The lines of a plot with the phase before them and its figures after them."""
+    rows = len(plotted)
     texts = _texts(channel, rows, behind) if figures else []
     out: list[Line] = []
-    for number in range(rows):
+    for number, drawn in enumerate(plotted):
         name = channel.phase.traits.word if number == rows - 1 else ""
-        line: Line = [(f" {name:<{label}}", "dim"), *drawn[number]]
+        line: Line = [(f" {name:<{label}}", "dim"), *drawn]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:
             line.append((f" {text:<{figures}}", "dim" if text.startswith(behind) else ""))
         out.append(line)
     return out
-
-
-def _heights(histogram: Histogram, columns: int, rows: int) -> NDArray[np.int64]:
-    """Heights in eighths of a line: square roots of counts, at least 1, so that a single slow call is visible."""
-    counts = binned(histogram, columns)
-    most = counts.max(initial=0)
-    if most == 0:
-        return np.zeros(len(counts), dtype=np.int64)
-    heights = np.ceil(np.sqrt(counts / most) * (rows * 8)).astype(np.int64)
-    return np.where(counts > 0, np.maximum(heights, 1), 0)
-
-
-# A baseline changes once a second at most.
-_baseline_heights = lru_cache(32)(_heights)
 
 
 def _texts(channel: ChannelView, rows: int, behind: str) -> list[str]:
@@ -282,8 +188,9 @@ def _pair(hist: Histogram, one: float, other: float) -> str:
     return f"p{one:g} {short_duration(hist.percentile(one))} p{other:g} {short_duration(hist.percentile(other))}"
 
 
-def _host_and_device(channels: list[ChannelView], width: int) -> list[Line]:
-    """Host time and GPU time of each operation that has both, and those of its first call."""
+def host_and_device(channels: Sequence[ChannelView], width: int) -> list[Line]:
+    """Host time and GPU time of each operation that has both, and those of its first call; empty where none has."""
+    channels = [channel for channel in channels if channel.label]
     known = {(channel.label, channel.phase): channel for channel in channels}
     if not any(channel.phase is Phase.GPU for channel in channels):
         return []

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
 from stallprobes.demo import plan
-from stallprobes.demo.plan import DemoPhase, DemoStep
+from stallprobes.demo.plan import DemoStep
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.report import demo_text
@@ -20,6 +20,7 @@ from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
 from stallscope.tui.common.screen import ScreenContext
 from stallscope.tui.demo.caption import DemoCaption, caption_height, recorded_caption, tour_caption
 from stallscope.tui.demo.tour import DemoTour
+from stallscope.tui.monitor.guide import Guide
 from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLogView
@@ -46,8 +47,8 @@ class DemoScreen(Monitor, inherit_bindings=False):
     def __init__(self, context: ScreenContext, source: ProbeSource, recorder: Recorder | None = None) -> None:
         super().__init__(context, source, recorder)
         self.tour = context.controller(DemoTour, lambda: DemoTour(plan.plans(patterns().values()), SECONDS))
-        # The step whose worst victim has got the focus.
-        self._focused_step: DemoStep | None = None
+        # The step in which the panels follow the stall, until the user selects a probe.
+        self._followed_step: DemoStep | None = None
 
     def compose(self) -> ComposeResult:
         """The panels of the monitor, the caption, and the table at the end."""
@@ -75,27 +76,20 @@ class DemoScreen(Monitor, inherit_bindings=False):
             self.set_class(self.tour.ended, ENDED)
             self.rearrange()
             self.mark_changed()
-        self._focus_stalled_victim()
-
-    def _focus_stalled_victim(self) -> None:
-        """Focus the worst victim once a stall appears; the user may then choose another one."""
-        step = self.tour.step
-        if step is self._focused_step or step.phase is not DemoPhase.STALL or self.analyzer is None:
-            return
-        probe_set = self.state.probe_set
-        if probe_set is None or probe_set.variant != step.variant.name or self.analyzer.worst is None:
-            return
-        self._focused_step = step
-        self.focus_probe(self.analyzer.worst)
+        if self.tour.step is not self._followed_step:
+            # What the user selected was of another step.
+            self._followed_step = self.tour.step
+            self.show(self.state.follow_again(None))
 
     def log_view(self, observation: Observation) -> VerdictLogView:
         """The view of the verdict log. The caption says what to expect, and which keys there are."""
-        view = replace(super().log_view(observation), expect="")
+        view = super().log_view(observation)
+        view = replace(view, expect="", guide=replace(view.guide, next_step=""))
         if observation.engine.state is not EngineCondition.READY or self.analyzer is None:
             return view
         if self.analyzer.without_baseline:
-            return replace(view, empty=_MEASURING)
-        return replace(view, empty=_EMPTY_LOG) if self.analyzer.worst is None else view
+            return replace(view, guide=Guide(_MEASURING))
+        return replace(view, guide=Guide(_EMPTY_LOG)) if self.analyzer.worst is None else view
 
     def show_header(self, observation: Observation) -> None:
         """Draw header, key bar and caption, whose seconds move."""

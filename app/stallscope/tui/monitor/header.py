@@ -40,7 +40,7 @@ class Header(LineWidget):
         """Two lines."""
         observation = self.view.observation
         if observation is None:
-            return [[(" stallscope", "strong")], []]
+            return [[(" stallscope", "strong"), ("  starting", "warn")], []]
         probe_set = observation.probe_set
         left: list[tuple[int, Line]] = [(8, [(" stallscope", "strong")])]
         if probe_set.backend == SIM:

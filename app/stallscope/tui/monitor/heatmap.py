@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 from textual.reactive import var
@@ -11,29 +13,37 @@ from stallprobes.live.view_model import FocusView
 from stallprobes.model import Phase
 from stallprobes.verdicts.evidence import STALLED
 from stallscope.report.columns import by_column, display_width
-from stallscope.tui.common.histograms import decade_label
 from stallscope.tui.common.lines import SHADES, Line, LineWidget, cut, rule, runs_of_rows
+from stallscope.tui.common.plots import decade_label
 
 LABEL = 8
 _LETTERS = np.array(list(SHADES))
 _STYLES = ("faint", "heat", "hot", "bad")
 
 
+@dataclass(frozen=True, eq=False)
+class HeatMapView:
+    """The heat map of ``focus``; ``notes`` say why it is shown, the longest one first."""
+
+    focus: FocusView | None = None
+    notes: tuple[str, ...] = ()
+
+
 class HeatMap(LineWidget):
     """Draws the last minute of ``view``, the newest column at the right."""
 
-    view = var[FocusView | None](None)
+    view = var(HeatMapView())
 
-    def watch_view(self, before: FocusView | None, after: FocusView | None) -> None:
+    def watch_view(self, before: HeatMapView, after: HeatMapView) -> None:
         """Draw when a column is complete, and when anything but its counts changed."""
-        if before is None or after is None or _drawn_once(before) != _drawn_once(after):
+        if before.focus is None or after.focus is None or _drawn_once(before) != _drawn_once(after):
             self.redraw()
 
     def lines(self, width: int, height: int) -> list[Line]:
         """A title, a line for the marks, and the map."""
-        if self.view is None or height < 3:
+        if self.view.focus is None or height < 3:
             return []
-        return heat_lines(self.view, width, height)
+        return heat_lines(self.view.focus, width, height, self.view.notes)
 
     @property
     def columns(self) -> int:
@@ -41,18 +51,25 @@ class HeatMap(LineWidget):
         return max(1, self.size.width - LABEL - 1)
 
 
-def _drawn_once(view: FocusView) -> object:
+def _drawn_once(view: HeatMapView) -> object:
     """What differs where the map is drawn again."""
-    return view.row.name, view.first, view.marks, view.channels and view.channels[0].baseline is None
+    focus = view.focus
+    if focus is None:
+        return None
+    return focus.row.name, focus.first, focus.marks, focus.channels and focus.channels[0].baseline is None, view.notes
 
 
-def heat_lines(view: FocusView, width: int, height: int) -> list[Line]:
+def heat_lines(view: FocusView, width: int, height: int, notes: tuple[str, ...] = ()) -> list[Line]:
     """The map in ``height`` lines: darker cells have more calls per second. Cells above three times the baseline's p99
-    have another color."""
+    have another color. The first of ``notes`` that fits follows the title."""
     columns = len(view.heat)
     span = columns * view.column_s
     title = f"time × latency of {cut(view.row.title, max(10, width - 60))}"
-    out: list[Line] = [rule(title, width, f"last {span:.0f} s, {view.column_s:g} s per column")]
+    scale = f"last {span:.0f} s, {view.column_s:g} s per column"
+    # Eight columns of the rule stay.
+    room = width - display_width(title) - display_width(scale) - 16
+    note = next((f", {note}" for note in notes if display_width(note) + 2 <= room), "")
+    out: list[Line] = [rule(title + note, width, scale)]
     rows = height - 2
     slow = _slow_step(view)
     out.append([(" " * LABEL + "│", "faint"), *_marks(view, columns)])

@@ -8,6 +8,9 @@ WIDE_COLUMNS = 150
 # From this size on the log is below the probe table, beside the histograms of several probes.
 SPACIOUS_COLUMNS, SPACIOUS_LINES = 220, 50
 _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
+# From this size on the histograms of several victims are side by side, with two lines for each of three phases.
+_MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
+_MULTIPLES = 10
 _LOW = 20
 
 
@@ -49,8 +52,9 @@ def layout(width: int, height: int, table_rows: int) -> Layout:
         heat_map = _at_least(min(24, rest - upper - log))
         return Layout(True, rest - heat_map - log, None, heat_map, log)
     log = min(12, 3 + rest // 6)
+    histograms = _MULTIPLES if width >= _MULTIPLES_COLUMNS and height >= _MULTIPLES_LINES else _LEAST_HISTOGRAMS
     # The heat map is hidden before a row of the table is.
-    heat_map = _at_least(min(18, rest // 4, rest - log - wanted - _LEAST_HISTOGRAMS)) if height >= 28 else 0
+    heat_map = _at_least(min(18, rest // 4, rest - log - wanted - histograms)) if height >= 28 else 0
     upper = rest - log - heat_map
     # In the lowest screens the table needs the line of the histograms' legend.
     least = _LEAST_HISTOGRAMS - (height < _LOW)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView
-from stallprobes.recording.observation import CUDA, EngineCondition, Observation
+from stallprobes.recording.observation import CUDA, EngineCondition, Observation, ProbeSet
+from stallscope.tui.monitor.guide import guide
 from stallscope.tui.monitor.header import HeaderView
 from stallscope.tui.monitor.probe_table import ProbeTableView, probe_keys
 from stallscope.tui.monitor.state import MonitorState
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 # States of the engine in which values are the last known ones, as the probe table shows them.
 STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "silent"}
-_NEXT_STEP = "Switch an aggressor on (1, 2, 3 …), or select a pattern (o)."
 
 
 def header_view(
@@ -36,18 +37,38 @@ def table_view(state: MonitorState, observation: Observation, model: MonitorView
     return ProbeTableView(model, probe_keys(observation.probe_set), state.focus_name, observation.engine.sentence)
 
 
+def choice_notes(state: MonitorState, keys: Mapping[str, str]) -> tuple[str, ...]:
+    """Why the probe in focus is shown, and the key that changes that, the longest text first."""
+    if state.selected:
+        return f"selected · {keys['follow']} follows the stall", f"selected · {keys['follow']} follows", "selected"
+    select = keys["focus_up"] + keys["focus_down"]
+    return f"follows the stall · {select} selects another", "follows the stall", "follows"
+
+
 def log_view(
-    observation: Observation, model: MonitorView | None, analyzer: Analyzer | None, replayed: bool
+    state: MonitorState,
+    observation: Observation,
+    model: MonitorView | None,
+    analyzer: Analyzer | None,
+    keys: Mapping[str, str],
+    *,
+    replayed: bool,
 ) -> VerdictLogView:
-    """The verdict log; ``analyzer`` is the one that ``model`` shows."""
+    """The verdict log; ``analyzer`` is the one that ``model`` shows, ``keys`` are those of the actions by name."""
     ready = observation.engine.state is EngineCondition.READY
+    found = guide(state, observation, model, analyzer, keys, replayed=replayed)
     return VerdictLogView(
         () if model is None else model.log,
-        empty_log_text(observation, analyzer, replayed=replayed),
-        observation.probe_set.expect,
+        found,
+        _expected(observation.probe_set),
         model.progress if model is not None and ready else (),
         observation.engine.state in STOPPED_STATES,
     )
+
+
+def _expected(probe_set: ProbeSet) -> str:
+    """What to expect of the variant, with its name; "" without a pattern."""
+    return f"Expected of {probe_set.variant}: {probe_set.expect}" if probe_set.expect else ""
 
 
 def engine_obstacle(state: EngineCondition, restart_key: str, pick_key: str) -> str:
@@ -62,18 +83,6 @@ def engine_obstacle(state: EngineCondition, restart_key: str, pick_key: str) -> 
 def frozen_text(reason: str, engine_state: EngineCondition) -> str:
     """Reason of a frozen view, and whether the probes run."""
     return f"{reason}, probes keep running" if engine_state == EngineCondition.READY else reason
-
-
-def empty_log_text(observation: Observation, analyzer: Analyzer | None, *, replayed: bool) -> str:
-    """Text of the verdict log where it is empty; what a user can do next is said unless it is ``replayed``."""
-    next_step = "" if replayed else f" {_NEXT_STEP}"
-    if observation.engine.state != EngineCondition.READY:
-        return observation.engine.sentence
-    if analyzer is not None and analyzer.without_baseline:
-        return f"Measuring the baseline…{next_step}"
-    if analyzer is not None and analyzer.worst is not None:
-        return "A victim is slower than its baseline. The verdict follows when that has lasted for a moment."
-    return f"Every victim is as fast as its baseline.{next_step}"
 
 
 def warning_text(recorder: Recorder | None, trigger_armed: bool) -> str:

@@ -20,15 +20,15 @@ from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Choose
-from stallscope.tui.common.histograms import Histograms, PlotsView, probe_histograms
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.monitor import panel_views
 from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
-from stallscope.tui.monitor.heatmap import HeatMap
+from stallscope.tui.monitor.heatmap import HeatMap, HeatMapView
 from stallscope.tui.monitor.layout import layout
+from stallscope.tui.monitor.multiples import Multiples, MultiplesView
 from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable, probe_keys, table_height
 from stallscope.tui.monitor.state import MonitorState
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
@@ -61,6 +61,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.analyzer: Analyzer | None = None
         self.monitor_view: MonitorView | None = None
         self.clock: Callable[[], float] = time.monotonic
+        # The key of each action as it is written, with those of the settings.
+        self._key_labels = {one.name: key_label(keys_of(one, self.settings.keys)) for one in MONITOR_ACTIONS}
         self.blame = BlameControl(self.warn, lambda *dialog: self.app.push_screen(*dialog))
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
@@ -73,7 +75,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         """All panels; ``place_panels`` sets their sizes."""
         yield Header(id="header")
         yield ProbeTable(id="lists")
-        yield Histograms(id="histograms")
+        yield Multiples(id="histograms")
         yield HeatMap(id="heat")
         yield VerdictLog(id="log")
         yield KeyBar(id="keys")
@@ -95,9 +97,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     @property
     def more_keys(self) -> tuple[tuple[str, str], ...]:
         """The keys of probes."""
-        aggressors, victims = "Switch an aggressor on or off.", "Focus a victim; again, or if it is off: switch it."
+        aggressors, victims = "Switch an aggressor on or off.", "Select a victim; again, or if it is off: switch it."
         if self.replayed:
-            aggressors, victims = "Focus an aggressor.", "Focus a victim."
+            aggressors, victims = "Select an aggressor.", "Select a victim."
         return (
             (f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[-1]}", aggressors),
             (f"{VICTIM_KEYS[0]} {VICTIM_KEYS[1]} … {HOST_KEY}", victims),
@@ -143,6 +145,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.analyzer.feed(observation)
         if replay is not None:
             self.analyzer.follow_recorded(replay.baselines(observation))
+        focus_name, self.state = self.state.focus_name, self.state.follow(self.analyzer.stalls, observation.wall_s)
+        if focus_name != self.state.focus_name:
+            self.mark_changed()
         if engine_state != observation.engine.state:
             self.mark_changed()
         self.context.observation, self.context.analyzer = observation, self.analyzer
@@ -168,7 +173,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             return
         if self.stalls(self.analyzer.slowest_ns()):
             self.freeze("FROZEN on a stall")
-            self.focus_probe(self.analyzer.worst or self.state.focus_name)
+            if self.analyzer.worst is not None:
+                self.show(self.state.follow_again(self.analyzer.worst))
 
     def freeze(self, why: str) -> None:
         """Freeze the view."""
@@ -210,7 +216,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     def show_panels(self, observation: Observation) -> None:
         """Make the view model of the live or the frozen analyzer, and draw the panels that show it."""
         self._observed, self._plotted_last_observation = False, True
-        analyzer, heat_map, histograms = self.shown_analyzer, self.query_one(HeatMap), self.query_one(Histograms)
+        analyzer, heat_map, histograms = self.shown_analyzer, self.query_one(HeatMap), self.query_one(Multiples)
         if analyzer is not None:
             self.monitor_view = analyzer.monitor_view(
                 self.state.focus_name,
@@ -225,14 +231,16 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         model = self.monitor_view
         focus, plots = (None, ()) if model is None else (model.focus, model.plots)
         self.query_one(ProbeTable).view = panel_views.table_view(self.state, observation, model)
-        heat_map.view = focus
+        notes = panel_views.choice_notes(self.state, self._key_labels)
+        heat_map.view = HeatMapView(focus, notes)
         self.query_one(VerdictLog).view = self.log_view(observation)
-        shown = None if focus is None else probe_histograms(focus)
-        histograms.view = PlotsView(shown, tuple(map(probe_histograms, plots)))
+        histograms.view = MultiplesView(focus, plots, notes, probe_keys(observation.probe_set))
 
     def log_view(self, observation: Observation) -> VerdictLogView:
         """The view of the verdict log."""
-        return panel_views.log_view(observation, self.monitor_view, self.shown_analyzer, self.replayed)
+        return panel_views.log_view(
+            self.state, observation, self.monitor_view, self.shown_analyzer, self._key_labels, replayed=self.replayed
+        )
 
     def show_header(self, observation: Observation) -> None:
         """Draw header and key bar."""
@@ -241,20 +249,21 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.show_note(self.blame.status or panel_views.warning_text(self.recorder, self.trigger.armed))
 
     def _show_plots(self) -> None:
-        """Draw the focused probe's histograms as they are now."""
+        """Draw the histograms as they are now: all of them after an observation, else that of the probe in focus."""
         analyzer, name = self.analyzer, self.state.focus_name
         if analyzer is None or name is None or self.monitor_view is None:
             return
-        live = None
+        histograms = self.query_one(Multiples)
         if self._plotted_last_observation and self.live is not None:
             part = self.live.probe_snapshot(analyzer.probe_set, name)
-            live = None if part is None else analyzer.channels_until(part)
+            if part is None:
+                return
+            live = {**histograms.view.live, name: analyzer.channels_until(part)}
         else:
             self._plotted_last_observation = True
-            live = analyzer.channels(name)
-        if live is not None:
-            histograms = self.query_one(Histograms)
-            histograms.view = replace(histograms.view, live=live)
+            names = [name, *(plot.row.name for plot in histograms.view.plots)]
+            live = {one: analyzer.channels(one) for one in names}
+        histograms.view = replace(histograms.view, live=live)
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes and their order."""
@@ -271,7 +280,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             rows = (2, sizes.upper, sizes.heat_map, sizes.log)
         self.styles.grid_rows = " ".join(str(lines) for lines in rows if lines)
         table.styles.height = sizes.upper if sizes.table is None else sizes.table
-        self.query_one(Histograms).styles.height = sizes.histograms
+        self.query_one(Multiples).styles.height = sizes.histograms
         heat_map.styles.height = sizes.heat_map
         heat_map.display = sizes.heat_map > 0
         log.styles.height = sizes.log
@@ -283,38 +292,37 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     # Focus and switches.
 
-    def focus_probe(self, name: str | None) -> None:
-        """Show the probe called ``name``."""
-        self.show(replace(self.state, focus_name=name))
+    def select_probe(self, name: str | None) -> None:
+        """Show the probe called ``name`` from now on."""
+        self.show(self.state.select(name))
 
     def _engine_usable(self, silent: bool = True) -> bool:
         """Whether the engine can do what a key asks for, a ``silent`` one later; if not, the screen says why."""
         engine_state = self.state.engine_state
         if self.live is None or engine_state is None:
             return False
-        pick, restart = (
-            key_label(keys_of(action, self.settings.keys))
-            for action in MONITOR_ACTIONS
-            if action.name in ("pick", "restart")
-        )
-        obstacle = panel_views.engine_obstacle(engine_state, restart, pick)
+        obstacle = panel_views.engine_obstacle(engine_state, self._key_labels["restart"], self._key_labels["pick"])
         if obstacle:
             self.warn(obstacle)
         return not obstacle or (silent and engine_state == EngineCondition.SILENT)
 
     def action_probe(self, key: str) -> None:
-        """Switch the aggressor of ``key``; focus a victim, or switch it if it is focused or off."""
+        """Switch the aggressor of ``key``; select a victim, or switch it if it is selected or off."""
         keys = {} if self.state.probe_set is None else probe_keys(self.state.probe_set)
         name = next((name for name, of_probe in keys.items() if of_probe == key), None)
         probe = self.state.probe(name)
         if probe is None:
             return
-        # The focus stays on the victim, which shows the effect of an aggressor.
         aggressor = self.live is not None and probe.role is Role.AGGRESSOR
-        focused = self.state.focus_name == probe.name
-        if self.live is not None and (aggressor or focused or not self.live.is_on(probe.name)):
+        # A victim that is shown only because it stalls is not switched off by the key that keeps it in view.
+        selected = self.state.selected and self.state.focus_name == probe.name
+        if self.live is not None and (aggressor or selected or not self.live.is_on(probe.name)):
             self._toggle(probe.name)
-        self.focus_probe(self.state.focus_name if aggressor else probe.name)
+        if aggressor:
+            # The panels stay on the victim, which shows the effect.
+            self.mark_changed()
+        else:
+            self.select_probe(probe.name)
 
     def _toggle(self, name: str) -> None:
         """Switch the probe ``name``; nothing in a recording."""
@@ -325,10 +333,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.if_sharing_allowed(lambda: live.switch(name, on), disturbs=on and probe.role is Role.AGGRESSOR)
 
     def action_switch(self) -> None:
-        """Switch the focused probe."""
-        if self.state.focus_name is not None:
-            self._toggle(self.state.focus_name)
-            self.mark_changed()
+        """Switch the probe that is shown, and select it."""
+        name = self.state.focus_name
+        if name is not None:
+            self.select_probe(name)
+            self._toggle(name)
 
     def action_all_off(self) -> None:
         """Switch all aggressors off."""
@@ -345,34 +354,41 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self.mark_changed()
 
     def action_focus_row(self, rows: int) -> None:
-        """Focus the row above or below."""
+        """Select the row above or below."""
         names = () if self.monitor_view is None else self.monitor_view.names
         if names:
             row = names.index(self.state.focus_name) if self.state.focus_name in names else 0
-            self.focus_probe(names[(row + rows) % len(names)])
+            self.select_probe(names[(row + rows) % len(names)])
 
-    def action_focus_worst(self) -> None:
-        """Focus the victim with the worst verdict."""
+    def action_follow(self) -> None:
+        """Show the victim with the worst verdict, and follow the stall until a row is selected."""
         worst = None if self.shown_analyzer is None else self.shown_analyzer.worst
+        self.show(self.state.follow_again(worst))
         if worst is None:
-            self.notify("No victim has a verdict.")
-        else:
-            self.focus_probe(worst)
+            self.notify("No victim stalls now; the next one that does is shown.")
 
     @on(LineWidget.Clicked, "ProbeTable")
-    def focus_clicked_row(self, message: LineWidget.Clicked) -> None:
-        """Focus the clicked row, or switch its probe."""
+    def select_clicked_row(self, message: LineWidget.Clicked) -> None:
+        """Select the clicked row; on its box switch its probe, an aggressor without selecting it."""
         name, switches = message.target
-        self.focus_probe(name)
+        probe = self.state.probe(name)
+        if not switches or self.live is None or probe is None or probe.role is not Role.AGGRESSOR:
+            self.select_probe(name)
         if switches:
             self._toggle(name)
+            self.mark_changed()
+
+    @on(LineWidget.Clicked, "Multiples")
+    def select_clicked_histogram(self, message: LineWidget.Clicked) -> None:
+        """Select the probe of the clicked histogram."""
+        self.select_probe(message.target)
 
     @on(LineWidget.Clicked, "VerdictLog")
     def explain_clicked_entry(self, message: LineWidget.Clicked) -> None:
-        """Focus and explain the probe of the clicked verdict."""
+        """Select and explain the probe of the clicked verdict."""
         name = message.target.verdict.probe
         if self.state.probe(name) is not None:
-            self.focus_probe(name)
+            self.select_probe(name)
             self.action_explain()
 
     # Probe sets.
@@ -408,7 +424,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         probe_set, on = live.requested()
         new = probe_sets.with_probe(probe_set, entry, SECONDARY if context == SECONDARY.name else PRIMARY)
         live.load(new, on)
-        self.focus_probe(new.probes[-1].name)
+        self.select_probe(new.probes[-1].name)
 
     def _load_variant(self, live: LiveSource, pattern: str, variant: str) -> None:
         known = patterns()[pattern]
@@ -417,21 +433,25 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.if_sharing_allowed(lambda: live.load(new, on), disturbs=bool(on))
 
     def action_remedy(self) -> None:
-        """Load the pattern's next remedy; after the last one, the stall."""
+        """Load the next remedy of the pattern, after the last one its stall; without a pattern that of the stall."""
         self._edit(self._load_remedy)
 
     def _load_remedy(self, live: LiveSource) -> None:
-        probe_set = live.requested()[0]
-        remedy = probe_sets.next_remedy(probe_set)
+        probe_set, on = live.requested()
+        aggressors = [probe for probe in probe_set.probes if probe.role is Role.AGGRESSOR and on.get(probe.name)]
+        stalls = {} if self.analyzer is None else self.analyzer.stalls
+        victim = probe_set.probe(self.state.focus_name or "") if self.state.focus_name in stalls else None
+        remedy = probe_sets.next_remedy(probe_set, victim, aggressors)
         if remedy is None:
-            raise ValueError("Select a pattern first (o).")
-        self._load_variant(live, probe_set.pattern, remedy)
+            raise ValueError("No pattern has a remedy for what runs now: select a pattern (o).")
+        self._load_variant(live, remedy.pattern, remedy.variant)
 
     def action_scale_period(self, steps: int) -> None:
-        """Halve or double the time between the calls of the focused victim."""
+        """Halve or double the time between the calls of the victim that is shown, and select it."""
         row = self.monitor_view.row(self.state.focus_name or "") if self.monitor_view is not None else None
         if self.live is None or row is None:
             return
+        self.select_probe(row.name)
         if row.role is Role.AGGRESSOR or row.period_ns <= 0:
             self.warn("Only victims have a call rate.")
         elif self._engine_usable():
@@ -453,9 +473,10 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         return f"{sentence} Its baseline is measured again."
 
     def action_scale_size(self, steps: int) -> None:
-        """Divide or multiply the copy size by four."""
+        """Divide or multiply the copy size of the probe that is shown by four, and select it."""
         name = self.state.focus_name
-        if name is not None:
+        if self.live is not None and name is not None:
+            self.select_probe(name)
             self._edit(lambda live: self._scale_size(live, name, 4.0**steps))
 
     def _scale_size(self, live: LiveSource, name: str, factor: float) -> str:

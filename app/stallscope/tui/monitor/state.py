@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.model import Probe
+from stallprobes.model import Probe, Role
 from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
 from stallscope.tui import probe_sets
 from stallscope.tui.common.bars import with_utilization
 from stallscope.tui.common.screen import MovingState
+from stallscope.tui.monitor.following import Following, Weight
 
 
 @dataclass(frozen=True, eq=False)
 class MonitorState(MovingState):
     """What the monitor shows: ``observation``, the newest one, and ``focus_name``, the probe in focus.
 
+    ``selected``: the user has selected that probe, and it stays. Otherwise ``following`` chooses a victim.
     ``frozen`` is a copy of the analyzer while the view is paused. ``ready_at`` is when the engine became ready (s since
-    1970).
+    1970). ``tried``: an aggressor was switched on since the start.
     """
 
     observation: Observation | None = None
     focus_name: str | None = None
+    selected: bool = False
+    following: Following = field(default_factory=Following)
     frozen: Analyzer | None = None
     ready_at: float = 0.0
+    tried: bool = False
 
     @property
     def probe_set(self) -> ProbeSet | None:
@@ -39,14 +45,50 @@ class MonitorState(MovingState):
         """The probe called ``name`` of the current set, None where there is none."""
         return None if self.probe_set is None or name is None else self.probe_set.probe(name)
 
+    def select(self, name: str | None) -> MonitorState:
+        """The state after the user selected the probe called ``name``."""
+        return replace(self, focus_name=name, selected=name is not None)
+
     def observed(self, observation: Observation) -> MonitorState:
-        """The state after ``observation``. If the focus is not in its probe set, the first victim gets it."""
-        focus, ready_at, utilization = self.focus_name, self.ready_at, self.utilization
-        if observation.probe_set is not self.probe_set and observation.probe_set.probe(focus or "") is None:
-            focus = probe_sets.first_victim(observation.probe_set)
+        """The state after ``observation``. With other probes a selection ends whose probe is not among them."""
+        state = self
+        if observation.probe_set is not self.probe_set:
+            state = state._with_probes(observation.probe_set)
+        ready_at, utilization = self.ready_at, self.utilization
         before, now = self.engine_state, observation.engine.state
         if before is None or (before != EngineCondition.READY and now == EngineCondition.READY):
             ready_at = observation.wall_s
         if observation.telemetry is not None:
             utilization = with_utilization(utilization, observation.telemetry)
-        return replace(self, observation=observation, focus_name=focus, ready_at=ready_at, utilization=utilization)
+        return replace(
+            state,
+            observation=observation,
+            ready_at=ready_at,
+            utilization=utilization,
+            tried=self.tried or bool(probe_sets.aggressors_on(observation)),
+        )
+
+    def _with_probes(self, probe_set: ProbeSet) -> MonitorState:
+        victims = tuple(probe.name for probe in probe_set.probes if probe.role is Role.VICTIM)
+        state = replace(self, following=self.following.within(victims))
+        if self.selected and probe_set.probe(self.focus_name or "") is not None:
+            return state
+        return replace(state, focus_name=state.following.name or probe_sets.first_victim(probe_set), selected=False)
+
+    def follow(self, stalls: Mapping[str, Weight], now_s: float) -> MonitorState:
+        """The state after a judgement: ``stalls`` has the weight of each victim that stalls.
+
+        A frozen view and a selected probe stay; the choice is made all the same.
+        """
+        following = self.following.after(stalls, now_s)
+        if self.selected or self.frozen is not None or following.name is None:
+            return replace(self, following=following)
+        return replace(self, following=following, focus_name=following.name)
+
+    def follow_again(self, worst: str | None) -> MonitorState:
+        """The state in which no probe is selected: it shows ``worst``, without one the victim that stalled last."""
+        name = worst or self.following.name
+        if name is None and self.probe_set is not None:
+            name = probe_sets.first_victim(self.probe_set)
+        following = self.following if name == self.following.name else Following(name=worst)
+        return replace(self, focus_name=name, selected=False, following=following)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from textual.reactive import var
@@ -12,21 +12,26 @@ from textual.reactive import var
 from stallprobes.live.view_model import LogEntry
 from stallscope.report.columns import wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
+from stallscope.tui.monitor.guide import Guide
 
 # From this height on the expected result is shown above the verdicts.
 _ROOMY = 7
+_INDENT = "   "
+# More lines than any entry has.
+_WHOLE = 1000
 
 
 @dataclass(frozen=True)
 class VerdictLogView:
-    """The ``entries`` of the log, or the text ``empty`` without any; ``expect`` is what to expect of the pattern.
+    """The ``entries`` of the log, or the status of ``guide`` without a current one; ``expect`` says what to expect of
+    the pattern.
 
-    ``progress`` are sentences on probes that have too few calls for a verdict, in place of ``empty``. With
+    ``progress`` are sentences on probes that have too few calls for a verdict, in place of the status. With
     ``engine_stopped`` current verdicts are the last known ones.
     """
 
     entries: tuple[LogEntry, ...] = ()
-    empty: str = ""
+    guide: Guide = field(default_factory=Guide)
     expect: str = ""
     progress: tuple[str, ...] = ()
     engine_stopped: bool = False
@@ -46,23 +51,47 @@ class VerdictLog(LineWidget):
         out: list[tuple[LogEntry | None, Line]] = [(None, rule("verdicts", width, note))]
         # In a low panel verdicts are more important.
         if view.expect and (height >= _ROOMY or not current):
-            lines = wrapped(f"Expected: {view.expect}", room)
+            lines = wrapped(view.expect, room)
             if len(lines) > 2:
                 lines = [lines[0], cut(f"{lines[1]} {lines[2]}", room)]
             out += [(None, [(f" {line}", "accent")]) for line in lines]
         if height >= _ROOMY or not current:
             out += [(None, [(f" {line}", "")]) for text in view.progress for line in wrapped(text, room)]
-        if not view.entries and not view.progress:
-            out += [(None, [(f" {line}", "dim")]) for line in wrapped(view.empty, room)]
-        for entry in worst_first(view.entries):
-            if len(out) >= height:
+        # A verdict needs the lines more than a hint.
+        next_step = _next_step(view.guide, room, 1 if current and height < _ROOMY else 2)
+        if not current:
+            if not view.progress:
+                out += [(None, [(f" {line}", "dim")]) for line in wrapped(view.guide.status, room)]
+            out += [(None, line) for line in next_step]
+        for number, entry in enumerate(worst_first(view.entries)):
+            # The next step follows the worst verdict.
+            after = next_step if number == 0 and entry.ended_s is None else []
+            left = height - len(out) - len(after)
+            if left <= 0:
                 break
-            whole, left = entry_lines(entry, width), height - len(out)
-            out += [(entry, line) for line in (whole if len(whole) <= left else short_lines(entry, width, left))]
+            out += [(entry, line) for line in _lines_of(entry, width, left)]
+            out += [(None, line) for line in after]
         if len(out) > height:
             # The rest of the entry has no room.
             out[height - 1] = out[height - 1][0], _continued(out[height - 1][1], width)
         return self.with_targets(out[:height], width)
+
+
+def _next_step(guide: Guide, room: int, most: int) -> list[Line]:
+    """The next step of the guide in ``most`` lines."""
+    style = "accent" if guide.urgent else "dim"
+    lines = wrapped(guide.next_step, room)
+    if len(lines) > most:
+        lines = [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), room)]
+    return [[(f" {line}", style)] for line in lines]
+
+
+def _lines_of(entry: LogEntry, width: int, most: int) -> list[Line]:
+    """One entry in ``most`` lines: a current one with a line each for cause and remedy, where it then fits whole."""
+    parts, whole = short_lines(entry, width, _WHOLE), entry_lines(entry, width)
+    if entry.ended_s is None and len(parts) <= most:
+        return parts
+    return whole if len(whole) <= most else short_lines(entry, width, most)
 
 
 def _continued(line: Line, width: int) -> Line:
@@ -98,19 +127,23 @@ def short_lines(entry: LogEntry, width: int, most: int) -> list[Line]:
     verdict = entry.verdict
     what = " ".join(part for part in (verdict.head, _past(entry), entry.onset) if part)
     texts = [text for text in (what, _labelled("Cause", verdict.cause), _labelled("Remedy", verdict.remedy)) if text]
-    begin = _head(entry)
-    room = max(20, width - length(begin) - 1)
-    parts = [wrapped(text, room) for text in texts[:most]]
+    begin, style = _head(entry), "dim" if entry.ended_s is not None else ""
+    # Only the first line stands beside time and kind: a cause or a remedy then fits into a line of 80 columns.
+    head = " " * length(begin)
+    parts = [
+        wrapped(text, max(20, width - 1), first=_INDENT if number else head, indent=_INDENT)
+        for number, text in enumerate(texts[:most])
+    ]
     shares = [1] * len(parts)
     for number, part in enumerate(parts):
         shares[number] = min(len(part), 1 + most - sum(shares))
     lines: list[Line] = []
     for part, share in zip(parts, shares, strict=True):
-        lines += [[(line, "dim" if entry.ended_s is not None else "")] for line in part[:share]]
+        lines += [[(line, style)] for line in part[:share]]
         if len(part) > share:
-            lines[-1] = _continued(lines[-1], room)
-    indent = [(" " * length(begin), "")]
-    return [[*(indent if number else begin), *line] for number, line in enumerate(lines)]
+            lines[-1] = _continued(lines[-1], width - 1)
+    (first, _), *rest = lines[0]
+    return [[*begin, (first[len(head) :], style), *rest], *lines[1:]]
 
 
 def _labelled(label: str, text: str) -> str:

@@ -125,15 +125,21 @@ class DivisionPanel(LineWidget):
 
 
 def _sequences(findings: WatchFindings | None) -> Iterator[tuple[SequenceDivision, ProcessFindings, str]]:
-    """The sequences worth a line, each with its process and the words that name that, the busiest process first."""
+    """The sequences worth a line, each with its process and the words that name that: ranks in their order, then the
+    busiest process first."""
     processes = () if findings is None else findings.processes
-    for process in sorted(processes, key=lambda process: -process.calls):
+    for process in sorted(processes, key=_order):
         if process.division is not None:
             prefix = process_prefix(process, len(processes) > 1)
             # Before the steady state begins, it is all of the run so far.
             prefix = prefix if process.division.steady or process.ended else f"{prefix}So far: "
             for sequence in shown_sequences(process.division)[0]:
                 yield sequence, process, prefix
+
+
+def _order(process: ProcessFindings) -> tuple[bool, int]:
+    # Ranks make about as many calls each, and would change places with every reading.
+    return process.rank is None, -process.calls if process.rank is None else process.rank.number
 
 
 def _room(cost: str, width: int) -> int:

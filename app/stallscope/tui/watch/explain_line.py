@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallprobes.units import duration_ns
-from stallprobes.watch.division_text import figures_text, parts_text, percent, step_text, verdict_text
+from stallprobes.watch.division_text import figures_text, parts_text, percent, ranks_text, step_text, verdict_text
 from stallprobes.watch.line_text import (
     inner_place_text,
     line_text,
@@ -42,6 +42,12 @@ def explained_line(shown: ShownLine) -> PrintableText:
             text, "Call stack with most of it, the innermost frame first", "\n".join(frame_text(one) for one in frames)
         )
     parts = ", ".join(words for _, words in parts_text(sequence))
-    sentences = (verdict_text(sequence, process), figures_text(sequence), f"Its time is: {parts}.", step_text(sequence))
+    sentences = (
+        verdict_text(sequence, process),
+        figures_text(sequence),
+        ranks_text(sequence, process),
+        f"Its time is: {parts}.",
+        step_text(sequence),
+    )
     section(text, "Its sequence", "\n".join(filter(None, sentences)))
     return text

@@ -13,6 +13,7 @@ from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, ExplainedCall, ProcessFindings, WatchFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.live.live_view import WatchedProgram, WatchRowKey, calls_in_flight, slow_calls
+from stallprobes.watch.rank_text import ranks_texts
 from stallprobes.watch.sentences import cause_text, headline, in_flight_text, no_stall_text, took_text
 from stallprobes.wording.watch_wording import process_prefix, state_problem
 from stallscope.report.columns import by_column, display_width, wrapped
@@ -59,6 +60,7 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
         return [(f"No process {when}.", "dim")]
     problems = [text for process in findings.processes if (text := state_problem(process))]
     found = [(f"{text}.", "warn") for text in (*problems, *(one.rstrip(".") for one in findings.problems))]
+    found += [(text, "warn") for text in ranks_texts(findings.processes)]
     several = len(findings.processes) > 1
     lost = [
         (thread, process_prefix(process, several))

@@ -33,7 +33,8 @@ def work_text(work: WorkInFront) -> str:
         name = _DIRECTIONS.get(work.copy or CopyKind.UNKNOWN, "copy")
         name += f" of {size_text(work.bytes)}" if work.count == 1 else f" of {size_text(work.bytes)} in all"
     times = f"{work.count} times, " if work.count > 1 else ""
-    return f"{'its own ' if work.own else ''}{name} ({times}{duration_ns(work.overlap_ns)})"
+    rank = f", of that {duration_ns(work.rank_ns)} waiting for {work.rank}" if work.rank else ""
+    return f"{'its own ' if work.own else ''}{name} ({times}{duration_ns(work.overlap_ns)}{rank})"
 
 
 def thread_text(thread: int, name: str) -> str:

@@ -17,8 +17,10 @@ from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.cost import WatchCost
 from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.lines.result import SequenceLines
+from stallprobes.watch.ranks.result import SequenceRanks
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedCall, ProcessHead
+from stallprobes.watch.reading.process_rank import Rank
 
 # A cause, and the id and the name of the culprit.
 LossKey = tuple[WaitCause, int | None, str]
@@ -35,7 +37,8 @@ class WorkInFront:
     """Work of the GPU during a slow call: all pieces with one name, kind, context and stream.
 
     ``name`` is a kernel's demangled name, "" for other work. ``copy`` is the direction of a copy. ``count`` pieces took
-    ``total_ns``, of that ``overlap_ns`` within the call. ``own``: the slow call submitted it.
+    ``total_ns``, of that ``overlap_ns`` within the call. ``own``: the slow call submitted it. ``rank`` is the other one
+    for which it waits for ``rank_ns`` within the call, "" without one.
     """
 
     kind: RecordKind
@@ -48,6 +51,8 @@ class WorkInFront:
     overlap_ns: Unsigned
     bytes: Unsigned = 0
     own: bool = False
+    rank: str = ""
+    rank_ns: Unsigned = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,6 +323,8 @@ class ProcessFindings(ProcessHead):
     first. ``cost`` is what watching costs the process, ``division`` what bounds it; None where that is not known.
     ``lines`` are where the time of each sequence of the division passes; without a division, that of threads that
     hardly ever make calls at the same time. ``sharers`` are processes that may have had the time-slices of others.
+    ``rank`` is its rank where it communicates with others, None where that is not known; ``ranks`` is how its sequences
+    do.
     """
 
     began_ns: Unsigned
@@ -335,6 +342,8 @@ class ProcessFindings(ProcessHead):
     division: ProcessDivision | None = None
     lines: tuple[SequenceLines, ...] = ()
     sharers: tuple[GpuSharer, ...] = ()
+    rank: Rank | None = None
+    ranks: tuple[SequenceRanks, ...] = ()
 
     @property
     def lost_ns(self) -> int:

@@ -14,6 +14,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import LossKind, WatchRecord, WatchState
 from stallprobes.records.rows import Rows, joined, rows_at, rows_where
 from stallprobes.watch.division.call_kinds import CallKind, creates_context, loads
+from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
 from stallprobes.watch.division.instants import (
     LIMITS,
@@ -195,6 +196,12 @@ class ProcessDivider:
             sequences=tuple(each for _, each in found if each.covered_ns),
             other_threads=len(self._threads - submitting),
         )
+
+    def take_collectives(self) -> Mapping[tuple[int, int], CollectiveBatch]:
+        """The kernels that communicate since the last time that this was asked, by first thread and GPU of their
+        sequences."""
+        found = {key: one.collectives.take() for key, one in self._sequences.items()}
+        return {key: batch for key, batch in found.items() if batch is not None}
 
     # Readings.
 
@@ -379,7 +386,7 @@ class ProcessDivider:
             ended=self._ended,
             limits=self._limits,
         )
-        sequence.add(times, until)
+        sequence.add(times, rows, until)
         sequence.cpu.add(own, self._cpu, begin, until)
 
     def _closed_until(self, sequence: SequenceSums, work: Operations, spans: Spans, until: int) -> int:

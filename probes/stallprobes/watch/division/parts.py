@@ -9,15 +9,17 @@ from enum import StrEnum
 class Part(StrEnum):
     """What an instant of a sequence's wall time on a GPU is; each instant is one. The values are those of JSON.
 
-    ``KERNELS`` to ``COPIES``: the GPU works. ``SHARED``: another context or process had the GPU. The others are parts
-    of gaps, each of which ends with the next operation of the sequence on the GPU. ``QUEUED``: that was submitted, and
-    did not start yet. ``SUBMITTING``: inside calls that do not block. ``HOST``: between calls. ``WAKE_UP``: inside a
-    wait whose work had ended. ``COPY`` to ``BLOCKED``: inside a call that blocked, by its cause. ``END``: after the
-    last operation. ``UNKNOWN``: records or calls are missing.
+    ``KERNELS`` to ``COPIES``: the GPU works; ``RANK_WAIT``: in a kernel that waits for one of another rank to start,
+    which ``ranks`` tells from other communication. ``SHARED``: another context or process had the GPU. The others are
+    parts of gaps, each of which ends with the next operation of the sequence on the GPU. ``QUEUED``: that was
+    submitted, and did not start yet. ``SUBMITTING``: inside calls that do not block. ``HOST``: between calls.
+    ``WAKE_UP``: inside a wait whose work had ended. ``COPY`` to ``BLOCKED``: inside a call that blocked, by its cause.
+    ``END``: after the last operation. ``UNKNOWN``: records or calls are missing.
     """
 
     KERNELS = "kernels"
     COMMUNICATION = "communication"
+    RANK_WAIT = "rank-wait"
     COPIES = "copies"
     SHARED = "shared"
     QUEUED = "queued"
@@ -64,7 +66,8 @@ class PartTraits:
 
 PARTS = {
     Part.KERNELS: PartTraits("kernels", "kernels run on the GPU", "good", "█"),
-    Part.COMMUNICATION: PartTraits("communication", "kernels of NCCL or NVSHMEM run, which wait inside", "accent", "▓"),
+    Part.COMMUNICATION: PartTraits("communication", "kernels of NCCL or NVSHMEM run, and no other one", "accent", "▓"),
+    Part.RANK_WAIT: PartTraits("waiting for ranks", "such kernels wait for another rank that is late", "bad", "w"),
     Part.COPIES: PartTraits("copies", "copies or fills run on the GPU, and no kernel", "accent", "▒"),
     Part.SHARED: PartTraits("others' time-slices", "another context or process has the GPU", "bad", "x"),
     Part.QUEUED: PartTraits("queued", "the next operation is submitted, and has not started", "dim", "~"),
@@ -85,7 +88,9 @@ PARTS = {
     Part.END: PartTraits("end", "after the last operation", "dim", "-"),
     Part.UNKNOWN: PartTraits("not known", "records or calls are missing", "dim", "?"),
 }
-GPU_PARTS = (Part.KERNELS, Part.COMMUNICATION, Part.COPIES)
+# Kernels that communicate, and no other one meanwhile.
+COMMUNICATION_PARTS = (Part.COMMUNICATION, Part.RANK_WAIT)
+GPU_PARTS = (Part.KERNELS, *COMMUNICATION_PARTS, Part.COPIES)
 # In this order, arrays have one number for each part.
 ORDER = tuple(Part)
 NUMBERS = {part: number for number, part in enumerate(ORDER)}
@@ -99,8 +104,8 @@ class Bound(StrEnum):
     ALLOCATION = "allocation"
     LOCK = "lock"
     COPY = "copy"
-    GPU = "gpu"
     COMMUNICATION = "communication"
+    GPU = "gpu"
     WAIT = "wait"
     HOST = "host"
     SUBMISSION = "submission"
@@ -132,8 +137,8 @@ BOUNDS = {
     Bound.ALLOCATION: BoundTraits("allocation-bound", "it waits for memory that is allocated or freed", "bad"),
     Bound.LOCK: BoundTraits("lock-bound", "its calls wait for a lock that another thread's call holds", "bad"),
     Bound.COPY: BoundTraits("copy-bound", "it waits for copies", "warn"),
-    Bound.GPU: BoundTraits("GPU-bound", "the GPU works nearly all the time", "good"),
     Bound.COMMUNICATION: BoundTraits("communication-bound", "kernels that communicate take the time", "warn"),
+    Bound.GPU: BoundTraits("GPU-bound", "the GPU works nearly all the time", "good"),
     Bound.WAIT: BoundTraits("wait-bound", "the host waits for the GPU and then the GPU for the host", "warn"),
     Bound.HOST: BoundTraits("host-bound", "the GPU waits for the host", "warn"),
     Bound.SUBMISSION: BoundTraits("submission-bound", "the GPU waits for the host, which submits work", "warn"),

@@ -35,7 +35,7 @@ CALL = np.dtype(
 OPERATION = np.dtype(
     [
         ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),
-        ("context", "u4"), ("kind", "i1"), ("engine", "?"), ("seen", "?"),
+        ("context", "u4"), ("stream", "u4"), ("name", "u4"), ("kind", "i1"), ("engine", "?"), ("seen", "?"),
     ]
 )  # fmt: skip
 
@@ -90,7 +90,7 @@ def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
     """The operations among ``records``; ``communication`` are the places of names of kernels that communicate."""
     rows = rows_where(records, np.isin(records["kind"], _WORK) & (records["end"] >= records["start"]))
     found = np.zeros(len(rows), OPERATION)
-    for name in ("start", "end", "device", "context", "correlation"):
+    for name in ("start", "end", "device", "context", "stream", "name", "correlation"):
         found[name] = rows[name]
     kernel = rows["kind"] == int(RecordKind.KERNEL)
     communicates = kernel & np.isin(rows["name"], list(communication))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from stallprobes.files.codec import Unsigned
 from stallprobes.watch.division.binned_sums import Figure, Share
-from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
 from stallprobes.watch.division.steps import Step
 
-# A cause that takes so much of the time bounds the program; copies, the GPU and communication have limits of their own.
+# A cause that takes so much of the time bounds the program; copies, communication and the GPU have limits of their own.
 CAUSE_LIMIT = 0.15
 COPIES_LIMIT, GPU_LIMIT, COMMUNICATION_LIMIT = 0.5, 0.9, 0.3
 # A second verdict so close to its limit is named too; of a time of which more is not known there is no verdict.
@@ -105,6 +105,7 @@ def bounds_of(
     """The verdict about a sequence, and the second one, by the time of its parts and its shares."""
     if not any(parts.values()) or _share(parts, (Part.UNKNOWN,)) + late > MOST_UNKNOWN:
         return Bound.UNKNOWN, None
+    communicates = _share(parts, COMMUNICATION_PARTS)
     rules = (
         (Bound.SHARED, _share(parts, (Part.SHARED,)), CAUSE_LIMIT),
         (Bound.LOADING, _share(parts, (Part.LOADING,)), CAUSE_LIMIT),
@@ -112,12 +113,14 @@ def bounds_of(
         (Bound.LOCK, _share(parts, (Part.LOCK,)), CAUSE_LIMIT),
         (Bound.COPY, _share(parts, (Part.COPY,)), CAUSE_LIMIT),
         (Bound.COPY, _share(parts, (Part.COPIES,)), COPIES_LIMIT),
-        (Bound.GPU, gpu, GPU_LIMIT),
+        # While it communicates it does not compute; and what waits in front of a full queue then waits for that.
+        (Bound.COMMUNICATION, communicates, COMMUNICATION_LIMIT),
+        (Bound.GPU, gpu - communicates, GPU_LIMIT),
         (Bound.GPU, queue_full, CAUSE_LIMIT),
-        (Bound.COMMUNICATION, _share(parts, (Part.COMMUNICATION,)), COMMUNICATION_LIMIT),
         (Bound.WAIT, 1 - max(host, gpu), CAUSE_LIMIT),
     )
-    otherwise = Bound.GPU if gpu > host else Bound.SUBMISSION if submitting > host / 2 else Bound.HOST
+    of_gpu = Bound.COMMUNICATION if communicates > gpu / 2 else Bound.GPU
+    otherwise = of_gpu if gpu > host else Bound.SUBMISSION if submitting > host / 2 else Bound.HOST
     holding = [(bound, share - limit) for bound, share, limit in rules if share >= limit]
     verdict, margin = holding[0] if holding else (otherwise, CLOSE)
     close = [bound for bound, share, limit in rules if share >= limit - CLOSE and bound is not verdict]

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Set
 
 import numpy as np
 
+from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, figure
+from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.instants import (
     COLUMNS,
@@ -29,7 +31,7 @@ class SequenceSums:
 
     ``last_end_ns`` is the latest end of its work until then, ``calls`` the number of its calls. ``threads`` and
     ``contexts`` are all that it has had, each thread with the time (ns) that it spent inside calls that submit work or
-    wait for it. ``cpu`` is its time between calls.
+    wait for it. ``cpu`` is its time between calls, ``collectives`` its kernels that communicate.
     """
 
     def __init__(self, origin_ns: int, began_ns: int) -> None:
@@ -40,6 +42,7 @@ class SequenceSums:
         self._sums = BinnedSums(origin_ns)
         self._waits = WaitSums(origin_ns)
         self.cpu = CpuSums(origin_ns)
+        self.collectives = CollectiveLog()
         self._late = BinnedSums(origin_ns, columns=1)
 
     def note_thread(self, thread: int, inside_ns: int = 0) -> None:
@@ -56,10 +59,12 @@ class SequenceSums:
         sums = np.bincount(places - places[0], times).astype(np.int64)
         self._late.add(int(places[0]), sums[:, None])
 
-    def add(self, times: SequenceTimes, until: int) -> None:
-        """Add the time from ``done_ns`` to ``until``."""
+    def add(self, times: SequenceTimes, rows: Rows, until: int) -> None:
+        """Add the time from ``done_ns`` to ``until``; ``rows`` are the operations (OPERATION) of ``times``."""
         begin, sums, work = self.done_ns, self._sums, times.work
-        instants = instants_of(times, begin, until, sums.borders(begin, until))
+        borders = np.concatenate((sums.borders(begin, until), CollectiveLog.ends(rows, begin, until)))
+        instants = instants_of(times, begin, until, borders)
+        self.collectives.add(rows, instants, times.recorded, begin, until)
         sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
         self._waits.add(wait_weights(times, begin, until), begin, until)
         ends = work.ends[work.starts <= until]

@@ -1,0 +1,143 @@
+"""The guide in the log: what the screen shows now, and which key is the next one to press."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.view_model import MonitorView
+from stallprobes.model import Kind, Probe, Role
+from stallprobes.patterns import patterns
+from stallprobes.recording.observation import EngineCondition, Observation
+from stallscope.tui import probe_sets
+from stallscope.tui.monitor.probe_table import probe_keys
+from stallscope.tui.monitor.state import MonitorState
+
+_BASELINE = "how long the calls of each victim take while no aggressor runs"
+
+
+@dataclass(frozen=True)
+class Guide:
+    """``status`` says what is shown, ``next_step`` which key is next; each is "" where there is nothing to say.
+
+    ``urgent``: the next step is the one that a new user needs.
+    """
+
+    status: str = ""
+    next_step: str = ""
+    urgent: bool = False
+
+
+def guide(
+    state: MonitorState,
+    observation: Observation,
+    model: MonitorView | None,
+    analyzer: Analyzer | None,
+    keys: Mapping[str, str],
+    *,
+    replayed: bool,
+) -> Guide:
+    """The guide; ``model`` shows ``analyzer``, and ``keys`` are those of the actions by name.
+
+    In a recording, ``replayed``, no key switches anything.
+    """
+    if observation.engine.state is not EngineCondition.READY:
+        return Guide(observation.engine.sentence)
+    on = probe_sets.aggressors_on(observation)
+    if analyzer is not None and analyzer.without_baseline:
+        left_s = None if model is None else model.baseline_left_s
+        return Guide(_measuring(left_s, observation), "" if replayed else _after_baseline(state, observation, keys))
+    if analyzer is not None and analyzer.stalls:
+        return Guide("", _at_stall(state, observation, analyzer, on, keys, replayed), not replayed)
+    if analyzer is not None and analyzer.worst is not None:
+        return Guide("A victim is slower than its baseline. The verdict follows when that has lasted for a moment.")
+    status = "Every victim is as fast as its baseline" + (f" while {_names(on)}." if on else ".")
+    if replayed:
+        return Guide(status)
+    if not state.tried:
+        return Guide(status, _first_step(observation, keys, "Press"), urgent=True)
+    if not on:
+        switches = _aggressor_keys(observation)
+        return Guide(status, f"Switch an aggressor on ({switches}), or select a pattern ({keys['pick']}).")
+    return Guide(status, _steps([*_remedy_step(observation, None, on, keys), _off_step(on, keys)]))
+
+
+def _measuring(left_s: float | None, observation: Observation) -> str:
+    """What is measured before anything can be judged, and how long that still takes."""
+    waiting = [probe for probe in observation.probe_set.probes if probe.name in observation.waiting]
+    then = f" Then {_names(waiting)}." if waiting else ""
+    if left_s is None:
+        return f"The baseline is measured once no aggressor runs: {_BASELINE}.{then}"
+    return f"Measuring the baseline, about {max(1, round(left_s))} s left: {_BASELINE}.{then}"
+
+
+def _after_baseline(state: MonitorState, observation: Observation, keys: Mapping[str, str]) -> str:
+    return "" if state.tried else _first_step(observation, keys, "Then press")
+
+
+def _first_step(observation: Observation, keys: Mapping[str, str], press: str) -> str:
+    """The key of the first aggressor, and what it does; without an aggressor that of the patterns."""
+    key_of = probe_keys(observation.probe_set)
+    first = next((probe for probe in observation.probe_set.probes if probe.role is Role.AGGRESSOR), None)
+    if first is None:
+        return f"{press} {keys['pick']} to select a pattern with an aggressor."
+    return f"{press} {key_of[first.name]} to run “{_short(first)}” and see which calls wait for it."
+
+
+def _at_stall(
+    state: MonitorState,
+    observation: Observation,
+    analyzer: Analyzer,
+    on: Sequence[Probe],
+    keys: Mapping[str, str],
+    replayed: bool,
+) -> str:
+    """The keys of the explanation, of the remedy and of the end of a stall."""
+    off = [_off_step(on, keys)] if on and not replayed else []
+    if state.focus_name != max(analyzer.stalls, key=lambda name: analyzer.stalls[name]):
+        return _steps([f"{keys['follow']} shows the victim that stalls worst", *off])
+    remedy = () if replayed else _remedy_step(observation, state.probe(state.focus_name), on, keys)
+    return _steps([*remedy, f"{keys['explain']} explains it, with code", *off])
+
+
+def _steps(steps: Sequence[str]) -> str:
+    return f"Next: {' · '.join(steps)}"
+
+
+def _remedy_step(
+    observation: Observation, stalled: Probe | None, on: Sequence[Probe], keys: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The key of the next remedy, of the pattern or of the victim that is ``stalled``, where there is one.
+
+    After the last remedy of a pattern it goes back to the stall.
+    """
+    probe_set = observation.probe_set
+    found = probe_sets.next_remedy(probe_set, stalled, on)
+    if found is None:
+        return ()
+    variants = patterns()[found.pattern]
+    if variants.variant(found.variant).kind is not Kind.REMEDY:
+        return (f"{keys['remedy']} goes back to the stall",)
+    again = bool(probe_set.pattern) and variants.variant(probe_set.variant).kind is Kind.REMEDY
+    return (f"{keys['remedy']} measures {'the next' if again else 'a'} remedy",)
+
+
+def _off_step(on: Sequence[Probe], keys: Mapping[str, str]) -> str:
+    return f"{keys['all_off']} aggressor{'s' if len(on) > 1 else ''} off"
+
+
+def _aggressor_keys(observation: Observation) -> str:
+    """The keys of the aggressors: ``1``, ``1, 2``, ``1, 2, 3 …``."""
+    key_of = probe_keys(observation.probe_set)
+    found = [key_of[name] for name in probe_sets.aggressors(observation.probe_set) if key_of[name].strip()]
+    return ", ".join(found[:3]) + (" …" if len(found) > 3 else "")
+
+
+def _names(probes: Sequence[Probe]) -> str:
+    """``“spin kernel” runs``, or ``3 aggressors run``."""
+    return f"“{_short(probes[0])}” runs" if len(probes) == 1 else f"{len(probes)} aggressors run"
+
+
+def _short(probe: Probe) -> str:
+    return probe.short_title or probe.title

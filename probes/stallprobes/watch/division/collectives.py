@@ -1,0 +1,141 @@
+"""Kernels that communicate, of one sequence, and what the sequence did between any two of them."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from stallprobes.records.rows import Rows, joined, rows_where
+from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, NO_SPANS, Instants, Spans
+from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
+from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
+
+# Slices that are kept where nobody takes them.
+_MOST_BATCHES = 64
+_PARTS = len(ORDER)
+# ``name`` is the place of the kernel's name in its file. ``parts`` are sums (ns) since the first slice with such
+# kernels, up to the kernel's end: the difference of two rows is what the sequence did between their ends.
+COLLECTIVE = np.dtype(
+    [("start", "i8"), ("end", "i8"), ("stream", "u4"), ("name", "u4"), ("parts", "i8", (_PARTS,))]
+)  # fmt: skip
+# What a kernel does, by NCCL's names of all versions: ncclDevKernel_AllReduce_Sum_f32_RING_LL,
+# ncclKernel_AllReduce_RING_LL_Sum_float, ncclAllReduceRingLLKernel_sum_f32, ncclDevKernel_SendRecv.
+_OPERATION = re.compile("allreduce|allgather|reducescatter|broadcast|sendrecv|alltoall|reduce|gather|scatter")
+
+
+class CollectiveBatch(NamedTuple):
+    """The kernels (COLLECTIVE, in the order of their ends) of a sequence that ended from ``begin_ns`` to ``until_ns``.
+
+    ``exposed`` are the times in which they ran and no other kernel did, ``recorded`` those in which all work was
+    recorded. ``kernels`` is the time (ns) of each other kernel by the place of its name.
+    """
+
+    rows: Rows
+    exposed: Spans
+    recorded: Spans
+    kernels: Mapping[int, int]
+    begin_ns: int
+    until_ns: int
+
+
+class CollectiveLog:
+    """The kernels of a sequence that communicate, slice after slice, until somebody takes them."""
+
+    def __init__(self) -> None:
+        self._sums: Int64s | None = None
+        self._batches: deque[CollectiveBatch] = deque(maxlen=_MOST_BATCHES)
+
+    @staticmethod
+    def ends(rows: Rows, begin_ns: int, until_ns: int) -> Int64s:
+        """The ends of such kernels among operations (OPERATION) in a slice, at which its spans must be divided."""
+        ends = rows["end"][rows["kind"] == COMMUNICATION]
+        return np.sort(int64s(ends[(ends > begin_ns) & (ends <= until_ns)]))
+
+    def add(self, rows: Rows, instants: Instants, recorded: Spans, begin_ns: int, until_ns: int) -> None:
+        """Add a slice, of whose ``instants`` none contains one of its ``ends``."""
+        inside = rows_where(rows, (rows["end"] > begin_ns) & (rows["end"] <= until_ns))
+        mine = rows_where(inside, inside["kind"] == COMMUNICATION)
+        if not len(mine) and self._sums is None:
+            return
+        before = np.zeros(_PARTS, dtype=np.int64) if self._sums is None else self._sums
+        mine = mine[np.argsort(mine["end"], kind="stable")]
+        found = np.zeros(len(mine), COLLECTIVE)
+        for name in ("start", "end", "stream", "name"):
+            found[name] = mine[name]
+        ends = distinct(int64s(mine["end"]))
+        segments = np.searchsorted(ends, instants.begins, "right")
+        lengths = instants.ends - instants.begins
+        sums = np.bincount(segments * _PARTS + instants.parts, lengths, (len(ends) + 1) * _PARTS)
+        running = before + np.cumsum(sums.reshape(-1, _PARTS).astype(np.int64), axis=0)
+        found["parts"] = running[np.searchsorted(ends, mine["end"])]
+        self._sums = running[-1]
+        exposed = instants.parts == NUMBERS[Part.COMMUNICATION]
+        self._batches.append(
+            CollectiveBatch(
+                found,
+                Spans.united(instants.begins[exposed], instants.ends[exposed]),
+                _between(recorded, begin_ns, until_ns),
+                _kernel_times(inside),
+                begin_ns,
+                until_ns,
+            )
+        )
+
+    def take(self) -> CollectiveBatch | None:
+        """What came since the last time that this was asked; None without anything."""
+        taken = list(self._batches)
+        self._batches.clear()
+        if not taken:
+            return None
+        if len(taken) == 1:
+            return taken[0]
+        kernels: dict[int, int] = {}
+        for one in taken:
+            for name, ns in one.kernels.items():
+                kernels[name] = kernels.get(name, 0) + ns
+        return CollectiveBatch(
+            joined(COLLECTIVE, (one.rows for one in taken)),
+            united(one.exposed for one in taken),
+            united(one.recorded for one in taken),
+            kernels,
+            taken[0].begin_ns,
+            taken[-1].until_ns,
+        )
+
+
+def united(spans: Iterable[Spans]) -> Spans:
+    """The union of several unions."""
+    every = list(spans)
+    return Spans.united(
+        np.concatenate([NONE, *(one.begins for one in every)]), np.concatenate([NONE, *(one.ends for one in every)])
+    )
+
+
+def is_nccl(name: str) -> bool:
+    """Whether a kernel is one of NCCL's, whose ranks wait for each other."""
+    return "nccl" in name.lower()
+
+
+@lru_cache(maxsize=1024)
+def operation_of(name: str) -> str:
+    """What a kernel that communicates does: ``allreduce``; its whole name where that is not known."""
+    found = _OPERATION.search(name.lower().replace("_", ""))
+    return found[0] if found else name
+
+
+def _kernel_times(rows: Rows) -> Mapping[int, int]:
+    kernels = rows_where(rows, rows["kind"] == KERNEL)
+    names, places = np.unique(kernels["name"], return_inverse=True)
+    times = np.bincount(places.reshape(-1), kernels["end"] - kernels["start"], len(names))
+    return dict(zip(names.tolist(), times.astype(np.int64).tolist(), strict=True))
+
+
+def _between(spans: Spans, begin_ns: int, end_ns: int) -> Spans:
+    begins, ends = np.maximum(spans.begins, begin_ns), np.minimum(spans.ends, end_ns)
+    kept = ends > begins
+    return Spans(begins[kept], ends[kept]) if kept.any() else NO_SPANS

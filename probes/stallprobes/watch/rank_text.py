@@ -1,0 +1,105 @@
+"""Sentences about ranks: which one waits for which in communication, why that one is late, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stallprobes.foreign_text import printable
+from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.division.result import SequenceDivision
+from stallprobes.watch.ranks.result import Partners, RankDelay, RankWait, SequenceRanks
+from stallprobes.watch.reading.process import ProcessHead
+from stallprobes.watch.sentences import frame_text
+
+# Of a sequence that communicates for less of its time, nothing is said that is not known.
+LEAST_COMMUNICATION = 0.05
+_OFF_CPU = " (off the CPU: input, locks or sleep)"
+
+
+def process_words(process: ProcessHead) -> str:
+    """``python (pid 4711)``; with its rank, if it has one: ``rank 0 (python, pid 4711)``."""
+    rank = process.rank if isinstance(process, ProcessFindings) else None
+    name = process.name or "process"
+    return f"{name} (pid {process.pid})" if rank is None else f"rank {rank.number} ({name}, pid {process.pid})"
+
+
+def rank_name(process: ProcessFindings) -> str:
+    """The name of a rank as the subject of a sentence: ``rank 0``, else ``python (pid 4711)``."""
+    return process_words(process) if process.rank is None else f"rank {process.rank.number}"
+
+
+def ranks_of(sequence: SequenceDivision, process: ProcessFindings) -> SequenceRanks | None:
+    """How a sequence communicates; None where it does not."""
+    same = (one for one in process.ranks if one.device == sequence.device)
+    return next((one for one in same if one.threads == sequence.threads), None)
+
+
+def blamed_of(sequence: SequenceDivision, process: ProcessFindings) -> RankWait | None:
+    """The rank that slows a sequence down; None without one."""
+    ranks = ranks_of(sequence, process)
+    return None if ranks is None else ranks.blamed
+
+
+def waits_clause(wait: RankWait) -> str:
+    """What a rank waits for: ``waits in NCCL for rank 1, which is host-bound before train.py:31 in step``."""
+    return f"{short_waits_clause(wait)}{late_clause(wait.delay)}"
+
+
+def short_waits_clause(wait: RankWait) -> str:
+    """The same in few words: ``waits in NCCL for rank 1``."""
+    return f"{'' if wait.sure else 'probably '}waits in NCCL for {printable(wait.name)}"
+
+
+def late_clause(delay: RankDelay | None) -> str:
+    """Why a rank is late: ``, which is host-bound before train.py:31 in step``; "" where nothing is known."""
+    if delay is None or delay.bound is None:
+        return ", and why that is late is not known"
+    if delay.bound is Bound.COMMUNICATION and delay.rank:
+        return f", which waits in NCCL for {printable(delay.rank)}"
+    if delay.bound is Bound.GPU:
+        return f", which is GPU-bound in {delay.kernel}" if delay.kernel else ", whose kernels take longer"
+    text = f", which is {delay.bound.word}"
+    if delay.place is not None:
+        text += f" {'before' if delay.bound is Bound.HOST else 'at'} {frame_text(delay.place)}"
+    return text + (_OFF_CPU if delay.off_cpu else "")
+
+
+def partners_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+    """What is not known of those with whom a sequence communicates, in a sentence; "" where nothing is missing."""
+    ranks = ranks_of(sequence, process)
+    if ranks is None or ranks.partners is Partners.WATCHED:
+        return ""
+    if ranks.partners is Partners.SOME:
+        size = "" if process.rank is None else f" of {process.rank.size}"
+        return f"Not all{size} ranks are watched: it may wait in NCCL for one that is not."
+    why = (
+        "no other process that is watched uses NCCL"
+        if ranks.partners is Partners.NONE
+        else "its collectives could not be matched with those of other processes"
+    )
+    return f"Which rank waits for which in NCCL is not known: {why}."
+
+
+def ranks_texts(processes: Iterable[ProcessFindings]) -> list[str]:
+    """The ranks that wait for one, in a sentence for each such one, the one for which most time is waited first:
+    ``rank 0 and rank 2 wait in NCCL for rank 1, which is host-bound before train.py:31 in step.``"""
+    found: dict[tuple[str, bool], list[tuple[ProcessFindings, RankWait]]] = {}
+    for process in processes:
+        for ranks in process.ranks:
+            if ranks.blamed is not None:
+                found.setdefault((ranks.blamed.name, ranks.blamed.sure), []).append((process, ranks.blamed))
+    texts = []
+    for waits in sorted(found.values(), key=lambda waits: -sum(wait.share.share for _, wait in waits)):
+        waits.sort(key=lambda one: (one[0].rank is None, 0 if one[0].rank is None else one[0].rank.number))
+        names = list(dict.fromkeys(printable(rank_name(process)) for process, _ in waits))
+        # Of several, the one that waits most says most of what makes the rank late.
+        wait = max(
+            waits, key=lambda one: (one[1].delay is not None and one[1].delay.bound is not None, one[1].share.share)
+        )[1]
+        clause = waits_clause(wait)
+        if len(names) > 1:
+            clause = clause.replace("waits", "wait", 1)
+            names = [f"{', '.join(names[:-1])} and {names[-1]}"]
+        texts.append(f"{names[0]} {clause}.")
+    return texts

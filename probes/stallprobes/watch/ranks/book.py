@@ -1,0 +1,448 @@
+"""Book of the ranks: series of kernels of all processes, which of them are one communicator, and their rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.watch.division.binned_sums import BinnedSums
+from stallprobes.watch.division.collectives import CollectiveBatch
+from stallprobes.watch.division.instants import Flags
+from stallprobes.watch.division.parts import ORDER
+from stallprobes.watch.intervals import NONE, Int64s, int64s
+from stallprobes.watch.ranks.matching import CLOCK_ERROR_NS, Match, match
+from stallprobes.watch.ranks.rounds import Member, Rounds, rounds_of
+from stallprobes.watch.ranks.series import (
+    COUNT,
+    EXPOSED,
+    KEPT_NS,
+    ProcessKey,
+    SequenceKey,
+    SequenceTrack,
+    Series,
+    SeriesKey,
+    add_to_bins,
+    kernels_of,
+)
+
+# So many kernels, and such a share of them, must match for two series to be one communicator; below the last share they
+# are none any more.
+LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
+# It is sure from that share on, and once so many rounds had to wait. Fewer than the other number show nothing.
+SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
+# Another series that matches nearly as well leaves a doubt.
+_CLEARLY = 0.2
+# Evidence of so many kernels counts, older one less and less.
+_MOST_EVIDENCE = 4096
+# A process of which nothing new becomes known for so long (ns) holds the others up no longer.
+_MOST_BEHIND_NS = 15_000_000_000
+# Rounds are counted when so much more time (ns) is known of all.
+_LEAST_NS = 900_000_000
+_FOREVER = 2**62
+# Waits of a series that are kept one by one.
+MOST_WAITS = 1 << 15
+# A series without partners is tried again after twice as many updates each time, up to so many.
+_MOST_UPDATES = 32
+# Columns of the sums of a pair: the time (ns) of the waits while no other kernel runs, their number, and the time of
+# those in rounds of which it is known what both did; then the parts that the late one did for longer.
+WAITS, ROUNDS, WAITS_OF_PARTS = range(3)
+PAIR_COLUMNS = 3 + len(ORDER)
+# Columns of the sums of a member: the time of its kernels in rounds while no other kernel runs, of that waiting, and
+# their number.
+COMMUNICATES, WAITED, MATCHED = range(3)
+
+
+@dataclass(eq=False)
+class _Member:
+    """A member of a communicator: the offset of its clock, and how many of its kernels have a partner."""
+
+    offset_ns: int = 0
+    tolerance_ns: int = 0
+    matched: float = 0.0
+    eligible: float = 0.0
+    clear: bool = True
+
+    @property
+    def share(self) -> float:
+        return self.matched / self.eligible if self.eligible else 1.0
+
+    def note(self, found: Match) -> None:
+        """Note what a further match shows."""
+        if self.eligible > _MOST_EVIDENCE:
+            self.matched, self.eligible = self.matched / 2, self.eligible / 2
+        self.matched += found.matched
+        self.eligible += found.eligible
+        self.offset_ns, self.tolerance_ns = found.offset_ns, found.tolerance_ns
+
+
+@dataclass(eq=False)
+class _Communicator:
+    """Series of different processes or GPUs that take part in the same collectives; the first one is the reference."""
+
+    members: dict[SeriesKey, _Member] = field(default_factory=dict)
+    until_ns: int = -1
+    # When it is tried to unite it with another one next, and after how many updates then.
+    due: int = 0
+    pause: int = 1
+
+    @property
+    def reference(self) -> SeriesKey:
+        return next(iter(self.members))
+
+
+@dataclass(frozen=True, eq=False)
+class RankWaits:
+    """The last waits of a series for other ranks, in their order: int64[n] each, from ``begins`` to ``ends`` (ns) for
+    the sequence with the number ``late``."""
+
+    begins: Int64s = field(default_factory=lambda: NONE)
+    ends: Int64s = field(default_factory=lambda: NONE)
+    late: Int64s = field(default_factory=lambda: NONE)
+
+    def with_more(self, begins: Int64s, ends: Int64s, late: int) -> RankWaits:
+        """These and further ones, at most MOST_WAITS."""
+        every = (
+            np.concatenate(pair)
+            for pair in ((self.begins, begins), (self.ends, ends), (self.late, np.full(len(ends), late)))
+        )
+        columns = np.stack(list(every))
+        columns = columns[:, np.argsort(columns[0], kind="stable")][:, -MOST_WAITS:]
+        return RankWaits(*columns)
+
+    def during(self, begin_ns: int, end_ns: int) -> dict[int, int]:
+        """For how long (ns) each late sequence was waited for between two times."""
+        part = slice(int(np.searchsorted(self.ends, begin_ns, "right")), int(np.searchsorted(self.begins, end_ns)))
+        times = np.minimum(self.ends[part], end_ns) - np.maximum(self.begins[part], begin_ns)
+        found: dict[int, int] = {}
+        for late, ns in zip(self.late[part].tolist(), times.tolist(), strict=True):
+            found[late] = found.get(late, 0) + max(ns, 0)
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairFigures:
+    """What a sequence waited for the sequence ``late``: sums by second (int64[seconds][PAIR_COLUMNS]).
+
+    ``sure``: that their kernels belong together is known, else it is probable.
+    """
+
+    late: SequenceKey
+    sums: NDArray[np.int64]
+    sure: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SequenceFigures:
+    """What is known of the communication of a sequence: ``collectives``, of which some ``matched``.
+
+    For each series of it, ``series`` has by second (int64[seconds][columns]) the sums of all its kernels and those of
+    the kernels in rounds, None for one without partners. ``pairs`` are by the sequence that was late.
+    """
+
+    key: SequenceKey
+    collectives: int
+    matched: int
+    series: tuple[tuple[NDArray[np.int64], NDArray[np.int64] | None], ...]
+    pairs: tuple[PairFigures, ...]
+
+
+class RankBook:
+    """Add the batches of each process as they come, and ``update`` the rounds then; any time, ask for figures."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[SequenceKey, SequenceTrack] = {}
+        self._communicators: list[_Communicator] = []
+        self._numbers: dict[str, int] = {}
+        self._ended: set[ProcessKey] = set()
+        self._origins: dict[ProcessKey, int] = {}
+        self._members: dict[SeriesKey, BinnedSums] = {}
+        self._pairs: dict[tuple[SeriesKey, SeriesKey], BinnedSums] = {}
+        self._sure: dict[tuple[SeriesKey, SeriesKey], bool] = {}
+        self._waits: dict[SeriesKey, RankWaits] = {}
+        self._late: list[SequenceKey] = []
+        self._updates = 0
+        # Of series without partners: the update in which they are tried next, and after how many others then.
+        self._tries: dict[SeriesKey, tuple[int, int]] = {}
+
+    def add(
+        self,
+        process: ProcessKey,
+        origin_ns: int,
+        batches: Mapping[tuple[int, int], CollectiveBatch],
+        names: Mapping[int, str],
+        ended: bool = False,
+    ) -> None:
+        """Add what became known of a process that began at ``origin_ns``; ``ended``: nothing follows."""
+        self._origins[process] = origin_ns
+        for (leader, device), batch in batches.items():
+            key = SequenceKey(process, leader, device)
+            track = self._tracks.get(key)
+            if track is None:
+                if not len(batch.rows):
+                    continue
+                track = self._tracks[key] = SequenceTrack(key, origin_ns)
+            track.add(batch, names, self._numbers)
+        if ended:
+            self._ended.add(process)
+
+    def update(self) -> None:
+        """Match the kernels that are known of all members of their communicators, and count their rounds."""
+        if len({key.process for key in self._tracks}) < 2 and len(self._tracks) < 2:
+            self._drop()
+            return
+        self._join()
+        while self._unite():
+            pass
+        for one in self._communicators:
+            self._count(one)
+        self._communicators = [one for one in self._communicators if len(one.members) > 1]
+        self._drop()
+
+    @property
+    def sequences(self) -> Iterable[SequenceKey]:
+        """The sequences that communicate."""
+        return self._tracks
+
+    def track(self, key: SequenceKey) -> SequenceTrack:
+        """The kernels of a sequence that communicates."""
+        return self._tracks[key]
+
+    def waits_in(self, key: SequenceKey, stream: int, begin_ns: int, end_ns: int) -> tuple[SequenceKey, int] | None:
+        """For which sequence a stream of another one waited longest between two times, and for how long (ns).
+
+        None without a wait that is known, among the last ones.
+        """
+        waits = self._waits.get(SeriesKey(key, stream))
+        found = {} if waits is None else waits.during(begin_ns, end_ns)
+        late = max(found, key=lambda late: found[late], default=None)
+        return None if late is None or not found[late] else (self._late[late], found[late])
+
+    def until_ns(self, key: SequenceKey, stream: int) -> int:
+        """Until when the waits of a stream are known; -1 where none are."""
+        series = SeriesKey(key, stream)
+        return max((one.until_ns for one in self._communicators if series in one.members), default=-1)
+
+    def figures(self, key: SequenceKey, begin_ns: int) -> SequenceFigures:
+        """The figures of a sequence since a time."""
+        track = self._tracks[key]
+        every = [(series.sums.since(begin_ns), self._members.get(series.key)) for series in track.series.values()]
+        series = tuple((sums, None if of is None else of.since(begin_ns)) for sums, of in every)
+        pairs: dict[SequenceKey, list[tuple[SeriesKey, SeriesKey]]] = {}
+        for pair in self._pairs:
+            if pair[0].sequence == key:
+                pairs.setdefault(pair[1].sequence, []).append(pair)
+        found = (self._pair(late, of, begin_ns) for late, of in pairs.items())
+        return SequenceFigures(
+            key=key,
+            collectives=sum(int(sums[:, COUNT].sum()) for sums, _ in series),
+            matched=sum(int(sums[:, MATCHED].sum()) for _, sums in series if sums is not None),
+            series=series,
+            pairs=tuple(one for one in found if one is not None),
+        )
+
+    def _pair(self, late: SequenceKey, pairs: list[tuple[SeriesKey, SeriesKey]], begin_ns: int) -> PairFigures | None:
+        found = [self._pairs[pair].since(begin_ns) for pair in pairs]
+        whole = np.zeros((max(len(one) for one in found), PAIR_COLUMNS), dtype=np.int64)
+        for one in found:
+            whole[: len(one)] += one
+        rounds = int(whole[:, ROUNDS].sum())
+        if rounds < LEAST_ROUNDS:
+            return None
+        sure = rounds >= SURE_ROUNDS and all(self._sure.get(pair, False) for pair in pairs)
+        return PairFigures(late=late, sums=whole, sure=sure)
+
+    # Communicators.
+
+    def _series(self) -> Iterator[Series]:
+        for track in self._tracks.values():
+            yield from track.series.values()
+
+    def _join(self) -> None:
+        """Add each series without a communicator to one that matches, or to another such series."""
+        self._updates += 1
+        joined = {key for one in self._communicators for key in one.members}
+        alone = [one for one in self._series() if one.key not in joined and len(one.rows) >= LEAST_MATCHED]
+        for series in alone:
+            due, pause = self._tries.get(series.key, (0, 1))
+            if series.key in joined or self._updates < due:
+                continue
+            self._tries[series.key] = self._updates + pause, min(2 * pause, _MOST_UPDATES)
+            known = [one for one in self._communicators if not _has(one, series.key)]
+            others = [_Communicator({one.key: _Member()}) for one in alone if one.key not in joined]
+            choices = [*known, *(one for one in others if not _has(one, series.key))]
+            ranked = sorted(
+                ((found, one) for one in choices if (found := self._match(one.reference, series.key)) is not None),
+                # Of those that match as well, the one with most members.
+                key=lambda item: (-round(item[0].share, 2), -len(item[1].members), abs(item[0].offset_ns)),
+            )
+            if not ranked or not _is_one(ranked[0][0]):
+                continue
+            found, communicator = ranked[0]
+            rivals = [of for of, one in ranked[1:] if _same_process(one.reference, communicator.reference)]
+            clear = not rivals or found.share - rivals[0].share >= _CLEARLY
+            member = _Member(clear=clear)
+            member.note(found)
+            communicator.members[series.key] = member
+            joined.update((series.key, communicator.reference))
+            self._tries.pop(series.key, None)
+            if communicator not in self._communicators:
+                self._communicators.append(communicator)
+
+    def _unite(self) -> bool:
+        """Make one communicator of two whose first series match; False without any such two.
+
+        Both began before they knew of each other.
+        """
+        for one in self._communicators:
+            for other in self._communicators:
+                key, due = other.reference, self._updates >= other.due
+                if one is other or not due or any(_has(one, member) for member in other.members):
+                    continue
+                found = self._match(one.reference, key)
+                if found is None or not _is_one(found):
+                    other.pause = min(2 * other.pause, _MOST_UPDATES)
+                    other.due = self._updates + other.pause
+                    continue
+                for member in other.members.values():
+                    member.offset_ns += found.offset_ns
+                other.members[key].note(found)
+                one.members.update(other.members)
+                # What either has counted is not counted again.
+                one.until_ns = max(one.until_ns, other.until_ns)
+                self._communicators.remove(other)
+                return True
+        return False
+
+    def _match(self, reference: SeriesKey, other: SeriesKey, near_ns: int | None = None) -> Match | None:
+        first, second = self._tracks[reference.sequence], self._tracks[other.sequence]
+        kernels = kernels_of(first.series[reference.stream].rows, first, second)
+        others = kernels_of(second.series[other.stream].rows, second, first)
+        if near_ns is None and min(kernels.eligible.sum(), others.eligible.sum()) < LEAST_MATCHED:
+            return None
+        return match(kernels, others, near_ns)
+
+    # Rounds.
+
+    def _count(self, communicator: _Communicator) -> None:
+        """Count the rounds of a communicator that are known of all of its members."""
+        until = self._until(communicator)
+        if until < communicator.until_ns + _LEAST_NS:
+            return
+        reference = communicator.reference
+        rows = self._tracks[reference.sequence].series[reference.stream].rows
+        ends = int64s(rows["end"])
+        new = (ends > communicator.until_ns) & (ends <= until)
+        if not new.any():
+            return
+        members = [Member(rows=rows, places=np.arange(len(rows)), offset_ns=0, tolerance_ns=0,
+                          exposed=self._tracks[reference.sequence].exposed)]  # fmt: skip
+        keys = [reference]
+        for key, member in list(communicator.members.items())[1:]:
+            found = self._match(reference, key, member.offset_ns)
+            if found is None:
+                continue
+            member.note(found)
+            if member.eligible >= LEAST_MATCHED and member.share < _LEAST_KEPT:
+                del communicator.members[key]
+                continue
+            track = self._tracks[key.sequence]
+            places = np.full(len(rows), -1, dtype=np.int64)
+            places[found.first] = found.second
+            keys.append(key)
+            members.append(
+                Member(
+                    rows=track.series[key.stream].rows,
+                    places=places,
+                    offset_ns=found.offset_ns,
+                    tolerance_ns=found.tolerance_ns,
+                    exposed=track.exposed,
+                )
+            )
+        communicator.until_ns = min(until, int(ends[-1]))
+        if len(members) > 1:
+            self._add(communicator, keys, rounds_of(members), ends, new)
+
+    def _add(
+        self, communicator: _Communicator, keys: list[SeriesKey], rounds: Rounds, ends: Int64s, new: Flags
+    ) -> None:
+        """Add the ``new`` rounds, which end at ``ends``, to the sums of members and pairs."""
+        together = rounds.present.sum(axis=0) > 1
+        for number, key in enumerate(keys):
+            chosen = new & rounds.present[number] & together
+            sums = self._members.setdefault(key, BinnedSums(self._origins[key.sequence.process], columns=3))
+            values = np.stack(
+                (rounds.communicates[number], rounds.exposed[number], np.ones_like(ends)), axis=1
+            )  # fmt: skip
+            add_to_bins(sums, ends[chosen], values[chosen])
+            for late in set(rounds.last[chosen & (rounds.waits[number] > 0)].tolist()):
+                pair = key, keys[late]
+                if pair not in self._pairs:
+                    self._pairs[pair] = BinnedSums(self._origins[key.sequence.process], columns=PAIR_COLUMNS)
+            for late, other in enumerate(keys):
+                if (key, other) in self._pairs:
+                    self._add_waits(key, other, rounds, number, chosen & (rounds.last == late))
+                    self._add_pair(self._pairs[key, other], rounds, number, late, ends, chosen)
+                    sure = (communicator.members[one] for one in (key, other))
+                    self._sure[key, other] = all(one.clear and one.share >= SURE_SHARE for one in sure)
+
+    def _add_waits(self, key: SeriesKey, other: SeriesKey, rounds: Rounds, number: int, chosen: Flags) -> None:
+        """Add the waits of a series for another one to the last ones."""
+        if other.sequence not in self._late:
+            self._late.append(other.sequence)
+        chosen = chosen & (rounds.waits[number] > 0)
+        begins = rounds.starts[number][chosen]
+        ends, late = begins + rounds.waits[number][chosen], self._late.index(other.sequence)
+        self._waits[key] = self._waits.get(key, RankWaits()).with_more(begins, ends, late)
+
+    def _add_pair(self, sums: BinnedSums, rounds: Rounds, number: int, late: int, ends: Int64s, chosen: Flags) -> None:
+        waited = chosen & (rounds.last == late) & (rounds.waits[number] > 0)
+        values = np.zeros((len(ends), PAIR_COLUMNS), dtype=np.int64)
+        values[waited, WAITS] = rounds.exposed[number][waited]
+        values[waited, ROUNDS] = 1
+        # What was late in one round may show in the next ones, of which none waits for it.
+        neither = (rounds.waits[number] == 0) & (rounds.waits[late] == 0) & rounds.present[late]
+        compared = (waited | (chosen & neither)) & rounds.whole[number] & rounds.whole[late]
+        values[compared, WAITS_OF_PARTS] = values[compared, WAITS]
+        values[compared, WAITS_OF_PARTS + 1 :] = rounds.parts[late][compared] - rounds.parts[number][compared]
+        kept = waited | compared
+        add_to_bins(sums, ends[kept], values[kept])
+
+    def _until(self, communicator: _Communicator) -> int:
+        """Until when (ns) the kernels of all members are known."""
+        tracks = [self._tracks[key.sequence] for key in communicator.members]
+        open_ = [one.until_ns for one in tracks if one.key.process not in self._ended]
+        latest = max(open_, default=_FOREVER)
+        return (
+            min((until for until in open_ if until > latest - _MOST_BEHIND_NS), default=_FOREVER) - 2 * CLOCK_ERROR_NS
+        )
+
+    def _drop(self) -> None:
+        """Drop what has been counted, or is old."""
+        counted: dict[SeriesKey, int] = {}
+        for one in self._communicators:
+            counted.update(dict.fromkeys(one.members, one.until_ns))
+        for track in self._tracks.values():
+            times = [counted.get(series.key, track.until_ns - _MOST_BEHIND_NS) for series in track.series.values()]
+            track.drop_before(min([*times, track.until_ns]) - KEPT_NS)
+
+
+def _is_one(found: Match) -> bool:
+    """Whether two series are one communicator."""
+    return found.eligible >= LEAST_MATCHED and found.share >= LEAST_SHARE and not found.ambiguous
+
+
+def _has(communicator: _Communicator, key: SeriesKey) -> bool:
+    """Whether a communicator has a series of the same process and GPU already."""
+    return any(_same_process(one, key) for one in communicator.members)
+
+
+def _same_process(one: SeriesKey, other: SeriesKey) -> bool:
+    return (one.sequence.process, one.sequence.device) == (other.sequence.process, other.sequence.device)
+
+
+def exposed_ns(sums: NDArray[np.int64]) -> int:
+    """The time (ns) in which only the kernels of a series ran, by its sums."""
+    return int(sums[:, EXPOSED].sum())

@@ -1,0 +1,140 @@
+"""Matching of the kernels of two processes that are the same collective, by when they ended.
+
+Their times are on one clock, CLOCK_MONOTONIC, to which CUPTI converts those of each GPU, with an error that differs.
+Nobody says which kernel of one process belongs to which one of another. But no rank leaves a collective before the last
+one has come: whenever the kernels of one began, they end at nearly the same time. So ends that are again and again as
+far from each other show the error of the clocks, and which kernels belong together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from stallprobes.watch.division.instants import Flags
+from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
+
+# The clocks of two processes, and the ends of one collective, are no further apart.
+CLOCK_ERROR_NS = 1_000_000
+# Differences of ends that agree so far may be one error of the clocks.
+_CLUSTER_NS = 50_000
+# A collective of long data leaves its ranks within this share of the time in which data moves.
+_LEAST_SHARE = 0.1
+# What ends scatter by is what nobody can be later by and be noticed; so many times as much is late.
+_LATE, _LEAST_LATE_NS = 3, 5_000
+# So many pairs that may belong together show nothing.
+_MOST_PAIRS = 1 << 19
+# Another error of the clocks that leaves few more kernels without a partner is as possible.
+_FEW, _FEW_TIMES = 3, 3
+_SPREAD = 95
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """Kernels that communicate, in the order of their ends: int64[n] each, times in ns; ``operations`` are numbers of
+    what they do. ``eligible``: a partner of the other process would have been recorded."""
+
+    starts: Int64s
+    ends: Int64s
+    operations: Int64s
+    eligible: Flags
+
+
+class Match(NamedTuple):
+    """Which kernels of two processes are one collective: ``pairs`` of places, in their order.
+
+    The second one's ends are ``offset_ns`` later, give or take less than ``tolerance_ns``, by which no rank is called
+    late. ``matched`` of the ``eligible`` kernels of the process with fewer of them have a partner. ``ambiguous``: with
+    another offset nearly as many have.
+    """
+
+    first: Int64s
+    second: Int64s
+    offset_ns: int
+    tolerance_ns: int
+    matched: int
+    eligible: int
+    ambiguous: bool
+
+    @property
+    def share(self) -> float:
+        """The share (0 to 1) of the kernels that have a partner."""
+        return self.matched / self.eligible if self.eligible else 0.0
+
+
+def match(first: Kernels, second: Kernels, near_ns: int | None = None) -> Match | None:
+    """The kernels of two processes that are one collective; None where nothing shows any.
+
+    ``near_ns`` is the offset as it was known before: then no other one is looked for.
+    """
+    mine, others = _candidates(first, second)
+    apart = second.ends[others] - first.ends[mine]
+    if near_ns is not None:
+        kept = np.abs(apart - near_ns) <= 2 * _CLUSTER_NS
+        mine, others, apart = mine[kept], others[kept], apart[kept]
+    if not len(mine):
+        return None
+    offset = _offset(apart)
+    found = _pairs(first, second, mine, others, apart, offset)
+    if not len(found[0]):
+        return None
+    # Of the process with fewer of them: the other one may also communicate with others.
+    fewer = int(int(second.eligible.sum()) < int(first.eligible.sum()))
+    counted = (first, second)[fewer].eligible
+    eligible, matched = int(counted.sum()), int(counted[found[fewer]].sum())
+    left = np.abs(apart - offset) > 2 * _CLUSTER_NS
+    ambiguous = False
+    if left.any():
+        other = _pairs(first, second, mine[left], others[left], apart[left], _offset(apart[left]))
+        without, otherwise = eligible - matched, eligible - int(counted[other[fewer]].sum())
+        ambiguous = otherwise < _FEW + _FEW_TIMES * without
+    differences = second.ends[found[1]] - first.ends[found[0]]
+    offset = int(np.median(differences))
+    spread = float(np.percentile(np.abs(differences - offset), _SPREAD))
+    tolerance = max(round(_LATE * spread), _LEAST_LATE_NS)
+    return Match(*found, offset, tolerance, matched, eligible, ambiguous)
+
+
+def _candidates(first: Kernels, second: Kernels) -> tuple[Int64s, Int64s]:
+    """The pairs of kernels of one kind that end within the error of the clocks: places of each."""
+    low = np.searchsorted(second.ends, first.ends - CLOCK_ERROR_NS, "left")
+    high = np.searchsorted(second.ends, first.ends + CLOCK_ERROR_NS, "right")
+    if int((high - low).sum()) > _MOST_PAIRS:
+        return NONE, NONE
+    mine, others = expanded(int64s(low), int64s(high))
+    same = first.operations[mine] == second.operations[others]
+    return mine[same], others[same]
+
+
+def _offset(apart: Int64s) -> int:
+    """The difference with most others beside it."""
+    ordered = np.sort(apart)
+    counts = np.searchsorted(ordered, ordered + 2 * _CLUSTER_NS, "right") - np.arange(len(ordered))
+    best = int(np.argmax(counts))
+    return int(np.median(ordered[best : best + int(counts[best])]))
+
+
+def _pairs(
+    first: Kernels, second: Kernels, mine: Int64s, others: Int64s, apart: Int64s, offset: int
+) -> tuple[Int64s, Int64s]:
+    """The pairs of kernels each of which is the nearest one of the other."""
+    distance = np.abs(apart - offset)
+    shorter = np.minimum(first.ends[mine] - first.starts[mine], second.ends[others] - second.starts[others])
+    near = distance <= np.maximum(_CLUSTER_NS, _LEAST_SHARE * shorter)
+    # No rank leaves before the last one has come.
+    near &= first.ends[mine] + offset + _CLUSTER_NS >= second.starts[others]
+    near &= second.ends[others] + _CLUSTER_NS >= first.starts[mine] + offset
+    mine, others, distance = mine[near], others[near], distance[near]
+    nearest = _nearest(mine, distance) & _nearest(others, distance)
+    return mine[nearest], others[nearest]
+
+
+def _nearest(kernels: Int64s, distance: Int64s) -> Flags:
+    """Which pairs have the least distance of those of a kernel."""
+    found = np.zeros(len(kernels), dtype=np.bool_)
+    order = np.lexsort((distance, kernels))
+    if len(order):
+        found[order[np.append(True, kernels[order][1:] != kernels[order][:-1])]] = True
+    return found

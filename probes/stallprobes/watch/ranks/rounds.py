@@ -1,0 +1,102 @@
+"""Rounds of a collective over several ranks: who came last, how long others waited for it, and what each one did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.records.rows import Rows
+from stallprobes.watch.division.instants import CoveredTime
+from stallprobes.watch.division.parts import ORDER
+from stallprobes.watch.intervals import Int64s, int64s
+
+_PARTS = len(ORDER)
+# Of a rank that is not in a round.
+_NEVER = -(2**62)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Member:
+    """A rank's kernels (COLLECTIVE), and the place of each round's among them, -1 where it is not known: int64[rounds].
+
+    Its ends are ``offset_ns`` later than those of the first member, give or take less than ``tolerance_ns``.
+    ``exposed`` are the times in which no other kernel of it ran.
+    """
+
+    rows: Rows
+    places: Int64s
+    offset_ns: int
+    tolerance_ns: int
+    exposed: CoveredTime
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rounds:
+    """Rounds of a collective: arrays of [members][rounds], times in ns.
+
+    ``starts`` are when the member's kernels began. ``present``: the kernel of the member is known, and the round is
+    none that cannot be one. ``waits``: for how long it waited for the ``last`` one, that came latest of those present;
+    ``exposed`` is the part of it in which no other kernel ran, and ``communicates`` that of the whole kernel. ``parts``
+    is what the member did since the round before (int64[members][rounds][parts]), and ``whole`` whether all of that is
+    known.
+    """
+
+    starts: NDArray[np.int64]
+    present: NDArray[np.bool_]
+    last: Int64s
+    waits: NDArray[np.int64]
+    exposed: NDArray[np.int64]
+    communicates: NDArray[np.int64]
+    parts: NDArray[np.int64]
+    whole: NDArray[np.bool_]
+
+
+def rounds_of(members: Sequence[Member]) -> Rounds:
+    """The rounds of some members, of which the first one has each round."""
+    count = len(members[0].places)
+    shape = len(members), count
+    starts, ends = np.full(shape, _NEVER, dtype=np.int64), np.full(shape, _NEVER, dtype=np.int64)
+    communicates = np.zeros(shape, dtype=np.int64)
+    parts, whole = np.zeros((*shape, _PARTS), dtype=np.int64), np.zeros(shape, dtype=np.bool_)
+    present = np.stack([member.places >= 0 for member in members])
+    for number, member in enumerate(members):
+        at, rows = np.flatnonzero(present[number]), member.rows[member.places[present[number]]]
+        starts[number, at], ends[number, at] = rows["start"], rows["end"]
+        communicates[number, at] = _covered(member.exposed, int64s(rows["start"]), int64s(rows["end"]))
+        if len(at) > 1:
+            did, took = np.diff(rows["parts"], axis=0), np.diff(int64s(rows["end"]))
+            parts[number, at[1:]] = did
+            whole[number, at[1:]] = (np.diff(at) == 1) & (did.sum(axis=1) == took)
+    offsets = int64s([member.offset_ns for member in members])[:, None]
+    corrected = np.where(present, starts - offsets, _NEVER)
+    last = int64s(np.argmax(corrected, axis=0))
+    tolerances = int64s([member.tolerance_ns for member in members])
+    tolerance = np.maximum(tolerances[:, None], tolerances[last])
+    latest = np.take_along_axis(corrected, last[None], axis=0)[0]
+    # What leaves before the last one has come is another collective.
+    left = np.where(present, ends - offsets, 2**62) + tolerance < latest
+    present = present & ~left.any(axis=0)
+    # Ends may be apart by the error of the clocks, or because one rank leaves later: the shorter wait is sure.
+    raw = np.take_along_axis(starts, last[None], axis=0)[0] - starts
+    waits = np.minimum(latest - corrected, raw)
+    waits = np.where(present & (waits > tolerance), np.minimum(waits, ends - starts), 0)
+    exposed = np.zeros(shape, dtype=np.int64)
+    for number, member in enumerate(members):
+        exposed[number] = _covered(member.exposed, starts[number], starts[number] + waits[number])
+    return Rounds(
+        starts=starts,
+        present=present,
+        last=last,
+        waits=waits,
+        exposed=exposed,
+        communicates=communicates,
+        parts=parts,
+        whole=whole & present,
+    )
+
+
+def _covered(times: CoveredTime, begins: Int64s, ends: Int64s) -> Int64s:
+    return np.where(ends > begins, times.before(ends) - times.before(begins), 0)

@@ -1,0 +1,143 @@
+"""Kernels of one process that communicate, as they become known: those of one stream of one sequence are a series."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from stallprobes.records.rows import Rows, joined, rows_where
+from stallprobes.watch.division.binned_sums import BinnedSums
+from stallprobes.watch.division.collectives import COLLECTIVE, CollectiveBatch, is_nccl, operation_of, united
+from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, Spans
+from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.ranks.matching import CLOCK_ERROR_NS, Kernels
+from stallprobes.watch.reading.kernel_names import demangled, short_name
+
+# A process: its id, and how many programs it has executed before.
+ProcessKey = tuple[int, int]
+# Kernels of a series that are kept, and for how long (ns) those that have been matched.
+MOST_KERNELS, KEPT_NS = 8192, 5_000_000_000
+# Further from the begin and the end of what is recorded, the partner of a kernel is recorded too.
+_MARGIN_NS = 2 * CLOCK_ERROR_NS
+# Columns of the sums of a series: the time in which only its kernels run, and their number.
+EXPOSED, COUNT = range(2)
+
+
+class SequenceKey(NamedTuple):
+    """A sequence of a process on one GPU, by the id of its first thread."""
+
+    process: ProcessKey
+    leader: int
+    device: int
+
+
+class SeriesKey(NamedTuple):
+    """A stream of a sequence."""
+
+    sequence: SequenceKey
+    stream: int
+
+
+class Series:
+    """The last kernels of a stream that communicate, and the sums of all of them since ``origin_ns``."""
+
+    def __init__(self, key: SeriesKey, origin_ns: int) -> None:
+        self.key = key
+        self.rows: Rows = np.zeros(0, COLLECTIVE)
+        self.sums = BinnedSums(origin_ns, columns=2)
+
+    def add(self, rows: Rows, exposed: CoveredTime) -> None:
+        """Add kernels, in the order of their ends."""
+        self.rows = joined(COLLECTIVE, (self.rows, rows))[-MOST_KERNELS:]
+        times = exposed.before(int64s(rows["end"])) - exposed.before(int64s(rows["start"]))
+        add_to_bins(self.sums, int64s(rows["end"]), np.stack((times, np.ones_like(times)), axis=1))
+
+    def drop_before(self, time_ns: int) -> None:
+        """Drop kernels that ended before."""
+        self.rows = rows_where(self.rows, self.rows["end"] >= time_ns)
+
+
+class SequenceTrack:
+    """The series of a sequence that communicates by NCCL, and what else the matching of its kernels needs.
+
+    ``until_ns`` is the time until which they are known. ``kernels`` is the time (ns) of each other kernel by name, in
+    ``recorded_ns`` of recorded time.
+    """
+
+    def __init__(self, key: SequenceKey, origin_ns: int) -> None:
+        self.key = key
+        self.series: dict[int, Series] = {}
+        self.until_ns = 0
+        self.kernels: Counter[str] = Counter()
+        self.recorded_ns = 0
+        self._origin_ns = origin_ns
+        self._exposed = self._recorded = NO_SPANS
+
+    def add(self, batch: CollectiveBatch, names: Mapping[int, str], numbers: dict[str, int]) -> None:
+        """Add a batch; ``names`` are those of kernels by their places.
+
+        ``numbers`` are the numbers of what kernels do, the same for all processes, to which new ones are added.
+        """
+        self._exposed = united((self._exposed, batch.exposed))
+        self._recorded = united((self._recorded, batch.recorded))
+        self.until_ns = batch.until_ns
+        self.recorded_ns += int((batch.recorded.ends - batch.recorded.begins).sum())
+        for place, ns in batch.kernels.items():
+            self.kernels[short_name(demangled(names.get(place, "")))] += ns
+        # From here on it is the number of what the kernel does.
+        codes = {
+            place: numbers.setdefault(operation_of(name), len(numbers))
+            for place in np.unique(batch.rows["name"]).tolist()
+            if is_nccl(name := names.get(place, ""))
+        }
+        rows = rows_where(batch.rows, np.isin(batch.rows["name"], list(codes)))
+        rows["name"] = [codes[place] for place in rows["name"].tolist()]
+        exposed = CoveredTime(self._exposed)
+        for stream in np.unique(rows["stream"]).tolist():
+            series = self.series.setdefault(stream, Series(SeriesKey(self.key, stream), self._origin_ns))
+            series.add(rows_where(rows, rows["stream"] == stream), exposed)
+
+    def drop_before(self, time_ns: int) -> None:
+        """Drop what is known of the time before."""
+        for series in self.series.values():
+            series.drop_before(time_ns)
+        starts = [int(one.rows["start"].min()) for one in self.series.values() if len(one.rows)]
+        first = min([time_ns, *starts]) - _MARGIN_NS
+        self._exposed, self._recorded = _after(self._exposed, first), _after(self._recorded, first)
+
+    @property
+    def exposed(self) -> CoveredTime:
+        """The times in which its kernels that communicate ran, and no other one."""
+        return CoveredTime(self._exposed)
+
+    def knows(self, times: Int64s) -> Flags:
+        """Which times lie far enough inside what is recorded, so that a partner's time does too."""
+        places = self._recorded.place(times - _MARGIN_NS)
+        return np.asarray((places >= 0) & (places == self._recorded.place(times + _MARGIN_NS)), dtype=np.bool_)
+
+
+def kernels_of(rows: Rows, mine: SequenceTrack, other: SequenceTrack) -> Kernels:
+    """Kernels of ``mine`` for matching with those of ``other``."""
+    ends = int64s(rows["end"])
+    return Kernels(int64s(rows["start"]), ends, int64s(rows["name"]), mine.knows(ends) & other.knows(ends))
+
+
+def add_to_bins(sums: BinnedSums, times: Int64s, values: Int64s) -> None:
+    """Add ``values`` (int64[n][columns]) to the bins of ``times``."""
+    if not len(times):
+        return
+    times = np.maximum(times, sums.origin_ns)
+    sums.borders(int(times.min()), int(times.max()) + 1)
+    places = (times - sums.origin_ns) // sums.width_ns
+    first = int(places.min())
+    found = np.zeros((int(places.max()) - first + 1, values.shape[1]), dtype=np.int64)
+    np.add.at(found, places - first, values)
+    sums.add(first, found)
+
+
+def _after(spans: Spans, time_ns: int) -> Spans:
+    kept = spans.ends > time_ns
+    return Spans(spans.begins[kept], spans.ends[kept])

@@ -1,0 +1,158 @@
+"""Every command in the documents, run as it stands there, with the simulated GPU and short times."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from factories.command_line import TIMEOUT_S, environment
+from factories.terminal import Terminal
+from stallprobes.matrix import reference_maker
+
+TOP = Path(__file__).parents[2]
+DOCUMENTS = ("README.md", "app/README.md", "probes/README.md")
+# What `.ci/run` does with a clean clone, and a loop over machines that builds wheels with zig.
+ELSEWHERE = ("python3 -m venv", "for machine in")
+CHECK = ("--sim", "--victims", "launch", "--aggressors", "spin", "--quick")
+# Where there is no GPU, and no time: what each command gets beside what stands in the document.
+ADDED = {
+    "": ("--sim",),
+    "run": ("--sim", "--seconds", "0.5"),
+    "record": ("--sim", "--seconds", "0.5"),
+    "check": CHECK,
+    "demo": ("--sim", "--seconds", "1"),
+}
+# Of doctor, where there is none.
+NO_GPU = 3
+# The process of this machine that stands for the one in the document: it has no libcuda.
+PID, REFUSED = "4711", 125
+# What a list of the processes on the GPUs says on a machine without a driver.
+NO_LIST = "cannot be listed"
+RECORDED = TOP / "tests" / "gpu" / "recorded"
+
+
+def lines() -> list[str]:
+    """The lines of all blocks of shell commands, each once, without their comments."""
+    found: dict[str, None] = {}
+    for name in DOCUMENTS:
+        text = (TOP / name).read_text(encoding="utf-8")
+        for block in re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
+            for line in block.splitlines():
+                command = re.sub(r"\s+# .*", "", line).replace(".venv/bin/", "").strip()
+                if command and not line.startswith(ELSEWHERE):
+                    found[command] = None
+    return list(found)
+
+
+def is_screen(words: list[str]) -> bool:
+    """Whether a command opens a screen in a terminal."""
+    name = words[1] if len(words) > 1 else ""
+    if name == "watch":
+        return not {"--headless", "--print-env", "--attach", "--pid"} & set(words)
+    return name in ("", "demo") or (name == "replay" and "--json" not in words)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the programs of the documents, of which ``stallscope`` adds what ADDED says, and what they read."""
+    folder = tmp_path_factory.mktemp("documents")
+    programs = folder / "bin"
+    programs.mkdir()
+    cases = "".join(
+        f'{name or "none"}) exec {sys.executable} -m stallscope "$@" {" ".join(words)} ;;\n'
+        for name, words in ADDED.items()
+    )
+    for name, text in (
+        ("stallscope", f'case "${{1-none}}" in\n{cases}*) exec {sys.executable} -m stallscope "$@" ;;\nesac\n'),
+        ("python", f'exec {sys.executable} "$@"\n'),
+        ("torchrun", 'exec python "$@"\n'),
+        ("solver", "exit 0\n"),
+    ):
+        (programs / name).write_text(f"#!/bin/sh\n{text}")
+        (programs / name).chmod(0o755)
+    (folder / "train.py").write_text("print('trained')\n")
+    (folder / "solver").symlink_to(programs / "solver")
+    for number in (1, 2):
+        shutil.copy(RECORDED / f"check-h200x2-{number}.json.gz", folder)
+    for words in (
+        ("check", *CHECK, "--save", "before.json"),
+        ("record", "stall.rec", "secondary-context-d2d", "--variant", "kernel-other-context", *ADDED["record"]),
+        ("watch", "--print-env"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "stallscope", *words], cwd=folder, env=environment(TMPDIR=str(folder)),
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    (folder / "watch.env").write_text(done.stdout)
+    checks = [str(path) for path in sorted(folder.glob("check-*"))]
+    assert reference_maker.main([str(folder / "fleet.json"), *checks]) is None
+    return folder
+
+
+@pytest.fixture
+def place(programs: Path, tmp_path: Path) -> Path:
+    """A folder of its own for a command, with all that the commands read."""
+    for path in programs.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    return tmp_path
+
+
+def written(line: str) -> str | None:
+    """The name of the file that a command writes and other commands read."""
+    words = line.split()
+    options = ("--save", ">", "record", "stallprobes.matrix.reference_maker")
+    return next((words[words.index(option) + 1] for option in options if option in words), None)
+
+
+def words_there(line: str, place: Path) -> str:
+    """The line with the names of this machine, and without what it writes in the folder."""
+    recorded = (place / "watch.env").read_text()
+    [folder] = re.findall(r"^export STALLSCOPE_WATCH_FOLDER='?([^'\n]*)", recorded, flags=re.MULTILINE)
+    if (name := written(line)) is not None:
+        (place / name).unlink(missing_ok=True)
+    return line.replace("FOLDER", folder).replace(PID, str(os.getpid()))
+
+
+@pytest.mark.parametrize("line", [line for line in lines() if not is_screen(line.split())])
+def test_a_command_of_the_documents_works(line: str, place: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", words_there(line, place)],
+        cwd=place,
+        env=environment(PATH=f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(place)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert "Traceback" not in done.stderr
+    if PID in line:
+        assert (done.returncode, "libcuda" in done.stderr) == (REFUSED, True), done.stderr
+    else:
+        assert done.returncode in ((0, NO_GPU) if "doctor" in line else (0,)), done.stderr
+        assert done.stdout or done.stderr or written(line)
+    if (name := written(line)) is not None:
+        assert (place / name).is_file()
+
+
+@pytest.mark.parametrize("line", [line for line in lines() if is_screen(line.split())])
+def test_a_screen_of_the_documents_opens_and_closes(line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    words = line.split()[1:]
+    terminal = Terminal([*words, *ADDED.get("".join(words[:1]), ())], (100, 30), {})
+    try:
+        terminal.wait_until(
+            lambda: "quit" in terminal.text() or NO_LIST in terminal.text(), "a screen, or why there is none"
+        )
+        if NO_LIST in terminal.text():
+            assert (line, terminal.wait_for_end()) == ("stallscope watch", REFUSED)
+        else:
+            assert terminal.quit() == 0
+    finally:
+        terminal.close()

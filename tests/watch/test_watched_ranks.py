@@ -1,0 +1,97 @@
+"""Two processes with the injected library that wait for each other in collectives, beside stand-ins for CUDA."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from factories.rank_files import torchrun
+from factories.stand_in import StandIn
+from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.folder_analysis import FolderAnalysis
+from stallprobes.watch.rank_text import ranks_texts
+from stallprobes.watch.ranks.result import Partners
+from stallprobes.watch.reading.folder import create_folder
+
+STEPS, SIZE = 300, 8
+# Host time before each step (us).
+FAST, SLOW = 1_000, 9_000
+
+
+def start(stand_in: StandIn, folder: Path, arrivals: Path, number: int, host_us: int) -> subprocess.Popen[str]:
+    """A rank of two that is watched."""
+    words = (number, 2, STEPS, host_us, arrivals)
+    return subprocess.Popen(
+        [str(stand_in.folder / "ranks"), *map(str, words)],
+        env=stand_in.environment(folder) | torchrun(number, 2),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_ranks_that_run_are_matched_and_their_waits_are_those_that_they_had(
+    stand_in: StandIn, tmp_path: Path, slow: bool
+) -> None:
+    folder, arrivals = create_folder(tmp_path), tmp_path / "arrivals"
+    arrivals.write_bytes(bytes(2 * STEPS * SIZE))
+    ranks = [start(stand_in, folder, arrivals, number, SLOW if slow and number else FAST) for number in range(2)]
+    analysis = FolderAnalysis(folder)
+    while any(rank.poll() is None for rank in ranks):
+        analysis.poll()
+        time.sleep(0.1)
+    truths = [[int(word) for word in rank.communicate()[0].split()] for rank in ranks]
+    analysis.poll()
+    found = analysis.findings()
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    processes = {rank.pid: number for number, rank in enumerate(ranks)}
+    for process in found.processes:
+        waited_ns, whole_ns = truths[processes[process.pid]]
+        assert process.rank is not None
+        assert (process.rank.number, process.rank.size) == (processes[process.pid], 2)
+        (communicates,) = process.ranks
+        assert communicates.partners is Partners.WATCHED
+        assert communicates.matched >= 0.95 * communicates.collectives > 0
+        assert process.division is not None
+        (sequence,) = process.division.sequences
+        # The steady state may begin a second after the first step, if it does.
+        assert communicates.waiting is not None
+        assert communicates.waiting.share == pytest.approx(waited_ns / whole_ns, abs=0.1)
+        assert sequence.parts.get(Part.RANK_WAIT, 0) == pytest.approx(
+            communicates.waiting.share * sequence.steady_ns, abs=2
+        )
+    (first_waits, whole_ns), (second_waits, _) = truths
+    # On a busy machine anybody may be late.
+    if slow and first_waits > 0.4 * whole_ns and second_waits < 0.1 * whole_ns:
+        (text,) = ranks_texts(found.processes)
+        assert text.startswith("rank 0 waits in NCCL for rank 1, which is host-bound before launch in ranks")
+        first = next(process for process in found.processes if processes[process.pid] == 0)
+        assert first.division is not None
+        assert first.division.sequences[0].verdict is Bound.COMMUNICATION
+    if not slow and max(first_waits, second_waits) < 2 * min(first_waits, second_waits):
+        assert ranks_texts(found.processes) == []
+
+
+def test_a_rank_alone_says_that_nobody_else_is_watched(stand_in: StandIn, tmp_path: Path) -> None:
+    folder, arrivals = create_folder(tmp_path), tmp_path / "arrivals"
+    arrivals.write_bytes(bytes(2 * STEPS * SIZE))
+    alone = start(stand_in, folder, arrivals, 0, FAST)
+    other = subprocess.Popen(
+        [str(stand_in.folder / "ranks"), "1", "2", str(STEPS), str(SLOW), str(arrivals)],
+        env={"PATH": os.environ["PATH"]},
+        stdout=subprocess.DEVNULL,
+    )
+    analysis = FolderAnalysis(folder)
+    while alone.poll() is None:
+        analysis.poll()
+        time.sleep(0.1)
+    other.wait()
+    alone.communicate()
+    analysis.poll()
+    (process,) = analysis.findings().processes
+    (communicates,) = process.ranks
+    assert (communicates.partners, communicates.waiting) == (Partners.NONE, None)
