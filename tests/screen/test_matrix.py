@@ -745,7 +745,9 @@ async def test_without_a_saved_check_the_nearest_reference_is_shown_and_marked()
         await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
         text = shown(pilot)
         assert "h200-580.159.04: NVIDIA H200, driver 580.159.04" in text
-        assert "Of other machines, not measured now. A check of this machine replaces it." in text
+        assert "Of other machines, not measured now." in text
+        # No key runs one beside a recording.
+        assert "r runs a check" not in text
         await pilot.press("b")
         await until_shown(pilot, "starved in 1 of 2 checks")
         # It is no check, so it can neither be saved nor compared.
@@ -781,6 +783,7 @@ async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path,
 async def test_what_is_measured_takes_the_place_of_what_was_known() -> None:
     async with live(ScriptedCheck()) as pilot:
         await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
+        await until_shown(pilot, "r runs a check of this machine.")
         await pilot.press("r", "down", "enter")
         await until_shown(pilot, "not saved")
         assert "REFERENCE" not in shown(pilot)

@@ -133,7 +133,7 @@ class MatrixScreen(ActionScreen):
         if drawn is None or _places(drawn) != _places(state):
             self.rearrange()
         self._drawn, self.cursor = state, self.cursor.on_cell_of(state.matrix_view)
-        self.query_one(MatrixHead).view = head_view(state, time.monotonic())
+        self.query_one(MatrixHead).view = head_view(state, time.monotonic(), self.replayed)
         self.query_one(Grid).view = grid_view(state, self.cursor, self.replayed)
         text, panel, key = self.query_one(Paragraphs), self.query_one(Histograms), self.cursor.key
         if state.matrix_view is None or key is None:
