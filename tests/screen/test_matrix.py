@@ -773,7 +773,9 @@ async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path,
     check_file.remember(file)
     async with looking(size=size) as pilot:
         await until_shown(pilot, "SAVED CHECK, NOT MEASURED NOW")
-        assert "not measured now" in shown(pilot)
+        # On one line, so that the file is named beside it.
+        assert "The last saved check, not measured now." in shown(pilot)
+        assert str(file.parent)[:30] in shown(pilot)
         assert pilot.app.screen.controller.state.origin == str(file)  # type: ignore[attr-defined]
     file.unlink()
     async with looking(size=size) as pilot:

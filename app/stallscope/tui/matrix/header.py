@@ -157,6 +157,6 @@ def _note(state: MatrixState, replayed: bool) -> tuple[str, str]:
             return "The fingerprints do not differ.", "dim"
         return f"The fingerprints differ: {'; '.join(found)}.", "warn"
     if state.unmeasured is not None:
-        whose = "The check that was saved last" if state.unmeasured is Unmeasured.SAVED else "Of other machines"
+        whose = "The last saved check" if state.unmeasured is Unmeasured.SAVED else "Of other machines"
         return f"{whose}, not measured now.{'' if replayed else ' r runs a check of this machine.'}", "warn"
     return "", "dim"
