@@ -354,7 +354,7 @@ def test_a_locale_without_utf8_gets_ascii(stallscope_command: Command) -> None:
     done = stallscope_command("run", "secondary-context-d2d", mode="fine", env={"LC_ALL": "C"})
     assert done.returncode == 0
     assert done.stdout.isascii()
-    assert "2.38 ms (x427)" in done.stdout
+    assert "STALLED" in done.stdout
 
 
 def test_an_engine_failure_is_one_sentence_and_exits_4(stallscope_command: Command) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ ADDED = {
 }
 # Of doctor, where there is none.
 NO_GPU = 3
-# The process of this machine that stands for the one in the document: it has no libcuda.
+# The process in the documents, for which one of this machine stands that has no libcuda.
 PID, REFUSED = "4711", 125
 # What a list of the processes on the GPUs says on a machine without a driver.
 NO_LIST = "cannot be listed"
@@ -59,7 +60,7 @@ def is_screen(words: list[str]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the programs of the documents, of which ``stallscope`` adds what ADDED says, and what they read."""
     folder = tmp_path_factory.mktemp("documents")
     programs = folder / "bin"
@@ -91,9 +92,13 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     (folder / "watch.env").write_text(done.stdout)
+    sleeper = subprocess.Popen(["sleep", "infinity"])
+    (folder / "pid").write_text(str(sleeper.pid))
     checks = [str(path) for path in sorted(folder.glob("check-*"))]
     assert reference_maker.main([str(folder / "fleet.json"), *checks]) is None
-    return folder
+    yield folder
+    sleeper.kill()
+    sleeper.wait()
 
 
 @pytest.fixture
@@ -117,7 +122,7 @@ def words_there(line: str, place: Path) -> str:
     [folder] = re.findall(r"^export STALLSCOPE_WATCH_FOLDER='?([^'\n]*)", recorded, flags=re.MULTILINE)
     if (name := written(line)) is not None:
         (place / name).unlink(missing_ok=True)
-    return line.replace("FOLDER", folder).replace(PID, str(os.getpid()))
+    return line.replace("FOLDER", folder).replace(PID, (place / "pid").read_text())
 
 
 @pytest.mark.parametrize("line", [line for line in lines() if not is_screen(line.split())])

@@ -150,9 +150,8 @@ async def test_a_selection_made_twice_counts_once(monkeypatch: pytest.MonkeyPatc
         palette = pilot.app.screen
         assert isinstance(palette, Palette)
         await until(pilot, lambda: palette.query_one(OptionList).option_count == 1)
-        await _send(pilot, [b"\r\r\r"], monkeypatch)
-        await until(pilot, lambda: is_open(pilot, Monitor))
-        await until(pilot, lambda: calls)
+        await _send(pilot, [b"\r\r"], monkeypatch)
+        await until(pilot, lambda: calls and is_open(pilot, Monitor))
         await pilot.press("ctrl+p")
         await until(pilot, lambda: is_open(pilot, Palette))
         await pilot.press("escape")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from factories.recorded_programs import RECORDED
 from stallprobes.watch.division.collectives import COLLECTIVE, operation_of
 from stallprobes.watch.division.instants import CoveredTime, Spans
 from stallprobes.watch.division.parts import NUMBERS, Bound, Part
@@ -29,7 +30,7 @@ def kernels(starts: Int64s, ends: Int64s, operations: Int64s | None = None) -> K
     """Kernels whose partners are all recorded, in the order of their ends."""
     order = np.argsort(ends, kind="stable")
     kinds = np.zeros(len(ends), dtype=np.int64) if operations is None else operations
-    return Kernels(starts[order], ends[order], kinds[order], np.ones(len(ends), dtype=np.bool_))
+    return Kernels(starts[order], ends[order], kinds[order], kinds[order], np.ones(len(ends), dtype=np.bool_))
 
 
 def collectives(
@@ -97,7 +98,7 @@ def test_a_collective_that_ends_before_the_other_one_begins_is_another_one() -> 
     assert found.offset_ns == 300 * US
     assert match(first, kernels(starts + CLOCK_ERROR_NS, starts + CLOCK_ERROR_NS + 200 * US)) is None
     # What is no all-reduce in one of them is none.
-    assert match(first, replace(first, operations=first.operations + 1)) is None
+    assert match(first, replace(first, names=first.names + 1, operations=first.operations + 1)) is None
 
 
 def test_a_row_of_equal_collectives_has_several_matches() -> None:
@@ -231,3 +232,27 @@ def test_the_environment_is_that_of_the_process(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_why_a_rank_is_late_is_a_clause(delay: RankDelay | None, clause: str) -> None:
     assert late_clause(delay) == clause
+
+
+def recorded(rows: Int64s) -> Kernels:
+    """Recorded kernels, int64[n][3]: when each began and ended (ns), and the number of its name."""
+    starts, ends, names = rows.T
+    return Kernels(starts, ends, names, np.zeros_like(names), np.ones(len(rows), dtype=np.bool_))
+
+
+@pytest.mark.parametrize("run", ["none", "gpu"])
+def test_recorded_collectives_just_behind_each_other_are_matched(run: str) -> None:
+    """On two H100 the small all-reduce ends 10 to 30 us after the large one, whose ends differ by as much."""
+    with np.load(RECORDED / "ranks" / "h100x2.npz") as data:
+        first, second = (recorded(data[f"{run}_{rank}"]) for rank in range(2))
+    found = match(first, second)
+    assert found is not None
+    assert (found.matched, found.eligible, found.ambiguous) == (386, 386, False)
+    assert np.array_equal(found.first, found.second)
+
+
+def test_a_name_that_one_process_alone_has_is_matched_by_what_the_kernel_does() -> None:
+    first, second, _ = collectives(3, 60, 0, 20 * US)
+    found = match(first, replace(second, names=second.names + 1))
+    assert found is not None
+    assert found.matched == 60

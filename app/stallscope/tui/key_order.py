@@ -96,7 +96,7 @@ class KeyOrder:
         asyncio.get_running_loop().call_later(_LOST_S, self._look, self._number)
 
     def _look(self, number: int) -> None:
-        """Go on where the answer to a key is lost, or takes too long."""
+        """Continue where the answer to a key is lost, or takes too long."""
         target = self._target
         if number != self._number or target is None:
             return

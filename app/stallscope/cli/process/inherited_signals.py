@@ -1,8 +1,8 @@
 """Signals that Python ignores from its start: which action a program has for them that this process starts.
 
 A program inherits ignored signals from whoever starts it. Python ignores two before any of its code runs, so what this
-process inherited cannot be asked of the kernel any more. A shell ignores neither by itself and passes on what it was
-told to ignore (``trap '' PIPE``) or has inherited: where the parent is a shell, its signals are those that this process
+process inherited cannot be asked of the kernel any more. A shell ignores neither by itself and passes on what it
+ignores by ``trap '' PIPE`` or has inherited: where the parent is a shell, its signals are those that this process
 got. Other parents reset them for their children (subprocess of Python, Rust, Node.js), whatever they ignore.
 """
 

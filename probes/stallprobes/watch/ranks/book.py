@@ -19,6 +19,7 @@ from stallprobes.watch.ranks.series import (
     COUNT,
     EXPOSED,
     KEPT_NS,
+    KernelNumbers,
     ProcessKey,
     SequenceKey,
     SequenceTrack,
@@ -155,7 +156,7 @@ class RankBook:
     def __init__(self) -> None:
         self._tracks: dict[SequenceKey, SequenceTrack] = {}
         self._communicators: list[_Communicator] = []
-        self._numbers: dict[str, int] = {}
+        self._numbers = KernelNumbers()
         self._ended: set[ProcessKey] = set()
         self._origins: dict[ProcessKey, int] = {}
         self._members: dict[SeriesKey, BinnedSums] = {}
@@ -318,8 +319,8 @@ class RankBook:
 
     def _match(self, reference: SeriesKey, other: SeriesKey, near_ns: int | None = None) -> Match | None:
         first, second = self._tracks[reference.sequence], self._tracks[other.sequence]
-        kernels = kernels_of(first.series[reference.stream].rows, first, second)
-        others = kernels_of(second.series[other.stream].rows, second, first)
+        kernels = kernels_of(first.series[reference.stream].rows, first, second, self._numbers)
+        others = kernels_of(second.series[other.stream].rows, second, first, self._numbers)
         if near_ns is None and min(kernels.eligible.sum(), others.eligible.sum()) < LEAST_MATCHED:
             return None
         return match(kernels, others, near_ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,21 @@ MOST_KERNELS, KEPT_NS = 8192, 5_000_000_000
 _MARGIN_NS = 2 * CLOCK_ERROR_NS
 # Columns of the sums of a series: the time in which only its kernels run, and their number.
 EXPOSED, COUNT = range(2)
+
+
+@dataclass(frozen=True)
+class KernelNumbers:
+    """Numbers of the names of kernels that communicate, the same for all processes, and of what each one does."""
+
+    names: dict[str, int] = field(default_factory=dict)
+    operations: dict[int, int] = field(default_factory=dict)
+    _kinds: dict[str, int] = field(default_factory=dict)
+
+    def of(self, name: str) -> int:
+        """The number of a name."""
+        number = self.names.setdefault(name, len(self.names))
+        self.operations.setdefault(number, self._kinds.setdefault(operation_of(name), len(self._kinds)))
+        return number
 
 
 class SequenceKey(NamedTuple):
@@ -76,20 +92,17 @@ class SequenceTrack:
         self._origin_ns = origin_ns
         self._exposed = self._recorded = NO_SPANS
 
-    def add(self, batch: CollectiveBatch, names: Mapping[int, str], numbers: dict[str, int]) -> None:
-        """Add a batch; ``names`` are those of kernels by their places.
-
-        ``numbers`` are the numbers of what kernels do, the same for all processes, to which new ones are added.
-        """
+    def add(self, batch: CollectiveBatch, names: Mapping[int, str], numbers: KernelNumbers) -> None:
+        """Add a batch; ``names`` are those of kernels by their places, to whose ``numbers`` new ones are added."""
         self._exposed = united((self._exposed, batch.exposed))
         self._recorded = united((self._recorded, batch.recorded))
         self.until_ns = batch.until_ns
         self.recorded_ns += int((batch.recorded.ends - batch.recorded.begins).sum())
         for place, ns in batch.kernels.items():
             self.kernels[short_name(demangled(names.get(place, "")))] += ns
-        # From here on it is the number of what the kernel does.
+        # From here on it is the number of the kernel's name.
         codes = {
-            place: numbers.setdefault(operation_of(name), len(numbers))
+            place: numbers.of(demangled(name))
             for place in np.unique(batch.rows["name"]).tolist()
             if is_nccl(name := names.get(place, ""))
         }
@@ -119,10 +132,12 @@ class SequenceTrack:
         return np.asarray((places >= 0) & (places == self._recorded.place(times + _MARGIN_NS)), dtype=np.bool_)
 
 
-def kernels_of(rows: Rows, mine: SequenceTrack, other: SequenceTrack) -> Kernels:
+def kernels_of(rows: Rows, mine: SequenceTrack, other: SequenceTrack, numbers: KernelNumbers) -> Kernels:
     """Kernels of ``mine`` for matching with those of ``other``."""
-    ends = int64s(rows["end"])
-    return Kernels(int64s(rows["start"]), ends, int64s(rows["name"]), mine.knows(ends) & other.knows(ends))
+    ends, names = int64s(rows["end"]), int64s(rows["name"])
+    known, places = np.unique(names, return_inverse=True)
+    operations = int64s([numbers.operations[name] for name in known.tolist()])[places.reshape(-1)]
+    return Kernels(int64s(rows["start"]), ends, names, operations, mine.knows(ends) & other.knows(ends))
 
 
 def add_to_bins(sums: BinnedSums, times: Int64s, values: Int64s) -> None:
