@@ -35,7 +35,6 @@ from factories.screen import (
 )
 from factories.scripted_check import ScriptedCheck
 from stallprobes.engine.backend import Options
-from stallprobes.files import user_state
 from stallprobes.latency.ratio import Quantile
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -52,7 +51,7 @@ from stallscope.tui.actions import MATRIX_ACTIONS, available
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.help import Help
-from stallscope.tui.common.lines import length, paragraph_lines
+from stallscope.tui.common.lines import Paragraphs, length, paragraph_lines
 from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
 from stallscope.tui.matrix.grid import Grid, GridView, grid_layout, grid_lines
@@ -77,6 +76,12 @@ def screen(pilot: Pilot[None]) -> MatrixScreen:
 
 def state(pilot: Pilot[None]) -> MatrixState:
     return screen(pilot).controller.state
+
+
+@pytest.fixture(autouse=True)
+def _no_saved_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No check that another test saved is shown."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def shown(pilot: Pilot[None]) -> str:
@@ -740,17 +745,25 @@ async def test_without_a_saved_check_the_nearest_reference_is_shown_and_marked()
         await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
         text = shown(pilot)
         assert "h200-580.159.04: NVIDIA H200, driver 580.159.04" in text
-        assert "Of other machines, not measured now. A check of this machine replaces it." in text
+        assert "Of other machines, not measured now." in text
+        # No key runs one beside a recording.
+        assert "r runs a check" not in text
         await pilot.press("b")
-        await until_shown(pilot, "stalled in 4 of 4 checks")
+        await until_shown(pilot, "starved in 1 of 2 checks")
         # It is no check, so it can neither be saved nor compared.
         for key in ("s", "c"):
             await pilot.press(key)
             await until_shown(pilot, "no check yet")
+        # Without histograms the text has the width of the screen, until there is a check.
+        assert pilot.app.screen.query_one(Paragraphs).size.width == 120
         await pilot.press("enter")
         await until(pilot, lambda: is_open(pilot, CellScreen))
-        assert "checks of 2 machines" in dialog_text(pilot)
+        await until_shown(pilot, "On other machines")
         await pilot.press("escape")
+        await until(pilot, lambda: is_open(pilot, MatrixScreen))
+        pilot.app.screen.controller.state = MatrixState(MatrixView.of(screen_example()))  # type: ignore[attr-defined]
+        await until_shown(pilot, "with aggressor")
+        assert pilot.app.screen.query_one(Paragraphs).size.width == 60
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
@@ -758,21 +771,21 @@ async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path,
     file = tmp_path / "last.json"
     check_file.save(screen_example(), file)
     check_file.remember(file)
-    try:
-        async with looking(size=size) as pilot:
-            await until_shown(pilot, "SAVED CHECK, NOT MEASURED NOW")
-            assert "not measured now" in shown(pilot)
-            assert pilot.app.screen.controller.state.origin == str(file)  # type: ignore[attr-defined]
-        file.unlink()
-        async with looking(size=size) as pilot:
-            await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
-    finally:
-        user_state.file("last-check.txt").unlink()
+    async with looking(size=size) as pilot:
+        await until_shown(pilot, "SAVED CHECK, NOT MEASURED NOW")
+        # On one line, so that the file is named beside it.
+        assert "The last saved check, not measured now." in shown(pilot)
+        assert str(file.parent)[:30] in shown(pilot)
+        assert pilot.app.screen.controller.state.origin == str(file)  # type: ignore[attr-defined]
+    file.unlink()
+    async with looking(size=size) as pilot:
+        await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
 
 
 async def test_what_is_measured_takes_the_place_of_what_was_known() -> None:
     async with live(ScriptedCheck()) as pilot:
         await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
+        await until_shown(pilot, "r runs a check of this machine.")
         await pilot.press("r", "down", "enter")
         await until_shown(pilot, "not saved")
         assert "REFERENCE" not in shown(pilot)

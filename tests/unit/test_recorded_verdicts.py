@@ -214,7 +214,7 @@ def test_a_command_on_recorded_checks_exits_as_before(
     for name in CHECKS:
         check(name)
     # Each file is read and compared once for all commands.
-    monkeypatch.setattr(check_file, "load", lambda path: check(Path(path).name.removesuffix(".json.gz")))
+    monkeypatch.setattr(check_file, "load", lambda path, _: check(Path(path).name.removesuffix(".json.gz")))
     monkeypatch.setattr(comparing, "compare", compared)
     monkeypatch.setattr("sys.argv", ["stallscope", *words])
     with pytest.raises(SystemExit) as ended:

@@ -159,7 +159,10 @@ def run_app(
 
     ``controllers`` are objects that the screens find in their context.
     """
-    from stallscope.tui.app import StallscopeApp
+    with Progress() as progress:
+        # The first start after an installation compiles the modules, and a slow disk reads them.
+        progress.begin("loading the screen")
+        from stallscope.tui.app import StallscopeApp
 
     app = StallscopeApp(create_source, known, recorder, first, controllers)
     try:

@@ -103,7 +103,8 @@ class RunClock:
             left -= step
             if self.sample is not None:
                 self.sample()
-            self._done += step
+            # A wait for an aggressor or for a repetition is in no plan: the share done would go back after it.
+            self._done = min(self._done + step, self._base + sum(self._left[0]))
             self._report(self._text)
 
     def _report(self, text: str) -> None:

@@ -165,9 +165,9 @@ def _as_slow(after: Evidence, channel: Channel, early: Verdict) -> bool:
 def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdict | None:
     """The verdict on one channel compared with the slower baseline: by median, or by tail if that is worse.
 
-    A median up to the baseline's p99, or to 1.5 times its highest window, is slower, never stalled: a slow mode that
-    the baseline has too became the usual one. Without an aggressor a stall takes the excess of a tail, and nothing is
-    slower.
+    A median up to the baseline's p99 (p95 after idle times), or to 1.5 times its highest window, is slower, never
+    stalled: a slow mode that the baseline has too became the usual one. Without an aggressor a stall takes the excess
+    of a tail, and nothing is slower.
     """
     alone = by_role.alone(one)
     now, slower_ns, tail_ns = (
@@ -175,15 +175,16 @@ def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdi
         one.slower_ns(channel),
         one.tail_ns(channel, alone=alone),
     )
-    baseline_p50, baseline_p99 = one.baseline_ns(channel, Quantile.P50), one.baseline_ns(channel, Quantile.P99)
-    if now is None or not now.count or baseline_p50 is None or baseline_p99 is None:
+    baseline_p50, baseline_p99 = one.median_ns(channel), one.baseline_ns(channel, Quantile.P99)
+    rare_ns = one.rare_ns(channel)
+    if now is None or not now.count or baseline_p50 is None or baseline_p99 is None or rare_ns is None:
         return None
     assert slower_ns is not None
     assert tail_ns is not None
     least_baseline = least_baseline_ns(channel.phase)
     median = BaselineRatio(channel, Quantile.P50, max(baseline_p50, least_baseline), now.percentile(50) or 0.0)
     known = None if one.variation is None else one.variation.range_ns(channel, Quantile.P50)
-    usual = max(baseline_p99, slower_ns if alone else 0.0, 0.0 if known is None else SLOWER * known[1])
+    usual = max(rare_ns, slower_ns if alone else 0.0, 0.0 if known is None else SLOWER * known[1])
     excess = median.now_ns - median.baseline_ns
     least = TAIL_NS if alone else STALLED_NS
     enough = now.count >= TAIL_CALLS

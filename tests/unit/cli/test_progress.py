@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import threading
+import time
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from stallscope.cli import screen
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process import progress as progresses
 from stallscope.cli.process.progress import Progress
+from stallscope.tui.settings import Settings
 
 CLEAR = "\r\x1b[K"
 
@@ -182,3 +186,39 @@ def test_it_has_no_colour(clock: Clock, err: Terminal) -> None:
     with Progress() as progress:
         progress.show(0.5, "reading", left_s=9)
     assert err.getvalue().replace(CLEAR, "").isprintable()
+
+
+def test_a_screen_whose_modules_take_long_to_load_says_so_until_it_opens(
+    err: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the first start after an installation."""
+
+    class App:
+        """What the screen program is to its command."""
+
+        failure = return_code = None
+
+        def __init__(self, *_: object) -> None:
+            assert err.shown[-1] == ""
+
+        def run(self) -> None:
+            opened.append(self)
+
+        def close(self) -> None:
+            pass
+
+    class SlowModule(ModuleType):
+        """Takes until the line has been drawn."""
+
+        @property
+        def StallscopeApp(self) -> type[App]:
+            end = time.monotonic() + 60
+            while not err.shown and time.monotonic() < end:
+                time.sleep(0.02)
+            return App
+
+    opened: list[App] = []
+    monkeypatch.setitem(sys.modules, "stallscope.tui.app", SlowModule("stallscope.tui.app"))
+    assert screen.run_app(lambda: pytest.fail("no source is needed"), Settings()) == 0
+    assert len(opened) == 1
+    assert err.shown[0].startswith("loading the screen: ")

@@ -108,6 +108,16 @@ def test_each_victim_of_several_contexts_is_measured_for_the_whole_time(together
 
 
 @pytest.mark.usefixtures("without_engines")
+def test_the_share_that_is_done_never_goes_back_so_that_its_rate_tells_the_time_left() -> None:
+    steps: list[RunProgress] = []
+    measure.run(plan(selection(["scalar-readback"]), seconds=0.5), backend="sim", progress=steps.append)
+    done = [step.done_s for step in steps]
+    assert done == sorted(done)
+    assert len(set(done)) > len(done) / 2
+    assert steps[-1].done_s == pytest.approx(steps[-1].total_s)
+
+
+@pytest.mark.usefixtures("without_engines")
 def test_a_gpu_that_is_lost_on_the_way_costs_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     starts = iter([True, False, True])
     start = VirtualSession.start

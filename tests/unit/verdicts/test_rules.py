@@ -330,6 +330,29 @@ def test_what_is_slow_after_idle_times_is_slower_than_its_baseline_and_not_the_m
     assert "on the host" in call.cause
 
 
+@pytest.mark.parametrize(
+    ("late", "kind"),
+    # Of the quiet calls, 2 % or 10 % take as long as those after idle times: rare calls of a busy machine, or a mode.
+    [(0.02, "stalled"), (0.1, "slower")],
+)
+def test_after_idle_times_rare_late_calls_of_the_baseline_hide_no_stall_and_a_mode_is_none(
+    late: float, kind: str
+) -> None:
+    busy = Histogram.of([5_000] * round(1000 * (1 - late)) + [60_000] * round(1000 * late))
+    idle = after_idle("launch", 40_000, 5_000)
+    found = verdict_on("launch", replace(idle, baselines=({CALL: busy}, {CALL: busy})))
+    assert (found.kind, found.quantile) == (kind, "p50")
+
+
+def test_after_idle_times_the_median_is_compared_with_both_baselines_together() -> None:
+    idle = after_idle("launch", 37_000, 5_000)
+    found = verdict_on("launch", replace(idle, baselines=({CALL: spread(5_000)}, {CALL: spread(13_000)})))
+    assert (found.kind, found.quantile) == ("stalled", "p50")
+    # Without a longer idle time the slower baseline counts.
+    series = replace(idle, probe=LAUNCH, baselines=({CALL: spread(5_000)}, {CALL: spread(13_000)}))
+    assert verdict_on("launch", series, running()).kind == "slower"
+
+
 def test_the_hosts_own_wake_up_is_not_blamed_on_the_gpu() -> None:
     slow_host = after_idle("host", 60_000, 5_000)
     launch = verdict_on("launch", after_idle("launch", 70_000, 5_000, WAIT), slow_host)

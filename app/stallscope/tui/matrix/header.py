@@ -89,8 +89,8 @@ def _progress_line(view: MatrixHeadView, width: int) -> Line:
     return line
 
 
-def head_view(state: MatrixState, now_s: float) -> MatrixHeadView:
-    """The view of ``state``; ``now_s`` is on the monotonic clock."""
+def head_view(state: MatrixState, now_s: float, replayed: bool = False) -> MatrixHeadView:
+    """The view of ``state``; ``now_s`` is on the monotonic clock. ``replayed``: beside a recording no check runs."""
     view = MatrixHeadView()
     if state.matrix_view is not None:
         matrix = state.matrix_view.matrix
@@ -112,7 +112,7 @@ def head_view(state: MatrixState, now_s: float) -> MatrixHeadView:
         )
     if state.run is not None:
         return _running(view, state.run, now_s)
-    note, style = _note(state)
+    note, style = _note(state, replayed)
     return replace(view, note=note, note_style=style)
 
 
@@ -145,7 +145,7 @@ def _running(view: MatrixHeadView, run: CheckRun, now_s: float) -> MatrixHeadVie
     return replace(view, state=state, state_style=style, share=share, progress=progress)
 
 
-def _note(state: MatrixState) -> tuple[str, str]:
+def _note(state: MatrixState, replayed: bool) -> tuple[str, str]:
     """The last line and its style: the file job that runs, the last message, or the differences of a comparison."""
     if state.busy:
         return f"{state.busy} …", "warn"
@@ -156,8 +156,7 @@ def _note(state: MatrixState) -> tuple[str, str]:
         if not found:
             return "The fingerprints do not differ.", "dim"
         return f"The fingerprints differ: {'; '.join(found)}.", "warn"
-    if state.unmeasured is Unmeasured.SAVED:
-        return "The check that was saved last, not measured now. A new check replaces it.", "warn"
-    if state.unmeasured is Unmeasured.REFERENCE:
-        return "Of other machines, not measured now. A check of this machine replaces it.", "warn"
+    if state.unmeasured is not None:
+        whose = "The last saved check" if state.unmeasured is Unmeasured.SAVED else "Of other machines"
+        return f"{whose}, not measured now.{'' if replayed else ' r runs a check of this machine.'}", "warn"
     return "", "dim"

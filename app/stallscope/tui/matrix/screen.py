@@ -51,6 +51,11 @@ class Differences(TextDialog[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("d", "close", "close")]
 
 
+def _places(state: MatrixState) -> tuple[bool, bool]:
+    """What decides where the panels are: whether there is a matrix, and whether it is a check."""
+    return state.matrix_view is not None, state.check is not None
+
+
 def differences(found: Comparison, checks: str) -> PrintableText:
     """The fingerprints' differences, the number of changed cells, and cells that only one of both ``checks`` has."""
     text = PrintableText()
@@ -125,17 +130,17 @@ class MatrixScreen(ActionScreen):
         self.changed, state, drawn = False, self.controller.state, self._drawn
         if drawn is not None and drawn.comparison is not state.comparison:
             self.cursor = self.cursor.with_changes(state.comparison is not None)
-        if drawn is None or (drawn.matrix_view is None) != (state.matrix_view is None):
+        if drawn is None or _places(drawn) != _places(state):
             self.rearrange()
         self._drawn, self.cursor = state, self.cursor.on_cell_of(state.matrix_view)
-        self.query_one(MatrixHead).view = head_view(state, time.monotonic())
+        self.query_one(MatrixHead).view = head_view(state, time.monotonic(), self.replayed)
         self.query_one(Grid).view = grid_view(state, self.cursor, self.replayed)
         text, panel, key = self.query_one(Paragraphs), self.query_one(Histograms), self.cursor.key
         if state.matrix_view is None or key is None:
             text.view, panel.view = (), PlotsView()
         else:
             text.view = paragraphs(state.matrix_view, key, brief=True)
-            panel.view = PlotsView(histograms(state.matrix_view, key) if panel.display else None)
+            panel.view = PlotsView(histograms(state.matrix_view, key) if self.has_class("wide") else None)
 
     def _grid(self, cursor: MatrixCursor) -> tuple[GridView, GridLayout]:
         """The grid at ``cursor``, from which movements start."""
@@ -154,7 +159,8 @@ class MatrixScreen(ActionScreen):
 
     def place_panels(self, width: int, height: int) -> None:
         """Give the grid the lines that it needs, and the selected cell the rest, at least a quarter."""
-        matrix_view = self.controller.state.matrix_view
+        state = self.controller.state
+        matrix_view = state.matrix_view
         self.query_one("#below").display = matrix_view is not None
         rows = len(matrix_view.matrix.rows) if matrix_view is not None else 0
         head = TALL_HEAD_HEIGHT if height >= TALL_SCREEN else HEAD_HEIGHT
@@ -164,7 +170,8 @@ class MatrixScreen(ActionScreen):
         each = 2 if _GRID_LINES + 2 * rows <= room - HISTOGRAM_LINES else 1
         below = max(room - _GRID_LINES - each * rows, room // 4, 5)
         self.query_one("#below").styles.height = below
-        self.set_class(width >= WIDE_COLUMNS and below >= HISTOGRAM_LINES, "wide")
+        # A reference has no histograms.
+        self.set_class(width >= WIDE_COLUMNS and below >= HISTOGRAM_LINES and state.check is not None, "wide")
 
     # Selected cell, order and values.
 
