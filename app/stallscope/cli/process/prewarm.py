@@ -54,13 +54,10 @@ def start_cuda_engine() -> SpareEngine | None:
 
 def start_survey() -> Prefetched[Survey]:
     """The survey of this machine's GPUs, in progress."""
+    # Not in its thread: Python 3.12 has said there that a module could not be imported which this thread was loading.
+    from stallprobes.machine import gpus
 
-    def survey() -> Survey:
-        from stallprobes.machine import gpus
-
-        return gpus.survey()
-
-    return Prefetched(survey)
+    return Prefetched(gpus.survey)
 
 
 def _has_driver() -> bool:
