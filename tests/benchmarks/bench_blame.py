@@ -4,8 +4,10 @@ python tests/benchmarks/bench_blame.py [--seeds N | --seeds FIRST-LAST] [--secon
 python tests/benchmarks/bench_blame.py --chosen [--backend cuda]
 
 Without --chosen each seed draws one victim and two to four aggressors of the catalogue on the simulated GPU. The truth
-comes from separate runs of ``--seconds`` in each state. Aggressors whose true effect is near the limit that decides are
-counted apart. With --check it exits 1 if fewer than 95 % of the causes are named, or more than 1 % of the innocent.
+comes from separate runs of ``--seconds`` in each state, of more where the victim makes few calls. Aggressors whose true
+effect is near the limit that decides are counted apart. With --check it exits 1 if fewer than 97 % of the causes that
+the experiment decides on are named as what they are, if it leaves more than 5 % of the causes undecided, or if it names
+more than 1 % of the innocent.
 
 With --chosen the six mixtures below are measured, and the expected and the found conclusions are printed unfiltered.
 """
@@ -33,7 +35,7 @@ from stallprobes.model import Phase
 from stallprobes.units import duration_ns
 from stallprobes.verdicts.blame import Conclusion, FigureBlame, share_text
 
-NAMED, INNOCENT_NAMED = 0.95, 0.01
+RIGHT, UNDECIDED, INNOCENT_NAMED = 0.97, 0.05, 0.01
 
 # Chosen before any was measured: victim, phase at p50, each aggressor with the conclusion that measurements of single
 # aggressors on an H200 let expect.
@@ -108,7 +110,11 @@ def report(found: list[AggressorScore]) -> bool:
     causes = [one for one in clear if one.truth.named]
     innocent = [one for one in clear if one.truth is Conclusion.INNOCENT]
     border = [one for one in found if one.borderline]
+    decided = [one for one in causes if one.decided]
     right, wrong = sum(one.right for one in causes), sum(one.named for one in innocent)
+    undecided = len(causes) - len(decided)
+    print(f"causes decided on as what they are: {right} of {len(decided)} ({right / max(len(decided), 1):.1%})")
+    print(f"causes left undecided: {undecided} of {len(causes)} ({undecided / max(len(causes), 1):.1%})")
     print(f"causes named as what they are: {right} of {len(causes)} ({right / max(len(causes), 1):.1%})")
     for kind, count in Counter(one.truth for one in causes).items():
         print(f"    {kind}: {sum(one.right for one in causes if one.truth is kind)} of {count}")
@@ -126,7 +132,8 @@ def report(found: list[AggressorScore]) -> bool:
         f"with these: causes {sum(one.right for one in named)} of {len(named)}, "
         f"innocent ones named {sum(one.named for one in others)} of {len(others)}"
     )
-    return right >= NAMED * len(causes) and wrong <= INNOCENT_NAMED * len(innocent)
+    enough = right >= RIGHT * len(decided) and undecided <= UNDECIDED * len(causes)
+    return enough and wrong <= INNOCENT_NAMED * len(innocent)
 
 
 def chosen(backend: str) -> bool:
