@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.blame_mixtures import AggressorScore, Mixture, blamed, runs_of, scores, truths
+from stallprobes.errors import Unsupported
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
 from stallprobes.units import duration_ns
@@ -65,7 +66,7 @@ CHOSEN: tuple[tuple[str, Phase, dict[str, Conclusion]], ...] = (
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The scores of one seed, and a line about them."""
+    """The scores of one seed, and a line about them; none for a mixture that cannot run."""
 
     scores: tuple[AggressorScore, ...]
     line: str
@@ -75,7 +76,10 @@ def one_mixture(seed: int, seconds: float) -> SeedResult:
     """The mixture of ``seed``: its truth and what the experiment finds, in engines of their own."""
     began = time.perf_counter()
     mixture = Mixture.drawn(seed)
-    session = mixture.session(seed + 1_000_000)
+    try:
+        session = mixture.session(seed + 1_000_000)
+    except Unsupported as error:
+        return SeedResult((), f"{seed:5} {mixture.victim.name} beside {', '.join(mixture.names)}: {error}")
     try:
         runs = runs_of(mixture, session, seconds)
     finally:
