@@ -233,6 +233,8 @@ class _Figure:
         self.quantile = quantile
         self._rounds = calls
         self._reference: AggressorState = ALL_OFF
+        # By state and the round that is left out: many questions are asked of the same calls.
+        self._sums: dict[tuple[AggressorState, int | None], Histogram] = {}
 
     def conclude(self, victim: str, aggressors: Sequence[str]) -> FigureBlame | None:
         """The result; None if the victim made no calls with all aggressors off, or none with all on."""
@@ -285,8 +287,11 @@ class _Figure:
         return AggressorBlame(name, self._value(alone), self._value(without), None, conclusion)
 
     def _merged(self, state: AggressorState, leave_out: int | None = None) -> Histogram:
-        parts = [found[state] for i, found in enumerate(self._rounds) if i != leave_out and state in found]
-        return reduce(Histogram.merge, parts, Histogram.empty())
+        key = state, leave_out
+        if key not in self._sums:
+            parts = [found[state] for i, found in enumerate(self._rounds) if i != leave_out and state in found]
+            self._sums[key] = reduce(Histogram.merge, parts, Histogram.empty())
+        return self._sums[key]
 
     def _value(self, state: AggressorState, leave_out: int | None = None) -> float | None:
         """The percentile (ns) in all rounds, at least 1; None without calls."""
