@@ -4,8 +4,10 @@ python tests/benchmarks/bench_blame.py [--seeds N | --seeds FIRST-LAST] [--secon
 python tests/benchmarks/bench_blame.py --chosen [--backend cuda]
 
 Without --chosen each seed draws one victim and two to four aggressors of the catalogue on the simulated GPU. The truth
-comes from separate runs of ``--seconds`` in each state. Aggressors whose true effect is near the limit that decides are
-counted apart. With --check it exits 1 if fewer than 95 % of the causes are named, or more than 1 % of the innocent.
+comes from separate runs of ``--seconds`` in each state, of more where the victim makes few calls. Aggressors whose true
+effect is near the limit that decides are counted apart. With --check it exits 1 if fewer than 97 % of the causes that
+the experiment decides on are named as what they are, if it leaves more than 5 % of the causes undecided, or if it names
+more than 1 % of the innocent.
 
 With --chosen the six mixtures below are measured, and the expected and the found conclusions are printed unfiltered.
 """
@@ -28,12 +30,13 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.blame_mixtures import AggressorScore, Mixture, blamed, runs_of, scores, truths
+from stallprobes.errors import Unsupported
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
 from stallprobes.units import duration_ns
 from stallprobes.verdicts.blame import Conclusion, FigureBlame, share_text
 
-NAMED, INNOCENT_NAMED = 0.95, 0.01
+RIGHT, UNDECIDED, INNOCENT_NAMED = 0.97, 0.05, 0.01
 
 # Chosen before any was measured: victim, phase at p50, each aggressor with the conclusion that measurements of single
 # aggressors on an H200 let expect.
@@ -63,7 +66,7 @@ CHOSEN: tuple[tuple[str, Phase, dict[str, Conclusion]], ...] = (
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The scores of one seed, and a line about them."""
+    """The scores of one seed, and a line about them; none for a mixture that cannot run."""
 
     scores: tuple[AggressorScore, ...]
     line: str
@@ -73,7 +76,10 @@ def one_mixture(seed: int, seconds: float) -> SeedResult:
     """The mixture of ``seed``: its truth and what the experiment finds, in engines of their own."""
     began = time.perf_counter()
     mixture = Mixture.drawn(seed)
-    session = mixture.session(seed + 1_000_000)
+    try:
+        session = mixture.session(seed + 1_000_000)
+    except Unsupported as error:
+        return SeedResult((), f"{seed:5} {mixture.victim.name} beside {', '.join(mixture.names)}: {error}")
     try:
         runs = runs_of(mixture, session, seconds)
     finally:
@@ -108,7 +114,11 @@ def report(found: list[AggressorScore]) -> bool:
     causes = [one for one in clear if one.truth.named]
     innocent = [one for one in clear if one.truth is Conclusion.INNOCENT]
     border = [one for one in found if one.borderline]
+    decided = [one for one in causes if one.decided]
     right, wrong = sum(one.right for one in causes), sum(one.named for one in innocent)
+    undecided = len(causes) - len(decided)
+    print(f"causes decided on as what they are: {right} of {len(decided)} ({right / max(len(decided), 1):.1%})")
+    print(f"causes left undecided: {undecided} of {len(causes)} ({undecided / max(len(causes), 1):.1%})")
     print(f"causes named as what they are: {right} of {len(causes)} ({right / max(len(causes), 1):.1%})")
     for kind, count in Counter(one.truth for one in causes).items():
         print(f"    {kind}: {sum(one.right for one in causes if one.truth is kind)} of {count}")
@@ -126,7 +136,8 @@ def report(found: list[AggressorScore]) -> bool:
         f"with these: causes {sum(one.right for one in named)} of {len(named)}, "
         f"innocent ones named {sum(one.named for one in others)} of {len(others)}"
     )
-    return right >= NAMED * len(causes) and wrong <= INNOCENT_NAMED * len(innocent)
+    enough = right >= RIGHT * len(decided) and undecided <= UNDECIDED * len(causes)
+    return enough and wrong <= INNOCENT_NAMED * len(innocent)
 
 
 def chosen(backend: str) -> bool:

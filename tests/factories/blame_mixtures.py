@@ -26,6 +26,9 @@ _CONTROL_PERIOD_NS = 500_000
 _WARM_S = 0.3
 _PAUSE_S = 0.1
 _RETURN_STEPS = 10
+# A run of the truth is so many times as long at most, until the victim has made enough calls for its percentiles. One
+# in which no call returns shows nothing new.
+_LONGEST_RUN, _ENOUGH_CALLS = 6, 200
 # A truth is borderline if a value is within this factor of the one that decides: the least of a verdict, or half way by
 # ratio between all off and all on; or if the percentiles beside it say something else: the latency then has two modes,
 # and the share of each decides.
@@ -96,15 +99,18 @@ class Truth:
 
 
 def runs_of(mixture: Mixture, session: Session, seconds: float) -> dict[AggressorState, Window]:
-    """The victim's window of ``seconds`` in each state."""
+    """The victim's window of ``seconds`` in each state, of several times as long where it makes few calls."""
     runs = {}
     victim = mixture.victim.name
     for state in states_of(mixture.names):
         session.set_running({name: name in state for name in mixture.names})
         session.run_for(2 * _PAUSE_S)
         begin = session.probe_snapshots([victim])[victim]
-        session.run_for(seconds)
-        runs[state] = session.probe_snapshots([victim])[victim].minus(begin)
+        for _ in range(_LONGEST_RUN):
+            session.run_for(seconds)
+            runs[state] = session.probe_snapshots([victim])[victim].minus(begin)
+            if not 0 < runs[state].iterations < _ENOUGH_CALLS:
+                break
         session.set_running(dict.fromkeys(mixture.names, False))
         for _ in range(_RETURN_STEPS):
             session.run_for(_PAUSE_S)
@@ -205,6 +211,11 @@ class AggressorScore:
     found: Conclusion | None
     named: bool
     borderline: bool
+
+    @property
+    def decided(self) -> bool:
+        """Whether the experiment says something of it at that figure."""
+        return self.found is not None and self.found is not Conclusion.UNDECIDED
 
     @property
     def right(self) -> bool:

@@ -45,6 +45,8 @@ PHASES = ("call", "wait")
 pytestmark = pytest.mark.usefixtures("in_this_process")
 # By what factors the two may differ: where the recording is within 3 times its quiet, and where it is more.
 NEAR, FAR, STALL = 1.5, 2.0, 3.0
+# A recorded median that is longer by so much is so because of the aggressor.
+LONGER = 1.25
 FEWEST = 3
 # What the host of a recorded machine does to a victim, with or without an aggressor: the simulated host is quiet.
 OF_THE_HOST = frozenset({"drift", "unsteady"})
@@ -237,15 +239,22 @@ def test_every_victim_is_in_the_same_state_and_every_verdict_of_the_same_kind(se
                 assert (name, _state(mine)) in {(name, _state(one)) for one in seen}, where
             if mine["role"] != "host":
                 kinds = _kinds(here, name)
-                if any(_raw_kinds(one, name) & OF_THE_HOST for one in there):
+                allowed = [_kinds(one, name) for one in there]
+                if any(_raw_kinds(one, name) & OF_THE_HOST for one in there) or any(map(_call_is_slower, seen)):
                     # The variation of the recorded machine can hide what is slower on the simulated one.
-                    kinds = kinds - {"slower"} or {"quiet"}
-                assert kinds in [_kinds(one, name) for one in there], (where, name)
+                    allowed += [kinds] if (kinds - {"slower"} or {"quiet"}) in allowed else []
+                assert kinds in allowed, (where, name)
     assert compared > (40 if seed == 1 else 20)
 
 
 def _state(probe: Mapping[str, Any]) -> str:
     return "quiet" if probe["state"] in OF_THE_HOST else str(probe["state"])
+
+
+def _call_is_slower(probe: Mapping[str, Any]) -> bool:
+    """Whether a recorded probe's calls take longer. By how much, the medians say, and whether the spread hides it."""
+    before, now = probe["baseline"].get("call"), probe["phases"].get("call")
+    return bool(before and now and now["count"] and now["p50_us"] >= LONGER * before["p50_us"])
 
 
 def _raw_kinds(of: Mapping[str, Any], probe: str) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jsonschema
 import pytest
@@ -24,8 +24,9 @@ from stallprobes.measurement.plan import plan, selection
 from stallprobes.measurement.result import RunResult
 from stallprobes.measurement.run_clock import RunProgress
 from stallprobes.model import Phase
-from stallprobes.verdicts.blame import Blame, Conclusion
-from stallprobes.verdicts.experiment import BUDGET_S
+from stallprobes.verdicts import experiment as conclusions
+from stallprobes.verdicts.blame import Conclusion
+from stallprobes.verdicts.experiment import ALL_OFF, BUDGET_S, FEWEST_ROUNDS, AggressorState, BlameWindow
 from stallprobes.verdicts.verdict import Proof
 from stallscope.report import run_text
 from stallscope.report.text import TextWriter
@@ -121,12 +122,37 @@ def test_a_mixture_names_its_causes_and_no_innocent_one(seed: int) -> None:
     assert all(one.right for one in found if not one.borderline)
 
 
-def test_more_rounds_follow_while_something_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    mixture = Mixture.of("launch", "host-register")
-    monkeypatch.setattr(Blame, "undecided", True)
+def test_rounds_of_the_open_states_follow_while_something_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixture = Mixture.of("launch", "host-register", "spin")
+    opened = frozenset({ALL_OFF, frozenset({"spin"})})
+    seen: list[BlameWindow] = []
+
+    def undecided(_aggressors: object, _victims: object, measured: Sequence[BlameWindow]) -> frozenset[AggressorState]:
+        seen[:] = measured
+        return opened
+
+    monkeypatch.setattr(conclusions, "open_states", undecided)
     result = blamed(mixture, 1)
+    states = [{one.state for one in seen if one.round == number} for number in range(result.rounds - 1)]
+    every = set(experiment.plan_of(mixture.aggressors, [mixture.victim]).states)
+    assert states[:FEWEST_ROUNDS] == [every] * FEWEST_ROUNDS
+    assert {frozenset(one) for one in states[FEWEST_ROUNDS:]} == {opened}
     assert result.rounds > len(experiment.plan_of(mixture.aggressors, [mixture.victim]).rounds)
     assert result.seconds <= BUDGET_S + 0.5
+
+
+def test_all_planned_rounds_are_whole_where_nothing_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixture = Mixture.of("launch", "host-register", "spin")
+    monkeypatch.setattr(conclusions, "open_states", lambda *_: frozenset())
+    plan = experiment.plan_of(mixture.aggressors, [mixture.victim])
+    measured: list[BlameProgress] = []
+    session = mixture.session(1)
+    try:
+        result = experiment.measure(session, mixture.aggressors, [mixture.victim], progress=measured.append)
+    finally:
+        session.stop()
+    assert result.rounds == len(plan.rounds)
+    assert measured[-1].done == plan.windows
 
 
 def test_aggressors_are_as_before_when_it_is_stopped_or_the_engine_ends(

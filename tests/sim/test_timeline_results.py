@@ -185,7 +185,8 @@ def test_the_records_of_a_cell_are_those_of_its_own_windows(traced_check: Matrix
         assert repeat.window.channels[START].percentile(50) > 500_000  # type: ignore[operator]
         for part in (repeat.before, repeat.after):
             assert part[START].max_ns < 300_000
-    [one] = cell.verdicts
+    # Beside it the call is slower, whose caches are cold after the wait.
+    [one] = [verdict for verdict in cell.verdicts if verdict.phase is not Phase.CALL]
     assert (one.phase, one.kind) == (Phase.WAIT, VerdictKind.STALLED)
     assert PHRASE in one.head
 

@@ -72,6 +72,11 @@ def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
+def sign_test(above: int, calls: int) -> float:
+    """Probability that ``above`` or more of ``calls`` exceed a value that each exceeds with probability 1/2."""
+    return math.fsum(math.exp(_log_choose(calls, k) - calls * math.log(2)) for k in range(above, calls + 1))
+
+
 def fisher_exact_at_cut(old: Int64s, new: Int64s, share: float) -> Tails:
     """Fisher's exact test of the values of ``new`` and ``old`` (counts by bucket) above a cut.
 

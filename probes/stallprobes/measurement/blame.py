@@ -105,20 +105,23 @@ class _Experiment:
     def run(self) -> Blame:
         """All rounds, and more of them while something is undecided and time is left.
 
-        From the fourth on, those that no longer fit into the time are left out.
+        From the fourth on, a round has only the states that can decide something, or all of them where nothing is
+        undecided; those that no longer fit into the time are left out.
         """
         self._began_ns = next(iter(self._parts(self._victim_names).values())).at_ns
         measured: list[BlameWindow] = []
         for number in range(_MOST_ROUNDS):
-            planned = number < len(self._plan.rounds)
-            # A round of the plan may end a little late, one beyond it may not.
-            expected_s = self._passed_s() / max(number, 1) / (2 if planned else 1)
-            late = self._passed_s() + expected_s > max(BUDGET_S, self._plan.total_s)
-            if number >= min(experiment.FEWEST_ROUNDS, len(self._plan.rounds)) and late:
-                break
-            if not planned and not self._conclude(measured).undecided:
-                break
             states = self._plan.round(number)
+            planned = number < len(self._plan.rounds)
+            if number >= min(experiment.FEWEST_ROUNDS, len(self._plan.rounds)):
+                undecided = experiment.open_states(list(self._aggressors), self._victims, measured)
+                states = tuple(state for state in states if state in undecided) if undecided else states
+                planned = planned and not undecided
+                # A round of the plan may end a little late, others may not.
+                expected_s = self._passed_s() / self._done * len(states) / (2 if planned else 1)
+                late = self._passed_s() + expected_s > max(BUDGET_S, self._plan.total_s)
+                if late or not (planned or undecided):
+                    break
             self._total = max(self._plan.windows, len(measured) + len(states))
             for state in states:
                 self._change_to(state)

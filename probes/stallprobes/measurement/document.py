@@ -179,7 +179,9 @@ class RunBlame(Document):
     """The experiment that switched each aggressor on and off."""
 
     aggressors: Annotated[list[Text], Meta(min_length=1)]
-    rounds: Annotated[Natural, about("Complete rounds; each measures all off, all on, each alone and each off.")]
+    rounds: Annotated[
+        Natural, about("Each measures all off, all on, each alone and each off; later ones only what is undecided.")
+    ]
     seconds: Seconds | None
     idle: Annotated[list[Text], about("Aggressors that did not run in some of the windows in which they were on.")]
     figures: list[RunBlameFigure]

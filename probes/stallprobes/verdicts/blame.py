@@ -126,7 +126,8 @@ class FigureBlame:
 class Blame:
     """The result of an experiment: the figures of every victim.
 
-    ``rounds`` were measured in ``seconds``. ``idle`` are aggressors that did not run in some of the windows.
+    ``rounds`` were measured in ``seconds``, the later ones without the states that decide nothing more. ``idle`` are
+    aggressors that did not run in some of the windows.
     """
 
     aggressors: tuple[str, ...]
@@ -134,15 +135,6 @@ class Blame:
     seconds: float
     figures: tuple[FigureBlame, ...]
     idle: tuple[str, ...] = ()
-
-    @property
-    def undecided(self) -> bool:
-        """Whether more rounds could decide more: a figure or an aggressor of one that stalls is undecided."""
-        return any(
-            one.outcome is BlameOutcome.UNDECIDED
-            or any(part.conclusion is Conclusion.UNDECIDED for part in one.aggressors)
-            for one in self.figures
-        )
 
     @property
     def victims(self) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 """Blame experiment: its plan, and the conclusions from its windows.
 
-The plan has these states: all off, all on, each alone, and each off with all others on. Every round measures every
-state once. States are compared within a round, so that drift between rounds cancels.
+The plan has these states: all off, all on, each alone, and each off with all others on. A round measures every state
+once; when enough rounds are complete, only those that can decide something. A state's median is compared with that of
+all off in the same round, so that drift between rounds cancels.
 
 A state makes the stall if its latency is nearer, by ratio, to that with all aggressors on than to that with all off.
-The median is compared by Student's t over the rounds, the tail by Fisher's exact test, which must hold without the
-round with the most slow calls too: a single disturbance of the machine proves nothing.
+The median is compared by Student's t over the rounds, and by the sign test where a window has few calls, whose median
+says little; the tail by Fisher's exact test. The exact tests must hold without any one round too: a single disturbance
+of the machine proves nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from functools import reduce
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
-from stallprobes.latency.statistics import fisher_exact, student_t_limit
+from stallprobes.latency.statistics import fisher_exact, sign_test, student_t_limit
 from stallprobes.latency.window import Window
 from stallprobes.model import JUDGED_PHASES, Channel, Probe
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
@@ -128,27 +130,51 @@ def conclude(
 ) -> Blame:
     """The result of an experiment with ``aggressors`` from its windows, which took ``seconds``.
 
-    Only rounds in which every state was measured count.
+    A victim has figures if every state was measured in FEWEST_ROUNDS rounds; later ones may lack some states.
     """
-    states = states_of(aggressors)
-    by_round: dict[int, dict[AggressorState, BlameWindow]] = {}
-    for one in measured:
-        by_round.setdefault(one.round, {})[one.state] = one
-    rounds = [found for _, found in sorted(by_round.items()) if all(state in found for state in states)]
-    figures: list[FigureBlame] = []
-    for victim in victims:
-        usable = [found for found in rounds if all(victim.name in found[state].windows for state in states)]
-        if len(usable) >= FEWEST_ROUNDS:
-            figures += _victim_figures(aggressors, victim, usable)
-    idle = {name for found in rounds for one in found.values() for name in one.idle}
+    rounds = _by_round(measured)
+    found = [
+        known
+        for victim in victims
+        for figure in _victim_figures(aggressors, victim, rounds)
+        if (known := figure.conclude(victim.name, aggressors)) is not None
+    ]
+    idle = {name for one in measured for name in one.idle}
     return Blame(
-        tuple(aggressors), len(rounds), seconds, tuple(figures), tuple(name for name in aggressors if name in idle)
+        tuple(aggressors), len(rounds), seconds, tuple(found), tuple(name for name in aggressors if name in idle)
     )
 
 
+def open_states(
+    aggressors: Sequence[str], victims: Sequence[Probe], measured: Sequence[BlameWindow]
+) -> frozenset[AggressorState]:
+    """The states of which more windows could decide what ``measured`` leaves undecided in a report's figures."""
+    rounds, found = _by_round(measured), set()
+    for victim in victims:
+        stalled: set[Channel] = set()
+        for figure in _victim_figures(aggressors, victim, rounds):
+            known = figure.conclude(victim.name, aggressors)
+            # A report shows the tail of a channel whose median does not stall.
+            if known is not None and known.outcome is not BlameOutcome.NONE and figure.channel not in stalled:
+                stalled.add(figure.channel)
+                found |= figure.open_states(known)
+    return frozenset(found)
+
+
+def _by_round(measured: Sequence[BlameWindow]) -> list[dict[AggressorState, BlameWindow]]:
+    found: dict[int, dict[AggressorState, BlameWindow]] = {}
+    for one in measured:
+        found.setdefault(one.round, {})[one.state] = one
+    return [states for _, states in sorted(found.items())]
+
+
 def _victim_figures(
-    aggressors: Sequence[str], victim: Probe, rounds: Sequence[Mapping[AggressorState, BlameWindow]]
-) -> list[FigureBlame]:
+    aggressors: Sequence[str], victim: Probe, measured: Sequence[Mapping[AggressorState, BlameWindow]]
+) -> list[_Figure]:
+    """The figures of a victim, the median of a channel before its tail; none with too few rounds of every state."""
+    rounds = [found for found in measured if all(victim.name in one.windows for one in found.values())]
+    if sum(all(state in found for state in states_of(aggressors)) for found in rounds) < FEWEST_ROUNDS:
+        return []
     figures = []
     windows = [{state: one.windows[victim.name] for state, one in found.items()} for found in rounds]
     shortest_ns = min(one.duration_ns for found in windows for one in found.values())
@@ -161,11 +187,7 @@ def _victim_figures(
                 {state: _calls(victim, channel, one) for state, one in found.items() if state in usable}
                 for found, usable in zip(windows, valid, strict=True)
             ]
-            for quantile in PERCENTILES:
-                figure = _Figure(channel, quantile, calls, shortest_ns)
-                found = figure.conclude(victim.name, aggressors)
-                if found is not None:
-                    figures.append(found)
+            figures += [_Figure(channel, quantile, calls, shortest_ns) for quantile in PERCENTILES]
     return figures
 
 
@@ -211,6 +233,8 @@ class _Figure:
         self.quantile = quantile
         self._rounds = calls
         self._reference: AggressorState = ALL_OFF
+        # By state and the round that is left out: many questions are asked of the same calls.
+        self._sums: dict[tuple[AggressorState, int | None], Histogram] = {}
 
     def conclude(self, victim: str, aggressors: Sequence[str]) -> FigureBlame | None:
         """The result; None if the victim made no calls with all aggressors off, or none with all on."""
@@ -238,6 +262,18 @@ class _Figure:
             parts = tuple(_with_share(one, share, outcome) for one, share in zip(parts, shares, strict=True))
         return FigureBlame(victim, self.channel, self.quantile, off_ns, on_ns, outcome, parts)
 
+    def open_states(self, concluded: FigureBlame) -> set[AggressorState]:
+        """The states that can decide what ``conclude`` left undecided, with those to which they are compared."""
+        every = frozenset(one.aggressor for one in concluded.aggressors)
+        compared = {ALL_OFF, every, self._reference}
+        if concluded.outcome is BlameOutcome.UNDECIDED:
+            # What the aggressors do is a question once it is known that there is a stall.
+            return compared
+        names = [one.aggressor for one in concluded.aggressors if one.conclusion is Conclusion.UNDECIDED]
+        states = {state for name in names for state in (frozenset({name}), every - {name})}
+        unclear = {state for state in states if self._slow(state) is _Slow.UNCLEAR}
+        return unclear | compared if unclear else set()
+
     def _part(self, name: str, every: AggressorState, outcome: BlameOutcome) -> AggressorBlame:
         alone, without = frozenset({name}), every - {name}
         conclusion = Conclusion.UNDECIDED
@@ -251,8 +287,11 @@ class _Figure:
         return AggressorBlame(name, self._value(alone), self._value(without), None, conclusion)
 
     def _merged(self, state: AggressorState, leave_out: int | None = None) -> Histogram:
-        parts = [found[state] for i, found in enumerate(self._rounds) if i != leave_out and state in found]
-        return reduce(Histogram.merge, parts, Histogram.empty())
+        key = state, leave_out
+        if key not in self._sums:
+            parts = [found[state] for i, found in enumerate(self._rounds) if i != leave_out and state in found]
+            self._sums[key] = reduce(Histogram.merge, parts, Histogram.empty())
+        return self._sums[key]
 
     def _value(self, state: AggressorState, leave_out: int | None = None) -> float | None:
         """The percentile (ns) in all rounds, at least 1; None without calls."""
@@ -281,7 +320,10 @@ class _Figure:
         if now_ns < ratio * off_ns or now_ns - off_ns < excess_ns:
             return BlameOutcome.NONE
         log = self._contrast(lambda values: math.log(values[state] / values[ALL_OFF]), (state, ALL_OFF))
-        return BlameOutcome.STALL if log is not None and log.low > 0 else BlameOutcome.UNDECIDED
+        slower = log is not None and log.low > 0
+        if not slower and self._few_calls(state, ALL_OFF):
+            slower = self._side(state, max(ratio * off_ns, off_ns + excess_ns)) is _Slow.YES
+        return BlameOutcome.STALL if slower else BlameOutcome.UNDECIDED
 
     def _slow(self, state: AggressorState) -> _Slow:
         """Whether ``state`` is nearer, by ratio, to the reference than to all off."""
@@ -291,21 +333,36 @@ class _Figure:
             return _Slow.NO
         if self.quantile is Quantile.P99:
             return self._slow_tail(state)
-        reference = self._reference
-        beyond = self._contrast(
-            lambda v: math.log(v[state]) - (math.log(v[ALL_OFF]) + math.log(v[reference])) / 2,
-            (state, ALL_OFF, reference),
-        )
-        if beyond is None:
+        off_ns, half_ns = self._capped(ALL_OFF), self._half_way()
+        if off_ns is None or half_ns is None:
             return _Slow.UNCLEAR
-        return _Slow.YES if beyond.low > 0 else _Slow.NO if beyond.high < 0 else _Slow.UNCLEAR
+        half = math.log(half_ns / off_ns)
+        beyond = self._contrast(lambda values: math.log(values[state] / values[ALL_OFF]) - half, (state, ALL_OFF))
+        if beyond is not None and (beyond.low > 0 or beyond.high < 0):
+            return _Slow.YES if beyond.low > 0 else _Slow.NO
+        few = self._few_calls(state, ALL_OFF, self._reference)
+        return self._side(state, half_ns) if few else _Slow.UNCLEAR
+
+    def _few_calls(self, *states: AggressorState) -> bool:
+        """Whether a window of one of ``states`` has too few calls for a median of its own."""
+        return any(found[state].count < ENOUGH_CALLS for found in self._rounds for state in states if state in found)
+
+    def _half_way(self) -> float | None:
+        """The latency (ns) half way by ratio between all off and the reference."""
+        off_ns, on_ns = self._capped(ALL_OFF), self._capped(self._reference)
+        return None if off_ns is None or on_ns is None else math.sqrt(off_ns * on_ns)
+
+    def _side(self, state: AggressorState, cut_ns: float) -> _Slow:
+        """On which side of ``cut_ns`` most calls of ``state`` are: the sign test of all rounds, and without any one."""
+        if sum(state in found for found in self._rounds) < FEWEST_ROUNDS:
+            return _Slow.UNCLEAR
+        sides = {_most(self._merged(state, left_out), cut_ns) for left_out in (None, *range(len(self._rounds)))}
+        return sides.pop() if len(sides) == 1 else _Slow.UNCLEAR
 
     def _slow_tail(self, state: AggressorState) -> _Slow:
-        off_ns, on_ns = self._capped(ALL_OFF), self._capped(self._reference)
-        calls = self._merged(state)
-        if off_ns is None or on_ns is None or not calls.count:
+        cut, calls = self._half_way(), self._merged(state)
+        if cut is None or not calls.count:
             return _Slow.UNCLEAR
-        cut = math.sqrt(off_ns * on_ns)
         more = self._more_slow_calls(state, ALL_OFF, cut)
         fewer = self._more_slow_calls(self._reference, state, cut)
         if more and fewer:
@@ -333,37 +390,17 @@ class _Figure:
     ) -> Interval | None:
         """``figure`` of the percentiles of ``states`` with its t interval; None with too few rounds.
 
-        It is the mean over the rounds. The percentile of a few calls says little: where a window has fewer than
-        ENOUGH_CALLS, it is that of all rounds, with the jackknife over the rounds.
+        It is the mean over the rounds.
         """
         wanted = tuple(dict.fromkeys(states))
         rounds = [found for found in self._rounds if all(state in found for state in wanted)]
-        count = len(rounds)
-        if count < FEWEST_ROUNDS:
-            return None
-        if all(found[state].count >= ENOUGH_CALLS for found in rounds for state in wanted):
-            values = [self._of_rounds(figure, wanted, [found]) for found in rounds]
-        else:
-            whole = self._of_rounds(figure, wanted, rounds)
-            parts = [self._of_rounds(figure, wanted, [*rounds[:i], *rounds[i + 1 :]]) for i in range(count)]
-            values = [None if whole is None or one is None else count * whole - (count - 1) * one for one in parts]
-        known = [value for value in values if value is not None]
-        return _t_interval(known) if len(known) == count else None
-
-    def _of_rounds(
-        self,
-        figure: Callable[[Mapping[AggressorState, float]], float],
-        states: Sequence[AggressorState],
-        rounds: Sequence[Mapping[AggressorState, Histogram]],
-    ) -> float | None:
-        numbers = {}
-        for state in states:
-            calls = reduce(Histogram.merge, (found[state] for found in rounds))
-            value = calls.percentile(self.quantile.percent)
-            if value is None:
-                return None
-            numbers[state] = min(max(value, 1.0), self._cap_ns)
-        return figure(numbers)
+        values = []
+        for found in rounds:
+            numbers = {state: found[state].percentile(self.quantile.percent) for state in wanted}
+            known = {state: min(max(ns, 1.0), self._cap_ns) for state, ns in numbers.items() if ns is not None}
+            if len(known) == len(wanted):
+                values.append(figure(known))
+        return _t_interval(values) if len(values) >= FEWEST_ROUNDS else None
 
     def _shares(self, aggressors: Sequence[str]) -> list[Interval] | None:
         """Each aggressor's share of the delay with its interval, by the jackknife over rounds with Student's t."""
@@ -419,3 +456,11 @@ def _t_interval(values: Sequence[float]) -> Interval:
 
 def _above(calls: Histogram, cut: float) -> int:
     return round(calls.share_above(int(cut)) * calls.count)
+
+
+def _most(calls: Histogram, cut: float) -> _Slow:
+    """Whether most calls take longer than ``cut`` (ns), or less long: the sign test."""
+    above = _above(calls, cut)
+    if sign_test(above, calls.count) <= _ALPHA:
+        return _Slow.YES
+    return _Slow.NO if sign_test(calls.count - above, calls.count) <= _ALPHA else _Slow.UNCLEAR

@@ -24,6 +24,7 @@ from stallprobes.latency.statistics import (
     fisher_exact_at_cut,
     prior_variance,
     sample_percentiles,
+    sign_test,
     student_t_two_sided,
     tail_chi_square,
     variance_of_mean,
@@ -77,6 +78,16 @@ def test_with_equal_shares_a_small_p_value_is_as_rare_as_it_says() -> None:
     for level in (0.01, 0.05):
         assert np.mean([tails.more <= level for tails in found]) <= 1.3 * level
         assert np.mean([tails.fewer <= level for tails in found]) <= 1.3 * level
+
+
+# The sign test.
+
+
+@given(st.integers(0, 3_000), st.data())
+def test_the_sign_test_is_scipys(calls: int, data: st.DataObject) -> None:
+    above = data.draw(st.integers(0, calls))
+    expected = scipy.stats.binom.sf(above - 1, calls, 0.5)
+    assert sign_test(above, calls) == pytest.approx(expected, rel=1e-9, abs=1e-300)
 
 
 # The cut.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -54,17 +54,30 @@ def window(calls: Sequence[int], flight: InFlight | None = None, duration_ns: in
     return Window({CALL: Histogram.of(calls)}, len(calls), duration_ns, in_flight=flight)
 
 
+def windows_of(
+    names: Sequence[str],
+    calls: Calls,
+    *,
+    seed: int = 1,
+    idle: Callable[[AggressorState], set[str]] = lambda _: set(),
+    rounds: Iterable[int] | None = None,
+    states: Collection[AggressorState] | None = None,
+) -> list[BlameWindow]:
+    """The windows of an experiment in which the launch has the latencies of ``calls``; all that are planned if None."""
+    rng, plan = random.Random(seed), experiment.plan(names)
+    return [
+        BlameWindow(number, state, {LAUNCH.name: window(calls(state, number, rng))}, frozenset(idle(state)))
+        for number in (range(len(plan.rounds)) if rounds is None else rounds)
+        for state in plan.round(number)
+        if states is None or state in states
+    ]
+
+
 def measured(
     names: Sequence[str], calls: Calls, *, seed: int = 1, idle: Callable[[AggressorState], set[str]] = lambda _: set()
 ) -> Blame:
     """The result of an experiment in which the launch has the latencies of ``calls``."""
-    rng = random.Random(seed)
-    windows = [
-        BlameWindow(number, state, {LAUNCH.name: window(calls(state, number, rng))}, frozenset(idle(state)))
-        for number, states in enumerate(experiment.plan(names).rounds)
-        for state in states
-    ]
-    return experiment.conclude(names, [LAUNCH], windows, 9.0)
+    return experiment.conclude(names, [LAUNCH], windows_of(names, calls, seed=seed, idle=idle), 9.0)
 
 
 def figure(result: Blame, quantile: Quantile = Quantile.P50) -> FigureBlame:
@@ -273,6 +286,105 @@ def test_a_state_in_which_an_aggressor_did_not_run_proves_nothing_about_it() -> 
     result = measured([A, B, C], slow_if(lambda state: A in state), idle=lambda state: {B} if state == {B} else set())
     assert result.idle == (B,)
     assert conclusions(result) == {A: Conclusion.CAUSE, B: Conclusion.UNDECIDED, C: Conclusion.INNOCENT}
+
+
+def spread(rng: random.Random, median_ns: float, count: int) -> list[int]:
+    """Latencies of which some are ten times as long as others."""
+    return [round(median_ns * rng.lognormvariate(0, 1.2)) for _ in range(count)]
+
+
+def test_few_calls_of_very_different_length_are_judged_by_all_calls_together() -> None:
+    def calls(state: AggressorState, _number: int, rng: random.Random) -> list[int]:
+        return spread(rng, QUIET_NS * (200 if A in state else 6 if B in state else 1), 7)
+
+    results = [conclusions(measured([A, B, C], calls, seed=seed)) for seed in range(20)]
+    assert sum(one[A] is Conclusion.CAUSE for one in results) > 10
+    assert not any(one[B].named or one[C].named for one in results)
+
+
+@pytest.mark.parametrize("share", [0.4, 0.6])
+def test_where_few_calls_are_quiet_or_slow_no_innocent_one_is_blamed(share: float) -> None:
+    """The median of such a window, also that of all windows but one, jumps between the two."""
+
+    def calls(state: AggressorState, _number: int, rng: random.Random) -> list[int]:
+        if A in state:
+            return [30 * SLOW_NS if rng.random() < share else QUIET_NS for _ in range(9)]
+        return jitter(QUIET_NS, rng)
+
+    results = [conclusions(measured([A, B, C], calls, seed=seed)) for seed in range(30)]
+    assert sum(one[name].named for one in results for name in (B, C)) <= 1
+
+
+def test_few_calls_of_one_round_decide_nothing() -> None:
+    def calls(state: AggressorState, number: int, rng: random.Random) -> list[int]:
+        if A in state:
+            return jitter(SLOW_NS, rng, 5)
+        # In one round 12 slow calls, in each of the others 3 quiet ones.
+        slow = state == {B} and number == 1
+        return jitter(SLOW_NS if slow else QUIET_NS, rng, 12 if slow else 3)
+
+    result = measured([A, B, C], calls)
+    assert conclusions(result)[A] is Conclusion.CAUSE
+    assert conclusions(result)[B] is Conclusion.UNDECIDED
+
+
+def test_few_calls_that_are_no_slower_blame_nobody() -> None:
+    named = 0
+    for seed in range(20):
+        result = measured([A, B, C], lambda _state, _number, rng: spread(rng, QUIET_NS, 6), seed=seed)
+        named += any(part.conclusion.named for one in result.figures for part in one.aggressors)
+    assert named == 0
+
+
+def between(state: AggressorState, number: int, rng: random.Random) -> list[int]:
+    """A stalls; with B alone three of four rounds are nearer to that than to quiet."""
+    if A in state:
+        return jitter(SLOW_NS, rng)
+    high = 300_000 if number % 4 else 30_000
+    return jitter(high if state == {B} else QUIET_NS, rng)
+
+
+def test_only_the_states_that_can_decide_something_are_open() -> None:
+    decided = windows_of([A, B, C], slow_if(lambda state: A in state))
+    assert experiment.open_states([A, B, C], [LAUNCH], decided) == frozenset()
+    found = experiment.open_states([A, B, C], [LAUNCH], windows_of([A, B, C], between))
+    assert found == {ALL_OFF, frozenset({A, B, C}), frozenset({B})}
+
+
+def test_where_the_stall_itself_is_undecided_all_off_and_all_on_are_open() -> None:
+    def calls(state: AggressorState, number: int, rng: random.Random) -> list[int]:
+        return jitter(SLOW_NS if state == {A, B} and number else QUIET_NS, rng)
+
+    windows = windows_of([A, B], calls)[: FEWEST_ROUNDS * 4]
+    assert figure(experiment.conclude([A, B], [LAUNCH], windows, 9.0)).outcome is BlameOutcome.UNDECIDED
+    assert experiment.open_states([A, B], [LAUNCH], windows) == {ALL_OFF, frozenset({A, B})}
+
+
+def test_the_tail_of_a_median_that_stalls_opens_no_state() -> None:
+    def calls(state: AggressorState, _number: int, rng: random.Random) -> list[int]:
+        normal = jitter(SLOW_NS if A in state else QUIET_NS, rng)
+        return [SLOW_NS, *normal[1:]] if state == {B} else normal
+
+    windows = windows_of([A, B], calls)
+    tail = figure(experiment.conclude([A, B], [LAUNCH], windows, 9.0), Quantile.P99)
+    assert any(one.conclusion is Conclusion.UNDECIDED for one in tail.aggressors)
+    assert experiment.open_states([A, B], [LAUNCH], windows) == frozenset()
+
+
+def test_rounds_of_the_open_states_alone_decide_them() -> None:
+    def calls(state: AggressorState, number: int, rng: random.Random) -> list[int]:
+        return between(state, 1 if number > 3 else number, rng)
+
+    names = [A, B, C]
+    windows = windows_of(names, calls)
+    first = experiment.conclude(names, [LAUNCH], windows, 9.0)
+    assert conclusions(first)[B] is Conclusion.UNDECIDED
+    opened = experiment.open_states(names, [LAUNCH], windows)
+    windows += windows_of(names, calls, seed=2, rounds=range(4, 10), states=opened)
+    result = experiment.conclude(names, [LAUNCH], windows, 9.0)
+    assert conclusions(result)[B] is Conclusion.SUFFICIENT
+    assert result.rounds == 10
+    assert experiment.open_states(names, [LAUNCH], windows) == frozenset()
 
 
 def test_fewer_than_three_rounds_conclude_nothing() -> None:

@@ -515,7 +515,10 @@ class Simulation:
     def of(cls, profile: Profile) -> Simulation:
         """A machine with the parameters of ``profile``, without contexts."""
         clock = Clock()
-        wakeup = WakeupLatency(us(profile.locks.spin_us), profile.delay("spin_react"), profile.delay("wake"))
+        locks = profile.locks
+        wakeup = WakeupLatency(
+            us(locks.spin_us), us(locks.backoff_us), profile.delay("spin_react"), profile.delay("wake")
+        )
         gpus = [SimGpu(clock, profile, index) for index in range(profile.machine.gpus)]
         poll, timer, callback_wake = map(profile.delay, ("poll", "timer", "callback_wake"))
         return cls(clock, profile, wakeup, gpus, poll, timer, callback_wake)

@@ -7,17 +7,14 @@ that has to wake up.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 from stallprobes.engine.sim.clock import Clock, Process, Wait
 from stallprobes.engine.sim.sampling import QUANTILES, LatencyDistribution, RandomStream
-
-# Random numbers below it give the lock to the newest waiter.
-_TO_NEWEST = QUANTILES * 35 // 100
-# Fewer waiters have no order among them.
-_FEW = 3
 
 
 class Waiter(Protocol):
@@ -28,9 +25,13 @@ class Waiter(Protocol):
 
 @dataclass(frozen=True)
 class WakeupLatency:
-    """How long a waiting thread takes to notice a free lock: ``spinning`` before ``spin_ns``, then ``asleep``."""
+    """How long a waiting thread takes to notice a free lock: ``spinning`` before ``spin_ns``, then ``asleep``.
+
+    ``backoff_ns`` is its first pause between two looks at the lock.
+    """
 
     spin_ns: int
+    backoff_ns: int
     spinning: LatencyDistribution
     asleep: LatencyDistribution
 
@@ -38,15 +39,20 @@ class WakeupLatency:
         """A random time in ns until a thread that has waited ``waited_ns`` reacts."""
         return (self.spinning if waited_ns < self.spin_ns else self.asleep).draw(random)
 
+    def pause_ns(self, waited_ns: int) -> int:
+        """The pause between two looks at the lock of a thread that has waited ``waited_ns``: it grows with the wait."""
+        return max(min(waited_ns, self.spin_ns), self.backoff_ns, 1)
+
 
 class HandoverLock:
-    """Handed over to one of the waiters, and held for it while it wakes up.
+    """Handed over to the waiter that looks at it first, and held for it while it wakes up.
 
-    Of three or more it is the newest about every third time, since that one runs most likely, else any of them. That
-    fits what H200s show: launches of 16 threads (p50 9.2 to 11.8, p90 30 to 40, p99 105 to 153 us), graphs that 16
-    threads launch (p50 26 to 54, p90 63 to 111 us), and launches beside these (p90 7.2, p99 26 to 27 us). A waiter
-    spins anew after each hand-over to another one, so that a queue of many threads that hold the lock for microseconds
-    does not fall asleep.
+    The longer a thread has waited, the longer it pauses between two looks, up to the time after which it sleeps. So a
+    newcomer is likely to be faster, and a few wait very long. That fits what H200s show: launches of 16 threads (p25
+    6.8 to 8.2, p50 9.4 to 11.7, p75 17 to 21, p90 32 to 39, p99 126 to 173 us, the longest 420 to 710), and graphs that
+    16 threads launch (p50 26 to 54, p90 63 to 111 us). CUDA's documentation says nothing about it. A waiter spins anew
+    after each hand-over to another one, so that a queue of many threads that hold the lock for microseconds does not
+    fall asleep.
     """
 
     def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
@@ -54,7 +60,8 @@ class HandoverLock:
         self._handed_over = 0
         self._clock = clock
         self._wakeup = wakeup
-        self._queue: list[tuple[Waiter, Any]] = []
+        # Each waiting thread with the time since which it waits (ns), and the event that wakes it.
+        self.waiting: list[tuple[Waiter, int, Any]] = []
 
     def acquire(self, waiter: Waiter) -> Wait:
         """Wait for the lock and take it."""
@@ -66,7 +73,7 @@ class HandoverLock:
     def _wait(self, waiter: Waiter) -> Process:
         since = self._clock.now
         granted = self._clock.event()
-        self._queue.append((waiter, granted))
+        self.waiting.append((waiter, since, granted))
         handed_over = yield granted
         waited_ns = self._clock.now - max(since, handed_over)
         yield from self._clock.wait(self._wakeup.draw(waited_ns, waiter.random))
@@ -74,15 +81,17 @@ class HandoverLock:
     def release(self) -> None:
         """Release the lock to a waiter, if there is one."""
         before, self.owner = self.owner, None
-        if self._queue:
-            waiting = len(self._queue)
-            chosen = 0
-            if before is not None and waiting > 1:
-                number = before.random.next_number()
-                chosen = number % waiting if number >= _TO_NEWEST or waiting < _FEW else waiting - 1
-            self.owner, granted = self._queue.pop(chosen)
+        if self.waiting:
+            chosen = 0 if before is None or len(self.waiting) == 1 else self._first_to_look(before.random)
+            self.owner, _, granted = self.waiting.pop(chosen)
             granted.succeed(self._handed_over)
             self._handed_over = self._clock.now
+
+    def _first_to_look(self, random: RandomStream) -> int:
+        """The place in the queue of the waiter that looks first, by chance: each in inverse proportion to its pause."""
+        now, pause_ns = self._clock.now, self._wakeup.pause_ns
+        reached = list(accumulate(1 / pause_ns(now - since) for _, since, _ in self.waiting))
+        return bisect_right(reached, reached[-1] * random.next_number() / QUANTILES)
 
 
 class BargingLock:
@@ -96,7 +105,10 @@ class BargingLock:
         self.owner: Waiter | None = None
         self._clock = clock
         self._wakeup = wakeup
-        self._queue: deque[Any] = deque()
+        # The events of the threads that a release wakes, which may be some while the lock is free.
+        self.waiting: deque[Any] = deque()
+        # The events of the threads that wait for a release and do not want the lock.
+        self._passing: list[Any] = []
 
     def acquire(self, waiter: Waiter) -> Wait:
         """Wait for the lock and take it; there is no limit if other threads are always faster."""
@@ -108,12 +120,12 @@ class BargingLock:
     def _wait(self, waiter: Waiter) -> Process:
         since = self._clock.now
         woken = self._clock.event()
-        self._queue.append(woken)
+        self.waiting.append(woken)
         while True:
             yield woken
             slept = self._clock.now - since >= self._wakeup.spin_ns
             react_ns = self._wakeup.draw(self._clock.now - since, waiter.random)
-            yield from self._clock.wait(react_ns if slept else react_ns * (1 + len(self._queue)))
+            yield from self._clock.wait(react_ns if slept else react_ns * (1 + len(self.waiting)))
             if self.owner is None:
                 self.owner = waiter
                 return
@@ -121,13 +133,32 @@ class BargingLock:
                 # After a wake-up it spins again before it sleeps.
                 since = self._clock.now
             woken = self._clock.event()
-            self._queue.appendleft(woken)
+            self.waiting.appendleft(woken)
+
+    def wait_until_free(self, waiter: Waiter, polls_ns: int) -> Process:
+        """Wait until the lock is free, without keeping it.
+
+        For ``polls_ns`` the waiter polls, and no release escapes it. Then it waits like those that want the lock.
+        """
+        since = self._clock.now
+        released = self._clock.event()
+        self._passing.append(released)
+        yield released
+        polls = self._clock.now - since <= polls_ns
+        yield from self._clock.wait((self._wakeup.spinning if polls else self._wakeup.asleep).draw(waiter.random))
+        if not polls:
+            yield from self.acquire(waiter)
+            self.release()
 
     def release(self) -> None:
         """Release the lock and wake the longest waiter, which gets it only if no other thread is faster."""
         self.owner = None
-        if self._queue:
-            self._queue.popleft().succeed()
+        if self._passing:
+            passing, self._passing = self._passing, []
+            for released in passing:
+                released.succeed()
+        if self.waiting:
+            self.waiting.popleft().succeed()
 
 
 Lock = HandoverLock | BargingLock

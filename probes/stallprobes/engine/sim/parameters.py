@@ -109,17 +109,30 @@ class LockParameters:
     work_spread: float = parameter("99th percentile of that, as a multiple of the median", above=0)
     cold_us: float = parameter("additional time of the first call after a long sleep of its thread")
     cold_more_us: float = parameter("additional time of the first call of each other kind after that")
-    cold_ms: float = parameter("length of a sleep with the full additional time; shorter ones add less", above=0)
+    cold_ms: float = parameter(
+        "length of a sleep or wait with the full additional time; shorter ones add less", above=0
+    )
     full_queue_us: float = parameter("time of a call on the legacy default stream to pass a stream with a full queue")
     cold_first_us: float = parameter("additional time of a call that its thread makes for the first time")
     switch_drift: float = parameter("delay of a switch as a fraction of the time since the last one")
     switch_most_us: float = parameter("upper limit of that")
     callback_us: float = parameter("from the end of a job to the start of a host function behind it, whose thread runs")
+    null_polls_us: float = parameter(
+        "how long a call on the legacy default stream polls for the end of a call on another stream before it sleeps",
+        default=0.0,
+    )
+    backoff_us: float = parameter(
+        "first pause of a thread between two looks at a context's lock; it grows with the wait, up to spin_us",
+        default=100.0,
+    )
     submit_share: float = parameter("last share of a submitting call in which it holds its context's lock", default=1.0)
     submit_shared: float = parameter(
         "factor of a submitting call soon after one of another thread in the same context", above=0, default=1.0
     )
     submit_shared_us: float = parameter("longest time after it with that factor", default=0.0)
+    cold_wait_us: float = parameter(
+        "additional time of each kind of call after a wait, awake, in another call", default=0.0
+    )
     cold_long_us: float = parameter("additional time of the first call after a sleep of cold_long_ms", default=0.0)
     cold_long_wait_us: float = parameter("additional time until the first wait after it notices the end", default=0.0)
     cold_long_ms: float = parameter("length of that sleep; shorter ones add less", above=0, default=100.0)

@@ -77,8 +77,10 @@ def _look_at(host: HostThread, word: HostWord, is_done: Callable[[], bool], time
 @call("native:lock")
 def lock(host: HostThread, word: HostWord, timeout_ns: int) -> Call:
     """(word, timeout ns): takes the mutex; 1 after the timeout."""
+    began = host.clock.now
     yield from host.clock.wait(host.base_ns("native:store"))
     yield from _look_at(host, word, lambda: word.value == 0, timeout_ns)
+    host.record_sleep(host.clock.now - began)
     if word.value != 0:
         return _TIMED_OUT
     word.put(1)
@@ -89,6 +91,7 @@ def lock(host: HostThread, word: HostWord, timeout_ns: int) -> Call:
 def spin(host: HostThread, ns: int) -> Call:
     """(ns)."""
     yield from host.clock.wait(ns)
+    host.record_wait(ns)
     return SUCCESS
 
 
@@ -96,6 +99,7 @@ def spin(host: HostThread, ns: int) -> Call:
 def sleep(host: HostThread, ns: int) -> Call:
     """(ns)."""
     yield from host.clock.wait(ns + host.simulation.timer.draw(host.random))
+    host.record_sleep(ns)
     return SUCCESS
 
 

@@ -109,8 +109,10 @@ def synchronize_event(host: HostThread, event: EventHandle) -> Call:
     if not pending:
         yield from host.clock.wait(host.call_ns("cuEventQuery"))
     elif event.blocking:
+        began = host.clock.now
         yield from host.wait_for_job(*pending)
         yield from host.clock.wait(host.simulation.wakeup.asleep.draw(host.random))
+        host.record_sleep(host.clock.now - began)
     else:
         yield from host.wait_for_jobs(pending)
     return SUCCESS
@@ -138,6 +140,7 @@ def poll(host: HostThread, target: EventHandle | SimStream, step_ns: int, timeou
             gpu.slowdowns.add_polling(-1, share)
         # The query that is being made, or the sleep, ends first.
         yield from clock.wait(-(clock.now - began) % period_ns)
+        host.record_wait(clock.now - began)
         if _unfinished(host, target):
             return NOT_READY
     yield from clock.wait(host.call_ns(name))
