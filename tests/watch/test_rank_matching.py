@@ -39,7 +39,8 @@ def collectives(
     """The kernels of two ranks, the second one's times ``offset_ns`` later, and by how much that was late in each
     round."""
     random = np.random.default_rng(seed)
-    begins = np.cumsum(random.integers(2 * MS, 9 * MS, rounds))
+    # One has ended when the next one begins, as on a stream.
+    begins = np.cumsum(random.integers(4 * MS, 9 * MS, rounds))
     late = int64s(random.integers(0, late_ns + 1, rounds))
     ends = begins + late + random.integers(50 * US, MS, rounds)
     first = kernels(begins, ends + random.integers(0, scatter_ns + 1, rounds))

@@ -319,25 +319,12 @@ int ss_activity_ended(void)
     return !ss_load_acquire(ss_private->helpers) || ss_load_acquire(stage) == FINISHED;
 }
 
-/* Enables all kinds that are not enabled. With a ``gate``, it is closed for each one alone, and calls pass in between: in
- * a process that never used CUPTI before they take tens of milliseconds together. 1 if a call in flight prevents one. */
-static int enable_kinds(int gate)
+static void enable_kinds(void)
 {
     static const uint8_t collected[] = SS_COLLECTED_KINDS;
     for (size_t at = 0; at < sizeof collected / sizeof *collected; at++) {
         uint8_t kind = collected[at];
-        if (ss_header->kinds >> kind & 1)
-            continue;
-        uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
-        if (gate && !ss_close_gate(gate == SS_PATIENTLY))
-            return 1;
         int code = cupti.enable(kind);
-        if (gate) {
-            ss_open_gate();
-            ss_note_switch(began, gate, let_through);
-            /* For how long calls were held is noted. */
-            ss_rest_after(began, ss_clock());
-        }
         if (code) {
             ss_header->refused_kind = kind;
             ss_header->refused_code = code;
@@ -345,12 +332,10 @@ static int enable_kinds(int gate)
             ss_header->kinds |= UINT64_C(1) << kind;
         }
     }
-    return 0;
 }
 
 /* Collects all kinds that this libcupti has; -1, with the reason in the file, if it collects none. With a ``gate``,
- * callbacks are on, so that a call may be in flight; 1 if one is: then it continues where it stopped when it is called
- * again. */
+ * callbacks are on, so that a call may be in flight; 1 if one is, and nothing was begun. */
 int ss_start_activity(const struct ss_cupti *functions, int gate)
 {
     int code;
@@ -362,13 +347,16 @@ int ss_start_activity(const struct ss_cupti *functions, int gate)
     if (cupti.set_thread_id_type)
         cupti.set_thread_id_type(SS_SYSTEM_THREAD_IDS);
     /* Before any kind is enabled, or some times would be those of another clock. */
-    if (!ss_header->kinds && (code = cupti.set_timestamps(ss_clock)))
+    if ((code = cupti.set_timestamps(ss_clock)))
         return refuse("cuptiActivityRegisterTimestampCallback", code);
-    if (!ss_header->kinds && (code = cupti.set_buffers(requested, ss_completed)))
+    if ((code = cupti.set_buffers(requested, ss_completed)))
         return refuse("cuptiActivityRegisterCallbacks", code);
-    if (enable_kinds(gate))
+    if (gate && !ss_close_gate(gate == SS_PATIENTLY))
         return 1;
+    enable_kinds();
     uint64_t since = ss_header->flags & SS_FLAG_LATE ? ss_clock() : ss_load(ss_header->started_ns);
+    if (gate)
+        ss_open_gate();
     if (!ss_header->kinds)
         return refuse("cuptiActivityEnable", ss_header->refused_code);
     /* The file is a new one. */
@@ -400,9 +388,6 @@ int ss_stop_activity(const struct ss_cupti *functions, int gate)
     if (gate)
         ss_open_gate();
     functions->flush(1);
-    if (!ss_load_acquire(ss_private->helpers))
-        for (int number; (number = ss_oldest_completed()) >= 0;)
-            ss_release_buffer(number);
     functions->set_timestamps(ss_real_clock);
     if (functions->set_thread_id_type)
         functions->set_thread_id_type(SS_DEFAULT_THREAD_IDS);

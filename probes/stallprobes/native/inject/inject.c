@@ -143,7 +143,7 @@ void ss_note_hold(uint64_t began)
 
 /* As ss_note_hold for a switch of kinds. Behind a gate a call is held by that, unless one was let through: then it may have
  * waited for CUPTI as long as the switch took. */
-void ss_note_switch(uint64_t began, int gate, uint64_t let_through)
+static void note_switch(uint64_t began, int gate, uint64_t let_through)
 {
     uint64_t waited = ss_longest_wait();
     if (!gate || ss_load(ss_header->not_held) != let_through)
@@ -261,7 +261,10 @@ int ss_begin_records(int gate)
     if (ss_settings.calls_only || !ss_load_acquire(subscribed))
         return 0;
     ss_note_step("cuptiActivityEnable");
-    return ss_start_activity(&cupti, gate) > 0;
+    uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
+    int again = ss_start_activity(&cupti, gate) > 0;
+    note_switch(began, gate, let_through);
+    return again;
 }
 
 /* Ends the recording; 1 if a call in flight prevents it, where there is a ``gate``. CUPTI is free then, for the program's
@@ -273,7 +276,7 @@ int ss_end_recording(int gate)
         ss_note_step("cuptiActivityDisable");
         uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
         int again = ss_header->kinds && ss_stop_activity(&cupti, gate);
-        ss_note_switch(began, gate, let_through);
+        note_switch(began, gate, let_through);
         if (again)
             return 1;
         if (__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {

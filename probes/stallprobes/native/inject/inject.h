@@ -46,7 +46,6 @@ int ss_begin_records(int gate);
 int ss_end_recording(int gate);
 uint64_t ss_longest_hold(void);
 void ss_note_hold(uint64_t began);
-void ss_note_switch(uint64_t began, int gate, uint64_t let_through);
 uint64_t ss_rest_after(uint64_t began, uint64_t held_since);
 
 /* control.c */
