@@ -136,7 +136,7 @@ def attach_once(
         time.sleep(max(seconds - (time.monotonic() - begun_s), 0))
         detach_begun_s = time.monotonic()
         if hangs:
-            _detach_hanging(program, attached)
+            detach_hanging(program, attached)
         else:
             attached.detach()
         detach_s = time.monotonic() - detach_begun_s
@@ -150,7 +150,7 @@ def attach_once(
     )  # fmt: skip
 
 
-def _detach_hanging(program: GpuProgram, attached: Attachment) -> None:
+def detach_hanging(program: GpuProgram, attached: Attachment) -> None:
     """Detach from a program that hangs, whose gate opens for a moment now and then."""
     with ThreadPoolExecutor(1) as pool:
         detaching = pool.submit(attached.detach)

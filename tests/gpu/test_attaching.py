@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.attached_gpu import GpuProgram, attach_once, build_loop
+from factories.attached_gpu import GpuProgram, attach_once, build_loop, detach_hanging
 from stallprobes.watch.attaching import attach, folder_for
 from stallprobes.watch.environment import WatchOptions
 
@@ -72,7 +72,8 @@ def test_a_program_that_hangs_can_be_attached() -> None:
             # It opens the gate, and closes it again: calls then begin and end while they are recorded.
             program.ask()
             program.ask()
-            attached.detach()
+            # CUPTI waits for the lock that what hangs holds: as a detach says, it ends once that does.
+            detach_hanging(program, attached)
             shutil.rmtree(folder, ignore_errors=True)
         program.ask()
         program.end()
