@@ -743,6 +743,19 @@ def test_what_helps_a_line_fits_what_its_slow_waits_were_for(cause: WaitCause, w
     assert remedy_text(line(), other, sequence).startswith("Submit the next work before this wait")
 
 
+@pytest.mark.parametrize(("cause", "staged"), [(WaitCause.STAGED_COPY, True), (WaitCause.GPU_WORK, False)])
+def test_a_line_that_waits_for_a_staged_copy_says_so_also_where_the_gpu_works_all_the_time(
+    cause: WaitCause, staged: bool
+) -> None:
+    site = CallSite(
+        stack=STACKS[1], function=SYNC, family=CallFamily.WAIT, bytes=None, blocking=False, recorded=9, calls=9,
+        total_ns=90, lost_ns=80, first_ns=1, last_ns=2, cause=cause,
+    )  # fmt: skip
+    text = remedy_text(line(), replace(process_with(), sites=(site,)), divided(Bound.GPU).sequences[0])
+    assert text.startswith("The GPU has work meanwhile")
+    assert (f"It waits for {cause_of(WaitCause.STAGED_COPY).clause}." in text) is staged
+
+
 @pytest.mark.parametrize(
     ("cause", "words"),
     [

@@ -169,7 +169,10 @@ def remedy_text(
         if inside and one.held == line.calls.function and one.share >= line.calls.share / 2:
             return f"It waits for {_holder(one, process)}. {_of_call(one.function)}"
     if sequence is not None and sequence.verdict is Bound.GPU:
-        return _GPU_REMEDY
+        # The program is no faster without such a wait, but what comes behind it is.
+        by_waits = line.waits.share > max(line.between.share, line.calls.share)
+        staged = _of_cause(line, line.waits.function, process, (WaitCause.STAGED_COPY,)) if by_waits else ""
+        return f"{_GPU_REMEDY} {staged}".rstrip()
     if sequence is not None and sequence.verdict is Bound.COMMUNICATION and sequence.gpu.share >= sequence.host.share:
         blamed = blamed_of(sequence, process)
         return (
