@@ -333,7 +333,8 @@ HANGING = textwrap.dedent("""
 """)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+# The program handles none of them: Python makes an exception of one, and the others end it as SIGKILL does.
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_parent_ended_by_a_signal_leaves_nothing_behind_while_a_launch_hangs_in_the_driver(
     card: Card, before: int, spawn: Spawn, number: signal.Signals
 ) -> None:
