@@ -17,6 +17,7 @@ from stallprobes.watch.environment import WatchOptions
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 EVERYTHING = WatchOptions(cost=1.0)
+TIMES, SECONDS = 3, 0.5
 # A profiler of the program itself, after stallscope has detached.
 PROFILED = """\
 import sys, torch
@@ -43,22 +44,22 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("words", ["loop", "threads 200"])
 def test_a_launch_loop_is_recorded_again_and_again(loop: Path, words: str) -> None:
     with GpuProgram([str(loop), *words.split()]) as program:
-        for number in range(5):
-            found = attach_once(program, 1.0, EVERYTHING)
+        for number in range(TIMES):
+            found = attach_once(program, SECONDS, EVERYTHING)
             assert (found.stopped_ns > 0) is (number == 0)
             assert found.calls > 0
             assert found.records > 0
         program.end()
 
 
-@pytest.mark.parametrize("kind", ["training", "generation", "graphs", "arrays"])
+@pytest.mark.parametrize("kind", ["generation", "graphs", "arrays"])
 def test_a_framework_computes_the_same(kind: str) -> None:
     pytest.importorskip({"graphs": "jax", "arrays": "cupy"}.get(kind, "torch"))
     if kind == "generation":
         pytest.importorskip("transformers")
     with GpuProgram.python(kind) as program:
-        for _ in range(5):
-            found = attach_once(program, 1.0, EVERYTHING)
+        for _ in range(TIMES):
+            found = attach_once(program, SECONDS, EVERYTHING)
             assert found.calls > 0
             assert found.records > 0
         program.end()
@@ -82,12 +83,14 @@ def test_a_program_that_hangs_can_be_attached() -> None:
 def test_the_profiler_of_pytorch_works_after_detaching() -> None:
     pytest.importorskip("torch")
     with GpuProgram([sys.executable, "-c", PROFILED]) as program:
-        attach_once(program, 1.0, EVERYTHING, asks=False)
+        attach_once(program, SECONDS, EVERYTHING, asks=False)
         assert program.ask().done >= 50
         program.end()
 
 
-def test_a_report_of_ten_seconds_has_verdict_lines_and_causes(tmp_path: Path) -> None:
+def test_a_report_of_ten_seconds_has_verdict_lines_and_causes_and_the_training_computes_the_same(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("torch")
     file = tmp_path / "calls.json"
     with GpuProgram.python("training") as program:

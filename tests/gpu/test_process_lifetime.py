@@ -208,19 +208,6 @@ def test_a_stopped_session_leaves_nothing_behind_while_the_spin_runs(card: Card,
     nothing_left(card, before, engine)
 
 
-def test_a_killed_engine_leaves_nothing_behind_while_the_spin_runs(card: Card, before: int) -> None:
-    with Session(spinning()) as session:
-        session.set_running(["spin", "launch"])
-        await_snapshot(session, spins)
-        engine = session.engine_pid
-        assert engine is not None
-        assert card.used() > before + SLACK
-        os.kill(engine, signal.SIGKILL)
-        nothing_left(card, before, engine)
-        with pytest.raises(EngineLost):
-            session.run_for(1)
-
-
 STORMS = [
     ("event-poll-storm", "x16"), ("launch-storm", "x16"), ("host-callback", "mutex"), ("vmm-churn", "pieces"),
     ("profiler-on", "tracing"), ("profiler-on", "sessions"), ("profiler-on", "detached"),
@@ -258,14 +245,19 @@ def test_a_killed_engine_leaves_nothing_behind_while_many_threads_call(
         nothing_left(card, before, engine)
 
 
-def test_after_a_kill_in_the_middle_of_a_kernel_the_gpu_is_as_before(card: Card, before: int) -> None:
+def test_a_killed_engine_leaves_nothing_behind_in_the_middle_of_a_kernel_and_the_gpu_is_as_before(
+    card: Card, before: int
+) -> None:
     with Session(spinning()) as session:
         session.set_running(["spin", "launch"])
         await_snapshot(session, spins)
         engine = session.engine_pid
         assert engine is not None
+        assert card.used() > before + SLACK
         os.kill(engine, signal.SIGKILL)
         nothing_left(card, before, engine)
+        with pytest.raises(EngineLost):
+            session.run_for(1)
     with Session(spinning()) as session:
         session.set_running(["spin", "launch"])
         await_snapshot(session, spins)
@@ -341,7 +333,8 @@ HANGING = textwrap.dedent("""
 """)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+# The program handles none of them: Python makes an exception of one, and the others end it as SIGKILL does.
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_parent_ended_by_a_signal_leaves_nothing_behind_while_a_launch_hangs_in_the_driver(
     card: Card, before: int, spawn: Spawn, number: signal.Signals
 ) -> None:

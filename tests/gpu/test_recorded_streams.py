@@ -18,6 +18,15 @@ from stallprobes.watch.environment import find_cupti, library
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 
 
+@pytest.fixture(scope="module")
+def replaying(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
+    """The stand-ins with the program that replays streams."""
+    if COMPILER is None:
+        pytest.skip("the stand-ins need a C compiler")
+    folder = tmp_path_factory.mktemp("stand_ins")
+    return build_replay(folder / "replaying", StandIn.build(folder / "stand_in"))
+
+
 @pytest.mark.parametrize(
     ("program", "truth"),
     [
@@ -31,16 +40,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
     ids=lambda value: " ".join(value).removesuffix(".py") if isinstance(value, tuple) else "",
 )
 def test_a_stream_of_this_gpu_is_replayed_with_its_causes(
-    tmp_path: Path, program: tuple[str, ...], truth: Truth
+    tmp_path: Path, replaying: StandIn, program: tuple[str, ...], truth: Truth
 ) -> None:
-    if COMPILER is None:
-        pytest.skip("the stand-ins need a C compiler")
     there = watch_python(
         tmp_path / "recorded", *program, library=library(), options=EVERY_CALL,
         cupti=find_cupti(ask().cuda_version or 0),
     )  # fmt: skip
     stream = save_stream(tmp_path / "recorded", tmp_path / "stream")
-    replaying = build_replay(tmp_path / "replaying", StandIn.build(tmp_path / "stand_in"))
     every = replayed(replaying, stream, tmp_path / "every", slow_ns=0)
     assert calls_of(every.process) == calls_of(there.process)
     here = replayed(replaying, stream, tmp_path / "slow")

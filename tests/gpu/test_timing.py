@@ -16,7 +16,7 @@ from benchmarks import bench_launch
 from benchmarks.bench_launch import BY_LOOP, BY_LOOP_BUSY, BY_THREE_LOOPS, NAMES, Figures
 from stallprobes.latency.histogram import Histogram
 
-ROUNDS = 61
+ROUNDS = 41
 
 
 def steady(p50: float, p99: float) -> Figures:

@@ -56,6 +56,18 @@ def test_commands_in_the_text_exist(document: Path) -> None:
     assert used <= set(COMMANDS)
 
 
+def test_each_test_with_a_gpu_is_in_one_part_and_those_that_share_a_measurement_are_in_the_same() -> None:
+    commands = re.findall(
+        r"`python -m pytest -m gpu (\S+)`", (ROOT / "probes" / "README.md").read_text(encoding="utf-8")
+    )
+    parts = [[one for path in ROOT.glob(command) for one in (path, *path.rglob("*.py"))] for command in commands]
+    tests = [{path for path in part if path.name.startswith("test_")} for part in parts]
+    assert len(tests) == 2
+    assert sorted([*tests[0], *tests[1]]) == sorted((ROOT / "tests" / "gpu").rglob("test_*.py"))
+    sharing = [any("measured_patterns" in path.read_text(encoding="utf-8") for path in part) for part in tests]
+    assert sharing == [True, False]
+
+
 def test_documents_have_no_banned_phrase() -> None:
     texts = ((str(path.relative_to(ROOT)), 1, path.read_text(encoding="utf-8")) for path in DOCUMENTS)
     assert offenders(texts) == []

@@ -1,4 +1,7 @@
-"""On a real GPU: the demo in a terminal from start to end without a key, with the stalls of the reports."""
+"""On a real GPU: the demo in a terminal from start to end without a key, with the stalls of the reports.
+
+tests/unit/tui/test_demo_tour.py has all patterns.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pytest
 
 from factories.documents import validate
 from factories.terminal import OpenTerminal
-from stallprobes.patterns import patterns
+from stallprobes.machine import gpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -17,7 +20,11 @@ REPORTED = ("secondary-context-d2d", "pageable-d2h-vs-launch", "scalar-readback"
 
 
 def test_it_shows_each_stall_and_its_remedy(terminal: OpenTerminal) -> None:
-    screen = terminal("demo", "--gpu", "0", "--allow-shared", "--seconds", "4", "--json", size=(160, 48))
+    (gpu,) = gpus.choose(None, gpus.survey())
+    chosen = [word for name in REPORTED for word in ("--pattern", name)]
+    screen = terminal(
+        "demo", *chosen, "--gpu", gpu.uuid, "--allow-shared", "--seconds", "2", "--json", size=(160, 48)
+    )  # fmt: skip
     # Longer than a test waits for a condition.
     while screen.alive:
         screen.read(0.1)
@@ -27,7 +34,7 @@ def test_it_shows_each_stall_and_its_remedy(terminal: OpenTerminal) -> None:
     validate(document, "stallscope.demo/1")
     assert document["backend"] == "cuda"
     found = {one["pattern"]: one for one in document["patterns"]}
-    assert list(found) == list(patterns())
+    assert list(found) == list(REPORTED)
     assert [name for name, one in found.items() if one["problem"]] == []
     for name in REPORTED:
         one = found[name]

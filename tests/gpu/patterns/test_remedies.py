@@ -6,15 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from factories.remedy_programs import NotRunnable, RemedyProgram, measure, programs, regions
+from factories.remedy_programs import NotRunnable, RemedyProgram, build_all, measure, programs, regions
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all CUDA programs, compiled side by side."""
+    made = tmp_path_factory.mktemp("remedies")
+    build_all(made)
+    return made
+
+
 @pytest.mark.parametrize("program", programs(), ids=lambda program: program.path.name)
-def test_the_stall_is_gone_with_the_lines_of_each_remedy(program: RemedyProgram, tmp_path: Path) -> None:
+def test_the_stall_is_gone_with_the_lines_of_each_remedy(program: RemedyProgram, folder: Path) -> None:
     try:
-        result = measure(program, tmp_path)
+        result = measure(program, folder)
     except NotRunnable as reason:
         pytest.skip(str(reason))
     variants = set(regions(program.path.read_text(encoding="utf-8")))
