@@ -148,7 +148,8 @@ def test_a_hanging_call_shows_its_age_and_counts_as_waited() -> None:
         flight = window.in_flight
         assert flight is not None
         assert flight.op == 1
-        assert flight.age_ns >= window.duration_ns >= 200 * MS
+        # The two are read one after the other, and a busy machine does something else in between.
+        assert min(flight.age_ns, window.duration_ns) >= 200 * MS
         assert window.iterations == window.channels[WAIT].count == 0
         waited = window.channels[DUE]
         assert waited.count == pytest.approx(window.duration_ns / MS, abs=1)
