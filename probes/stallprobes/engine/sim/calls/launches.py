@@ -63,7 +63,15 @@ def graph_launch(host: HostThread, graph: GraphHandle, stream: SimStream) -> Cal
 
 @call("cuGraphInstantiate")
 def graph_instantiate(host: HostThread, into: HostWord, graph: GraphHandle, _flags: int) -> Call:
-    """(word for the executable graph, graph, flags)."""
+    """(word for the executable graph, graph, flags). It waits for a copy to pageable memory of its context.
+
+    On an H200 no victim of that context is stalled beside both, as it is beside the instantiation alone
+    (tests/gpu/recorded/agreement-h200.json.gz).
+    """
+    staging = host.current.locks.staging
+    if staging.owner is not None:
+        yield from staging.acquire(host)
+        staging.release()
     yield from host.work_under(host.call_ns("cuGraphInstantiate"), host.current.lock)
     into.put(GraphHandle(graph.nodes))
     return SUCCESS
