@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from textual.events import Key
+from textual.events import Key, MouseDown, MouseUp
 from textual.pilot import Pilot
 
 from factories.screen import SharedMonitor, monitor, running, until
@@ -142,3 +142,17 @@ def test_a_pasted_burst_of_keys_in_a_terminal_goes_to_the_dialog(terminal: OpenT
     since = screen.press("\x7f\x7f\x7f\r")
     screen.wait_for("register", since=since)
     assert screen.quit() == 0
+
+
+@module
+async def test_a_key_behind_a_click_that_closes_a_dialog_goes_to_the_screen_below(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        await burst(pilot, "question_mark")
+        assert isinstance(pilot.app.screen, Help)
+        for kind in (MouseDown, MouseUp):
+            event = kind(None, 0, 0, 0, 0, 1, False, False, False)
+            event.set_sender(pilot.app)
+            pilot.app.post_message(event)
+        await burst(pilot, "o")
+        assert isinstance(pilot.app.screen, Picker)
+        await burst(pilot, "escape")

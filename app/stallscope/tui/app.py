@@ -21,7 +21,7 @@ from textual.binding import Binding, BindingType
 from textual.command import CommandInput, CommandList, CommandPalette
 from textual.dom import DOMNode
 from textual.driver import Driver
-from textual.events import Event, Key, Paste
+from textual.events import Event
 from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
@@ -35,7 +35,7 @@ from stallscope.tui.actions import SCREENS
 from stallscope.tui.common.dialog import TopScreen
 from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.driver import TerminalDriver
-from stallscope.tui.key_order import KeyHandled, KeyOrder
+from stallscope.tui.key_order import KeyHandled, KeyOrder, Ordered
 from stallscope.tui.line_filters import AsciiOnly, Colourless, Printable
 from stallscope.tui.settings import Settings
 from stallscope.tui.signal_exit import SignalExit, exit_code
@@ -137,8 +137,8 @@ class StallscopeApp(App[None]):
         self.call_after_refresh(lambda: self.run_worker(self._open_first()))
 
     async def on_event(self, event: Event) -> None:
-        """As Textual's; but a key waits until the one before it is handled."""
-        if isinstance(event, (Key, Paste)) and not event.is_forwarded:
+        """As Textual's; but a key or a click waits until the one before it is handled."""
+        if isinstance(event, Ordered) and not event.is_forwarded:
             await self.keys.put(event)
         else:
             await super().on_event(event)

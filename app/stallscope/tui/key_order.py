@@ -1,8 +1,9 @@
-"""Order of keys: each reaches the screen and the widget that the key before it has opened or brought into focus.
+"""Order of keys and clicks: each reaches the screen and the widget that the one before it has opened or brought into
+focus.
 
 Textual hands a key to the widget that has the focus when the key arrives. Keys that arrive together would all go to the
-same one, also where the first of them opens a dialog. Here a key waits until the one before it is handled, and until
-the screen that this has opened knows its widgets.
+same one, also where the first of them, or a click before them, opens or closes a dialog. Here a key or a click waits
+until the one before it is handled, and until the screen that this has opened knows its widgets.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from textual.app import App, ScreenStackError
-from textual.events import Key, Paste
+from textual.errors import NoWidget
+from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.message import Message
 from textual.message_pump import MessagePump
 
+# What is kept in order. Moves of the mouse are not: there are many, and nothing is opened by them.
+Ordered = Key | Paste | MouseDown | MouseUp
 # A widget that is removed meanwhile gives no answer, and an action may take longer than a person waits for a key.
 _LOST_S, _LONGEST_S = 0.02, 0.5
 
 
 class KeyHandled(Message):
-    """Follows key number ``number`` through the same queues, from its widget to the app: then the key is handled."""
+    """Follows key or click ``number`` through the same queues, from its widget to the app: then that is handled."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -30,11 +34,11 @@ class KeyHandled(Message):
 
 
 class KeyOrder:
-    """Hands keys to ``handle``, which is the app's own method, one after the other. All runs in the event loop."""
+    """Hands keys and clicks to ``handle``, the app's own method, one after the other. All runs in the event loop."""
 
-    def __init__(self, app: App[Any], handle: Callable[[Key | Paste], Awaitable[None]]) -> None:
+    def __init__(self, app: App[Any], handle: Callable[[Ordered], Awaitable[None]]) -> None:
         self._app, self._handle = app, handle
-        self._waiting: deque[Key | Paste] = deque()
+        self._waiting: deque[Ordered] = deque()
         self._number = 0
         self._target: MessagePump | None = None
         self._top: MessagePump | None = None
@@ -45,8 +49,8 @@ class KeyOrder:
         """The number of keys that wait."""
         return len(self._waiting)
 
-    async def put(self, event: Key | Paste) -> None:
-        """Hand over a key, or let it wait for those before it."""
+    async def put(self, event: Ordered) -> None:
+        """Hand over a key or a click, or let it wait for those before it."""
         self._waiting.append(event)
         await self._deliver()
 
@@ -69,7 +73,7 @@ class KeyOrder:
             while self._waiting and self._target is None:
                 event = self._waiting.popleft()
                 top = self._screen()
-                target = None if top is None else self._app.focused or top
+                target = None if top is None else self._target_of(event, top)
                 await self._handle(event)
                 if event.is_forwarded:
                     self._begin(target, top)
@@ -78,6 +82,17 @@ class KeyOrder:
                     self._begin(now, top)
         finally:
             self._delivers = False
+
+    def _target_of(self, event: Ordered, top: MessagePump) -> MessagePump:
+        """The widget that an event goes to."""
+        if not isinstance(event, MouseDown | MouseUp):
+            return self._app.focused or top
+        if self._app.mouse_captured is not None:
+            return self._app.mouse_captured
+        try:
+            return self._app.get_widget_at(int(event.x), int(event.y))[0]
+        except NoWidget:
+            return top
 
     def _begin(self, target: MessagePump | None, top: MessagePump | None) -> None:
         """Wait until ``target`` has handled the key that was handed over while ``top`` was the screen."""
