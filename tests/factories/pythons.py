@@ -34,7 +34,9 @@ def full_version(python: str) -> str:
 
 @lru_cache
 def _interpreter(version: str) -> str | None:
-    return next((path for path in _candidates(version) if _output(path, _CHECK) == f"{version} False"), None)
+    found = next((path for path in _candidates(version) if _output(path, _CHECK) == f"{version} False"), None)
+    # A script in its place, as of pyenv, would be run with the settings for the program.
+    return None if found is None else _output(found, "import sys; print(sys.executable)")
 
 
 def _candidates(version: str) -> Iterator[str]:
