@@ -125,7 +125,7 @@ def _record(
         if step.share is None:
             progress.begin(step.text, step.at_most_s)
         else:
-            # Of virtual time only the rate tells how long it takes.
+            # How long virtual time takes is known only by its rate.
             progress.show(step.share, step.text, left_s=step.left_s if engine.gpus else None)
 
     with RequestedSuspension() as suspension, StoppedEngines():

@@ -191,7 +191,7 @@ def _measure(
         engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared, progress, survey)
 
         def show(step: RunProgress) -> None:
-            # Of virtual time only the rate tells how long it takes.
+            # How long virtual time takes is known only by its rate.
             left_s = None if simulated else step.total_s - step.done_s
             progress.show(step.done_s / max(step.total_s, 1e-9), step.text, left_s=left_s)
 

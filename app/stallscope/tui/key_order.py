@@ -1,5 +1,4 @@
-"""Order of keys and clicks: each reaches the screen and the widget that the one before it has opened or brought into
-focus.
+"""Order of keys and clicks: each reaches what the one before it has opened or given the focus.
 
 Textual hands a key to the widget that has the focus when the key arrives. Keys that arrive together would all go to the
 same one, also where the first of them, or a click before them, opens or closes a dialog. Here a key or a click waits

@@ -34,7 +34,7 @@ from stallprobes.watch.ranks.series import ProcessKey, SequenceKey
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.reading.process_rank import Rank
 
-# Waits of a smaller share of the time are not told.
+# Waits that take a smaller share of the time are not reported.
 _LEAST_SHARE = 0.005
 # A rank is blamed for that share of another one's time, and for so many times what it waits for that one.
 LEAST_BLAMED, _TIMES_BACK = 0.05, 2
@@ -70,7 +70,7 @@ class _Sequence:
 
 
 class RankFindings:
-    """Adds to findings what a book knows of ranks; it remembers which slow calls it has seen."""
+    """Adds the ranks of a book to findings. It keeps a list of the slow calls that it has added to."""
 
     def __init__(self, book: RankBook) -> None:
         self._book = book

@@ -36,7 +36,7 @@ class _Step:
     """What the command does: ``share`` (0 to 1) of it is done, None if that is not known.
 
     Times are of the monotonic clock. ``count`` is the share in other words. ``left_s`` was the remaining time at
-    ``at_s``, None if only the rate tells. ``at_most_s``: after so long the command stops waiting.
+    ``at_s``, None if only the rate shows it. ``at_most_s``: after so long the command stops waiting.
     """
 
     text: str
