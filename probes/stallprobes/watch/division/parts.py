@@ -10,7 +10,7 @@ class Part(StrEnum):
     """What an instant of a sequence's wall time on a GPU is; each instant is one. The values are those of JSON.
 
     ``KERNELS`` to ``COPIES``: the GPU works; ``RANK_WAIT``: in a kernel that waits for one of another rank to start,
-    which ``ranks`` separates from other communication. ``SHARED``: another context or process had the GPU. The others are
+    which ``ranks`` takes out of communication. ``SHARED``: another context or process had the GPU. The others are
     parts of gaps, each of which ends with the next operation of the sequence on the GPU. ``QUEUED``: that was
     submitted, and did not start yet. ``SUBMITTING``: inside calls that do not block. ``HOST``: between calls.
     ``WAKE_UP``: inside a wait whose work had ended. ``COPY`` to ``BLOCKED``: inside a call that blocked, by its cause.
