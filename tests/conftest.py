@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import gc
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,10 @@ TESTS = Path(__file__).parent
 PROBES = TESTS.parent / "probes"
 # Folders of tests that mostly wait, in the order in which they run.
 WAITING = {name: number for number, name in enumerate(("screen", "watch", "engine", "cli", "browser"))}
+# Variables by which the program, Rich and Textual choose what they print.
+_CHANGES_OUTPUT = re.compile(
+    r"(CI|COLUMNS|LINES|COLORTERM|NO_COLOR|FORCE_COLOR|(CLICOLOR|LC_|LANG|TTY_|TEXTUAL|RICH_)\w*)$"
+)
 # Set in the process that compiles the test modules.
 _COMPILING = "STALLSCOPE_TESTS_COMPILING"
 
@@ -77,6 +82,10 @@ def pytest_configure() -> None:
     # the assertions of all tests each time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # What the program prints is the same in a terminal of any size, any language and continuous integration.
+    for name in [name for name in os.environ if _CHANGES_OUTPUT.match(name)]:
+        del os.environ[name]
+    os.environ.update(LANG="C.UTF-8", TERM="xterm-256color")
     # What the program remembers for the user who runs the tests stays as it is.
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="stallscope-state-")
 

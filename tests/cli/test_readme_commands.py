@@ -149,6 +149,8 @@ def test_a_command_of_the_documents_works(line: str, place: Path) -> None:
 @pytest.mark.parametrize("line", [line for line in lines() if is_screen(line.split())])
 def test_a_screen_of_the_documents_opens_and_closes(line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
+    # A machine may name its interpreter python3 alone.
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     words = line.split()[1:]
     terminal = Terminal([*words, *ADDED.get("".join(words[:1]), ())], (100, 30), {})
     try:

@@ -62,7 +62,6 @@ def _err(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     # pytest puts its own stderr in the place of another one when the test begins.
     monkeypatch.setattr(diagnostics, "sys", SimpleNamespace(stderr=made))
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr(os, "get_terminal_size", lambda _=0: os.terminal_size((100, 24)))
     yield made
     diagnostics.status_line.clear()
