@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,7 +221,12 @@ def test_children_are_attached_too(stand_in: StandIn, settings: dict[str, str], 
 
 
 def test_one_that_cannot_be_attached(settings: dict[str, str], stallscope_command: Command) -> None:
-    done = stallscope_command("watch", "--pid", str(os.getpid()), "--headless", env=settings)
+    # Not this process, in which another test may have loaded a libcuda of its own.
+    with subprocess.Popen(["sleep", "600"]) as program:
+        try:
+            done = stallscope_command("watch", "--pid", str(program.pid), "--headless", env=settings)
+        finally:
+            program.kill()
     assert (done.returncode, done.stdout) == (125, "")
     assert "has not loaded libcuda, so it makes no CUDA calls: attach once it does" in done.stderr
     assert len(done.stderr.splitlines()) == 1
