@@ -29,6 +29,8 @@ ADDED = {
     "check": CHECK,
     "demo": ("--sim", "--seconds", "1"),
 }
+# A pattern of which one variant is enough, where the document runs all.
+PATTERN, VARIANT = "secondary-context-d2d", ("--variant", "kernel-other-context")
 # Of doctor, where there is none.
 NO_GPU = 3
 # The process in the documents, for which one of this machine stands that has no libcuda.
@@ -65,12 +67,11 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("documents")
     programs = folder / "bin"
     programs.mkdir()
-    cases = "".join(
-        f'{name or "none"}) exec {sys.executable} -m stallscope "$@" {" ".join(words)} ;;\n'
-        for name, words in ADDED.items()
-    )
+    added = {f'"run {PATTERN}"*': (*ADDED["run"], *VARIANT)} | {f"{name or 'none'}*": ADDED[name] for name in ADDED}
+    command = f"{sys.executable} -m stallscope"
+    cases = "".join(f'{case}) exec {command} "$@" {" ".join(words)} ;;\n' for case, words in added.items())
     for name, text in (
-        ("stallscope", f'case "${{1-none}}" in\n{cases}*) exec {sys.executable} -m stallscope "$@" ;;\nesac\n'),
+        ("stallscope", f'case "${{1-none}}${{2+ $2}}" in\n{cases}*) exec {command} "$@" ;;\nesac\n'),
         ("python", f'exec {sys.executable} "$@"\n'),
         ("torchrun", 'exec python "$@"\n'),
         ("solver", "exit 0\n"),
@@ -83,7 +84,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         shutil.copy(RECORDED / f"check-h200x2-{number}.json.gz", folder)
     for words in (
         ("check", *CHECK, "--save", "before.json"),
-        ("record", "stall.rec", "secondary-context-d2d", "--variant", "kernel-other-context", *ADDED["record"]),
+        ("record", "stall.rec", PATTERN, *VARIANT, *ADDED["record"]),
         ("watch", "--print-env"),
     ):
         done = subprocess.run(

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
@@ -32,7 +33,8 @@ from stallscope.tui.terminal_input import PASTE_S, InputDecoder
 from stallscope.tui.watch.screen import WatchScreen
 
 pytestmark = pytest.mark.usefixtures("without_terminal_updates")
-SEEDS = range(2)
+# More of them for a long run.
+SEEDS = range(max(1, settings().max_examples // 50))
 _CHUNKS, _CHUNK = 20, 24
 # What selects something, beside bytes of any value.
 _LIKELY = b"abcdefghijklmnopqrstuvwxyzBT0123456789?+-[] \r\t\x1b\x10\x1a"
