@@ -1,13 +1,14 @@
 """What the injected library adds to a launch on a GPU, beside the least that a library with CUPTI can do.
 
 A loop of launches runs in interleaved processes: alone, with ``least_watch.c`` and with the library, each with
-callbacks only and with all kinds of records. Prints the time of a launch and the differences within rounds, with 95 %
-intervals of the median (bootstrap). Exits 1 if the upper end of the library's difference is above 0.1 us with callbacks
-only, or 0.2 us with records.
+callbacks only and with all kinds of records. In one more process the callbacks of every second step go to the library,
+and the others do the least (``alternating_cupti.c``): launches of two processes differ by more than what is looked for.
+Prints the time of a launch and the differences within rounds, with 95 % intervals of the median (bootstrap). Exits 1 if
+the upper end of what the library adds is above 0.1 us with callbacks only (in one process), or 0.2 us with records.
 
 python tests/benchmarks/bench_watch_launch.py [--rounds N] [--seconds S] [--callbacks]
 
-With --callbacks only the two variants with callbacks run, for more rounds in the same time.
+With --callbacks only the process that alternates runs, for more rounds in the same time.
 
 It needs nvcc and gcc.
 """
@@ -21,7 +22,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -41,47 +43,96 @@ from stallprobes.watch.environment import (  # noqa: E402
     variables,
 )
 from stallprobes.watch.reading.folder import create_folder  # noqa: E402
+from stallprobes.watch.reading.map_reader import MapFile, watch_files  # noqa: E402
 
 PROGRAMS = ROOT / "tests" / "programs"
 ALONE, LEAST_CALLS, CALLS, LEAST_RECORDS, RECORDS = (
     "alone", "least, callbacks", "library, callbacks", "least, records", "library, records",
 )  # fmt: skip
+IN_TURN = ("library, in turn", "least, in turn")
 VARIANTS = (ALONE, LEAST_CALLS, CALLS, LEAST_RECORDS, RECORDS)
 # What is compared, and the most that it may be (ns); without a limit it is shown only.
 DIFFERENCES = (
-    (CALLS, LEAST_CALLS, 100.0), (RECORDS, LEAST_RECORDS, 200.0), (LEAST_CALLS, ALONE, None),
+    (*IN_TURN, 100.0), (CALLS, LEAST_CALLS, None), (RECORDS, LEAST_RECORDS, 200.0), (LEAST_CALLS, ALONE, None),
     (LEAST_RECORDS, ALONE, None),
 )  # fmt: skip
 OPTIONS = {CALLS: WatchOptions(calls_only=True), RECORDS: WatchOptions(cost=1.0)}
 DRAWS = 4000
 
 
-def build(folder: Path) -> tuple[Path, Path]:
-    """The program and the least library, compiled in ``folder``."""
-    program, least = folder / "launch_steps", folder / "least_watch.so"
-    subprocess.run(["nvcc", "-O2", "-std=c++17", "-o", str(program), str(PROGRAMS / "launch_steps.cu")], check=True)
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """The program and the libraries that were compiled."""
+
+    program: Path
+    least: Path
+    alternating: Path
+
+
+def build(folder: Path) -> Built:
+    """Compile in ``folder``."""
+    built = Built(
+        program=folder / "launch_steps", least=folder / "least_watch.so", alternating=folder / "libcupti-alternating.so"
+    )
+    source = str(PROGRAMS / "launch_steps.cu")
+    subprocess.run(["nvcc", "-O2", "-std=c++17", "-o", str(built.program), source], check=True)
     write_header(folder)
-    includes = [f"-I{folder}", *(f"-I{NATIVE / part}" for part in ("common", "cupti"))]
-    flags = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", "-Wall", "-Wextra"]
-    subprocess.run(["gcc", *flags, *includes, "-o", str(least), str(PROGRAMS / "least_watch.c"), "-ldl"], check=True)
-    return program, least
+    flags = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", "-Wall", "-Wextra", f"-I{folder}"]
+    flags += [f"-I{NATIVE / part}" for part in ("common", "cupti")]
+    cupti = cupti_of_this_machine()
+    assert cupti is not None, "no libcupti was found"
+    linked = ["-Wl,--no-as-needed", str(cupti), f"-Wl,-rpath,{cupti.parent}"]
+    for target, name, more in (
+        (built.least, "least_watch.c", []), (built.alternating, "alternating_cupti.c", linked),
+    ):  # fmt: skip
+        subprocess.run(["gcc", *flags, "-o", str(target), str(PROGRAMS / name), *more, "-ldl"], check=True)
+    return built
 
 
-def launch_ns(variant: str, program: Path, least: Path, seconds: float, cpu: int) -> float:
-    """The time of a launch (ns) in a process of its own."""
+def launch_ns(built: Built, environment: Mapping[str, str], seconds: float, cpu: int) -> list[float]:
+    """The times of a launch (ns) in a process of its own: of all steps, of the odd and of the even ones."""
+    command = [str(built.program), str(seconds), str(cpu)]
+    done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True)
+    return [float(number) for number in done.stdout.split()]
+
+
+def of_variant(variant: str, built: Built, seconds: float, cpu: int) -> float:
+    """The time of a launch (ns) with a variant in a process of its own."""
     cupti, folder = cupti_of_this_machine(), create_folder()
-    more: Mapping[str, str] = {}
+    environment: Mapping[str, str] = {}
     if variant in OPTIONS:
-        more = variables(library(), folder, OPTIONS[variant], os.environ, cupti)
+        environment = variables(library(), folder, OPTIONS[variant], os.environ, cupti)
     elif variant != ALONE:
         kinds = ",".join(str(int(kind)) for kind in COLLECTED) if variant == LEAST_RECORDS else ""
-        more = {INJECTION_VARIABLE: str(least), "LEAST_WATCH_CUPTI": str(cupti), "LEAST_WATCH_KINDS": kinds}
+        environment = {
+            INJECTION_VARIABLE: str(built.least), "LEAST_WATCH_CUPTI": str(cupti), "LEAST_WATCH_KINDS": kinds,
+        }  # fmt: skip
     try:
-        command = [str(program), str(seconds), str(cpu)]
-        done = subprocess.run(command, env={**os.environ, **more}, stdout=subprocess.PIPE, text=True, check=True)
-        return float(done.stdout)
+        return launch_ns(built, environment, seconds, cpu)[0]
     finally:
         shutil.rmtree(folder)
+
+
+def calls_in(path: Path) -> int:
+    """The calls that the library has counted in its file."""
+    with MapFile(path) as file:
+        return file.read().calls
+
+
+def in_turn(number: int, built: Built, seconds: float, cpu: int) -> tuple[float, float]:
+    """The times of a launch (ns) with the library and with the least, in one process; the first step is of either."""
+    folder, first = create_folder(), number % 2
+    environment = {
+        **variables(library(), folder, OPTIONS[CALLS], os.environ, built.alternating),
+        "ALTERNATING_CUPTI": str(cupti_of_this_machine()), "ALTERNATING_FIRST": str(first),
+    }  # fmt: skip
+    try:
+        _, odd, even = launch_ns(built, environment, seconds, cpu)
+        calls = [calls_in(path) for path in watch_files(folder)]
+        assert any(calls), "the library was not called"
+    finally:
+        shutil.rmtree(folder)
+    return (odd, even) if first else (even, odd)
 
 
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -105,17 +156,18 @@ def is_within(times: Mapping[str, NDArray[np.float64]]) -> bool:
     return within
 
 
-def measure(rounds: Iterable[int], seconds: float, variants: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+def measure(rounds: int, seconds: float, variants: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     """The time of a launch (ns) with each variant in each round; the order differs from round to round."""
-    found: dict[str, list[float]] = {variant: [] for variant in variants}
+    found: dict[str, list[float]] = {name: [] for name in (*variants, *IN_TURN)}
     cpu = max(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as place:
-        program, least = build(Path(place))
-        for number in rounds:
-            order = random.Random(number).sample(variants, len(variants))
-            for variant in order:
-                found[variant].append(launch_ns(variant, program, least, seconds, cpu))
-    return {variant: np.array(values) for variant, values in found.items()}
+        built = build(Path(place))
+        for number in range(rounds):
+            for variant in random.Random(number).sample(variants, len(variants)):
+                found[variant].append(of_variant(variant, built, seconds, cpu))
+            for name, value in zip(IN_TURN, in_turn(number, built, seconds, cpu), strict=True):
+                found[name].append(value)
+    return {name: np.array(values) for name, values in found.items()}
 
 
 def main() -> int:
@@ -125,8 +177,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--callbacks", action="store_true")
     options = parser.parse_args()
-    variants = (CALLS, LEAST_CALLS) if options.callbacks else VARIANTS
-    times = measure(range(options.rounds), options.seconds, variants)
+    times = measure(options.rounds, options.seconds, () if options.callbacks else VARIANTS)
     for variant, values in times.items():
         print(f"{variant:20}{np.median(values) / 1000:8.3f} us a launch ({min(values) / 1000:.3f} at least)")
     return int(not is_within(times))

@@ -1,4 +1,5 @@
-// Steps of 400 empty kernels and one wait: prints the time of a launch in ns, the tenth percentile of all steps.
+// Steps of 400 empty kernels and one wait: prints the time of a launch in ns, the tenth percentile of all steps, of the
+// first, third, ... and of the second, fourth, ...
 //
 //     launch_steps SECONDS CPU
 #include <algorithm>
@@ -11,6 +12,12 @@
 static const int LAUNCHES = 400, WARM_UP = 2000;
 
 __global__ void nothing() {}
+
+static double tenth(std::vector<double> steps)
+{
+    std::sort(steps.begin(), steps.end());
+    return steps[steps.size() / 10];
+}
 
 int main(int count, char **arguments)
 {
@@ -29,7 +36,7 @@ int main(int count, char **arguments)
     CPU_ZERO(&chosen);
     CPU_SET(std::atoi(arguments[2]), &chosen);
     sched_setaffinity(0, sizeof chosen, &chosen);
-    std::vector<double> steps;
+    std::vector<double> steps, in_turn[2];
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);
     while (Clock::now() < end) {
         const auto begin = Clock::now();
@@ -38,9 +45,10 @@ int main(int count, char **arguments)
         cudaStreamSynchronize(stream);
         steps.push_back(std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / LAUNCHES);
     }
-    if (cudaGetLastError() != cudaSuccess || steps.empty())
+    if (cudaGetLastError() != cudaSuccess || steps.size() < 2)
         return 1;
-    std::sort(steps.begin(), steps.end());
-    std::printf("%.1f\n", steps[steps.size() / 10]);
+    for (size_t number = 0; number < steps.size(); number++)
+        in_turn[number % 2].push_back(steps[number]);
+    std::printf("%.1f %.1f %.1f\n", tenth(steps), tenth(in_turn[0]), tenth(in_turn[1]));
     return 0;
 }
