@@ -1,13 +1,13 @@
 """What watching costs programs on a GPU: by the times of their own steps, and as ``watch`` states it.
 
-Each program runs with the default budget, or that of --cost, beside the reader that the screen has. The lower quartile
-of its steps' times in windows with records is compared with that in windows without: the slower steps of a machine that
-others share are those that something else disturbs, whose mean differs by 5 to 15 % from window to window. It is
+Each program runs with the default budget, or that of --cost, beside the reader that the screen has. The median of its
+steps' times in each window with records is compared with those of the two windows without beside it: a machine that
+others share is slower for seconds at a time, and its mean differs by 5 to 15 % from window to window. The mean is
 printed beside, for what disturbs few steps. What callbacks cost is computed, as in the statement. Prints for each
-program the cost by steps with its 95 % interval (bootstrap over windows) and the stated interval, and how many launches
-within windows with records have none. Exits 1 if a cost by steps is above 6 % with a budget of 5 or less, if fewer than
-nine of ten costs lie in the stated interval, if the two intervals of one have nothing in common, or if a record was
-lost.
+program the cost by steps with its 95 % interval (bootstrap over the compared windows) and the stated interval, and how
+many launches within windows with records have none. Exits 1 if a cost by steps is above 6 % with a budget of 5 or less,
+if fewer than nine of ten costs lie in the stated interval, if the two intervals of one have nothing in common, or if a
+record was lost.
 
 python tests/benchmarks/bench_watch_cost.py [PROGRAM ...] [--seconds S] [--cost PERCENT] [--runs N]
 
@@ -23,8 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +46,11 @@ from stallprobes.watch.reading.record_windows import RecordWindows  # noqa: E402
 NAMES = ("training", "generation", "gaussian_process", "compiled")
 LIMIT = 0.06
 LEAST_S = 0.1
+# Of a window that is compared.
+LEAST_STEPS = 8
 DRAWS = 1000
-# The percentile of the steps' times that is compared, and the part of the runs that has to lie in the stated interval.
-QUICK, LEAST_INSIDE = 25, 0.9
+# The part of the runs that has to lie in the stated interval.
+LEAST_INSIDE = 0.9
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,8 @@ def watch_steps(name: str, seconds: float, cost: float) -> Measured:
             missing, found = missing_launches(folder, process)
             assert findings.cost is not None
             ends, windows = np.load(times), process.windows
-            records, interval, recorded = cost_by_steps(ends, windows, QUICK)
-            mean = cost_by_steps(ends, windows)[0]
+            records, interval, recorded = cost_by_steps(ends, windows, np.median)
+            mean = cost_by_steps(ends, windows, np.mean)[0]
         finally:
             shutil.rmtree(folder)
     lost = process.lost_records + findings.missed_records
@@ -111,37 +115,28 @@ def missing_launches(folder: Path, process: WatchedProcess) -> tuple[int, int]:
 
 
 def cost_by_steps(
-    ends: NDArray[np.int64], windows: RecordWindows, percentile: float | None = None
+    ends: NDArray[np.int64], windows: RecordWindows, middle: Callable[[NDArray[np.int64]], np.floating[Any]]
 ) -> tuple[float, tuple[float, float], float]:
     """The share of time that records cost by the steps' times, its 95 % interval, and the share with records.
 
-    The times are compared by a percentile, or by their mean; NaN where there are none.
+    The times are compared by their ``middle``; NaN where there are none.
     """
     if not len(windows) or windows.first_off_ns > ends[-1]:
         return 0.0, (0.0, 0.0), 1.0
-    steps: dict[bool, list[NDArray[np.int64]]] = {True: [], False: []}
-    for begin, end, on in zip(windows.begins, windows.ends, windows.on.tolist(), strict=True):
-        inside = ends[(ends >= begin) & (ends <= end)]
-        if begin >= windows.first_off_ns and len(inside) > 1:
-            steps[on].append(np.diff(inside))
     share = windows.share_on(int(ends[-1]), windows.first_off_ns)
-    if not all(steps.values()):
+    usual = np.full(len(windows), np.nan)
+    for number, (begin, end) in enumerate(zip(windows.begins, windows.ends, strict=True)):
+        steps = np.diff(ends[(ends >= begin) & (ends <= end)])
+        if begin >= windows.first_off_ns and len(steps) >= LEAST_STEPS:
+            usual[number] = middle(steps)
+    beside = (usual[:-2] + usual[2:]) / 2
+    compared = windows.on[1:-1] & ~windows.on[:-2] & ~windows.on[2:] & ~np.isnan(usual[1:-1] + beside)
+    slowdowns = 1 - beside[compared] / usual[1:-1][compared]
+    if not len(slowdowns):
         return float("nan"), (float("nan"), float("nan")), share
-
-    def slowdown(of: dict[bool, list[NDArray[np.int64]]]) -> float:
-        times = {on: np.concatenate(found) for on, found in of.items()}
-        usual = {
-            on: np.mean(one) if percentile is None else np.percentile(one, percentile) for on, one in times.items()
-        }
-        return float(1 - usual[False] / usual[True])
-
-    random = np.random.default_rng(1)
-    drawn = [
-        slowdown({on: [found[at] for at in random.integers(0, len(found), len(found))] for on, found in steps.items()})
-        for _ in range(DRAWS)
-    ]
+    drawn = np.median(np.random.default_rng(1).choice(slowdowns, (DRAWS, len(slowdowns))), axis=1)
     low, high = np.percentile(drawn, (2.5, 97.5)) * share
-    return slowdown(steps) * share, (float(low), float(high)), share
+    return float(np.median(slowdowns)) * share, (float(low), float(high)), share
 
 
 def print_run(name: str, run: Measured, budget: float) -> tuple[bool, bool]:
