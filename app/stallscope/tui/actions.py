@@ -48,6 +48,16 @@ _CALLS = {
     "quit": "leave",
     "theme": "app.next_theme",
 }
+# Actions that need nothing of what their screen reads when it is opened; all others of it wait for that.
+_AT_ONCE = frozenset(
+    {
+        *("theme", "help", "quit", "screenshot", "restart"),
+        *("check_run", "check_stop", "check_open", "check_back"),
+        *("trace_trigger", "trace_in", "trace_out", "trace_lower", "trace_higher", "trace_auto"),
+        *("trace_before", "trace_after", "trace_keep", "trace_back"),
+        *("processes_back", "processes_quit"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,11 @@ class Action:
     def call(self) -> str:
         """The action as Textual calls it."""
         return f"open('{self.name}')" if self.opens_screen else _CALLS.get(self.name, self.name)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the action needs nothing of what its screen reads when it is opened."""
+        return self.name in _AT_ONCE
 
     def available(self, replayed: bool) -> bool:
         """Whether the action makes sense live, or in a replay."""

@@ -133,6 +133,23 @@ class ActionScreen(TopScreen, Screen[bool]):
         return available(self.replayed, SCREENS[self.NAME])
 
     @property
+    def reads(self) -> bool:
+        """Whether what the keys act on is still being read, and will be there in a moment."""
+        return False
+
+    def holds(self, event: events.Key) -> bool:
+        """Whether a key waits until what it acts on has been read. One of the whole app, such as ctrl+c, does not."""
+        if event.key in self.app._bindings.key_to_bindings:
+            return False
+        action = self.action_of(event)
+        return self.reads and (action is None or not action.at_once)
+
+    def action_of(self, event: events.Key) -> Action | None:
+        """The action that has a key, None without one."""
+        names = {event.key, *event.aliases}
+        return next((one for one in self.actions if names & set(keys_of(one, self.settings.keys).split(","))), None)
+
+    @property
     def more_keys(self) -> tuple[tuple[str, str], ...]:
         """Keys that are not in the table, for the help: (keys, description)."""
         return ()

@@ -101,6 +101,12 @@ class MatrixScreen(ActionScreen):
         self.app.app_suspend_signal.subscribe(self, lambda _: send(signal.SIGSTOP), immediate=True)
         self.app.app_resume_signal.subscribe(self, lambda _: send(signal.SIGCONT), immediate=True)
 
+    @property
+    def reads(self) -> bool:
+        """Whether a check is being read, or not yet drawn."""
+        state = self.controller.state
+        return self.controller.reads or (state.run is None and state is not self._drawn)
+
     def _gpu_and_driver(self) -> tuple[str | None, str | None]:
         """The model of the monitor's GPU, of a simulated one that of its profile, and its driver; None if unknown."""
         observation = self.context.observation

@@ -6,6 +6,7 @@ import asyncio
 
 from textual import on
 from textual.app import ComposeResult
+from textual.events import Key
 
 from stallprobes.machine.gpu_processes import ListedProcess
 from stallprobes.wording import process_wording
@@ -53,6 +54,15 @@ class ProcessesScreen(ActionScreen):
     def actions(self) -> tuple[Action, ...]:
         """The available actions: there may be no monitor to return to."""
         return tuple(one for one in super().actions if self._over_monitor or one.name != "processes_back")
+
+    @property
+    def reads(self) -> bool:
+        """Whether the first list is being read."""
+        return self.state.listing is None and not self.source.failure
+
+    def holds(self, event: Key) -> bool:
+        """Whether a key waits for the first list, or as an answer for the question that follows a look."""
+        return super().holds(event) or (self._checking and event.key in ("y", "n"))
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""

@@ -103,6 +103,11 @@ class TimelineScreen(ActionScreen):
         """Whether it shows kept traces, as those of a watched program are."""
         return self.traces.replayed
 
+    @property
+    def reads(self) -> bool:
+        """Whether the timeline has been switched on, and nothing has been recorded yet."""
+        return self.cursor.trace is None and self.traces.starts
+
     def help_sections(self) -> tuple[tuple[str, str], ...]:
         """The sections of the help, with the letters that the plot draws."""
         return (*glyphs.help_sections(ASCII_GLYPHS if self.settings.ascii else BLOCK_GLYPHS), *super().help_sections())
