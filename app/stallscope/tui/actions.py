@@ -365,15 +365,16 @@ def keys_of(action: Action, changed: Mapping[str, str]) -> str:
     return changed.get(action.name, action.keys)
 
 
-def key_label(keys: str) -> str:
-    """The first of ``keys`` as a person writes it."""
+def key_label(keys: str, ascii_only: bool = False) -> str:
+    """The first of ``keys`` as a person writes it; in ASCII arrows have names, since ``<`` is a key too."""
     first = keys.split(",")[0].strip()
-    return _KEY_LABELS.get(first, first)
+    label = _KEY_LABELS.get(first, first)
+    return label if label.isascii() or not ascii_only else first
 
 
 def key_hints(
-    replayed: bool, changed: Mapping[str, str], actions: tuple[Action, ...]
+    replayed: bool, changed: Mapping[str, str], actions: tuple[Action, ...], ascii_only: bool = False
 ) -> tuple[tuple[str, str, str], ...]:
     """The key bar's entries (key, title, Textual's call) by rank."""
     ranked = sorted((one for one in available(replayed, actions) if one.rank), key=lambda action: action.rank)
-    return tuple((key_label(keys_of(action, changed)), action.title, action.call) for action in ranked)
+    return tuple((key_label(keys_of(action, changed), ascii_only), action.title, action.call) for action in ranked)

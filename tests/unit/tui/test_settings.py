@@ -119,6 +119,8 @@ def test_names_and_keys_of_actions_are_unique_and_hints_follow_the_settings() ->
     assert ("P", "pause", "pause") in key_hints(False, {"pause": "P"}, MONITOR_ACTIONS)
     assert not {action.name for action in available(True, MONITOR_ACTIONS)} & {"restart", "pick", "quiet"}
     assert key_label("question_mark") == "?"
+    # In ASCII an arrow would be another key.
+    assert (key_label("left"), key_label("left", True), key_label("plus", True)) == ("←", "left", "+")
 
 
 def test_keys_that_a_user_chose_before_the_timeline_existed_are_valid(tmp_path: Path) -> None:

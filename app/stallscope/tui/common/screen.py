@@ -138,11 +138,9 @@ class ActionScreen(TopScreen, Screen[bool]):
         return False
 
     def holds(self, event: events.Key) -> bool:
-        """Whether a key waits until what it acts on has been read. One of the whole app, such as ctrl+c, does not."""
-        if event.key in self.app._bindings.key_to_bindings:
-            return False
+        """Whether a key waits until what it acts on has been read."""
         action = self.action_of(event)
-        return self.reads and (action is None or not action.at_once)
+        return self.reads and action is not None and not action.at_once
 
     def action_of(self, event: events.Key) -> Action | None:
         """The action that has a key, None without one."""
@@ -156,7 +154,8 @@ class ActionScreen(TopScreen, Screen[bool]):
 
     def on_mount(self) -> None:
         """Fill the key bar, and start the timer."""
-        self.query_one(KeyBar).view = KeyBarView(key_hints(self.replayed, self.settings.keys, self.actions))
+        hints = key_hints(self.replayed, self.settings.keys, self.actions, self.settings.ascii)
+        self.query_one(KeyBar).view = KeyBarView(hints)
         self.frame_timer = self.set_interval(1 / self.frames_per_s, self.tick)
         self.call_after_refresh(self.tick)
 
@@ -216,10 +215,14 @@ class ActionScreen(TopScreen, Screen[bool]):
         """Run the action of a clicked hint."""
         await self.run_action(message.target)
 
+    def key_of(self, action: Action) -> str:
+        """The first key of an action as it is written on this terminal."""
+        return key_label(keys_of(action, self.settings.keys), self.settings.ascii)
+
     def commands(self) -> Iterable[SystemCommand]:
         """The entries of the command palette."""
         for action in self.actions:
-            key = key_label(keys_of(action, self.settings.keys))
+            key = self.key_of(action)
             yield SystemCommand(f"{action.title} ({key})", action.description, partial(self.run_action, action.call))
 
     def ask(self, dialog: Dialog[Answer], then: Callable[[Answer], object]) -> None:
@@ -276,7 +279,10 @@ class ActionScreen(TopScreen, Screen[bool]):
         from stallscope.tui.common.help import Help, help_of
 
         keys = [
-            (" ".join(key_label(key) for key in keys_of(action, self.settings.keys).split(",")), action.description)
+            (
+                " ".join(key_label(key, self.settings.ascii) for key in keys_of(action, self.settings.keys).split(",")),
+                action.description,
+            )
             for action in self.actions
         ]
         self.app.push_screen(Help(help_of((*self.more_keys, *keys), self.help_sections())))

@@ -10,7 +10,7 @@ from textual.events import Key
 
 from stallprobes.machine.gpu_processes import ListedProcess
 from stallprobes.wording import process_wording
-from stallscope.tui.actions import PROCESSES_ACTIONS, Action, key_label, keys_of
+from stallscope.tui.actions import PROCESSES_ACTIONS, Action
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.lines import LineWidget, Paragraphs, cut, paragraph_lines
@@ -114,7 +114,7 @@ class ProcessesScreen(ActionScreen):
         self.query_one(ProcessTable).styles.height = rest - lines
 
     def _key_of(self, name: str) -> str:
-        return next(key_label(keys_of(one, self.settings.keys)) for one in PROCESSES_ACTIONS if one.name == name)
+        return next(self.key_of(one) for one in PROCESSES_ACTIONS if one.name == name)
 
     # Actions.
 
