@@ -364,6 +364,7 @@ def test_ascii_letters_are_as_wide_and_really_ascii(words: str) -> None:
 
 def test_ascii_keeps_the_width_of_what_it_replaces_and_arrows_between_values() -> None:
     assert ascii_only("5.47 µs → 1.89 ms") == "5.47 us ->1.89 ms"
+    assert ascii_only("5.47 µs →") == "5.47 us->"
     assert ascii_only("cost ≤ 0.5 %") == "cost <=0.5 %"
     assert ascii_only("🔎 Search") == ">  Search"
     assert ascii_only("語a") == "??a"

@@ -40,7 +40,7 @@ def ascii_only(text: str) -> str:
     """``text`` in ASCII, with the same number of cells."""
     if text.isascii():
         return text
-    text = text.replace("→ ", "->").replace("≤ ", "<=").translate(_ASCII)
+    text = text.replace("→ ", "->").replace(" →", "->").replace("≤ ", "<=").translate(_ASCII)
     return text if text.isascii() else "".join(one if one.isascii() else "?" * cell_len(one) for one in text)
 
 

@@ -51,9 +51,9 @@ class Differences(TextDialog[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("d", "close", "close")]
 
 
-def _places(state: MatrixState) -> tuple[bool, bool]:
-    """What decides where the panels are: whether there is a matrix, and whether it is a check."""
-    return state.matrix_view is not None, state.check is not None
+def _places(state: MatrixState) -> tuple[int, bool]:
+    """What decides where the panels are: the rows of the matrix, 0 without one, and whether it is a check."""
+    return 0 if state.matrix_view is None else len(state.matrix_view.matrix.rows), state.check is not None
 
 
 def differences(found: Comparison, checks: str) -> PrintableText:
