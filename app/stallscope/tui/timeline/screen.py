@@ -278,7 +278,9 @@ class TimelineScreen(ActionScreen):
         if self._stand():
             worst = self.cursor.at_worst()
             if worst is None:
-                self.notify("No call of a victim is in this span.")
+                trace = self.cursor.trace
+                probes = trace is None or any(not one.process for one in trace.probes)
+                self.notify(f"No call{' of a victim' if probes else ''} is in this span.")
             self._move(worst or self.cursor)
 
     def action_trace_center(self) -> None:

@@ -281,6 +281,8 @@ class RecordedTraces:
         problem = header.NO_TRACE if self.number is None else self.problem
         if problem:
             return cursor, TraceView(sentences=(problem,))
+        if cursor.trace is not None and not cursor.book.rows:
+            return cursor, TraceView(sentences=("No call and no GPU work was recorded in this time.",))
         return cursor, replace(cursor.view(), slow_only=self._source.slow_calls_only)
 
     def head(self, cursor: TraceCursor) -> header.TraceHeadView:
