@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ class CliCommand(click.Command):
         """As click's. Raises click.UsageError with a context, and with a sentence for arguments that are too many."""
         allowed, ctx.allow_extra_args = ctx.allow_extra_args, True
         try:
+            self._require_given_once(ctx, args)
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
@@ -37,6 +39,17 @@ class CliCommand(click.Command):
         if rest and not allowed and not ctx.resilient_parsing:
             raise click.UsageError(f'there is no place for the argument "{rest[0]}"', ctx)
         return rest
+
+    def _require_given_once(self, ctx: click.Context, args: Sequence[str]) -> None:
+        """Raise click.UsageError where an option with one value has two: one of them would be ignored."""
+        if ctx.resilient_parsing:
+            return
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for parameter, times in Counter(order).items():
+            single = isinstance(parameter, click.Option) and not (parameter.multiple or parameter.is_flag)
+            if single and times > 1:
+                count = "twice" if times == 2 else f"{times} times"
+                raise click.UsageError(f"{parameter.opts[-1]} is given {count}: give it once", ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The options, also before the first letter of one."""
