@@ -272,8 +272,8 @@ def test_an_invalid_time_is_a_usage_error(stallscope_command: Command, seconds: 
             "--html is given twice: give it once; see: stallscope show --help",
         ),
         (
-            ("--sim", "run", "launch", "--seconds", "1", "--seconds", "1", "--seconds", "2"),
-            "--seconds is given 3 times: give it once; see: stallscope run --help",
+            ("run", "launch", "--gpu", "0", "--gpu", "1", "--gpu", "2"),
+            "--gpu is given 3 times: give it once; see: stallscope run --help",
         ),
         (("replay", ""), "FILE: the name is empty; see: stallscope replay --help"),
         (

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
+# Options beside those for files that name one of several things.
+_NAME_ONE = ("--gpu", "--pid")
+
+
 class CliCommand(click.Command):
     """A command whose help is written as results are, and whose usage errors know their context."""
 
@@ -41,13 +45,16 @@ class CliCommand(click.Command):
         return rest
 
     def _require_given_once(self, ctx: click.Context, args: Sequence[str]) -> None:
-        """Raise click.UsageError where an option with one value has two: one of them would be ignored."""
+        """Raise click.UsageError where an option for one file, GPU or process has two: one of them would be ignored.
+
+        Of other options the last value counts, as usual, so that a wrapper's can be overridden.
+        """
         if ctx.resilient_parsing:
             return
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         for parameter, times in Counter(order).items():
-            single = isinstance(parameter, click.Option) and not (parameter.multiple or parameter.is_flag)
-            if single and times > 1:
+            named = isinstance(parameter.type, click.Path) or parameter.opts[-1] in _NAME_ONE
+            if times > 1 and named and isinstance(parameter, click.Option) and not parameter.multiple:
                 count = "twice" if times == 2 else f"{times} times"
                 raise click.UsageError(f"{parameter.opts[-1]} is given {count}: give it once", ctx)
 
