@@ -275,6 +275,7 @@ def test_an_invalid_time_is_a_usage_error(stallscope_command: Command, seconds: 
             ("run", "launch", "--gpu", "0", "--gpu", "1", "--gpu", "2"),
             "--gpu is given 3 times: give it once; see: stallscope run --help",
         ),
+        (("show", "-"), "FILE: there is no file -; for standard input name /dev/stdin; see: stallscope show --help"),
         (("replay", ""), "FILE: the name is empty; see: stallscope replay --help"),
         (
             ("record", "a.rec", "secondary-context-d2d", "--variant", "copy-engine", "--sim", "h200", "--gpu", "0"),

@@ -79,6 +79,8 @@ class _InputFile(click.Path):
         """The path of the file. Raises click.BadParameter."""
         if not os.fspath(value):
             self.fail("the name is empty", param, ctx)
+        if os.fspath(value) == "-" and not os.path.lexists("-"):
+            self.fail("there is no file -; for standard input name /dev/stdin", param, ctx)
         return super().convert(value, param, ctx)
 
 
