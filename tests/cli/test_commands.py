@@ -16,6 +16,7 @@ import pytest
 
 from factories.command_help import COMMANDS, command
 from factories.command_line import environment
+from factories.recordings import STALL
 from stallprobes import doctor
 from stallprobes.catalog import entries
 from stallprobes.files import schemas
@@ -266,6 +267,25 @@ def test_an_invalid_time_is_a_usage_error(stallscope_command: Command, seconds: 
             '--sim-seed: "-1" is not a whole number from 0 to 9223372036854775807; see: stallscope --help',
         ),
         (("check", "--save", "a/"), "--save: a/ is a folder: name a file in it; see: stallscope check --help"),
+        (
+            ("show", "a.json", "--html", "a.html", "--html", "b.html"),
+            "--html is given twice: give it once; see: stallscope show --help",
+        ),
+        (
+            ("run", "launch", "--gpu", "0", "--gpu", "1", "--gpu", "2"),
+            "--gpu is given 3 times: give it once; see: stallscope run --help",
+        ),
+        (("show", "-"), "FILE: there is no file -; for standard input name /dev/stdin; see: stallscope show --help"),
+        (("replay", ""), "FILE: the name is empty; see: stallscope replay --help"),
+        (
+            ("record", "a.rec", "secondary-context-d2d", "--variant", "copy-engine", "--sim", "h200", "--gpu", "0"),
+            "--gpu selects a real GPU and --sim a simulated one; use only one of them",
+        ),
+        (
+            ("record", "a.rec", "secondary-context", "--variant", "v"),
+            'there is no pattern "secondary-context"; did you mean "secondary-context-d2d"?',
+        ),
+        (("run", "spin", "--sim", "--sim-set", "a=1"), "the profile has no setting 'a'; see: stallscope list --sim"),
         (("fleet", "nomad"), 'there is no file for a fleet "nomad"; there are: slurm, kubernetes, ansible, container'),
     ],
 )  # fmt: skip
@@ -283,6 +303,22 @@ def test_every_value_is_checked_by_our_own_sentences() -> None:
             flag = isinstance(parameter, click.Option) and parameter.is_flag
             known = (click.types.FuncParamType, click.types.StringParamType, click.Path)
             assert flag or isinstance(parameter.type, known), (name, parameter.name)
+
+
+def test_a_file_of_another_kind_is_named_with_what_reads_it(stallscope_command: Command, tmp_path: Path) -> None:
+    empty, folder, check = tmp_path / "empty", tmp_path / "folder", tmp_path / "check.json"
+    empty.touch()
+    folder.mkdir()
+    check.write_text('{"schema": "stallscope.check/2"}')
+    other = "name a file that `stallscope record` or --record wrote"
+    for arguments, sentence in (
+        (("show", str(STALL)), f"{STALL} is a recording, not a check: look at it with `stallscope replay`"),
+        (("replay", "--json", str(folder)), f"{folder} is a folder: name a file in it"),
+        (("replay", "--json", str(empty)), f"{empty} is empty: {other}"),
+        (("replay", "--json", str(check)), f"{check} is not a recording of stallscope: {other}"),
+    ):
+        done = stallscope_command(*arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"stallscope: {sentence}\n")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",), ("--gpu", "0"), ("--gpu", "GPU-nothing")])

@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_written_is_refused_alike(
 def test_an_existing_file_is_no_file_to_record_to(stallscope_command: Command, folder: Path) -> None:
     done = stallscope_command(*("READ" if word == "FILE" else word for word in RECORD), mode="never")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "stallscope: READ exists; a recording never overwrites a file\n"
+    assert done.stderr == "stallscope: READ exists; a recording never overwrites a file: name another one\n"
 
 
 @pytest.mark.parametrize("target", [FIFO, FOLDER, SLASH, NOWHERE, FULL, STDOUT])

@@ -118,7 +118,7 @@ def test_a_full_disk_exits_2_and_what_was_recorded_before_is_readable(
 def test_a_recording_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.rec"
     file.write_text("mine", encoding="utf-8")
-    sentence = f"stallscope: {file} exists; a recording never overwrites a file\n"
+    sentence = f"stallscope: {file} exists; a recording never overwrites a file: name another one\n"
     assert record(file, capsys) == (2, sentence)
     assert file.read_text(encoding="utf-8") == "mine"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -178,6 +179,26 @@ def test_with_no_color_no_colour_is_written(terminal: OpenTerminal) -> None:
     assert b"38;2" not in screen.raw
     assert b"38;5" not in screen.raw
     assert b"48;2" not in screen.raw
+
+
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+def test_on_a_terminal_of_16_colours_no_text_has_the_colour_of_its_background(
+    terminal: OpenTerminal, tmp_path: Path, theme: str
+) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f'quiet_seconds = 0.5\nframes_per_second = 5\ntheme = "{theme}"\n')
+    # As in a container of Docker.
+    screen = terminal("--sim", "h200", TERM="xterm", COLORTERM="", STALLSCOPE_SETTINGS=str(settings))
+    ready(screen)
+    screen.press("1")
+    screen.wait_for("STALLED")
+    drawn = re.findall(rb"\x1b\[([0-9;]+)m([^\x1b]+)", screen.raw)
+    assert any(b"SIMULATED" in text for _, text in drawn)
+    for codes, text in drawn:
+        numbers = [int(code) for code in codes.split(b";") if code]
+        fronts = [number for number in numbers if 30 <= number < 38 or 90 <= number < 98]
+        backs = [number - 10 for number in numbers if 40 <= number < 48 or 100 <= number < 108]
+        assert fronts[-1:] != backs[-1:] or not fronts or not text.strip(), (codes, text)
 
 
 def test_a_recording_made_by_the_screen_can_be_replayed(terminal: OpenTerminal, tmp_path: Path) -> None:

@@ -1,24 +1,38 @@
-"""Keys that arrive together: each goes to the dialog, the list or the line that the one before it has opened."""
+"""Keys that arrive together: each goes to the dialog, the list or the line that the one before it has opened.
+
+Where a screen reads what its keys act on, they wait for that.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from textual.events import Key, MouseDown, MouseUp
 from textual.pilot import Pilot
 
+from factories.matrix_examples import screen_example
 from factories.screen import SharedMonitor, monitor, running, until
 from factories.terminal import OpenTerminal
+from factories.waiting import LIMIT_S
+from stallprobes.matrix import check_file
 from stallprobes.patterns.remedy_code import CodeLanguage
-from stallscope.tui.common.dialog import Ask, Choose, Dialog
+from stallscope.tui import key_order
+from stallscope.tui.common.dialog import Ask, Choose, Dialog, Prompt
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
 from stallscope.tui.common.picker import Picker
 from stallscope.tui.common.printable_text import PrintableInput
+from stallscope.tui.matrix import controller
+from stallscope.tui.matrix.cell import CellScreen
+from stallscope.tui.matrix.known_checks import KnownCheck, Unmeasured
 from stallscope.tui.matrix.screen import MatrixScreen
+from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.screen import Monitor
 
 # One event loop for all tests, since the monitor runs in it.
@@ -34,12 +48,17 @@ async def shared() -> AsyncIterator[SharedMonitor]:
     await held.end()
 
 
-async def burst(pilot: Pilot[None], *keys: str) -> None:
-    """Send ``keys`` as a terminal does what was typed ahead, and wait until all are handled."""
+def send(pilot: Pilot[None], *keys: str) -> None:
+    """Send ``keys`` as a terminal does what was typed ahead."""
     for key in keys:
         event = Key(key, key if len(key) == 1 else None)
         event.set_sender(pilot.app)
         pilot.app.post_message(event)
+
+
+async def burst(pilot: Pilot[None], *keys: str) -> None:
+    """Send ``keys``, and wait until all are handled."""
+    send(pilot, *keys)
     keys_of_app = pilot.app.keys  # type: ignore[attr-defined]
     await asyncio.sleep(0)
     await until(
@@ -156,3 +175,84 @@ async def test_a_key_behind_a_click_that_closes_a_dialog_goes_to_the_screen_belo
         await burst(pilot, "o")
         assert isinstance(pilot.app.screen, Picker)
         await burst(pilot, "escape")
+
+
+@contextmanager
+def known_check_read(released: threading.Event) -> Iterator[None]:
+    """Within it, a matrix without a check finds a saved one, whose reading ends once it is ``released``."""
+
+    def read(gpu: str | None, driver: str | None) -> KnownCheck:
+        released.wait(LIMIT_S)
+        return KnownCheck(MatrixView.of(screen_example()), Unmeasured.SAVED, "a.json")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(controller, "known_check", read)
+        try:
+            yield
+        finally:
+            released.set()
+
+
+def without_check(pilot: Pilot[None]) -> None:
+    """Have the matrix begin anew."""
+    monitor(pilot).context.controllers.pop(controller.MatrixController, None)
+
+
+@module
+async def test_a_key_behind_that_of_the_matrix_waits_for_the_saved_check(shared: SharedMonitor) -> None:
+    released = threading.Event()
+    async with shared.as_at_first() as pilot:
+        without_check(pilot)
+        with known_check_read(released):
+            send(pilot, "m", "s")
+            await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
+            await until(pilot, lambda: len(pilot.app.keys))  # type: ignore[attr-defined]
+            assert isinstance(pilot.app.screen, MatrixScreen)
+            released.set()
+            await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
+        await burst(pilot, "escape", "enter")
+        assert isinstance(pilot.app.screen, CellScreen)
+        await burst(pilot, "escape", "escape")
+        without_check(pilot)
+
+
+@module
+async def test_help_and_the_way_back_wait_for_no_check_and_no_key_waits_for_ever(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        without_check(pilot)
+        with known_check_read(threading.Event()):
+            await burst(pilot, "m", "question_mark")
+            assert isinstance(pilot.app.screen, Help)
+            await burst(pilot, "escape")
+            left: list[str] = []
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(pilot.app, "action_quit", lambda: left.append("ctrl+c"))
+                await burst(pilot, "ctrl+c", "escape")
+            assert left
+            assert isinstance(pilot.app.screen, Monitor)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(key_order, "_LONGEST_HELD_S", 0.05)
+                await burst(pilot, "m", "b", "f", "question_mark")
+                assert isinstance(pilot.app.screen, Help)
+            await burst(pilot, "escape", "escape")
+            without_check(pilot)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [("m\r", "Measurement"), ("ms", "Save the check"), ("gp", "FROZEN paused"), ("P\x1b[B?", "attach")],
+)
+def test_a_key_behind_one_that_opens_a_screen_takes_effect(
+    terminal: OpenTerminal, tmp_path: Path, keys: str, words: str
+) -> None:
+    file = tmp_path / "last.json"
+    check_file.save(screen_example(), file)
+    state = tmp_path / "stallscope"
+    state.mkdir()
+    (state / "last-check.txt").write_text(f"{file}\n")
+    screen = terminal("--sim", "h200", XDG_STATE_HOME=str(tmp_path))
+    screen.wait_for("● live")
+    # One write.
+    since = screen.press(keys)
+    screen.wait_for(words, since=since)
+    assert screen.quit() == 0

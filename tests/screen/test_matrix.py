@@ -782,6 +782,16 @@ async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path,
         await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
 
 
+async def test_a_check_with_fewer_rows_leaves_its_lines_to_the_selected_cell(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    check_file.save(screen_example(), file)
+    many = reference_view(reference_choice.shipped("h200-580.159.04"))
+    async with looking(MatrixState(many, origin="many.json"), size=(80, 24)) as pilot:
+        before = pilot.app.screen.query_one("#below").size.height
+        await answered(pilot, "o", str(file))
+        await until(pilot, lambda: pilot.app.screen.query_one("#below").size.height > before)
+
+
 async def test_what_is_measured_takes_the_place_of_what_was_known() -> None:
     async with live(ScriptedCheck()) as pilot:
         await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 
 from factories.gpu_machine import CONTAINER_NAMESPACE, MIB, OWN_PID, FakeGpu, FakeMachine
@@ -222,6 +223,36 @@ async def test_a_look_that_does_not_end_holds_up_neither_the_keys_nor_the_end(ma
             await asyncio.sleep(0.01)
         assert chosen(pilot) is None
     hung.set()
+
+
+async def test_keys_that_arrive_together_wait_for_the_list_and_for_the_question(machine: FakeMachine) -> None:
+    listed_once, looked = threading.Event(), threading.Event()
+
+    def read() -> GpuProcessList:
+        listed_once.wait(LIMIT_S)
+        return machine.lister().read()
+
+    def refusal(pid: int) -> str | None:
+        looked.wait(LIMIT_S)
+        return None
+
+    source = GpuProcessSource(new_reader=lambda: GpuProcessReader(read, period_s=0.02), refusal=refusal)
+    async with live_monitor(wait=False) as pilot:
+        context = pilot.app.context  # type: ignore[attr-defined]
+        context.controllers[GpuProcessSource] = source
+        keys = pilot.app.keys  # type: ignore[attr-defined]
+        for key in ("P", "enter", "y"):
+            event = Key(key, None)
+            event.set_sender(pilot.app)
+            pilot.app.post_message(event)
+        await until(pilot, lambda: is_open(pilot, ProcessesScreen))
+        await until(pilot, lambda: len(keys) == 2)
+        listed_once.set()
+        await until(pilot, lambda: "looking at process 900" in shown(pilot) and len(keys) == 1)
+        looked.set()
+        while pilot.app.is_running:
+            await asyncio.sleep(0.01)
+    assert chosen(pilot) == 900
 
 
 async def test_a_click_selects_and_a_second_one_attaches(machine: FakeMachine) -> None:

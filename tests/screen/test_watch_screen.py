@@ -16,10 +16,11 @@ from factories.hostile_text import HOSTILE, forbidden, poisoned
 from factories.screen import assert_snapshot, dialog_text, is_open, settled, text_of, until
 from factories.watch_calls import slow_batch
 from factories.watch_moments import moments, record, training
+from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 from stallprobes.watch.line_text import place_text
 from stallprobes.watch.live.live_program import LiveProgram
-from stallprobes.watch.live.live_view import WatchedProgram
+from stallprobes.watch.live.live_view import WatchedProgram, WatchRow, WatchRowKey
 from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
 from stallscope.tui.actions import WATCH_ACTIONS
 from stallscope.tui.app import StallscopeApp
@@ -30,7 +31,7 @@ from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.sources.watched import ProgramGpu, WatchSource
 from stallscope.tui.timeline.screen import TimelineScreen
-from stallscope.tui.watch.call_table import WatchTable
+from stallscope.tui.watch.call_table import CallTableView, WatchTable
 from stallscope.tui.watch.division_panel import DivisionPanel
 from stallscope.tui.watch.explain_call import ExplainCall
 from stallscope.tui.watch.header import WatchHeader
@@ -253,6 +254,38 @@ async def live(script: str, folder: Path) -> AsyncIterator[tuple[Pilot[None], Wa
         program.send(signal.SIGKILL)
         program.wait()
         source.close()
+
+
+def row(pid: int, thread: int, function: str) -> WatchRow:
+    """A row without calls."""
+    return WatchRow(WatchRowKey(pid, 0, thread, function), "ranks", "ranks", Histogram.empty(), Histogram.empty(), 1, 0)
+
+
+@pytest.mark.parametrize("width", [80, 90, 120])
+def test_threads_of_several_processes_are_told_apart_by_their_numbers(width: int) -> None:
+    functions = ("cuStreamSynchronize", "cuLaunchKernel")
+    rows = [row(pid, pid + more, name) for pid in (15734, 15735) for more in (0, 1) for name in functions]
+    table = WatchTable()
+    table.view = CallTableView(rows)
+    _, *drawn = ["".join(text for text, _ in line) for line in table.lines(width, 9)]
+    assert len(drawn) == len(rows)
+    for line, one in zip(drawn, rows, strict=True):
+        assert f"ranks {one.key.pid}" in line
+        assert one.key.function[:12] in line
+
+
+async def test_a_program_without_calls_has_a_timeline_that_says_so(tmp_path: Path) -> None:
+    async with live(WAITING, tmp_path) as (pilot, _, _):
+        await pilot.press("e")
+        assert "There is no call to explain yet." in [one.message for one in pilot.app._notifications]
+        await pilot.press("g")
+        await until(pilot, lambda: is_open(pilot, TimelineScreen))
+        timeline = pilot.app.screen
+        assert isinstance(timeline, TimelineScreen)
+        timeline.draw()
+        assert "No call and no GPU work was recorded in this time." in text_of(await settled(pilot))
+        await pilot.press("w")
+        assert "No call is in this span." in [one.message for one in pilot.app._notifications]
 
 
 WAITING = "import time\nprint('ready')\nwhile True: time.sleep(0.01)"

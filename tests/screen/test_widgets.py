@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from textual.app import App
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
@@ -354,9 +355,19 @@ def test_a_past_entry_says_how_long_it_lasted_or_was_observed(cut_off: str, dura
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=0x2600), max_size=60))
-def test_ascii_letters_are_as_many_and_really_ascii(words: str) -> None:
+def test_ascii_letters_are_as_wide_and_really_ascii(words: str) -> None:
     assert ascii_only(words).isascii()
-    assert len(ascii_only(words)) == len(words)
+    assert len(ascii_only(words)) == sum(cell_len(letter) for letter in words if not letter.isascii()) + sum(
+        map(str.isascii, words)
+    )
+
+
+def test_ascii_keeps_the_width_of_what_it_replaces_and_arrows_between_values() -> None:
+    assert ascii_only("5.47 µs → 1.89 ms") == "5.47 us ->1.89 ms"
+    assert ascii_only("5.47 µs →") == "5.47 us->"
+    assert ascii_only("cost ≤ 0.5 %") == "cost <=0.5 %"
+    assert ascii_only("🔎 Search") == ">  Search"
+    assert ascii_only("語a") == "??a"
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=9), st.sampled_from(["", "dim"])), max_size=6), st.integers(1, 40))

@@ -110,7 +110,7 @@ def test_an_unknown_profile_is_one_sentence_with_the_nearest() -> None:
     [
         ("base = ", "is damaged: Invalid value"),
         ('base = "nobody"', "its base 'nobody' is not one of"),
-        ("", 'the key "source" is missing'),
+        ("", 'the key "source" is missing; base = "h200" takes what is missing from that profile'),
         ('source = "x"', "it has no section machine"),
         ('base = "h200"\nmachines = 3', "unknown key 'machines'"),
         ('base = "h200"\n[engine]\nslice = 3', "unknown key engine.slice"),
@@ -196,3 +196,13 @@ def test_every_setting_can_be_set() -> None:
         loaded = profile.load("v100", dict([profile.parse_setting(f"{setting.key}={setting.value}")]))
         assert [other.value for other in profile.settable("v100")] == [other.value for other in settings]
         assert loaded.name == "v100"
+
+
+def test_a_profile_that_is_a_folder_or_no_text_is_one_sentence(tmp_path: Path) -> None:
+    folder, binary = tmp_path / "a.toml", tmp_path / "b.toml"
+    folder.mkdir()
+    binary.write_bytes(b"\xff\xfe")
+    for file, words in ((folder, "is a folder: name a file in it"), (binary, "is damaged: it is not text in UTF-8")):
+        with pytest.raises(ProfileError) as caught:
+            profile.load(str(file))
+        assert str(caught.value) == f"{file} {words}"

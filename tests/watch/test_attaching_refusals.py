@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import re
@@ -194,6 +195,19 @@ def test_a_program_that_protects_its_memory() -> None:
 
     found = as_user(NOBODY, check)
     assert found.endswith("protects its memory from other processes (not dumpable): run stallscope with sudo.")
+
+
+def test_root_without_the_capability_is_not_told_to_use_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(_: Target) -> Iterator[Mapping]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Target, "mappings", unreadable)
+    for user, remedy in ((0, "root needs CAP_SYS_PTRACE here"), (NOBODY, "run stallscope with sudo.")):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        monkeypatch.setattr(refusals, "_access", lambda _: None)
+        found = refusal(os.getppid())
+        assert found is not None
+        assert f"cannot be read (Permission denied): {remedy}" in found
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,12 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import OverheadKind, SwitchOperation
 from stallprobes.native.layouts.watch_file import Window
 from stallprobes.traces import chrome, codec
+from stallprobes.traces.delay import calls_beside
 from stallprobes.traces.trace import Trace
 from stallprobes.watch.live import trace_history
 from stallprobes.watch.live.trace_history import TriggeringCall, WatchTraceHistory
 from stallprobes.watch.reading.record_windows import RecordWindows
+from stallprobes.wording import trace_wording
 
 
 def called(made: Trace, name: str) -> list[int]:
@@ -110,6 +112,21 @@ def test_contexts_and_threads_of_several_processes_are_kept_apart() -> None:
     contexts = made.work["context"].tolist()
     assert len(set(contexts)) == 2
     assert [made.names.context(number) for number in contexts] == ["context 1 of train 100", "context 1 of train 200"]
+    # Their calls overlap, and have nothing to do with each other.
+    assert [probe.process for probe in made.probes] == [1, 2]
+    assert calls_beside(made, 0) == ()
+
+
+def test_calls_of_two_threads_of_a_process_are_beside_each_other_and_have_no_iteration() -> None:
+    kept = WatchTraceHistory()
+    calls = [slow(D2H, 0, 5000, thread=one) for one in (MAIN, OTHER)]
+    watched = process(thread(MAIN, calls[:1], name="MainThread"), thread(OTHER, calls[1:], name="loader"))
+    kept.feed(watched, batch([kernel(10, 20)]), slow_batch(watched), at_ns(6000))
+    made = kept.trace()
+    assert [one.probe for one in calls_beside(made, 0)] == [1]
+    story = trace_wording.story(made, 0)
+    assert "iteration" not in story.title
+    assert any(note.startswith("Calls of the same process during the call: loader") for note in story.notes())
 
 
 def test_what_is_old_or_too_much_is_dropped_and_the_latter_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from factories.rank_files import torchrun
 from factories.stand_in import StandIn
+from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.division.collectives import is_nccl
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.rank_text import ranks_texts
@@ -72,6 +74,11 @@ def test_ranks_that_run_are_matched_and_their_waits_are_those_that_they_had(
         first = next(process for process in found.processes if processes[process.pid] == 0)
         assert first.division is not None
         assert first.division.sequences[0].verdict is Bound.COMMUNICATION
+        # The record of each wait names its stream, whose work was in front of it.
+        waits = [call for call in first.slow_calls if call.function == "cuStreamSynchronize"]
+        assert [call.cause for call in waits].count(WaitCause.GPU_WORK) > len(waits) / 2 > 0
+        works = [work for call in waits if call.cause is WaitCause.GPU_WORK for work in call.evidence.work]
+        assert any(work.rank == "rank 1" and is_nccl(work.name) for work in works)
     if not slow and max(first_waits, second_waits) < 2 * min(first_waits, second_waits):
         assert ranks_texts(found.processes) == []
 

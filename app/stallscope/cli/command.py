@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,10 @@ from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+# Options beside those for files that name one of several things.
+_NAME_ONE = ("--gpu", "--pid")
 
 
 class CliCommand(click.Command):
@@ -29,6 +34,7 @@ class CliCommand(click.Command):
         """As click's. Raises click.UsageError with a context, and with a sentence for arguments that are too many."""
         allowed, ctx.allow_extra_args = ctx.allow_extra_args, True
         try:
+            self._require_given_once(ctx, args)
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
@@ -37,6 +43,20 @@ class CliCommand(click.Command):
         if rest and not allowed and not ctx.resilient_parsing:
             raise click.UsageError(f'there is no place for the argument "{rest[0]}"', ctx)
         return rest
+
+    def _require_given_once(self, ctx: click.Context, args: Sequence[str]) -> None:
+        """Raise click.UsageError where an option for one file, GPU or process has two: one of them would be ignored.
+
+        Of other options the last value counts, as usual, so that a wrapper's can be overridden.
+        """
+        if ctx.resilient_parsing:
+            return
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for parameter, times in Counter(order).items():
+            named = isinstance(parameter.type, click.Path) or parameter.opts[-1] in _NAME_ONE
+            if times > 1 and named and isinstance(parameter, click.Option) and not parameter.multiple:
+                count = "twice" if times == 2 else f"{times} times"
+                raise click.UsageError(f"{parameter.opts[-1]} is given {count}: give it once", ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The options, also before the first letter of one."""

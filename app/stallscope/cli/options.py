@@ -69,7 +69,22 @@ class _OutputFile(click.Path):
             self.fail(str(error), param, ctx)
 
 
-INPUT_FILE = click.Path(path_type=Path)
+class _InputFile(click.Path):
+    """A file that is read: one without a name is refused, and whoever reads it says why it cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path of the file. Raises click.BadParameter."""
+        if not os.fspath(value):
+            self.fail("the name is empty", param, ctx)
+        if os.fspath(value) == "-" and not os.path.lexists("-"):
+            self.fail("there is no file -; for standard input name /dev/stdin", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+INPUT_FILE = _InputFile()
 OUTPUT_FILE = _OutputFile()
 
 

@@ -62,7 +62,7 @@ def command(
     with InterruptHandler() as interrupt:
         output_files.require_new_file("FILE", file)
         name, selected = _selected(pattern, variant)
-        chosen = SimulationOptions(sim).session_options(None, timeline=timeline, together=together)
+        chosen = SimulationOptions(sim).session_options(gpu, timeline=timeline, together=together)
         with Progress() as progress:
             engine = gpu_choice.choose_engine(gpu, chosen, selected.needs.gpus, allow_shared, progress)
             found = _record(name, selected, engine, file, seconds, interrupt.stop_requested, progress)
@@ -87,8 +87,13 @@ def _traces_text(found: CaptureResult) -> str:
 
 def _selected(pattern: str, variant: str) -> tuple[str, Variant]:
     """The variant and the name of its pattern. Raises CommandError and UnknownName for unknown names."""
+    from stallprobes.errors import UnknownName
     from stallprobes.measurement.plan import selection
+    from stallprobes.patterns import patterns
+    from stallprobes.patterns.naming import unknown_name_message
 
+    if pattern not in patterns():
+        raise UnknownName(unknown_name_message("pattern", pattern, patterns()))
     try:
         ((name, selected),) = selection([pattern], [variant])
     except ValueError as error:

@@ -48,6 +48,16 @@ _CALLS = {
     "quit": "leave",
     "theme": "app.next_theme",
 }
+# Actions that need nothing of what their screen reads when it is opened; all others of it wait for that.
+_AT_ONCE = frozenset(
+    {
+        *("theme", "help", "quit", "screenshot", "restart"),
+        *("check_run", "check_stop", "check_open", "check_back"),
+        *("trace_trigger", "trace_in", "trace_out", "trace_lower", "trace_higher", "trace_auto"),
+        *("trace_before", "trace_after", "trace_keep", "trace_back"),
+        *("processes_back", "processes_quit"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,11 @@ class Action:
     def call(self) -> str:
         """The action as Textual calls it."""
         return f"open('{self.name}')" if self.opens_screen else _CALLS.get(self.name, self.name)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the action needs nothing of what its screen reads when it is opened."""
+        return self.name in _AT_ONCE
 
     def available(self, replayed: bool) -> bool:
         """Whether the action makes sense live, or in a replay."""
@@ -350,15 +365,16 @@ def keys_of(action: Action, changed: Mapping[str, str]) -> str:
     return changed.get(action.name, action.keys)
 
 
-def key_label(keys: str) -> str:
-    """The first of ``keys`` as a person writes it."""
+def key_label(keys: str, ascii_only: bool = False) -> str:
+    """The first of ``keys`` as a person writes it; in ASCII arrows have names, since ``<`` is a key too."""
     first = keys.split(",")[0].strip()
-    return _KEY_LABELS.get(first, first)
+    label = _KEY_LABELS.get(first, first)
+    return label if label.isascii() or not ascii_only else first
 
 
 def key_hints(
-    replayed: bool, changed: Mapping[str, str], actions: tuple[Action, ...]
+    replayed: bool, changed: Mapping[str, str], actions: tuple[Action, ...], ascii_only: bool = False
 ) -> tuple[tuple[str, str, str], ...]:
     """The key bar's entries (key, title, Textual's call) by rank."""
     ranked = sorted((one for one in available(replayed, actions) if one.rank), key=lambda action: action.rank)
-    return tuple((key_label(keys_of(action, changed)), action.title, action.call) for action in ranked)
+    return tuple((key_label(keys_of(action, changed), ascii_only), action.title, action.call) for action in ranked)

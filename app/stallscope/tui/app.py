@@ -36,7 +36,7 @@ from stallscope.tui.common.dialog import TopScreen
 from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.driver import TerminalDriver
 from stallscope.tui.key_order import KeyHandled, KeyOrder, Ordered
-from stallscope.tui.line_filters import AsciiOnly, Colourless, Printable
+from stallscope.tui.line_filters import AsciiOnly, Colourless, FewColors, Printable
 from stallscope.tui.settings import Settings
 from stallscope.tui.signal_exit import SignalExit, exit_code
 
@@ -121,6 +121,8 @@ class StallscopeApp(App[None]):
         self._filters: list[LineFilter] = [Printable()]
         if self.no_color:
             self._filters.append(Colourless())
+        elif self.console.color_system == "standard":
+            self._filters.append(FewColors())
         if settings.ascii:
             self._filters.append(AsciiOnly())
 

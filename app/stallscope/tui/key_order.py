@@ -2,7 +2,8 @@
 
 Textual hands a key to the widget that has the focus when the key arrives. Keys that arrive together would all go to the
 same one, also where the first of them, or a click before them, opens or closes a dialog. Here a key or a click waits
-until the one before it is handled, and until the screen that this has opened knows its widgets.
+until the one before it is handled, and until the screen that this has opened knows its widgets; a key also as long as
+that screen ``holds`` it, because what the key acts on is still being read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from textual.app import App, ScreenStackError
 from textual.errors import NoWidget
@@ -22,6 +23,10 @@ from textual.message_pump import MessagePump
 Ordered = Key | Paste | MouseDown | MouseUp
 # A widget that is removed meanwhile gives no answer, and an action may take longer than a person waits for a key.
 _LOST_S, _LONGEST_S = 0.02, 0.5
+# A saved check is read in half a second; what takes much longer may never come.
+_LONGEST_HELD_S = 2.0
+# The number of no key: a look at those that are held.
+_LOOK = 0
 
 
 class KeyHandled(Message):
@@ -30,6 +35,14 @@ class KeyHandled(Message):
     def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number
+
+
+@runtime_checkable
+class HoldsKeys(Protocol):
+    """A screen for which keys wait while it reads what they act on."""
+
+    def holds(self, event: Key) -> bool:
+        """Whether the key waits."""
 
 
 class KeyOrder:
@@ -42,6 +55,9 @@ class KeyOrder:
         self._target: MessagePump | None = None
         self._top: MessagePump | None = None
         self._due_s = 0.0
+        # Until when keys are held, None while none is; and whether a look at them is due.
+        self._held_until_s: float | None = None
+        self._looks = False
         self._delivers = False
 
     def __len__(self) -> int:
@@ -55,6 +71,10 @@ class KeyOrder:
 
     async def answer(self, message: KeyHandled) -> None:
         """Take the answer to a key. Where it has opened another screen, that one is asked too."""
+        if message.number == _LOOK:
+            self._looks = False
+            await self._deliver()
+            return
         if message.number != self._number or self._target is None:
             return
         top = self._screen()
@@ -70,8 +90,10 @@ class KeyOrder:
         self._delivers = True
         try:
             while self._waiting and self._target is None:
-                event = self._waiting.popleft()
                 top = self._screen()
+                if self._is_held(self._waiting[0], top):
+                    break
+                event = self._waiting.popleft()
                 target = None if top is None else self._target_of(event, top)
                 await self._handle(event)
                 if event.is_forwarded:
@@ -81,6 +103,21 @@ class KeyOrder:
                     self._begin(now, top)
         finally:
             self._delivers = False
+
+    def _is_held(self, event: Ordered, top: MessagePump | None) -> bool:
+        """Whether the next event waits for ``top``, which is then asked again."""
+        if not isinstance(event, Key) or not isinstance(top, HoldsKeys) or not top.holds(event):
+            self._held_until_s = None
+            return False
+        loop = asyncio.get_running_loop()
+        if self._held_until_s is None:
+            self._held_until_s = loop.time() + _LONGEST_HELD_S
+        if loop.time() >= self._held_until_s:
+            return False
+        if not self._looks:
+            self._looks = True
+            loop.call_later(_LOST_S, self._app.post_message, KeyHandled(_LOOK))
+        return True
 
     def _target_of(self, event: Ordered, top: MessagePump) -> MessagePump:
         """The widget that an event goes to."""

@@ -1,9 +1,13 @@
-"""Line filters of the screen: only printable characters, no colors (NO_COLOR), only ASCII."""
+"""Line filters of the screen: only printable characters, no colors (NO_COLOR), 16 colors (TERM), only ASCII."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from rich._palettes import STANDARD_PALETTE
+from rich.cells import cell_len
+from rich.color import Color as RichColor
+from rich.color import ColorSystem, blend_rgb
 from rich.color_triplet import ColorTriplet
 from rich.segment import Segment
 from rich.style import Style
@@ -12,25 +16,32 @@ from textual.filter import LineFilter
 
 from stallprobes.foreign_text import is_printable, printable
 
+# Places in the palette of 16 colors, and steps from a color to one of them.
+_BLACK, _WHITE, _STEPS = 0, 15, 16
+# Light grey on white, which terminals make lighter than Rich assumes, has 2.3; dark grey on black has 2.8.
+_LEAST_CONTRAST = 2.5
 _ASCII = str.maketrans(
     {
         **dict(zip("▁▂▃▄▅▆▇█", "..::==##", strict=True)),
         **dict(zip("░▒▓", ",+%", strict=True)),
-        **dict.fromkeys("─━╌═", "-"),
+        **dict.fromkeys("─━╌═▔", "-"),
         **dict.fromkeys("│┃▏▕▎▌▐║", "|"),
         **dict.fromkeys("┌┐└┘╭╮╰╯├┤┬┴┼╵╷", "+"),
         **dict.fromkeys("■●", "*"),
         "□": "o", "◆": "@", "▸": ">", "·": "-", "…": "~", "–": "-", "—": "-", "×": "x", "µ": "u", "°": "'",
         "“": '"', "”": '"', "‘": "'", "’": "'", "→": ">", "←": "<", "↑": "^", "↓": "v", "≥": ">", "≤": "<",
+        # Of Textual's command palette, two cells wide.
+        "🔎": "> ",
     }
 )  # fmt: skip
 
 
 def ascii_only(text: str) -> str:
-    """``text`` in ASCII, with the same number of characters."""
+    """``text`` in ASCII, with the same number of cells."""
     if text.isascii():
         return text
-    return text.translate(_ASCII).encode("ascii", errors="replace").decode("ascii")
+    text = text.replace("→ ", "->").replace(" →", "->").replace("≤ ", "<=").translate(_ASCII)
+    return text if text.isascii() else "".join(one if one.isascii() else "?" * cell_len(one) for one in text)
 
 
 class Printable(LineFilter):
@@ -73,3 +84,49 @@ def _without_color(style: Style, usual: ColorTriplet | None) -> Style:
 
 def _distance(one: ColorTriplet, other: ColorTriplet) -> int:
     return sum(abs(a - b) for a, b in zip(one, other, strict=True))
+
+
+class FewColors(LineFilter):
+    """Keeps text readable on a terminal of 16 colors, where two colors of a theme may become the same one."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The same segments with colors that stay distinct."""
+        back = background.rich_color
+        return [
+            Segment(text, None if style is None else _readable(style, back), control)
+            for text, style, control in segments
+        ]
+
+
+@lru_cache(2048)
+def _readable(style: Style, usual: RichColor) -> Style:
+    """``style``, whose color becomes darker or lighter until it contrasts with its background in 16 colors."""
+    if style.color is None:
+        return style
+    back, wanted = _standard(style.bgcolor or usual), style.color.get_truecolor()
+    end = max((_BLACK, _WHITE), key=lambda number: _contrast(number, back))
+    for step in range(_STEPS + 1):
+        color = RichColor.from_triplet(blend_rgb(wanted, STANDARD_PALETTE[end], step / _STEPS))
+        if _contrast(_standard(color), back) >= _LEAST_CONTRAST:
+            return style + Style(color=color) if step else style
+    return style
+
+
+def _standard(color: RichColor) -> int:
+    """The number of a color among the 16."""
+    number = color.downgrade(ColorSystem.STANDARD).number
+    # The terminal's default has none.
+    return _WHITE if number is None else number
+
+
+def _contrast(one: int, other: int) -> float:
+    """The ratio of contrast of two of the 16 colors, as WCAG defines it: from 1 to 21."""
+    low, high = sorted(_luminance(STANDARD_PALETTE[number]) for number in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(color: ColorTriplet) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -91,6 +91,8 @@ def load(file: Path | None = None) -> Settings:
         if len(data) > _MOST_BYTES:
             raise SettingsError(f"the file is larger than {_MOST_BYTES // 1024} KiB")
         return _validated(tomllib.loads(data.decode()))
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file}: it is not text in UTF-8") from error
     except (FileNotFoundError, NotADirectoryError):
         return Settings()
     except OSError as error:
@@ -110,9 +112,11 @@ def _validated(values: Mapping[str, Any]) -> Settings:
         if not hasattr(defaults, name):
             raise SettingsError(f"there is no setting {_shown(name)}{_nearest(name, vars(defaults))}")
         kind = type(getattr(defaults, name))
-        number = kind in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number and not isinstance(value, kind):
-            raise SettingsError(f"{name} = {_shown(value)} should be like {getattr(defaults, name)!r}")
+        fits = isinstance(value, (int, float) if kind in (int, float) else kind)
+        # In Python true is a number.
+        if not fits or isinstance(value, bool) is not (kind is bool):
+            wanted = "true or false" if kind is bool else f"like {getattr(defaults, name)!r}"
+            raise SettingsError(f"{name} = {_shown(value)} should be {wanted}")
         if name in _RANGES and not _RANGES[name][0] <= value <= _RANGES[name][1]:
             wanted = f"between {_RANGES[name][0]:g} and {_RANGES[name][1]:g}"
             raise SettingsError(f"{name} = {_shown(value)} is not {wanted}")

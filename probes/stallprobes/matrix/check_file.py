@@ -6,6 +6,7 @@ A file may be compressed with gzip, to a fifth of its size: ``save`` compresses 
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -40,6 +41,7 @@ _GZIP = b"\x1f\x8b"
 # The file of the user's state that names the check that was saved last.
 _LAST = "last-check.txt"
 _NAME = "stallscope.check"
+_RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 _CELLS = b'"cells":['
 # Cells whose histograms are read together: one at a time takes a tenth longer.
@@ -186,7 +188,7 @@ def _mapped(pieces: list[bytes], content: DecompressedStream) -> mmap:
 
 
 def _require_text_of_check(path: Path | str, beginning: bytes) -> None:
-    if beginning.startswith(b'{"format": "stallscope.recording"'):
+    if _RECORDING.match(beginning):
         raise CheckFileError(f"{path} is a recording, not a check: look at it with `stallscope replay`")
     if beginning.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise CheckFileError(f"{path} begins with a byte order mark: save it as plain UTF-8")

@@ -166,5 +166,7 @@ def _checked(line: bytes) -> bytes | None:
 
 
 def _unreadable(path: Path, error: Exception) -> RecordingError:
+    if isinstance(error, IsADirectoryError):
+        return RecordingError(f"{path} is a folder: name a file in it")
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return RecordingError(f"{path} cannot be read: {why}")

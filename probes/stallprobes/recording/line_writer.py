@@ -112,6 +112,6 @@ def _try_to_create(path: Path) -> None:
         created(path).close()
         path.unlink()
     except FileExistsError:
-        raise RecordingError(f"{path} exists; a recording never overwrites a file") from None
+        raise RecordingError(f"{path} exists; a recording never overwrites a file: name another one") from None
     except (OSError, ValueError) as error:
         raise RecordingError(not_written(path, error)) from error

@@ -30,7 +30,8 @@ class Head(Struct):
         try:
             head = decoded(text, cls)
         except (MalformedJson, UnicodeDecodeError):
-            raise RecordingError(f"{path} is not a recording of stallscope") from None
+            what = "is not a recording of stallscope" if text.strip() else "is empty"
+            raise RecordingError(f"{path} {what}: name a file that `stallscope record` or --record wrote") from None
         if head.version != VERSION:
             remedy = "upgrade it" if head.version > VERSION else "record again"
             raise RecordingError(

@@ -86,7 +86,10 @@ class Delay:
 
 @dataclass(frozen=True)
 class CallBeside:
-    """A call of another probe during a call, in the same context: ``overlap_ns`` is the time that both took."""
+    """A call of another probe during a call, in the same context, or of another thread of the same process.
+
+    ``overlap_ns`` is the time that both took.
+    """
 
     probe: int
     op: int
@@ -201,7 +204,8 @@ def _merged(parts: Iterator[DelayPart]) -> Iterator[DelayPart]:
 
 
 def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
-    """Calls of other probes of the same context during the call in row ``call``, the longest overlap first."""
+    """Calls of other probes of the same context, or of other threads of the same process, during the call in row
+    ``call``, the longest overlap first."""
     row = trace.calls[call]
     probe = trace.probes[row["probe"]]
     began, returned = int(row["began_ns"]), int(row["returned_ns"])
@@ -210,7 +214,8 @@ def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
     others = rows[["probe", "op", "began_ns", "returned_ns"]].tolist()
     others += [(one.probe, one.op, one.since_ns, OPEN) for one in trace.open_calls if one.since_ns < returned]
     for number, op, other_began, other_returned in others:
-        if number != row["probe"] and trace.probes[number].context == probe.context:
+        other = trace.probes[number]
+        if number != row["probe"] and (other.process, other.context) == (probe.process, probe.context):
             overlap = min(other_returned, returned) - max(other_began, began)
             found[number, op] = found.get((number, op), 0) + overlap
     beside = [CallBeside(number, op, overlap) for (number, op), overlap in found.items()]

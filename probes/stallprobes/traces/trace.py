@@ -30,7 +30,11 @@ _READING_BEFORE_NS = 100_000
 
 @dataclass(frozen=True)
 class TracedProbe:
-    """A probe as a trace names it: ``ops`` are the names of its program's operations, ``phases`` what each measures."""
+    """A probe as a trace names it, or a thread of a watched program.
+
+    ``ops`` are the names of its program's operations, ``phases`` what each measures. ``process`` is the number of the
+    thread's process, from 1 on; 0 for a probe. The context of a thread is not known.
+    """
 
     name: str
     title: str
@@ -39,6 +43,7 @@ class TracedProbe:
     stream: str = ""
     role: Role = Role.VICTIM
     phases: tuple[Phase | None, ...] = ()
+    process: int = 0
 
     @classmethod
     def of(cls, probe: Probe) -> TracedProbe:
@@ -47,6 +52,11 @@ class TracedProbe:
         phases = tuple(op.phase for op in probe.program.ops)
         title = probe.short_title or probe.title
         return cls(probe.name, title, ops, probe.context, probe.stream, probe.role, phases)
+
+    @property
+    def shared(self) -> str:
+        """What it has in common with those whose calls may hold up its own."""
+        return "process" if self.process else "context"
 
     def waits(self, op: int) -> bool:
         """Whether a call of ``op`` waits for the GPU, as a synchronization does."""

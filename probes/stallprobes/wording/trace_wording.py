@@ -126,7 +126,8 @@ class CallStory:
     """The selected call: its title, the moments of its iteration in the order of time, and what its work waited for.
 
     ``delay`` is that of the piece of work which waited longest, None without known work; ``text`` says it in a
-    sentence. ``causes`` are its parts with their lengths, ``beside`` calls of the same context during the call.
+    sentence. ``causes`` are its parts with their lengths, ``beside`` calls of the same context, or process, during the
+    call; ``shared`` says which.
     """
 
     title: str
@@ -135,6 +136,7 @@ class CallStory:
     text: str
     causes: tuple[tuple[str, int], ...]
     beside: tuple[tuple[str, int], ...]
+    shared: str = "context"
 
     def notes(self) -> Iterator[str]:
         """What there is to say of several causes, and of calls beside it, a sentence each."""
@@ -142,7 +144,7 @@ class CallStory:
             yield f"All of the delay: {'; '.join(f'{duration_ns(ns)} {text}' for text, ns in self.causes)}."
         if self.beside:
             calls = "; ".join(f"{text} for {duration_ns(ns)}" for text, ns in self.beside)
-            yield f"Calls of the same context during the call: {calls}."
+            yield f"Calls of the same {self.shared} during the call: {calls}."
 
 
 def story(trace: Trace, call: int) -> CallStory:
@@ -159,12 +161,13 @@ def story(trace: Trace, call: int) -> CallStory:
         text = cause_text(trace, part)
         causes[text] = causes.get(text, 0) + part.ns
     return CallStory(
-        title=f"{labels.probe_label(probe)} {name}, iteration {row['iteration']}",
+        title=f"{labels.probe_label(probe)} {name}" + ("" if probe.process else f", iteration {row['iteration']}"),
         moments=tuple(sorted(moments, key=lambda moment: moment.at_ns)),
         delay=delay,
         text="" if delay is None else delay_text(trace, delay),
         causes=tuple(sorted(causes.items(), key=lambda each: -each[1])),
         beside=tuple(_beside(trace, call)),
+        shared=probe.shared,
     )
 
 

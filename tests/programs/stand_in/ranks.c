@@ -16,7 +16,11 @@
 #include "stand_in.h"
 
 static const uint64_t US = 1000;
-enum { COMPUTE_STREAM = 7, COLLECTIVE_STREAM = 20, KERNEL = 10, OWN_CONTEXT = 1 };
+enum { COMPUTE_STREAM = 7, COLLECTIVE_STREAM = 20, OWN_CONTEXT = 1 };
+/* CUPTI's kinds of records, and of synchronizations. */
+enum { KERNEL = 10, SYNCHRONIZATION = 38, STREAM_SYNCHRONIZE = 3 };
+/* The handles of the streams, which are not their numbers in records. */
+static void *const COMPUTE_HANDLE = (void *)0x700, *const COLLECTIVE_HANDLE = (void *)0x2000;
 
 static uint32_t correlation = 1000;
 static volatile long steps_done;
@@ -34,24 +38,26 @@ static void rest(uint64_t ns)
     nanosleep(&time, NULL);
 }
 
-/* A launch of this thread; the record of its kernel comes later. */
-static uint32_t launch(void)
+/* A launch of this thread on a stream; the record of its kernel comes later. */
+static uint32_t launch(void *stream)
 {
     struct {
         void *function;
         unsigned sizes[7];
         void *stream, *arguments, *extra;
-    } parameters = {0};
+    } parameters = {.stream = stream};
     int result = 0;
     stand_in_replay_call(STAND_IN_cuLaunchKernel, 0, &parameters, NULL, OWN_CONTEXT, ++correlation);
     stand_in_replay_call(STAND_IN_cuLaunchKernel, 1, &parameters, &result, OWN_CONTEXT, correlation);
     return correlation;
 }
 
+/* The record of a kernel, or without a name of a call that waits for a stream. */
 static void record(const char *name, uint64_t start, uint64_t end, uint32_t stream, uint32_t number)
 {
     struct stand_in_place place = {start, end, 0, OWN_CONTEXT, stream, 0, 0};
-    struct stand_in_work work = {KERNEL, 0, 0, 0, 0, number, name, 0, 0, &place};
+    uint32_t kind = name ? KERNEL : SYNCHRONIZATION, subkind = name ? 0 : STREAM_SYNCHRONIZE;
+    struct stand_in_work work = {kind, subkind, 0, 0, 0, number, name, 0, 0, &place};
     stand_in_replay_record(&work);
 }
 
@@ -77,11 +83,13 @@ __attribute__((noinline)) static void prepare_batch(uint64_t host_us)
 /* Returns for how long the rank waited for the last one; ``end`` becomes the end of the collective. */
 __attribute__((noinline)) static uint64_t train_step(uint64_t *arrivals, long rank, long ranks, uint64_t *end)
 {
-    struct { void *stream; } parameters = {(void *)0x7};
+    /* The collective begins after the kernel, so that to wait for its stream is to wait for both. */
+    struct { void *stream; } parameters = {COLLECTIVE_HANDLE};
     int result = 0;
-    uint32_t computes = launch(), reduces = launch();
+    uint32_t computes = launch(COMPUTE_HANDLE), reduces = launch(COLLECTIVE_HANDLE);
     uint64_t start = now() + 4 * US, came = start + 500 * US;
     stand_in_replay_call(STAND_IN_cuStreamSynchronize, 0, &parameters, NULL, OWN_CONTEXT, ++correlation);
+    uint64_t waits = now();
     __atomic_store_n(&arrivals[rank], came, __ATOMIC_RELEASE);
     uint64_t last = wait_for_all(arrivals, ranks);
     *end = last + 300 * US + (uint64_t)rank * US;
@@ -90,6 +98,8 @@ __attribute__((noinline)) static uint64_t train_step(uint64_t *arrivals, long ra
         rest(*end - present);
     record("_Z4gemmPf", start, came, COMPUTE_STREAM, computes);
     record("ncclDevKernel_AllReduce_Sum_f32_RING_LL", came, *end, COLLECTIVE_STREAM, reduces);
+    /* By it a reader knows the stream: a handle is only an address. */
+    record(NULL, waits, now(), COLLECTIVE_STREAM, correlation);
     stand_in_replay_call(STAND_IN_cuStreamSynchronize, 1, &parameters, &result, OWN_CONTEXT, correlation);
     steps_done++;
     return last - came;

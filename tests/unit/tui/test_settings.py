@@ -44,7 +44,8 @@ def test_settings_of_the_file_apply(tmp_path: Path) -> None:
         ('[keys]\npause = "q"', 'the key "q"'),
         ('[keys]\npause = "1"', "a probe"),
         ("theme =", "Invalid value"),
-        ("ascii = 1", "should be like False"),
+        ("ascii = 1", "should be true or false"),
+        ("frames_per_second = true", "should be like 10"),
         ('theme = "norde"', "there is no theme 'norde'; did you mean nord?"),
         ('theme = "x"', "there are: textual-dark, "),
         ('remedy_language = "pytorhc"', "'pytorhc' is no language of remedies; did you mean pytorch?"),
@@ -119,6 +120,8 @@ def test_names_and_keys_of_actions_are_unique_and_hints_follow_the_settings() ->
     assert ("P", "pause", "pause") in key_hints(False, {"pause": "P"}, MONITOR_ACTIONS)
     assert not {action.name for action in available(True, MONITOR_ACTIONS)} & {"restart", "pick", "quiet"}
     assert key_label("question_mark") == "?"
+    # In ASCII an arrow would be another key.
+    assert (key_label("left"), key_label("left", True), key_label("plus", True)) == ("←", "left", "+")
 
 
 def test_keys_that_a_user_chose_before_the_timeline_existed_are_valid(tmp_path: Path) -> None:
@@ -140,3 +143,11 @@ def test_a_deep_table_in_place_of_a_value_is_one_short_sentence(tmp_path: Path) 
     # Python's reader of TOML follows dotted keys of any depth from 3.13 on.
     assert "nested too deeply" in str(caught.value) or "ascii = " in str(caught.value)
     assert len(str(caught.value)) < 1_000
+
+
+def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SettingsError) as caught:
+        load(file)
+    assert str(caught.value) == f"{file}: it is not text in UTF-8"

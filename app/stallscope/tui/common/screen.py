@@ -133,13 +133,29 @@ class ActionScreen(TopScreen, Screen[bool]):
         return available(self.replayed, SCREENS[self.NAME])
 
     @property
+    def reads(self) -> bool:
+        """Whether what the keys act on is still being read, and will be there in a moment."""
+        return False
+
+    def holds(self, event: events.Key) -> bool:
+        """Whether a key waits until what it acts on has been read."""
+        action = self.action_of(event)
+        return self.reads and action is not None and not action.at_once
+
+    def action_of(self, event: events.Key) -> Action | None:
+        """The action that has a key, None without one."""
+        names = {event.key, *event.aliases}
+        return next((one for one in self.actions if names & set(keys_of(one, self.settings.keys).split(","))), None)
+
+    @property
     def more_keys(self) -> tuple[tuple[str, str], ...]:
         """Keys that are not in the table, for the help: (keys, description)."""
         return ()
 
     def on_mount(self) -> None:
         """Fill the key bar, and start the timer."""
-        self.query_one(KeyBar).view = KeyBarView(key_hints(self.replayed, self.settings.keys, self.actions))
+        hints = key_hints(self.replayed, self.settings.keys, self.actions, self.settings.ascii)
+        self.query_one(KeyBar).view = KeyBarView(hints)
         self.frame_timer = self.set_interval(1 / self.frames_per_s, self.tick)
         self.call_after_refresh(self.tick)
 
@@ -199,10 +215,14 @@ class ActionScreen(TopScreen, Screen[bool]):
         """Run the action of a clicked hint."""
         await self.run_action(message.target)
 
+    def key_of(self, action: Action) -> str:
+        """The first key of an action as it is written on this terminal."""
+        return key_label(keys_of(action, self.settings.keys), self.settings.ascii)
+
     def commands(self) -> Iterable[SystemCommand]:
         """The entries of the command palette."""
         for action in self.actions:
-            key = key_label(keys_of(action, self.settings.keys))
+            key = self.key_of(action)
             yield SystemCommand(f"{action.title} ({key})", action.description, partial(self.run_action, action.call))
 
     def ask(self, dialog: Dialog[Answer], then: Callable[[Answer], object]) -> None:
@@ -259,7 +279,10 @@ class ActionScreen(TopScreen, Screen[bool]):
         from stallscope.tui.common.help import Help, help_of
 
         keys = [
-            (" ".join(key_label(key) for key in keys_of(action, self.settings.keys).split(",")), action.description)
+            (
+                " ".join(key_label(key, self.settings.ascii) for key in keys_of(action, self.settings.keys).split(",")),
+                action.description,
+            )
             for action in self.actions
         ]
         self.app.push_screen(Help(help_of((*self.more_keys, *keys), self.help_sections())))

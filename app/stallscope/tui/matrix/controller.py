@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,13 @@ class MatrixController:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._runner: threading.Thread | None = None
+        # Whether the last saved check, or a reference, is being read.
+        self._reads_known = False
+
+    @property
+    def reads(self) -> bool:
+        """Whether a file operation runs, or what is known without a measurement is being read."""
+        return self._reads_known or bool(self.state.busy)
 
     def run(self, quick: bool, seed: int, lent: Future[EngineTarget]) -> None:
         """Start a check as soon as the GPU is free; only one at a time."""
@@ -136,7 +144,11 @@ class MatrixController:
                         self.state, matrix_view=found.view, origin=found.origin, unmeasured=found.unmeasured
                     )
 
-        threading.Thread(target=self._run_job, args=(job,), name="known check", daemon=True).start()
+        def ended() -> None:
+            self._reads_known = False
+
+        self._reads_known = True
+        threading.Thread(target=self._run_job, args=(job, ended), name="known check", daemon=True).start()
 
     def open(self, path: str) -> None:
         """Open the check in a file."""
@@ -251,13 +263,14 @@ class MatrixController:
             if free:
                 self.state = replace(self.state, busy=words, note="", failed=False)
         if free:
-            threading.Thread(target=self._run_job, args=(job,), name="controller", daemon=True).start()
+            ended = partial(self._change, busy="")
+            threading.Thread(target=self._run_job, args=(job, ended), name="controller", daemon=True).start()
         else:
             self.show_message(
                 "A check is running: stop it, or wait for its end." if self.state.run else f"Still {self.state.busy}."
             )
 
-    def _run_job(self, job: Callable[[], None]) -> None:
+    def _run_job(self, job: Callable[[], None], ended: Callable[[], None]) -> None:
         try:
             job()
         except StallprobesError as error:
@@ -268,7 +281,7 @@ class MatrixController:
             # A traceback would be written across the screen, and ``busy`` would never end.
             self._change(note=f"Internal error: {type(error).__name__}: {error}", failed=True)
         finally:
-            self._change(busy="")
+            ended()
 
     def _run(
         self, before: MatrixState, quick: bool, seed: int, lent: Future[EngineTarget], stop: threading.Event

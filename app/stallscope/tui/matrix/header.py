@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from textual.reactive import var
 
@@ -119,9 +120,10 @@ def head_view(state: MatrixState, now_s: float, replayed: bool = False) -> Matri
 def _about(state: MatrixState, matrix: Matrix) -> str:
     """File, extent, order, duration, time and size of the check; with a comparison, what changed."""
     if state.comparison is not None:
-        return (
-            f"{state.against} → {state.origin or 'this check'} · {comparison_wording.change_counts(state.comparison)}"
-        )
+        # What was found first: paths are long, and the list of differences has them.
+        old, new = PurePath(state.against).name, PurePath(state.origin).name or "this check"
+        names = f"{old} → {new}" if old != new else f"{state.against} → {state.origin}"
+        return f"{comparison_wording.change_counts(state.comparison)} · {names}"
     parts = [state.origin] if state.origin else []
     parts += ["quick check" if matrix.quick else "full check", f"order by seed {matrix.seed}"]
     if state.run is None:

@@ -51,9 +51,9 @@ class Differences(TextDialog[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("d", "close", "close")]
 
 
-def _places(state: MatrixState) -> tuple[bool, bool]:
-    """What decides where the panels are: whether there is a matrix, and whether it is a check."""
-    return state.matrix_view is not None, state.check is not None
+def _places(state: MatrixState) -> tuple[int, bool]:
+    """What decides where the panels are: the rows of the matrix, 0 without one, and whether it is a check."""
+    return 0 if state.matrix_view is None else len(state.matrix_view.matrix.rows), state.check is not None
 
 
 def differences(found: Comparison, checks: str) -> PrintableText:
@@ -100,6 +100,12 @@ class MatrixScreen(ActionScreen):
         send = self.controller.send_signal
         self.app.app_suspend_signal.subscribe(self, lambda _: send(signal.SIGSTOP), immediate=True)
         self.app.app_resume_signal.subscribe(self, lambda _: send(signal.SIGCONT), immediate=True)
+
+    @property
+    def reads(self) -> bool:
+        """Whether a check is being read, or not yet drawn."""
+        state = self.controller.state
+        return self.controller.reads or (state.run is None and state is not self._drawn)
 
     def _gpu_and_driver(self) -> tuple[str | None, str | None]:
         """The model of the monitor's GPU, of a simulated one that of its profile, and its driver; None if unknown."""

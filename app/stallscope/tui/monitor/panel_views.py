@@ -41,7 +41,8 @@ def choice_notes(state: MonitorState, keys: Mapping[str, str]) -> tuple[str, ...
     """Why the probe in focus is shown, and the key that changes that, the longest text first."""
     if state.selected:
         return f"selected · {keys['follow']} follows the stall", f"selected · {keys['follow']} follows", "selected"
-    select = keys["focus_up"] + keys["focus_down"]
+    up, down = keys["focus_up"], keys["focus_down"]
+    select = up + down if len(up + down) == 2 else f"{up} or {down}"
     return f"follows the stall · {select} selects another", "follows the stall", "follows"
 
 

@@ -17,7 +17,7 @@ from stallprobes.model import KIB, PRIMARY, SECONDARY, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, key_label, keys_of
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.lines import LineWidget
@@ -62,7 +62,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.monitor_view: MonitorView | None = None
         self.clock: Callable[[], float] = time.monotonic
         # The key of each action as it is written, with those of the settings.
-        self._key_labels = {one.name: key_label(keys_of(one, self.settings.keys)) for one in MONITOR_ACTIONS}
+        self._key_labels = {one.name: self.key_of(one) for one in MONITOR_ACTIONS}
         self.blame = BlameControl(self.warn, lambda *dialog: self.app.push_screen(*dialog))
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)

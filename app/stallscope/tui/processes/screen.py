@@ -6,10 +6,11 @@ import asyncio
 
 from textual import on
 from textual.app import ComposeResult
+from textual.events import Key
 
 from stallprobes.machine.gpu_processes import ListedProcess
 from stallprobes.wording import process_wording
-from stallscope.tui.actions import PROCESSES_ACTIONS, Action, key_label, keys_of
+from stallscope.tui.actions import PROCESSES_ACTIONS, Action
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.lines import LineWidget, Paragraphs, cut, paragraph_lines
@@ -53,6 +54,15 @@ class ProcessesScreen(ActionScreen):
     def actions(self) -> tuple[Action, ...]:
         """The available actions: there may be no monitor to return to."""
         return tuple(one for one in super().actions if self._over_monitor or one.name != "processes_back")
+
+    @property
+    def reads(self) -> bool:
+        """Whether the first list is being read."""
+        return self.state.listing is None and not self.source.failure
+
+    def holds(self, event: Key) -> bool:
+        """Whether a key waits for the first list, or as an answer for the question that follows a look."""
+        return super().holds(event) or (self._checking and event.key in ("y", "n"))
 
     def compose(self) -> ComposeResult:
         """All panels; ``place_panels`` sets their sizes."""
@@ -104,7 +114,7 @@ class ProcessesScreen(ActionScreen):
         self.query_one(ProcessTable).styles.height = rest - lines
 
     def _key_of(self, name: str) -> str:
-        return next(key_label(keys_of(one, self.settings.keys)) for one in PROCESSES_ACTIONS if one.name == name)
+        return next(self.key_of(one) for one in PROCESSES_ACTIONS if one.name == name)
 
     # Actions.
 

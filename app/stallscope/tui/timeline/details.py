@@ -10,7 +10,7 @@ from stallprobes.records.rows import Rows
 from stallprobes.traces.delay import Delay, calls_beside, cause_text, delay_of, delay_text
 from stallprobes.traces.labels import copy_label, memory_labels, overhead_label, work_kind_label
 from stallprobes.traces.rows import NO_NUMBER, RowKey, RowKind
-from stallprobes.traces.trace import Trace, op_label
+from stallprobes.traces.trace import Trace, TracedProbe, op_label
 from stallprobes.units import duration_ns
 from stallprobes.wording.trace_wording import open_work_text, size_text
 from stallscope.tui.timeline.view_model import (
@@ -103,8 +103,10 @@ def _what(trace: Trace, selection: Selection, number: int, start: int, end: int)
             return f"{op_label(trace.probes, flight.probe, flight.op)} · in flight for {took}, has not returned"
         case RowKind.CALLS:
             op, iteration = trace.calls[number][["op", "iteration"]].tolist()
-            what = "wait" if trace.probes[selection.row.number].waits(op) else "call"
-            return f"{op_label(trace.probes, selection.row.number, op)} · iteration {iteration} · {what} {took}"
+            probe = trace.probes[selection.row.number]
+            what = "wait" if probe.waits(op) else "call"
+            name = op_label(trace.probes, selection.row.number, op)
+            return f"{name}{_iteration_text(probe, iteration)} · {what} {took}"
         case RowKind.WORK if number == NO_NUMBER:
             return "; ".join(_open_texts(trace, selection.row))
         case RowKind.WORK:
@@ -129,9 +131,14 @@ def _work_texts(trace: Trace, work: Rows, selection: Selection, zero_ns: int) ->
         text = f"{work_text(trace, work)} on {where} · started {offset_text(start - zero_ns)}"
         yield "GPU", f"{text} · on the GPU for {duration_ns(end - start)}"
     elif work["probe"] >= 0:
-        name = trace.probes[int(work["probe"])].name
+        probe = trace.probes[int(work["probe"])]
         op = op_label(trace.probes, int(work["probe"]), int(work["op"]))
-        yield "call", f"{name}: {op} · iteration {int(work['iteration'])}"
+        yield "call", f"{probe.name}: {op}{_iteration_text(probe, int(work['iteration']))}"
+
+
+def _iteration_text(probe: TracedProbe, iteration: int) -> str:
+    """The iteration of a call; a watched thread has none."""
+    return "" if probe.process else f" · iteration {iteration}"
 
 
 def _delay_text(trace: Trace, delay: Delay) -> str:
@@ -155,4 +162,5 @@ def _beside_texts(trace: Trace, number: int) -> Iterator[tuple[str, str]]:
             f"{duration_ns(one.overlap_ns)}"
             for one in beside
         ]
-        yield "beside", f"{'; '.join(words)} in the same context at the same time"
+        shared = trace.probes[trace.calls["probe"][number]].shared
+        yield "beside", f"{'; '.join(words)} in the same {shared} at the same time"

@@ -41,8 +41,8 @@ READS_PER_S = 10.0
 _DRAW_SHARE = 0.1
 # Frames while the trace is frozen: the records are still read, a few times a second.
 FROZEN_FRAMES_PER_S = 4.0
-# Lines of the header and of the keys.
-_AROUND = 3
+# Lines of the header and of the keys; of the details the least and the most.
+_AROUND, _DETAILS = 3, (5, 10)
 
 
 class TraceFormat(StrEnum):
@@ -102,6 +102,11 @@ class TimelineScreen(ActionScreen):
     def replayed(self) -> bool:
         """Whether it shows kept traces, as those of a watched program are."""
         return self.traces.replayed
+
+    @property
+    def reads(self) -> bool:
+        """Whether the timeline has been switched on, and nothing has been recorded yet."""
+        return self.cursor.trace is None and self.traces.starts
 
     def help_sections(self) -> tuple[tuple[str, str], ...]:
         """The sections of the help, with the letters that the plot draws."""
@@ -166,8 +171,12 @@ class TimelineScreen(ActionScreen):
 
     def place_panels(self, width: int, height: int) -> None:
         """Give the details the lines that the rows leave, or a fifth of the screen, from five lines to ten."""
-        free = height - _AROUND - rows_height(self.cursor.book.rows)
-        lines = max(5, min(10, max(height // 5, free)))
+        rows, least, most = self.cursor.book.rows, *_DETAILS
+        free = height - _AROUND - rows_height(rows)
+        if free < least:
+            # The titles of the sections have no room either.
+            free = height - _AROUND - rows_height(rows, titled=False)
+        lines = max(least, min(most, max(height // 5, free)))
         details = self.query_one(Paragraphs)
         if details.styles.height is None or details.styles.height.value != lines:
             details.styles.height = lines
@@ -269,7 +278,9 @@ class TimelineScreen(ActionScreen):
         if self._stand():
             worst = self.cursor.at_worst()
             if worst is None:
-                self.notify("No call of a victim is in this span.")
+                trace = self.cursor.trace
+                probes = trace is None or any(not one.process for one in trace.probes)
+                self.notify(f"No call{' of a victim' if probes else ''} is in this span.")
             self._move(worst or self.cursor)
 
     def action_trace_center(self) -> None:

@@ -93,9 +93,9 @@ def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, he
     return PlotLayout(names, max(width - names, 1), lines, titles)
 
 
-def rows_height(rows: Sequence[PlotRow]) -> int:
+def rows_height(rows: Sequence[PlotRow], titled: bool = True) -> int:
     """The lines of a plot of ``rows`` with the axis, titles and the delay, without blank ones."""
-    return len(rows) + len({row.key.kind.group for row in rows}) + 2
+    return len(rows) + (len({row.key.kind.group for row in rows}) if titled else 0) + 2
 
 
 def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list[Line]:

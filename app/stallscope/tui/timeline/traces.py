@@ -117,6 +117,12 @@ class LiveTrace:
         """Whether no trace is frozen."""
         return self._capture.state is not CaptureState.FROZEN
 
+    @property
+    def starts(self) -> bool:
+        """Whether the timeline is being switched on, or is on: then records come."""
+        found = None if self.report is None else self.report.condition
+        return self.moving and found in (None, TimelineCondition.SWITCHING_ON, TimelineCondition.ON)
+
     def home(self, cursor: TraceCursor) -> TraceCursor:
         """Return to live."""
         self._capture.go_live()
@@ -225,7 +231,7 @@ class RecordedTraces:
     ``number`` is that of the trace that is shown, None without one; ``problem`` says why it cannot be, "" if it can.
     """
 
-    replayed, moving, note = True, False, ""
+    replayed, moving, starts, note = True, False, False, ""
 
     def __init__(self, context: ScreenContext, capture: TraceCapture, source: TraceSource) -> None:
         self.number: int | None = None
@@ -275,6 +281,8 @@ class RecordedTraces:
         problem = header.NO_TRACE if self.number is None else self.problem
         if problem:
             return cursor, TraceView(sentences=(problem,))
+        if cursor.trace is not None and not cursor.book.rows:
+            return cursor, TraceView(sentences=("No call and no GPU work was recorded in this time.",))
         return cursor, replace(cursor.view(), slow_only=self._source.slow_calls_only)
 
     def head(self, cursor: TraceCursor) -> header.TraceHeadView:

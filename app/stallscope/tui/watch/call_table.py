@@ -23,9 +23,13 @@ _COLUMNS = (
     ("in flight", 10, 0),
     ("lost", 8, 72),
 )
+# Left out where the names of threads and functions have no room, in this order.
+_OPTIONAL = ("calls/s", "p99")
 _THREAD = "thread"
 # With the blank behind it.
 _LEAST_THREAD, _LEAST_NAME, _LONGEST_THREAD = len(_THREAD) + 1, 6, 26
+# So much of a function's name tells it from others.
+_USUAL_NAME = 16
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,13 @@ class WatchTable(LineWidget):
     def lines(self, width: int, height: int) -> list[Line]:
         """Title and rows."""
         view = self.view
-        columns = [column for column in _COLUMNS if width >= column[2]]
-        room = max(width - 2 - sum(size for _, size, _ in columns), 2 * _LEAST_NAME)
         several = len({(row.key.pid, row.key.image) for row in view.rows}) > 1
         labels = {row.key: thread_label(row, several) for row in view.rows}
         longest = max(len(label) for label in (_THREAD, *labels.values()))
-        thread = min(longest + 1, max(room * 2 // 5, _LEAST_THREAD), _LONGEST_THREAD)
+        function = min(max((len(row.key.function) for row in view.rows), default=0), _USUAL_NAME)
+        columns = _columns(width, min(longest + 1, _LONGEST_THREAD) + function)
+        room = max(width - 2 - sum(size for _, size, _ in columns), 2 * _LEAST_NAME)
+        thread = min(longest + 1, max(room * 2 // 5, room - function, _LEAST_THREAD), _LONGEST_THREAD)
         self._scroll(height - 1)
         visible = view.rows[self._first : self._first + max(height - 1, 0)]
         left_out = len(view.rows) + view.hidden - len(visible)
@@ -104,6 +109,16 @@ class WatchTable(LineWidget):
         return fit(line, width, plain)
 
 
+def _columns(width: int, names: int) -> list[tuple[str, int, int]]:
+    """The columns of figures in a table of ``width``: fewer of them where names of so many letters had no room."""
+    columns = [column for column in _COLUMNS if width >= column[2]]
+    for title in _OPTIONAL:
+        if width - 2 - sum(size for _, size, _ in columns) >= names:
+            break
+        columns = [column for column in columns if column[0] != title]
+    return columns
+
+
 # They change with the row's histograms only, and the table is drawn more often.
 @lru_cache(256)
 def _texts(row: WatchRow) -> tuple[str, ...]:
@@ -121,6 +136,9 @@ def _texts(row: WatchRow) -> tuple[str, ...]:
 
 
 def thread_label(row: WatchRow, several: bool) -> str:
-    """The thread of a row, with its process where there are several."""
+    """The thread of a row, with its process where there are several: that is enough for a main thread."""
     thread = row.thread_name or f"thread {row.key.thread}"
-    return f"{row.process} {row.key.pid} {thread}" if several else thread
+    if not several:
+        return thread
+    process = f"{row.process} {row.key.pid}"
+    return process if row.key.thread == row.key.pid else f"{process} {thread}"

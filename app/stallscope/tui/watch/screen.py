@@ -205,6 +205,8 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
             self.app.push_screen(ExplainCall(explained_line(line)))
         elif moment is not None and row is not None:
             self.app.push_screen(ExplainCall(explained(row, moment.findings)))
+        else:
+            self.notify("There is no call to explain yet.")
 
     def action_watch_page(self, by: int) -> None:
         """Go pages up or down."""

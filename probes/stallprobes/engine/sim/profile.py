@@ -178,8 +178,12 @@ def _shipped(name: str) -> dict[str, Any]:
 def _parsed_file(place: Any, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(place.read_text(encoding="utf-8"))
+    except IsADirectoryError as error:
+        raise ProfileError(f"{where} is a folder: name a file in it") from error
     except OSError as error:
         raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{where} is damaged: it is not text in UTF-8") from error
     except RecursionError as error:
         raise ProfileError(f"{where} is damaged: it is nested too deeply") from error
     except ValueError as error:
@@ -214,7 +218,8 @@ def _build(name: str, data: dict[str, Any], settings: Mapping[str, str]) -> Prof
             raise ProfileError(f"{where} is damaged: unknown key {_shown(key)}{_nearest(key, known)}")
     source = data.get("source")
     if not isinstance(source, str):
-        raise ProfileError(f'{where} is damaged: the key "source" is missing')
+        rest = f'base = "{names()[0]}" takes what is missing from that profile'
+        raise ProfileError(f'{where} is damaged: the key "source" is missing; {rest}')
     _check(where, "source", "str", None, source)
     sections = {key: _section(where, key, kind, data.get(key)) for key, kind in SECTIONS.items()}
     for name_of in DELAYS:
@@ -301,7 +306,8 @@ def _place(key: str, known: Iterable[str]) -> tuple[str, str]:
     found = [full for full in known if key in (full, full.partition(".")[2])]
     if not found:
         short = [full.partition(".")[2] for full in known]
-        raise ProfileError(f"the profile has no setting {_shown(key)}{_nearest(key, [*known, *short])}")
+        more = _nearest(key, [*known, *short]) or "; see: stallscope list --sim"
+        raise ProfileError(f"the profile has no setting {_shown(key)}{more}")
     if len(found) > 1:
         raise ProfileError(f"the setting {_shown(key)} could be {' or '.join(found)}: write one of them")
     section, _, name = found[0].partition(".")

@@ -20,7 +20,7 @@ from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.places import shared_folder
 from stallprobes.watch.attaching.refusals import ended_meanwhile, refusal
-from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.attaching.target import Target, remedy_for_rights
 from stallprobes.watch.environment import WatchOptions, named_cupti
 
 # The attacher waits for the stub for 5 s itself.
@@ -180,7 +180,7 @@ def _load(target: Target) -> _Loaded:
         case _Outcome.NOT_LOADED:
             raise WatchError(f"{who} cannot load the library ({reason}): start it with stallscope watch.")
         case _:
-            remedy = "run stallscope with sudo" if _NOT_PERMITTED in reason else "try again"
+            remedy = remedy_for_rights() if _NOT_PERMITTED in reason else "try again"
             raise WatchError(f"{who} cannot be attached ({reason}) and was left as it was: {remedy}.")
 
 

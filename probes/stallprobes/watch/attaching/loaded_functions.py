@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stallprobes.errors import WatchError
-from stallprobes.watch.attaching.target import Mapping, Target
+from stallprobes.watch.attaching.target import Mapping, Target, remedy_for_rights
 
 NAMES = ("dlopen", "dlsym", "dlerror", "__errno_location")
 # Where they are: dlopen in a library of its own before glibc 2.34.
@@ -49,7 +49,7 @@ def find_functions(target: Target) -> LoadedFunctions:
                         places[wanted] = place
     except (OSError, struct.error) as error:
         why = error.strerror if isinstance(error, OSError) else "it changes meanwhile"
-        raise WatchError(f"the memory of {target.title} cannot be read ({why}): run stallscope with sudo.") from error
+        raise WatchError(f"the memory of {target.title} cannot be read ({why}): {remedy_for_rights()}.") from error
     missing = [name for name in NAMES if name not in found]
     if missing or len(places) < 2:
         what = ", ".join(missing) or "system calls"

@@ -15,7 +15,7 @@ from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import CONTROL_NAME, ControlState
 from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.places import parents
-from stallprobes.watch.attaching.target import Mapping, Target, may_trace_everything, user_name
+from stallprobes.watch.attaching.target import Mapping, Target, may_trace_everything, remedy_for_rights, user_name
 
 # What a user does where the process itself can never be attached.
 _ASLEEP = 'start it with the variables of "stallscope watch --print-env --asleep"'
@@ -47,7 +47,7 @@ def _reason(target: Target) -> str | None:
     try:
         memory = list(target.mappings())
     except OSError as error:
-        return f"the memory of {target.title} cannot be read ({error.strerror}): run stallscope with sudo."
+        return f"the memory of {target.title} cannot be read ({error.strerror}): {remedy_for_rights()}."
     try:
         control = Control.of(target)
     except WatchError as error:
@@ -126,7 +126,8 @@ def _access(target: Target) -> str | None:
     with suppress(OSError):
         # The folder itself always has the process's user.
         if os.stat(target.folder / "environ").st_uid != effective:
-            return f"{target.title} protects its memory from other processes (not dumpable): run stallscope with sudo."
+            remedy = remedy_for_rights()
+            return f"{target.title} protects its memory from other processes (not dumpable): {remedy}."
     return None
 
 
@@ -191,8 +192,8 @@ def _ptrace_scope(target: Target, memory: Sequence[Mapping]) -> str | None:
         return f"kernel.yama.ptrace_scope is 3, so that no process can be attached until the next boot: {_ASLEEP}."
     if scope and not may_trace_everything():
         return (
-            f"kernel.yama.ptrace_scope is {scope}, so that only root can attach to {target.title}: run stallscope"
-            f" with sudo, or {_ASLEEP}."
+            f"kernel.yama.ptrace_scope is {scope}, so that only root can attach to {target.title}:"
+            f" {remedy_for_rights()}, or {_ASLEEP}."
         )
     return None
 

@@ -156,6 +156,13 @@ def may_trace_everything() -> bool:
     return bool(int(own or "0", 16) >> _CAP_SYS_PTRACE & 1)
 
 
+def remedy_for_rights() -> str:
+    """How this process gets the right to trace others; root may lack it in a container."""
+    if os.geteuid():
+        return "run stallscope with sudo"
+    return "root needs CAP_SYS_PTRACE here, as `docker run --cap-add SYS_PTRACE` gives it"
+
+
 def user_name(number: int) -> str:
     """A user by name, or by number where it has none here."""
     try:

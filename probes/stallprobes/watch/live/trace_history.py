@@ -180,12 +180,14 @@ class _ThreadBook:
         self._numbers: dict[tuple[_ProcessKey, int], int] = {}
         self._labels: list[str] = []
         self._ops: list[dict[str, Phase]] = []
+        self._processes: dict[_ProcessKey, int] = {}
 
     def thread(self, process: WatchedProcess, label: str, thread: int) -> int:
         """The number of a thread, named ``label``; -1 beyond the limit."""
         key = (process.pid, process.image), thread
         if key not in self._numbers and len(self._numbers) < MOST_THREADS:
             self._numbers[key] = len(self._numbers)
+            self._processes.setdefault(key[0], len(self._processes) + 1)
             self._labels.append(label)
             self._ops.append({})
         return self._numbers.get(key, -1)
@@ -207,8 +209,8 @@ class _ThreadBook:
     def probes(self) -> tuple[TracedProbe, ...]:
         """The threads as a trace names them."""
         return tuple(
-            TracedProbe(label, label, tuple(ops), phases=tuple(ops.values()))
-            for label, ops in zip(self._labels, self._ops, strict=True)
+            TracedProbe(label, label, tuple(ops), phases=tuple(ops.values()), process=self._processes[process])
+            for label, ops, (process, _) in zip(self._labels, self._ops, self._numbers, strict=True)
         )
 
 
