@@ -89,6 +89,10 @@ class CopyParameters:
     relay_base_us: float = parameter("its base")
     relay_call_us_per_mib: float = parameter("time in the call of a staged copy to the other GPU, for each MiB")
     relay_behind_us: float = parameter("additional time in the call if the copy has predecessors")
+    slice_us: float = parameter(
+        "time-slice of a context on a copy engine while others have work for it", above=0, default=1024.0
+    )
+    clear_gbps: float = parameter("bandwidth at which freed memory is cleared", above=0, default=421.0)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ def mem_free(host: HostThread, storage: Storage) -> Call:
     context.lock.release()
     yield from _manage(host, "cuMemFree", host.simulation.profile.memory.free_us_per_mib, storage.nbytes)
     storage.gpu.free_bytes += storage.nbytes
+    storage.gpu.clear(storage.nbytes)
     storage.live = False
     return SUCCESS
 
