@@ -294,8 +294,11 @@ class GpuContext:
         self.queue: ContextQueue = ContextQueue(name) if within is None else within.queue
         self.slowdowns: Slowdowns = Slowdowns(clock) if within is None else within.slowdowns
         self.callbacks: HostFunctionThread = HostFunctionThread(clock) if within is None else within.callbacks
+        self._green: list[GpuContext] = []
         if within is None:
             gpu.graphics.add_context(self.queue)
+        else:
+            within._green.append(self)
         self.peers: set[GpuContext] = set()
         self.streams: list[SimStream] = []
         self.hardware: HardwareQueues = (
@@ -331,9 +334,13 @@ class GpuContext:
         return self.slowdowns.factor != 1.0 or self.gpu.slowdowns.factor != 1.0
 
     def unfinished(self) -> list[Job]:
-        """The last job of each stream that is not done."""
-        now = self._clock.now
-        return [stream.tail for stream in self.streams if stream.tail is not None and stream.tail.end > now]
+        """The last job of each stream that is not done.
+
+        Those of its green contexts count for a primary context, as CUDA's documentation of cuCtxSynchronize says.
+        """
+        now, contexts = self._clock.now, (self, *self._green)
+        tails = [stream.tail for context in contexts for stream in context.streams]
+        return [tail for tail in tails if tail is not None and tail.end > now]
 
     def destroy(self) -> None:
         """Remove the context from the GPU."""

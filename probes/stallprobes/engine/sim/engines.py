@@ -249,6 +249,11 @@ class GraphicsEngine:
         return self._busy_ns - max(self._busy_until - int(self._clock.now), 0)
 
     @property
+    def available(self) -> int:
+        """The time at which the last change-over to another context ends, in ns."""
+        return self._available
+
+    @property
     def contexts(self) -> int:
         """Number of contexts on the GPU, without green ones."""
         return len(self._contexts)
