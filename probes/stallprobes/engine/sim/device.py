@@ -262,7 +262,8 @@ class ContextLocks:
     ``content``: a change of the context's memory, modules or streams, and a call on the legacy default stream, which
     concerns them all. ``staging``: the buffers through which copies to pageable memory and to another GPU pass.
     ``mapping``: memory that is created, mapped and unmapped without cuMemAlloc, for which no other call waits.
-    ``submitter`` is the thread that submitted last, until ``submitted_ns``.
+    ``submitter`` is the thread that submitted last, until ``submitted_ns``. ``synchronizations`` counts the calls that
+    waited for all work of the context.
     """
 
     def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
@@ -273,6 +274,7 @@ class ContextLocks:
         self.mapping = BargingLock(clock, wakeup)
         self.submitter: object = None
         self.submitted_ns = 0
+        self.synchronizations = 0
 
 
 class GpuContext:
@@ -532,6 +534,11 @@ class Simulation:
     uncontended: UncontendedEngine = field(default_factory=UncontendedEngine)
     quit: bool = False
     rings: bool = True
+
+    @property
+    def uses_one_gpu(self) -> bool:
+        """Whether there are contexts on one GPU only."""
+        return sum(gpu.graphics.contexts > 0 for gpu in self.gpus) == 1
 
     @classmethod
     def of(cls, profile: Profile) -> Simulation:

@@ -134,6 +134,11 @@ class LockParameters:
         "factor of a submitting call soon after one of another thread in the same context", above=0, default=1.0
     )
     submit_shared_us: float = parameter("longest time after it with that factor", default=0.0)
+    shared_look: float = parameter(
+        "factor of a wait for an idle stream, and of a query, after another thread has waited for the whole context",
+        above=0,
+        default=1.0,
+    )
     cold_wait_us: float = parameter(
         "additional time of each kind of call after a wait, awake, in another call", default=0.0
     )

@@ -61,6 +61,7 @@ def mem_free(host: HostThread, storage: Storage) -> Call:
     changing_ns = max(context.gpu.graphics.available - host.clock.now, 0)
     free_us_per_mib = host.simulation.profile.memory.free_us_per_mib
     yield from _manage(host, "cuMemFree", free_us_per_mib, storage.nbytes, changing_ns)
+    host.record_synchronization()
     storage.gpu.free_bytes += storage.nbytes
     storage.gpu.clear(storage.nbytes)
     storage.live = False
@@ -83,6 +84,7 @@ def host_free(host: HostThread, storage: Storage) -> Call:
     if not _live(storage, Space.PINNED):
         return INVALID_VALUE
     yield from _pin(host, "cuMemFreeHost", host.simulation.profile.memory.unpin_us_per_mib, storage.nbytes)
+    host.record_synchronization()
     storage.live = False
     return SUCCESS
 
@@ -103,6 +105,7 @@ def host_unregister(host: HostThread, storage: Storage) -> Call:
     if not _live(storage, Space.PINNED):
         return INVALID_VALUE
     yield from _pin(host, "cuMemHostUnregister", host.simulation.profile.memory.unregister_us_per_mib, storage.nbytes)
+    host.record_synchronization()
     storage.space = Space.PAGEABLE
     return SUCCESS
 
