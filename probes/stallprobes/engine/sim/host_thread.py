@@ -37,6 +37,8 @@ _LOOKUP_SHIFT = 3
 _SHORT_SLEEP_NS = 1_000_000
 # A sleep up to this length leaves the caches as warm as a period of 1 ms does.
 _COLD_FROM_NS = 2_000_000
+# Nor does a wait beyond _SHORT_SLEEP_NS up to this length add what a longer one does.
+_LONG_WAIT_NS = 3_000_000
 
 
 class HostThread:
@@ -118,14 +120,10 @@ class HostThread:
         slept_ns, waited_ns = self._away[0] - made[0], self._away[1] - made[1]
         most = parameters.cold_more_us if self._awake else parameters.cold_us
         ns = round(us(most) * min(slept_ns / cold_ns, 1) + us(parameters.cold_wait_us) * min(waited_ns / cold_ns, 1))
+        ns += _part_ns(parameters.cold_wait_long_us, waited_ns - _LONG_WAIT_NS, parameters.cold_wait_long_ms)
         if not self._awake:
-            self._late_ns = self._long_sleep_ns(parameters.cold_long_us, slept_ns)
+            self._late_ns = _part_ns(parameters.cold_long_us, slept_ns - _COLD_FROM_NS, parameters.cold_long_ms)
         return ns + self._late_ns
-
-    def _long_sleep_ns(self, most_us: float, slept_ns: int) -> int:
-        """The part of ``most_us`` that a sleep of ``slept_ns`` adds, in ns: nothing up to a few milliseconds."""
-        longest_ns = 1e6 * self.simulation.profile.locks.cold_long_ms
-        return round(us(most_us) * min(max(slept_ns - _COLD_FROM_NS, 0) / longest_ns, 1))
 
     def record_sleep(self, ns: int) -> None:
         """Record that the thread sleeps for ``ns``. A short sleep does not cool the caches."""
@@ -363,8 +361,10 @@ class HostThread:
         """A random time in ns until this thread notices that ``jobs`` are done."""
         late = self.simulation.poll.draw(self.random)
         slept_ns = self._away[0]
-        if slept_ns - self._noticed > _COLD_FROM_NS:
-            late += self._long_sleep_ns(self.simulation.profile.locks.cold_long_wait_us, slept_ns - self._noticed)
+        late_ns = slept_ns - self._noticed - _COLD_FROM_NS
+        if late_ns > 0:
+            parameters = self.simulation.profile.locks
+            late += _part_ns(parameters.cold_long_wait_us, late_ns, parameters.cold_long_ms)
         self._noticed = slept_ns
         for job in jobs:
             if job.staging is not None and job.staging.copies:
@@ -405,6 +405,11 @@ class HostThread:
         clock.call_at(until, lambda _: fire())
         yield changed
         word.unwatch(fire)
+
+
+def _part_ns(most_us: float, away_ns: int, longest_ms: float) -> int:
+    """The part of ``most_us`` in ns that ``away_ns`` of at most ``longest_ms`` add."""
+    return round(us(most_us) * min(max(away_ns, 0) / (1e6 * longest_ms), 1))
 
 
 Function = Callable[..., Call]

@@ -142,6 +142,8 @@ class LockParameters:
     cold_wait_us: float = parameter(
         "additional time of each kind of call after a wait, awake, in another call", default=0.0
     )
+    cold_wait_long_us: float = parameter("more of that after a longer wait", default=0.0)
+    cold_wait_long_ms: float = parameter("length of that wait; shorter ones add less", above=0, default=10.0)
     cold_long_us: float = parameter("additional time of the first call after a sleep of cold_long_ms", default=0.0)
     cold_long_wait_us: float = parameter("additional time until the first wait after it notices the end", default=0.0)
     cold_long_ms: float = parameter("length of that sleep; shorter ones add less", above=0, default=100.0)
