@@ -200,8 +200,14 @@ def _one_transfer_at_a_time(jobs: dict[SimStream, list[Job]]) -> None:
             if isinstance(job.engine, CopyEngine) and job.start < NEVER:
                 by_engine[job.engine].append(job)
     for transfers in by_engine.values():
-        for earlier, later in pairwise(sorted(transfers, key=lambda job: job.start)):
-            assert earlier.end <= later.start, "one transfer on an engine at a time"
+        ordered = sorted(transfers, key=lambda job: job.start)
+        for context in {job.queue for job in ordered}:
+            for earlier, later in pairwise([job for job in ordered if job.queue is context]):
+                assert earlier.end <= later.start, "one transfer of a context on an engine at a time"
+        # One that another context interrupts lasts longer, by what the engine does meanwhile.
+        for number, first in enumerate(ordered):
+            inside = [job for job in ordered[number:] if job.end <= first.end]
+            assert sum(job.ns for job in inside) <= first.end - first.start, "one transfer on an engine at a time"
 
 
 def _rings_go_forward(board: Board, chosen: list[Probe]) -> None:

@@ -197,10 +197,12 @@ class SimGpu:
             ),
         )
         self.threads = threads
-        base_ns = us(profile.copy.base_us)
-        self.to_host = CopyEngine(clock, base_ns)
-        self.to_gpu = CopyEngine(clock, base_ns)
-        self.to_peer = CopyEngine(clock, us(profile.copy.peer_base_us))
+        base_ns, slice_ns = us(profile.copy.base_us), us(profile.copy.slice_us)
+        self.to_host = CopyEngine(clock, base_ns, slice_ns)
+        self.to_gpu = CopyEngine(clock, base_ns, slice_ns)
+        self.to_peer = CopyEngine(clock, us(profile.copy.peer_base_us), slice_ns)
+        # The context on the copy engine in which the kernel driver clears memory.
+        self._kernel_driver = ContextQueue("kernel driver")
         self.staging = StagedCopies()
         self.on_submit: Callable[[SimStream, Job], None] | None = None
         self.slowdowns = Slowdowns(clock)
@@ -223,6 +225,19 @@ class SimGpu:
         reads of the host's memory."""
         lead_ns = self.lead_ns(self.start_ns, reads)
         return Job(self._clock, self.graphics, ns, lead_ns, self.gap_ns, need, on_start, what, nbytes)
+
+    def clear(self, nbytes: int) -> None:
+        """Clear ``nbytes`` that were freed: the kernel driver does it, by the engine of copies to the GPU.
+
+        That is what H200s show. A copy of 1 MiB to the GPU waits for it, one to the host does not: 100 us in place of
+        25 behind cuMemFree of its context, and 130 to 190 beside a thread that allocates and frees in another one; in
+        time-slices of the copy engine where that thread frees faster (agreement-h200.json.gz). A thread that creates
+        and releases 64 MiB is held up to 160 us for each in the mean, on two machines (h200-threads-1.json.gz and 2).
+        """
+        ns = transfer_ns(nbytes, self.profile.copy.clear_gbps)
+        job = Job(self._clock, self.to_gpu, ns, what="clear", nbytes=nbytes)
+        job.queue = self._kernel_driver
+        self.to_gpu.clear(job)
 
     def work_counts(self) -> tuple[int, int, int]:
         """The time in ns in which kernels ran, and the bytes moved to the GPU and to the host, since the start."""
@@ -247,7 +262,8 @@ class ContextLocks:
     ``content``: a change of the context's memory, modules or streams, and a call on the legacy default stream, which
     concerns them all. ``staging``: the buffers through which copies to pageable memory and to another GPU pass.
     ``mapping``: memory that is created, mapped and unmapped without cuMemAlloc, for which no other call waits.
-    ``submitter`` is the thread that submitted last, until ``submitted_ns``.
+    ``submitter`` is the thread that submitted last, until ``submitted_ns``. ``synchronizations`` counts the calls that
+    waited for all work of the context.
     """
 
     def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
@@ -258,6 +274,7 @@ class ContextLocks:
         self.mapping = BargingLock(clock, wakeup)
         self.submitter: object = None
         self.submitted_ns = 0
+        self.synchronizations = 0
 
 
 class GpuContext:
@@ -279,8 +296,11 @@ class GpuContext:
         self.queue: ContextQueue = ContextQueue(name) if within is None else within.queue
         self.slowdowns: Slowdowns = Slowdowns(clock) if within is None else within.slowdowns
         self.callbacks: HostFunctionThread = HostFunctionThread(clock) if within is None else within.callbacks
+        self._green: list[GpuContext] = []
         if within is None:
             gpu.graphics.add_context(self.queue)
+        else:
+            within._green.append(self)
         self.peers: set[GpuContext] = set()
         self.streams: list[SimStream] = []
         self.hardware: HardwareQueues = (
@@ -316,9 +336,13 @@ class GpuContext:
         return self.slowdowns.factor != 1.0 or self.gpu.slowdowns.factor != 1.0
 
     def unfinished(self) -> list[Job]:
-        """The last job of each stream that is not done."""
-        now = self._clock.now
-        return [stream.tail for stream in self.streams if stream.tail is not None and stream.tail.end > now]
+        """The last job of each stream that is not done.
+
+        Those of its green contexts count for a primary context, as CUDA's documentation of cuCtxSynchronize says.
+        """
+        now, contexts = self._clock.now, (self, *self._green)
+        tails = [stream.tail for context in contexts for stream in context.streams]
+        return [tail for tail in tails if tail is not None and tail.end > now]
 
     def destroy(self) -> None:
         """Remove the context from the GPU."""
@@ -510,6 +534,11 @@ class Simulation:
     uncontended: UncontendedEngine = field(default_factory=UncontendedEngine)
     quit: bool = False
     rings: bool = True
+
+    @property
+    def uses_one_gpu(self) -> bool:
+        """Whether there are contexts on one GPU only."""
+        return sum(gpu.graphics.contexts > 0 for gpu in self.gpus) == 1
 
     @classmethod
     def of(cls, profile: Profile) -> Simulation:

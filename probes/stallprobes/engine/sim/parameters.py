@@ -89,6 +89,10 @@ class CopyParameters:
     relay_base_us: float = parameter("its base")
     relay_call_us_per_mib: float = parameter("time in the call of a staged copy to the other GPU, for each MiB")
     relay_behind_us: float = parameter("additional time in the call if the copy has predecessors")
+    slice_us: float = parameter(
+        "time-slice of a context on a copy engine while others have work for it", above=0, default=1024.0
+    )
+    clear_gbps: float = parameter("bandwidth at which freed memory is cleared", above=0, default=421.0)
 
 
 @dataclass(frozen=True)
@@ -130,9 +134,16 @@ class LockParameters:
         "factor of a submitting call soon after one of another thread in the same context", above=0, default=1.0
     )
     submit_shared_us: float = parameter("longest time after it with that factor", default=0.0)
+    shared_look: float = parameter(
+        "factor of a wait for an idle stream, and of a query, after another thread has waited for the whole context",
+        above=0,
+        default=1.0,
+    )
     cold_wait_us: float = parameter(
         "additional time of each kind of call after a wait, awake, in another call", default=0.0
     )
+    cold_wait_long_us: float = parameter("more of that after a longer wait", default=0.0)
+    cold_wait_long_ms: float = parameter("length of that wait; shorter ones add less", above=0, default=10.0)
     cold_long_us: float = parameter("additional time of the first call after a sleep of cold_long_ms", default=0.0)
     cold_long_wait_us: float = parameter("additional time until the first wait after it notices the end", default=0.0)
     cold_long_ms: float = parameter("length of that sleep; shorter ones add less", above=0, default=100.0)

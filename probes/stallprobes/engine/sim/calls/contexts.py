@@ -102,6 +102,7 @@ def synchronize(host: HostThread) -> Call:
     unfinished = context.unfinished()
     if unfinished:
         yield from host.wait_for_jobs(unfinished)
+    host.record_synchronization()
     return SUCCESS
 
 

@@ -117,5 +117,6 @@ def module_unload(host: HostThread, module: Module) -> Call:
     if module.on_gpu:
         # Code that a launch has copied to the GPU is removed from it, after the locks are released.
         yield from host.clock.wait(host.call_ns("loaded cuModuleUnload"))
+    host.record_synchronization()
     module.live = False
     return SUCCESS

@@ -19,14 +19,16 @@ def synchronize(host: HostThread, stream: SimStream) -> Call:
     if jobs:
         yield from host.wait_for_jobs(jobs)
     else:
-        yield from host.clock.wait(host.call_ns("cuStreamSynchronize"))
+        yield from host.clock.wait(host.shared_look_ns(host.call_ns("cuStreamSynchronize"), stream.context))
     return SUCCESS
 
 
 @latency_only("cuStreamSynchronize")
 def synchronize_latency(host: HostThread, stream: SimStream) -> LatencyDistribution | None:
     """Latency while the stream has no unfinished work."""
-    return None if stream.unfinished() else host.uncontended_latency("cuStreamSynchronize")
+    if stream.unfinished() or host.looks_after_another(stream.context):
+        return None
+    return host.uncontended_latency("cuStreamSynchronize")
 
 
 @call("cuStreamQuery")
@@ -95,6 +97,8 @@ def query(host: HostThread, event: EventHandle) -> Call:
     """(event): takes no lock, and longer while the event is pending."""
     pending = _unfinished(host, event)
     ns = host.call_ns("pending cuEventQuery" if pending else "cuEventQuery")
+    if pending and host.context is not None:
+        ns = host.shared_look_ns(ns, host.context)
     if pending and pending[0].staging is not None and pending[0].staging.copies:
         most = us(host.simulation.profile.copy.staging_query_us)
         ns += min(pending[0].staging.delay_ns(host.clock.now, host), most)
