@@ -10,7 +10,8 @@ import pytest
 from factories.simulated_machine import WAIT, at_us, machine, p50_us, program_probe
 from stallprobes.catalog import Placement, entries, on_shared_stream
 from stallprobes.engine.sim.clock import Clock, Wait
-from stallprobes.engine.sim.engines import CallingEngine, HostFunctionThread, Job
+from stallprobes.engine.sim.host_functions import HostFunctionThread
+from stallprobes.engine.sim.jobs import CallingEngine, Job
 from stallprobes.latency.window import Window
 from stallprobes.model import GREEN, MS, SECONDARY, HostFunction, Op, Phase, Stream, Word
 from stallprobes.patterns import patterns

@@ -18,8 +18,10 @@ from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.sim import device
 from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.clock import NEVER, Clock
+from stallprobes.engine.sim.copy_engine import CopyEngine
 from stallprobes.engine.sim.device import SimStream
-from stallprobes.engine.sim.engines import CopyEngine, GraphicsEngine, GraphicsTiming, Job
+from stallprobes.engine.sim.graphics_engine import GraphicsEngine, GraphicsTiming
+from stallprobes.engine.sim.jobs import Job
 from stallprobes.model import (
     KIB,
     MIB,

@@ -9,16 +9,10 @@ from functools import cache
 from typing import Any
 
 from stallprobes.engine.sim.clock import NEVER, Clock
-from stallprobes.engine.sim.engines import (
-    ContextQueue,
-    CopyEngine,
-    GraphicsEngine,
-    GraphicsTiming,
-    HostFunctionThread,
-    Job,
-    StagedCopies,
-    UncontendedEngine,
-)
+from stallprobes.engine.sim.copy_engine import CopyEngine
+from stallprobes.engine.sim.graphics_engine import GraphicsEngine, GraphicsTiming
+from stallprobes.engine.sim.host_functions import HostFunctionThread
+from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopies, UncontendedEngine
 from stallprobes.engine.sim.locks import BargingLock, HandoverLock, Lock, WakeupLatency
 from stallprobes.engine.sim.parameters import LockParameters
 from stallprobes.engine.sim.profile import Profile

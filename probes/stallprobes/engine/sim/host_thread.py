@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from stallprobes.engine.sim.clock import NEVER, Call, Process, Wait
 from stallprobes.engine.sim.device import ContextLocks, GpuContext, HostWord, ProcessProfiler, SimStream, Simulation, us
-from stallprobes.engine.sim.engines import Job
+from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 from stallprobes.model import Channel, Op

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from stallprobes.engine.board import Board, HostCalls
 from stallprobes.engine.sim.device import GpuContext, SimGpu, SimStream
-from stallprobes.engine.sim.engines import ContextQueue, Job
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
+from stallprobes.engine.sim.jobs import ContextQueue, Job
 from stallprobes.model import TIMELINE_PHASES, Channel, Probe, StreamKind
 from stallprobes.native.layouts.board import CALL_FIRST, CALL_MEASURED, HOST_CALLS, GpuRecord
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind, SwitchOperation

@@ -6,7 +6,6 @@ from itertools import count
 
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import GpuContext, HostWord, us
-from stallprobes.engine.sim.engines import Job
 from stallprobes.engine.sim.host_thread import (
     INVALID_CONTEXT,
     INVALID_VALUE,
@@ -17,6 +16,7 @@ from stallprobes.engine.sim.host_thread import (
     call,
     latency_only,
 )
+from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 
 _numbers = count(1)

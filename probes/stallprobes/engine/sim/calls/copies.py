@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call
+from stallprobes.engine.sim.copy_engine import CopyEngine
 from stallprobes.engine.sim.device import GpuContext, SimGpu, SimStream, Storage, transfer_ns, us
-from stallprobes.engine.sim.engines import CallingEngine, CopyEngine, Job, StagedCopy
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, SUCCESS, HostThread, call
+from stallprobes.engine.sim.jobs import CallingEngine, Job, StagedCopy
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.model import CopyAttributes, Space, StreamKind
 

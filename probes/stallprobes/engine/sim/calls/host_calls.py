@@ -7,8 +7,8 @@ from functools import cache, partial
 
 from stallprobes.engine.sim.clock import Call, Process
 from stallprobes.engine.sim.device import BoundHostFunction, HostWord, SimStream, Storage, us
-from stallprobes.engine.sim.engines import CallingEngine, Job
 from stallprobes.engine.sim.host_thread import SUCCESS, HostThread, call, call_without_effect, latency_only
+from stallprobes.engine.sim.jobs import CallingEngine, Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord, SimGpu, SimStream, Storage, us
-from stallprobes.engine.sim.engines import Job
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call
+from stallprobes.engine.sim.jobs import Job
 from stallprobes.model import MemoryStruct, Space
 
 _MIB = 1 << 20

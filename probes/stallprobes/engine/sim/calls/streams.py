@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import EventHandle, HostWord, SimStream, us
-from stallprobes.engine.sim.engines import Job
 from stallprobes.engine.sim.host_thread import INVALID_HANDLE, NOT_READY, SUCCESS, HostThread, call, latency_only
+from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import StreamKind
 

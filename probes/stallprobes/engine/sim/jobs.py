@@ -1,0 +1,215 @@
+"""Jobs: pieces of work on the simulated GPU, with the engines that execute them without waiting for another job.
+
+The start and the end of a job are computed as soon as only a pre-emption can still change them. The end becomes an
+event of the clock only if something waits for it; most jobs end unobserved and cost no event.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from stallprobes.engine.sim.clock import NEVER, Clock
+
+
+class JobEngine(Protocol):
+    """Executes jobs: an engine of the GPU, or a thread of the driver."""
+
+    def enqueue(self, job: Job, ready: int) -> None:
+        """Accept a job whose predecessors are done; it may start at ``ready`` (ns)."""
+        ...
+
+
+class ContextQueue:
+    """The kernels of one context that wait for the graphics engine; a green context shares its primary context's.
+
+    ``pending``: jobs that have not started, with the time from which each may start (ns). ``preempted``: jobs that
+    were taken off the engine. ``traced``: the timeline records its work; CUPTI does so for the engine's own process.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pending: deque[tuple[Job, int]] = deque()
+        self.preempted: list[Job] = []
+        self.traced = True
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a job waits for the engine."""
+        return bool(self.pending or self.preempted)
+
+
+@dataclass
+class StagedCopy:
+    """A staged copy: from ``start`` to ``end`` it is busy for the first ``busy_ns`` of each ``period_ns``."""
+
+    start: int
+    end: int
+    busy_ns: int
+    period_ns: int
+
+    def remaining_busy_ns(self, time: int) -> int:
+        """How long from ``time`` on the copy stays busy with its current chunk, in ns."""
+        if not self.start <= time < self.end:
+            return 0
+        return max(self.busy_ns - (time - self.start) % self.period_ns, 0)
+
+
+class StagedCopies:
+    """The staged copies of one GPU to the host, each with the thread that makes it."""
+
+    __slots__ = ("copies",)
+
+    def __init__(self) -> None:
+        self.copies: list[tuple[object, StagedCopy]] = []
+
+    def add(self, owner: object, copy: StagedCopy) -> None:
+        """Add a copy made by the thread ``owner``."""
+        self.copies.append((owner, copy))
+
+    def delay_ns(self, now: int, thread: object) -> int:
+        """How long from ``now`` on ``thread`` cannot see the GPU's progress, in ns.
+
+        That is while another thread, of any context, is busy with a chunk of a staged copy.
+        """
+        self.copies = [(owner, copy) for owner, copy in self.copies if copy.end > now]
+        return max((copy.remaining_busy_ns(now) for owner, copy in self.copies if owner is not thread), default=0)
+
+
+class Job:
+    """One piece of work.
+
+    ``lead_ns`` is the time from submission to start without a predecessor, ``gap_ns`` the time from the end of the
+    last predecessor to the start. ``need`` is the number of threads it occupies on the SMs, ``ns`` its duration.
+    ``own_clock``: it ends ``ns`` after its start even if it was pre-empted. ``queue`` belongs to the
+    context of its stream, ``staging`` to the GPU. ``what`` and ``nbytes`` describe it for the timeline. ``start`` and
+    ``end`` are NEVER while unknown; ``end`` moves when the job is pre-empted.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "_clock",
+        "_end_scheduled",
+        "_predecessors",
+        "end",
+        "engine",
+        "gap_ns",
+        "lead_ns",
+        "nbytes",
+        "need",
+        "ns",
+        "on_start",
+        "own_clock",
+        "queue",
+        "remaining_ns",
+        "staging",
+        "start",
+        "submitted",
+        "what",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        engine: JobEngine,
+        ns: int,
+        lead_ns: int = 0,
+        gap_ns: int = 0,
+        need: int = 0,
+        on_start: Callable[[], None] | None = None,
+        what: str = "",
+        nbytes: int = 0,
+    ) -> None:
+        self._clock = clock
+        self._callbacks: list[Callable[[], Any]] = []
+        self._predecessors = 0
+        self._end_scheduled = False
+        self.engine = engine
+        self.ns = ns
+        self.remaining_ns = ns
+        self.lead_ns = lead_ns
+        self.gap_ns = gap_ns
+        self.need = need
+        self.on_start = on_start
+        self.what = what
+        self.nbytes = nbytes
+        self.own_clock = False
+        self.queue: ContextQueue | None = None
+        self.staging: StagedCopies | None = None
+        self.submitted = NEVER
+        self.start = NEVER
+        self.end = NEVER
+
+    def set_start(self, start: int) -> None:
+        """Set the time of the first start, in ns; until then it can be set again, to a later time."""
+        before, self.start = self.start, start
+        if self.on_start is not None and before == NEVER:
+            self._clock.call_at(start, self._at_start)
+
+    def _at_start(self, _: Any) -> None:
+        if self.start > self._clock.now:
+            self._clock.call_at(self.start, self._at_start)
+        elif self.on_start is not None:
+            self.on_start()
+
+    def set_end(self, end: int) -> None:
+        """Set the time of the end in ns, as far as it is known now."""
+        self.end = end
+        if self._callbacks:
+            self._schedule_end()
+
+    def on_end(self, callback: Callable[[], Any]) -> None:
+        """Call ``callback`` when the job is done, now if it already is."""
+        if self.end <= self._clock.now:
+            callback()
+            return
+        self._callbacks.append(callback)
+        if self.end < NEVER:
+            self._schedule_end()
+
+    def submit_after(self, others: list[Job]) -> None:
+        """Submit the job behind ``others``, at least one, which are not done."""
+        self.submitted = self._clock.now
+        self._predecessors = len(others)
+        for other in others:
+            other.on_end(self._predecessor_done)
+
+    def _predecessor_done(self) -> None:
+        self._predecessors -= 1
+        if self._predecessors == 0:
+            now = self._clock.now
+            self.engine.enqueue(self, max(now + self.gap_ns, self.submitted + self.lead_ns))
+
+    def _schedule_end(self) -> None:
+        if not self._end_scheduled:
+            self._end_scheduled = True
+            self._clock.call_at(self.end, self._at_end)
+
+    def _at_end(self, _: Any) -> None:
+        self._end_scheduled = False
+        if self.end > self._clock.now:
+            # It was pre-empted. While it is off the engine its end is unknown, and nothing is scheduled.
+            if self.end < NEVER:
+                self._schedule_end()
+            return
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+class UncontendedEngine:
+    """Executes each job at once: event records, and copies on a path that nothing else uses."""
+
+    def enqueue(self, job: Job, ready: int) -> None:
+        """Start the job at ``ready`` (ns); it ends ``job.ns`` later."""
+        job.set_start(ready)
+        job.set_end(ready + job.ns)
+
+
+class CallingEngine:
+    """Executes jobs by a function: ``begin`` is called with the job and the time from which on it may start (ns)."""
+
+    def __init__(self, begin: Callable[[Job, int], None]) -> None:
+        self.enqueue = begin
