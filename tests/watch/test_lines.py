@@ -404,15 +404,15 @@ def test_any_number_of_threads_that_end_takes_a_limited_memory() -> None:
 
 def test_any_number_of_places_takes_a_limited_number_of_sums() -> None:
     sums = SampleSums(at_ns(0))
-    for first in range(0, 60_000, 1000):
+    for first in range(0, 20_000, 1000):
         batch = sample_batch(Sampled(70 * SECOND_US, 70 * SECOND_US + 10, 1, stack=1) for _ in range(1000))
         batch.rows["stack"] = np.arange(first, first + 1000)
         sums.add(batch, NO_CALLS, TOGETHER)
     assert len(sums.since(0)) <= 2 * 8192
-    stacks = {number: line_stack(number) for number in range(60_000)}
+    stacks = {number: line_stack(number) for number in range(20_000)}
     (found,) = lines_of(sums, at_ns(0), None, stacks, one_sequence)
     assert len(found.lines) == MOST_LINES
-    assert found.samples == 60_000
+    assert found.samples == 20_000
 
 
 @given(st.lists(st.tuples(st.floats(1, 1e5), st.integers(0, 4), st.booleans()), min_size=1, max_size=60))

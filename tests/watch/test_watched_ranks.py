@@ -70,7 +70,7 @@ def test_ranks_that_run_are_matched_and_their_waits_are_those_that_they_had(
     # On a busy machine anybody may be late.
     if slow and first_waits > 0.4 * whole_ns and second_waits < 0.1 * whole_ns:
         (text,) = ranks_texts(found.processes)
-        assert text.startswith("rank 0 waits in NCCL for rank 1, which is host-bound before launch in ranks")
+        assert text.startswith("rank 0 waits in NCCL for rank 1, which is host-bound")
         first = next(process for process in found.processes if processes[process.pid] == 0)
         assert first.division is not None
         assert first.division.sequences[0].verdict is Bound.COMMUNICATION
