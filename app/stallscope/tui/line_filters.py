@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from rich._palettes import STANDARD_PALETTE
 from rich.cells import cell_len
 from rich.color import Color as RichColor
 from rich.color import ColorSystem, blend_rgb
@@ -106,7 +105,7 @@ def _readable(style: Style, usual: RichColor) -> Style:
     back, wanted = _standard(style.bgcolor or usual), style.color.get_truecolor()
     end = max((_BLACK, _WHITE), key=lambda number: _contrast(number, back))
     for step in range(_STEPS + 1):
-        color = RichColor.from_triplet(blend_rgb(wanted, STANDARD_PALETTE[end], step / _STEPS))
+        color = RichColor.from_triplet(blend_rgb(wanted, _triplet(end), step / _STEPS))
         if _contrast(_standard(color), back) >= _LEAST_CONTRAST:
             return style + Style(color=color) if step else style
     return style
@@ -121,8 +120,13 @@ def _standard(color: RichColor) -> int:
 
 def _contrast(one: int, other: int) -> float:
     """The ratio of contrast of two of the 16 colors, as WCAG defines it: from 1 to 21."""
-    low, high = sorted(_luminance(STANDARD_PALETTE[number]) for number in (one, other))
+    low, high = sorted(_luminance(_triplet(number)) for number in (one, other))
     return (high + 0.05) / (low + 0.05)
+
+
+def _triplet(number: int) -> ColorTriplet:
+    """One of the 16 colors as Rich assumes it."""
+    return RichColor.from_ansi(number).get_truecolor()
 
 
 def _luminance(color: ColorTriplet) -> float:
