@@ -93,9 +93,10 @@ def require_right_causes(name: str, found_by_watch: ProcessFindings, truth: Trut
 
 
 def allowed(call: ExplainedCall, truth: Truth) -> set[WaitCause]:
-    """The causes that are not wrong: the right ones, none, and smaller parts that the GPU had in the same wait."""
+    """The causes that are not wrong: the right ones, none, smaller parts that the GPU had in the same wait, and what
+    CUPTI measured of its own."""
     parts = {WaitCause.GPU_WORK, WaitCause.OWN_WORK, WaitCause.OTHER_CONTEXT} - {call.cause}
-    return {*expected(call, truth), *parts, WaitCause.UNATTRIBUTED}
+    return {*expected(call, truth), *parts, WaitCause.TRACING, WaitCause.UNATTRIBUTED}
 
 
 def expected(call: ExplainedCall, truth: Truth) -> Collection[WaitCause]:

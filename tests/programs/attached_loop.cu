@@ -1,9 +1,10 @@
 // Launches without an end, for attaching: attached_loop loop|threads|long [THREADS|SECONDS]
 //
-// Each thread adds ones on a stream of its own and compares the sum now and then. "long": one more thread keeps the GPU
-// busy with kernels of so many seconds and waits for each. After "ready", each line on the input is answered by one: "ok",
-// how many launches there were, the longest call since the line before and the median launch of the first thread (ns);
-// or "wrong" with what is, and exit code 3. The program ends with its input, with 0.
+// Each thread adds ones on a stream of its own and compares the sum now and then. They begin to launch together: one that
+// prepares itself beside others that launch waits for their work. "long": one more thread keeps the GPU busy with kernels
+// of so many seconds and waits for each. After "ready", each line on the input is answered by one: "ok", how many launches
+// there were, the longest one since the line before, also where it has not returned, and the median launch of the first
+// thread (ns); or "wrong" with what is, and exit code 3. The program ends with its input, with 0.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -19,6 +20,9 @@
 
 static std::atomic<bool> ended{false};
 static std::atomic<uint64_t> launches{0}, longest_ns{0};
+static const int MOST_THREADS = 1024;
+static struct alignas(64) { std::atomic<uint64_t> began_ns; } flights[MOST_THREADS];
+static std::atomic<int> prepared{0};
 static std::mutex guard;
 static std::vector<uint32_t> durations;
 
@@ -56,27 +60,33 @@ static void note(uint64_t ns)
         ;
 }
 
-static void work(int number, int pause_us)
+static void work(int number, int workers)
 {
     cudaStream_t stream;
     unsigned long long *sum, found = 0, expected = 0;
     std::vector<uint32_t> own;
+    // Where 200 threads launch all the time, the driver's lock leaves one of them waiting for more than 20 s.
+    const int batch = workers > 1 ? 20 : 500, pause_ms = workers > 1 ? 20 : 0;
     require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
     require(cudaMalloc(&sum, sizeof *sum), "cudaMalloc");
     require(cudaMemset(sum, 0, sizeof *sum), "cudaMemset");
     require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    for (prepared++; prepared < workers;)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     while (!ended) {
-        for (int at = 0; at < 500; at++) {
+        for (int at = 0; at < batch; at++) {
             uint64_t before = now();
+            flights[number].began_ns.store(before, std::memory_order_relaxed);
             add<<<1, 1, 0, stream>>>(sum);
+            flights[number].began_ns.store(0, std::memory_order_relaxed);
             uint64_t took = now() - before;
             note(took);
             if (!number)
                 own.push_back((uint32_t)std::min<uint64_t>(took, UINT32_MAX));
         }
         require(cudaGetLastError(), "launch");
-        expected += 500;
-        launches += 500;
+        expected += batch;
+        launches += batch;
         require(cudaMemcpyAsync(&found, sum, sizeof found, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
         require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
         if (found != expected) {
@@ -91,8 +101,8 @@ static void work(int number, int pause_us)
                 durations.erase(durations.begin(), durations.end() - 200000);
             own.clear();
         }
-        if (pause_us)
-            std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
+        if (pause_ms)
+            std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
     }
 }
 
@@ -108,6 +118,12 @@ static void keep_busy(double seconds)
 
 static void answer()
 {
+    uint64_t at = now();
+    for (auto &flight : flights) {
+        uint64_t before = flight.began_ns.load(std::memory_order_relaxed);
+        if (before && before < at)
+            note(at - before);
+    }
     std::lock_guard<std::mutex> locked(guard);
     uint32_t median = 0;
     if (!durations.empty()) {
@@ -126,9 +142,9 @@ int main(int count, char **words)
     double amount = count > 2 ? std::atof(words[2]) : 0;
     require(cudaFree(nullptr), "cudaFree");
     std::vector<std::thread> threads;
-    int workers = mode == "threads" ? (int)amount : 1;
+    int workers = mode == "threads" ? std::min((int)amount, MOST_THREADS) : 1;
     for (int number = 0; number < workers; number++)
-        threads.emplace_back(work, number, workers > 1 ? 2000 : 0);
+        threads.emplace_back(work, number, workers);
     if (mode == "long")
         std::thread(keep_busy, amount).detach();
     while (!launches)

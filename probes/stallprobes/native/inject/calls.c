@@ -1,5 +1,9 @@
 /* The callbacks at enter and exit of the driver's functions: calls in flight, histograms, slow calls, and the time that
- * passes inside calls and between them. */
+ * passes inside calls and between them.
+ *
+ * What is written for every launch is arranged to be few lines of memory and of code: those that a callback brings to the
+ * CPU's caches are as many of the driver's that it takes from them.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -16,38 +20,53 @@ enum {
     LONGEST_TIMED_NS = 10000,
 };
 
-/* The API of each function's number, from 1; 0 for those that are not watched. */
-static uint16_t apis[FUNCTIONS];
+/* The functions by CUPTI's number. ``api`` counts those that are watched, from 1; it is 0 for the others. */
+struct function {
+    const struct ss_shape *shape;
+    uint16_t api;
+    /* Where the stream lies in the parameters, of which ``only_stream`` is of interest. */
+    int8_t stream;
+    uint8_t only_stream;
+    /* Whether it waits, or asks alone, and whether what it does is noted when it returns. */
+    uint8_t waits, asks, noted;
+};
+static struct function functions[FUNCTIONS];
 static uint32_t api_count;
 static struct {
     uint32_t number;
     const char *name;
-    const struct ss_shape *shape;
-    const struct ss_prefix *prefix;
 } known[SS_APIS];
 static pthread_key_t thread_end;
 
+/* Two lines have what each call needs. */
 struct own {
     uint32_t file;
     uint32_t number;
     struct ss_slot *slot;
-    uint32_t retry;
+    struct ss_call_log log;
+    uint64_t slow_ns;
     uint32_t depth;
     /* Whether its call counts at the gate, and as a call of which slot, -1 for none. */
     uint32_t counts;
-    int64_t counted_in;
-    uint32_t callbacks;
-    struct ss_credit credit;
-    struct ss_naming naming;
-    struct ss_sampling sampling;
-    struct ss_call_log log;
     struct {
         uint64_t start_ns;
         uint32_t api;
         uint32_t correlation;
     } calls[SS_DEPTH];
+    /* The histogram of the API that was called last. */
+    struct ss_call_histogram *histogram;
+    uint32_t histogram_api;
+    /* Callbacks until one is timed. */
+    uint32_t untimed;
+    struct ss_naming naming;
+    /* Whether Python had a state of this thread when that was last looked at. */
+    uint32_t has_python;
+    uint32_t retry;
+    struct ss_sampling sampling;
+    int64_t counted_in;
+    struct ss_credit credit;
 };
-static __thread struct own own_words;
+static __thread struct own own_words __attribute__((aligned(64)));
 
 /* What a thread has of its own. Its address is a call of the dynamic linker, which the compiler would repeat for each
  * use: so it is asked for once in a callback. */
@@ -78,6 +97,20 @@ static const struct ss_shape *shape_of(const char *name)
     return NULL;
 }
 
+static void learn(struct function *function, const char *name, const struct ss_prefix *prefix)
+{
+    const struct ss_shape *shape = shape_of(name);
+    function->shape = shape;
+    function->waits = prefix->waits;
+    function->asks = prefix->asks;
+    if (!shape)
+        return;
+    function->stream = shape->stream;
+    function->noted = shape->use != SS_USE_NONE;
+    function->only_stream = shape->stream >= 0 && shape->bytes < 0 && shape->event < 0 && !shape->dimensions &&
+                            !shape->source_kind && !shape->target_kind && !function->noted;
+}
+
 /* Switches on the callbacks of the watched functions that this libcupti knows; their count. Calls may be held up from
  * ``held_since`` on. */
 int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t held_since)
@@ -102,10 +135,9 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t hel
             continue;
         known[api_count].number = number;
         known[api_count].name = name;
-        known[api_count].shape = shape_of(name);
-        known[api_count].prefix = prefix;
+        learn(&functions[number], name, prefix);
         /* A callback may come at once, in another thread. */
-        __atomic_store_n(&apis[number], (uint16_t)++api_count, __ATOMIC_RELEASE);
+        ss_store_release(functions[number].api, (uint16_t)++api_count);
     }
     ss_note_hold(held_since);
     return (int)api_count;
@@ -152,7 +184,7 @@ int ss_prepare_calls(void)
 }
 
 /* The file of a forked process, once it makes a call; 0 if this thread has opened it. */
-static int open_in_fork(void)
+static SS_APART int open_in_fork(void)
 {
     uint32_t expected = SS_FORKED;
     if (!__atomic_compare_exchange_n(&ss_private->recording, &expected, SS_OPENING, 0, __ATOMIC_ACQUIRE,
@@ -170,11 +202,9 @@ static int open_in_fork(void)
     return failed;
 }
 
-/* The slot of the calling thread in the present file, or NULL. */
-static struct ss_slot *own_slot(struct own *self)
+/* A slot for a thread that has none in the present file, or NULL. */
+static SS_APART struct ss_slot *new_slot(struct own *self)
 {
-    if (__builtin_expect(self->file == ss_file && self->slot, 1))
-        return self->slot;
     if (self->file != ss_file) {
         self->file = ss_file;
         self->slot = NULL;
@@ -191,12 +221,21 @@ static struct ss_slot *own_slot(struct own *self)
     if (!slot)
         return NULL;
     pthread_setspecific(thread_end, slot);
+    self->slow_ns = ss_load(ss_settings.slow_ns);
+    self->histogram_api = UINT32_MAX;
     self->credit = (struct ss_credit){.parts = SS_SLOW_PARTS};
     self->naming = ss_begin_naming(ss_load(slot->thread));
     self->sampling = ss_begin_sampling(ss_load(slot->thread));
     ss_begin_gaps(self->number);
+    self->has_python = ss_has_python(self->number);
     self->slot = slot;
     return slot;
+}
+
+/* The slot of the calling thread in the present file, or NULL. */
+SS_INLINE struct ss_slot *own_slot(struct own *self)
+{
+    return ss_likely(self->file == ss_file && self->slot) ? self->slot : new_slot(self);
 }
 
 static uint64_t word(const unsigned char *parameters, int offset)
@@ -245,7 +284,7 @@ static void describe_block(struct ss_call *call, const unsigned char *copy, int 
     call->flags |= SS_CALL_BYTES;
 }
 
-static void describe(struct ss_call *call, const struct ss_shape *shape, const unsigned char *parameters)
+static SS_APART void describe(struct ss_call *call, const struct ss_shape *shape, const unsigned char *parameters)
 {
     if (shape->stream >= 0) {
         call->stream = word(parameters, shape->stream);
@@ -269,13 +308,13 @@ static void describe(struct ss_call *call, const struct ss_shape *shape, const u
 
 /* Memory that is freed leaves the table before the call, since another thread may get its address before the call
  * returns. */
-static void before_use(const struct ss_shape *shape, const unsigned char *parameters)
+static SS_APART void before_use(const struct ss_shape *shape, const unsigned char *parameters)
 {
     if (shape->use == SS_USE_FREES)
         ss_remove_host_memory(word(parameters, 0));
 }
 
-static void after_use(const struct ss_shape *shape, const unsigned char *parameters)
+static SS_APART void after_use(const struct ss_shape *shape, const unsigned char *parameters)
 {
     uint64_t first = word(parameters, 0);
     if (shape->use == SS_USE_NONE || shape->use >= SS_USE_FREES || !first)
@@ -287,7 +326,7 @@ static void after_use(const struct ss_shape *shape, const unsigned char *paramet
 }
 
 /* The call that has created a stream, with its handle, and whether that is ordered with the legacy default stream. */
-static struct ss_call with_stream(struct ss_call call, const unsigned char *parameters)
+static SS_APART struct ss_call with_stream(struct ss_call call, const unsigned char *parameters)
 {
     enum { NON_BLOCKING = 1 };
     const unsigned char *handle = (const unsigned char *)(uintptr_t)word(parameters, 0);
@@ -298,7 +337,7 @@ static struct ss_call with_stream(struct ss_call call, const unsigned char *para
     return call;
 }
 
-static void change_depth(struct ss_slot *slot, uint32_t depth, const struct ss_call *call)
+SS_INLINE void change_depth(struct ss_slot *slot, uint32_t depth, const struct ss_call *call)
 {
     uint64_t sequence = ss_load(slot->sequence);
     ss_store(slot->sequence, sequence + 1);
@@ -310,9 +349,9 @@ static void change_depth(struct ss_slot *slot, uint32_t depth, const struct ss_c
 }
 
 /* A call that is not nested in another one, and does not only wait or ask. */
-static void pass_gate(struct own *self, const struct ss_slot *slot, uint32_t api)
+SS_INLINE void pass_gate(struct own *self, const struct ss_slot *slot, const struct function *function)
 {
-    if (self->depth || self->counts || known[api].prefix->waits || known[api].prefix->asks)
+    if (ss_likely(!ss_load(ss_private->gated)) || self->depth || self->counts || function->waits || function->asks)
         return;
     self->counted_in = slot ? (int64_t)self->number : -1;
     self->counts = (uint32_t)ss_enter_gate(self->counted_in);
@@ -332,42 +371,47 @@ static uint32_t take_sample(struct own *self, int sampled, uint32_t api, uint64_
     uint32_t count = sampled == SS_SAMPLED_BETWEEN ? ss_gap_stacks(self->number, since, stacks) : 0;
     ss_take_sample(&self->sampling, &sample, stacks, count);
     ss_store_release(ss_gaps[self->number].python, ss_own_python());
+    self->has_python = ss_has_python(self->number);
     return sample.stack;
 }
 
 /* Takes a sample of the time before a call that has just begun. Returns when the call begins after that. */
-static SS_APART uint64_t sample_before_call(struct own *self, uint32_t api, uint64_t now)
+static SS_APART uint64_t sample_before_call(struct own *self, const struct function *function, uint64_t now)
 {
     /* A first stack takes milliseconds, for which no switch of kinds has to wait. */
     if (self->counts) {
         self->counts = 0;
         ss_leave_gate(self->counted_in);
     }
-    take_sample(self, SS_SAMPLED_BETWEEN, api, self->sampling.left_ns, now, 0);
-    pass_gate(self, self->slot, api);
+    take_sample(self, SS_SAMPLED_BETWEEN, function->api - 1u, self->sampling.left_ns, now, 0);
+    pass_gate(self, self->slot, function);
     uint64_t begun = ss_clock();
     ss_leave_out(&self->sampling, begun - now);
     return begun;
 }
 
-static void enter(struct own *self, uint32_t api, const struct ss_callback_data *data)
+static void enter(struct own *self, const struct function *function, const struct ss_callback_data *data)
 {
     struct ss_slot *slot = own_slot(self);
-    pass_gate(self, slot, api);
-    const struct ss_shape *shape = known[api].shape;
+    uint32_t api = function->api - 1u;
+    pass_gate(self, slot, function);
     struct ss_call call = {.api = api, .context = data->context_number, .correlation = data->correlation};
     call.flags = self->depth ? SS_CALL_NESTED : 0;
-    if (shape && data->parameters) {
-        describe(&call, shape, data->parameters);
-        before_use(shape, data->parameters);
+    if (ss_likely(function->only_stream && data->parameters)) {
+        call.stream = word(data->parameters, function->stream);
+        call.flags |= SS_CALL_STREAM;
+    } else if (function->shape && data->parameters) {
+        describe(&call, function->shape, data->parameters);
+        before_use(function->shape, data->parameters);
     }
     if (self->depth >= SS_DEPTH)
         return;
     call.start_ns = ss_clock();
-    if (ss_unlikely(call.start_ns - self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_BETWEEN]) && slot &&
-        !self->depth)
-        call.start_ns = sample_before_call(self, api, call.start_ns);
-    if (self->counts && !self->depth)
+    if (ss_unlikely(call.start_ns - self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_BETWEEN])) {
+        if (slot && !self->depth)
+            call.start_ns = sample_before_call(self, function, call.start_ns);
+    }
+    if (ss_unlikely(self->counts) && !self->depth)
         ss_note_flight(self->counted_in, call.start_ns);
     self->calls[self->depth].start_ns = call.start_ns;
     self->calls[self->depth].api = api;
@@ -378,7 +422,7 @@ static void enter(struct own *self, uint32_t api, const struct ss_callback_data 
 }
 
 /* Keeps the stack by which the reader names this thread. */
-static void keep_stack(struct own *self, struct ss_slot *slot, uint32_t stack)
+static SS_APART void keep_stack(struct own *self, struct ss_slot *slot, uint32_t stack)
 {
     if (!stack || ss_load(slot->stack))
         return;
@@ -387,7 +431,7 @@ static void keep_stack(struct own *self, struct ss_slot *slot, uint32_t stack)
 }
 
 /* Returns the number of its stack. */
-static uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
+static SS_APART uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
 {
     uint32_t stack = ss_stack_of_call(&self->credit, self->calls[depth].api, self->calls[depth].start_ns, end_ns);
     keep_stack(self, slot, stack);
@@ -418,61 +462,80 @@ static SS_APART void end_long_call(struct own *self, uint32_t api, uint64_t star
     ss_leave_out(&self->sampling, self->sampling.left_ns - now);
 }
 
-static void leave(struct own *self, uint32_t api, const struct ss_callback_data *data, uint64_t now)
+/* A call returns of which the library saw no begin. It may be older than a recording that began late. */
+static SS_APART void count_unmatched(const struct own *self)
+{
+    if (self->file == ss_file || !(ss_header->flags & SS_FLAG_LATE))
+        ss_count_lost(SS_LOST_UNMATCHED, 1);
+}
+
+static SS_APART void find_histogram(struct own *self, struct ss_slot *slot, uint32_t api)
+{
+    self->histogram = ss_histogram_of(slot, self->number, api);
+    self->histogram_api = api;
+}
+
+static void count_call(struct own *self, struct ss_slot *slot, uint32_t api, uint64_t ns, int32_t result)
+{
+    if (ss_unlikely(self->histogram_api != api))
+        find_histogram(self, slot, api);
+    struct ss_call_histogram *histogram = self->histogram;
+    if (ss_unlikely(!histogram)) {
+        ss_increase(slot->lost, 1);
+        return;
+    }
+    ss_increase(histogram->counts[ss_bucket((int64_t)ns)], 1);
+    ss_increase(histogram->total_ns, ns);
+    if (ss_unlikely(ns > ss_load(histogram->max_ns)))
+        ss_store(histogram->max_ns, ns);
+    if (ss_unlikely(ns >= self->slow_ns))
+        ss_increase(histogram->slow, 1);
+    if (ss_unlikely(result && result != SS_CUDA_NOT_READY))
+        ss_increase(histogram->failed, 1);
+}
+
+static void leave(struct own *self, const struct function *function, const struct ss_callback_data *data, uint64_t now)
 {
     struct ss_slot *slot = self->file == ss_file ? self->slot : NULL;
     uint32_t depth = self->file == ss_file ? self->depth : 0;
-    const struct ss_shape *shape = known[api].shape;
+    uint32_t api = function->api - 1u;
     int32_t result = data->result ? *(const int32_t *)data->result : 0;
-    if (shape && data->parameters && !result)
-        after_use(shape, data->parameters);
+    int noted = function->noted && data->parameters && !result;
+    if (ss_unlikely(noted))
+        after_use(function->shape, data->parameters);
     /* Calls above it never returned. */
-    while (depth && (self->calls[depth - 1].correlation != data->correlation || self->calls[depth - 1].api != api))
+    while (ss_likely(depth) && ss_unlikely(self->calls[depth - 1].correlation != data->correlation ||
+                                       self->calls[depth - 1].api != api))
         depth--;
-    if (!depth) {
-        /* A call may be older than a recording that began late. */
-        if (self->file == ss_file || !(ss_header->flags & SS_FLAG_LATE))
-            ss_count_lost(SS_LOST_UNMATCHED, 1);
+    if (ss_unlikely(!depth)) {
+        count_unmatched(self);
         return;
     }
     depth--;
     self->depth = depth;
-    if (!depth && self->counts) {
+    if (ss_unlikely(self->counts) && !depth) {
         self->counts = 0;
         ss_leave_gate(self->counted_in);
     }
-    if (!slot) {
+    if (ss_unlikely(!slot)) {
         ss_count_lost(SS_LOST_NO_SLOT, 1);
         return;
     }
     uint64_t start = self->calls[depth].start_ns;
-    uint64_t ns = now > start ? now - start : 0;
-    int slow = ns >= ss_load(ss_settings.slow_ns);
-    struct ss_call_histogram *histogram = ss_histogram_of(slot, self->number, api);
-    if (histogram) {
-        ss_increase(histogram->counts[ss_bucket((int64_t)ns)], 1);
-        ss_increase(histogram->total_ns, ns);
-        if (ns > ss_load(histogram->max_ns))
-            ss_store(histogram->max_ns, ns);
-        if (slow)
-            ss_increase(histogram->slow, 1);
-        if (result && result != SS_CUDA_NOT_READY)
-            ss_increase(histogram->failed, 1);
-    } else {
-        ss_increase(slot->lost, 1);
-    }
-    const struct ss_prefix *prefix = known[api].prefix;
-    if (!prefix->asks)
+    uint64_t ns = ss_likely(now > start) ? now - start : 0;
+    count_call(self, slot, api, ns, result);
+    if (!function->asks)
         ss_increase(slot->finished, 1);
-    if (prefix->waits && ss_unlikely(start >= ss_load(ss_unsettled_since)) && !result)
+    if (function->waits && ss_unlikely(start >= ss_load(ss_unsettled_since)) && !result)
         ss_settle_window(now);
     const struct ss_call *call = &slot->calls[depth];
     struct ss_call created;
-    if (shape && ss_unlikely(shape->use == SS_USE_CREATES_STREAM) && data->parameters && !result) {
+    if (ss_unlikely(noted) && function->shape->use == SS_USE_CREATES_STREAM) {
         created = with_stream(*call, data->parameters);
         call = &created;
     }
-    ss_log_call(&self->log, slot, self->number, call, now > start ? now : start);
+    ss_log_call(&self->log, slot, self->number, call, start + ns);
+    int slow = ss_unlikely(ns >= self->slow_ns);
     int named = ss_unlikely(now >= self->naming.due) && !slow;
     uint32_t stack = slow ? keep_slow_call(self, slot, depth, now, result) : 0;
     if (named)
@@ -480,34 +543,45 @@ static void leave(struct own *self, uint32_t api, const struct ss_callback_data 
     if (!depth) {
         self->sampling.inside_ns += ns;
         self->sampling.left_ns = now;
-        int waits = prefix->waits || slot->calls[depth].target == SS_MEMORY_PAGEABLE;
+        int waits = function->waits || slot->calls[0].target == SS_MEMORY_PAGEABLE;
         int wait_due = waits && ss_count_wait(&self->sampling, now);
         if (ss_unlikely(slow || named || wait_due ||
                         self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE]))
             end_long_call(self, api, start, now, stack, wait_due);
-        struct ss_gap *gap = &ss_gaps[self->number];
-        ss_store(gap->due_ns, self->sampling.inside_ns + self->sampling.due_ns[SS_SAMPLED_BETWEEN]);
-        ss_store_release(gap->left_ns, self->sampling.left_ns);
+        if (ss_unlikely(self->has_python)) {
+            struct ss_gap *gap = &ss_gaps[self->number];
+            ss_store(gap->due_ns, self->sampling.inside_ns + self->sampling.due_ns[SS_SAMPLED_BETWEEN]);
+            ss_store_release(gap->left_ns, self->sampling.left_ns);
+        }
     }
     change_depth(slot, depth, NULL);
 }
 
-/* What the library's part of one callback in some hundred takes, for the cost that the report states. */
-static void take_callback(uint32_t api, const struct ss_callback_data *data, uint64_t now)
+/* What the library's part of one callback in some hundred takes, for the cost that the report states. One that takes
+ * longer took a stack, which is counted apart, was held at the gate, or lost its CPU. */
+static SS_APART void count_time(uint64_t took)
+{
+    if (took >= LONGEST_TIMED_NS)
+        return;
+    ss_add(ss_header->timed_ns, took);
+    ss_add(ss_header->timed, 1);
+}
+
+static void take_callback(const struct function *function, const struct ss_callback_data *data, uint64_t now)
 {
     struct own *self = of_thread();
-    int timed = ss_unlikely(self->callbacks++ % SS_TIMED_CALLBACKS == 0);
-    uint64_t before = timed ? (now ? now : ss_clock()) : 0;
-    if (data->site == SS_CALL_ENTER)
-        enter(self, api, data);
-    else
-        leave(self, api, data, now);
-    uint64_t took = timed ? ss_clock() - before : 0;
-    /* One that takes longer took a stack, which is counted apart, was held at the gate, or lost its CPU. */
-    if (timed && took < LONGEST_TIMED_NS) {
-        ss_add(ss_header->timed_ns, took);
-        ss_add(ss_header->timed, 1);
+    uint64_t before = 0;
+    if (ss_unlikely(!self->untimed)) {
+        self->untimed = SS_TIMED_CALLBACKS;
+        before = now ? now : ss_clock();
     }
+    self->untimed--;
+    if (data->site == SS_CALL_ENTER)
+        enter(self, function, data);
+    else
+        leave(self, function, data, now);
+    if (ss_unlikely(before))
+        count_time(ss_clock() - before);
 }
 
 void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data)
@@ -516,8 +590,8 @@ void ss_callback(void *user, int domain, uint32_t number, const struct ss_callba
     (void)user;
     if (domain != SS_DRIVER_API || number >= FUNCTIONS)
         return;
-    uint32_t api = __atomic_load_n(&apis[number], __ATOMIC_ACQUIRE);
-    if (!api)
+    const struct function *function = &functions[number];
+    if (!ss_load_acquire(function->api))
         return;
     uint32_t recording = ss_load_acquire(ss_private->recording);
     if (__builtin_expect(recording != SS_OPEN, 0)) {
@@ -529,5 +603,5 @@ void ss_callback(void *user, int domain, uint32_t number, const struct ss_callba
             return;
         }
     }
-    take_callback(api - 1, data, now);
+    take_callback(function, data, now);
 }

@@ -39,6 +39,12 @@ void ss_begin_gaps(uint32_t number)
     ss_store_release(gap->python, ss_own_python());
 }
 
+/* Whether Python had a state of the owner of a slot when that was last looked at. */
+int ss_has_python(uint32_t number)
+{
+    return ss_load(ss_gaps[number].python) != NULL;
+}
+
 /* The stacks that were seen since the thread's last call returned at ``left_ns``; how many they are. Called by the thread
  * itself. */
 uint32_t ss_gap_stacks(uint32_t number, uint64_t left_ns, uint32_t *stacks)

@@ -34,8 +34,6 @@ enum {
 #define MS UINT64_C(1000000)
 enum { OPEN, CLOSED, SWITCHING };
 
-/* Whether there is a gate at all. It is decided before the first callback, so that every call is counted. */
-static uint32_t used;
 static uint32_t gate;
 /* Held threads that sleep. */
 static uint32_t asleep;
@@ -50,6 +48,7 @@ static struct {
     uint32_t in_call;
 } __attribute__((aligned(64))) flights[SS_SLOTS];
 
+/* Whether there is a gate at all. It is decided before the first callback, so that every call is counted. */
 void ss_use_gate(int on)
 {
     for (uint32_t number = 0; number < SS_SLOTS; number++)
@@ -58,12 +57,12 @@ void ss_use_gate(int on)
     ss_store(without_slot, 0);
     ss_store(longest_wait, 0);
     ss_store(gate, OPEN);
-    ss_store(used, (uint32_t)on);
+    ss_store(ss_private->gated, (uint32_t)on);
 }
 
 int ss_gate_is_used(void)
 {
-    return (int)ss_load(used);
+    return (int)ss_load(ss_private->gated);
 }
 
 uint64_t ss_longest_wait(void)
@@ -116,12 +115,10 @@ static SS_APART int is_opened(void)
     return 0;
 }
 
-/* A call begins that submits work, in the slot with this number or in a thread without one. Returns whether it counts:
+/* Where there is a gate, a call begins that submits work, in the slot with this number or in a thread without one. Returns whether it counts:
  * then ss_leave_gate follows. */
 int ss_enter_gate(int64_t number)
 {
-    if (!ss_load(used))
-        return 0;
     for (;;) {
         if (number >= 0)
             __atomic_exchange_n(&flights[number].in_call, 1, __ATOMIC_SEQ_CST);

@@ -22,6 +22,8 @@ struct ss_private {
     uint32_t recording;
     uint32_t helpers;
     uint32_t looks;
+    /* Whether there is a gate. */
+    uint32_t gated;
 };
 
 struct ss_settings {
@@ -149,17 +151,17 @@ uint32_t ss_python_text(const struct ss_python_layout *layout, const int pipe[2]
  * of these samples, ``wait_credit`` that on those of waits. ``waits`` were made since the last one with a sample, and
  * ``passed`` since ``chosen_ns``, when the ``distance`` to the next one was chosen, which is 0 until then. */
 struct ss_sampling {
-    struct ss_credit credit;
-    struct ss_credit wait_credit;
     uint64_t inside_ns;
     uint64_t due_ns[2];
-    uint64_t taken_ns[2];
     uint64_t left_ns;
-    uint64_t random;
     uint64_t waits;
     uint64_t passed;
     uint64_t distance;
     uint64_t chosen_ns;
+    uint64_t taken_ns[2];
+    uint64_t random;
+    struct ss_credit credit;
+    struct ss_credit wait_credit;
 };
 void ss_begin_samples(void);
 uint64_t ss_thread_cpu(void);
@@ -188,6 +190,7 @@ struct ss_gap {
 } __attribute__((aligned(64)));
 extern struct ss_gap ss_gaps[SS_SLOTS];
 void ss_begin_gaps(uint32_t number);
+int ss_has_python(uint32_t number);
 uint32_t ss_gap_stacks(uint32_t number, uint64_t left_ns, uint32_t *stacks);
 void ss_start_looking(void);
 void ss_stop_looking(void);
