@@ -1,5 +1,6 @@
-/* The least that a library can do that watches with CUPTI, to compare with: callbacks that read the clock, and buffers of
- * records that are counted. LEAST_WATCH_CUPTI is the path of libcupti, LEAST_WATCH_KINDS the kinds of records ("10,1,2").
+/* The least that a library can do that watches with CUPTI, to compare with: callbacks that read the clock, fill a
+ * histogram and count all calls, and buffers of records that are counted. LEAST_WATCH_CUPTI is the path of libcupti,
+ * LEAST_WATCH_KINDS the kinds of records ("10,1,2").
  *
  * gcc -O2 -shared -fPIC, with the folders of cupti.h and of the generated layout.h.
  */
@@ -19,6 +20,7 @@ static const char *const watched[] = {
 };
 static __thread uint64_t began;
 static __thread uint64_t durations[64];
+static uint64_t calls;
 static uint64_t records;
 static ss_next_record next_record;
 
@@ -34,8 +36,10 @@ static void on_call(void *user, int domain, uint32_t number, const struct ss_cal
     (void)user, (void)domain, (void)number;
     if (data->site == SS_CALL_ENTER)
         began = now();
-    else
+    else {
         durations[(now() - began) >> 10 & 63]++;
+        __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST);
+    }
 }
 
 static void requested(uint8_t **buffer, size_t *size, size_t *most)
