@@ -40,7 +40,7 @@ REPEATED = (
         for number in (1, 2)
     ),
 )
-SECONDS = 1.5
+SECONDS = 1.25
 PHASES = ("call", "wait")
 pytestmark = pytest.mark.usefixtures("in_this_process")
 # By what factors the two may differ: where the recording is within 3 times its quiet, and where it is more.
