@@ -1,9 +1,9 @@
 """CUDA calls from frames of every kind, through the library whose path is the first argument.
 
-python framed_calls.py LIBCUDA CASE
+python framed_calls.py LIBCUDA CASE...
 
-Each case makes one copy of 2 ms, and writes the frames of its thread at that line as the interpreter itself knows them,
-the innermost first, as JSON: file, line and function of each.
+Each case makes one copy of 2 ms. The program writes the frames of its thread at that line as the interpreter itself
+knows them, the innermost first, as JSON: for each case file, line and function of each frame.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import functools
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 SOURCE, SIZE, STREAM = ctypes.c_uint64(0x7F0000000000), ctypes.c_size_t(4), ctypes.c_void_p(0x11)
 CALL_NS = 2_000_000
+REST_S = 0.2
 DEEP, LONG, NAME = 250, 2000, "f" * 600
 
 
@@ -188,18 +190,22 @@ def from_one_name(copy: Callable[[], object]) -> None:
     compiled("def same(copy):\n    copy()\n", "same")["same"](copy)
 
 
-def main(path: str, case: str) -> None:
-    """Run one case."""
-    library = Library(path)
-    function = globals()[f"from_{case}"]
-    if case == "coroutine":
-        thread = threading.Thread(target=function, args=(library.copy,))
-        thread.start()
-        thread.join()
-    else:
-        function(library.copy)
-    (file, line, name), *others = library.frames
-    json.dump([(file, line + 1, name), *others], sys.stdout)
+def main(path: str, *cases: str) -> None:
+    """Run the cases."""
+    library, found = Library(path), []
+    for case in cases:
+        function = globals()[f"from_{case}"]
+        if case == "coroutine":
+            thread = threading.Thread(target=function, args=(library.copy,))
+            thread.start()
+            thread.join()
+        else:
+            function(library.copy)
+        (file, line, name), *others = library.frames
+        found.append([(file, line + 1, name), *others])
+        # A thread may spend a hundredth of its time on stacks.
+        time.sleep(REST_S)
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from stallscope.tui.watch.screen import WatchScreen
 pytestmark = pytest.mark.usefixtures("without_terminal_updates")
 # More of them for a long run.
 SEEDS = range(max(1, settings().max_examples // 50))
-_CHUNKS, _CHUNK = 20, 24
+_CHUNKS, _CHUNK = 12, 24
 # What selects something, beside bytes of any value.
 _LIKELY = b"abcdefghijklmnopqrstuvwxyzBT0123456789?+-[] \r\t\x1b\x10\x1a"
 _ARROWS = (b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D")

@@ -14,7 +14,7 @@ COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-a
 LIBRARIES = "/usr/aarch64-linux-gnu"
 # Calls, records, and processes of each program.
 CASES = {
-    ("threads", "10", "200"): (2000, 0, 1),
+    ("threads", "4", "300"): (1200, 0, 1),
     ("short-threads", str(layout.SLOTS + 40), "3", "8"): (3 * (layout.SLOTS + 40), 0, 1),
     ("records", "400"): (405, 406, 1),
     ("copies",): (15, 7, 1),

@@ -30,28 +30,28 @@ def shown(text: str) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("case", CASES)
-def test_frames_are_as_the_interpreter_knows_them(stand_in: StandIn, tmp_path: Path, version: str, case: str) -> None:
+def test_frames_are_as_the_interpreter_knows_them(stand_in: StandIn, tmp_path: Path, version: str) -> None:
     python, folder = python_of(version), tmp_path / "out"
     folder.mkdir(mode=0o700)
     done = subprocess.run(
-        [python, str(PROGRAM), str(stand_in.folder / "libcuda.so.1"), case],
+        [python, str(PROGRAM), str(stand_in.folder / "libcuda.so.1"), *CASES],
         env={**os.environ, **stand_in.environment(folder)}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    expected = [(shown(file), line, shown(name)) for file, line, name in json.loads(done.stdout)]
     (path,) = watch_files(folder)
     reader = StackReader()
     with MapFile(path) as file:
         process = file.read()
         reader.read(file, process)
-    (slow,) = [call for thread in process.threads for call in thread.slow_calls]
-    stack = reader.stacks[slow.stack]
-    found = [(frame.file, frame.line, frame.function) for frame in stack.python]
-    if case == "deep":
-        assert not stack.complete
-        assert 50 <= len(found) <= MOST_FRAMES
-        assert found == expected[: len(found)]
-    else:
-        assert stack.complete
-        assert found == expected
+    slow = sorted((call for thread in process.threads for call in thread.slow_calls), key=lambda call: call.end_ns)
+    for case, call, frames in zip(CASES, slow, json.loads(done.stdout), strict=True):
+        expected = [(shown(file), line, shown(name)) for file, line, name in frames]
+        stack = reader.stacks[call.stack]
+        found = [(frame.file, frame.line, frame.function) for frame in stack.python]
+        if case == "deep":
+            assert not stack.complete, case
+            assert 50 <= len(found) <= MOST_FRAMES, case
+            assert found == expected[: len(found)], case
+        else:
+            assert stack.complete, case
+            assert found == expected, case

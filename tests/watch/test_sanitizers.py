@@ -21,7 +21,7 @@ from stallprobes.watch.attaching import attach, folder_for
 from stallprobes.watch.environment import WatchOptions
 
 CASES = (
-    ("threads", "20", "500"),
+    ("threads", "8", "300"),
     ("short-threads", str(SLOTS + 200), "3", "10"),
     ("records", "2000"),
     ("threads-of-steps", "20", "8"),

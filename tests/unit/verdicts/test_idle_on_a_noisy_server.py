@@ -36,7 +36,7 @@ CALL = Channel(Phase.CALL)
 CALLS = {"after-100ms": 20, "after-1s": 4, "after-5s": 4}
 STEPS = {"after-100ms": 20, "after-1s": 40, "after-5s": 200}
 BASELINE_STEPS, WINDOW_STEPS = 10, 2
-TRIALS = 100
+TRIALS = 60
 
 Latencies = npt.NDArray[np.float64]
 Spoil = Callable[[Latencies], Latencies]
