@@ -46,7 +46,7 @@ _COMPILING = "STALLSCOPE_TESTS_COMPILING"
 settings.register_profile(
     "stallscope",
     deadline=None,
-    max_examples=int(os.environ.get("STALLSCOPE_EXAMPLES", "50")),
+    max_examples=int(os.environ.get("STALLSCOPE_EXAMPLES", "30")),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("stallscope")

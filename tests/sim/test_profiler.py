@@ -152,7 +152,7 @@ def test_a_run_with_the_timeline_measures_the_variants_without_a_profiler() -> N
 def test_launches_stall_beside_short_profiles_alone() -> None:
     """With another seed than test_agreement.py has."""
     with virtual_sessions():
-        done = measure.run(plan(selection(["profiler-on"]), seconds=1), backend="sim", options=Options(seed=2))
+        done = measure.run(plan(selection(["profiler-on"]), seconds=0.6), backend="sim", options=Options(seed=2))
     for found in done.variants:
         assert found.status == "ok"
         states = {one.probe.name: one.state for one in found.probes if one.probe.role is not Role.AGGRESSOR}

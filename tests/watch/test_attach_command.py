@@ -61,7 +61,7 @@ def test_a_report_of_some_seconds(
     program: RunningProgram, settings: dict[str, str], tmp_path: Path, stallscope_command: Command
 ) -> None:
     file, trace = tmp_path / "calls.json", tmp_path / "trace.json"
-    words = ["--pid", str(program.pid), "--seconds", "2", "--headless", "--cost", "100"]
+    words = ["--pid", str(program.pid), "--seconds", "1", "--headless", "--cost", "100"]
     done = stallscope_command("watch", *words, "--json", str(file), "--trace", str(trace), env=settings)
     assert done.returncode == 0, done.stderr
     text = unbroken(done.stdout)

@@ -171,7 +171,7 @@ def _spans(pairs: list[tuple[int, int]]) -> Spans:
     return Spans(int64s([one[0] for one in pairs]), int64s([one[1] for one in pairs]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(programs())
 def test_a_program_is_divided_as_the_reference_divides_it(calls: list[Call]) -> None:
     found = divided(calls, [LENGTH])
@@ -196,7 +196,7 @@ def test_a_program_is_divided_as_the_reference_divides_it(calls: list[Call]) -> 
             assert sequence.host.share == pytest.approx(1 - waiting * UNIT / sequence.steady_ns)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(programs(most_threads=1), st.lists(st.floats(1, LENGTH), max_size=12), st.booleans())
 def test_a_program_is_divided_alike_while_it_runs(calls: list[Call], times: list[float], turns: bool) -> None:
     # Another thread takes turns with it.
