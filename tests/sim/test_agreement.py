@@ -130,7 +130,7 @@ def quiet_calls(probe: str) -> tuple[float, ...]:
 def simulated() -> dict[tuple[str, str], dict[str, Any]]:
     """The same run on the simulated GPU, as the same kind of document."""
     others = dict.fromkeys(pattern for pattern, _ in recorded() if pattern not in MANY_CALLS)
-    found = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for names, seconds in ((others, SECONDS), (MANY_CALLS, FEW_SECONDS)):
         result = measure.run(plan(selection(list(names)), seconds=seconds), backend="sim", options=Options(seed=1))
         found |= {(one["pattern"], one["variant"]): one for one in run_document.document(result)["results"]}

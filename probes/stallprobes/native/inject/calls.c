@@ -38,7 +38,7 @@ static struct {
 } known[SS_APIS];
 static pthread_key_t thread_end;
 
-/* Two lines have what each call needs. */
+/* Three lines have what each call needs. */
 struct own {
     uint32_t file;
     uint32_t number;
