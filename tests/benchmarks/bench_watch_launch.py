@@ -1,14 +1,16 @@
 """What the injected library adds to a launch on a GPU, beside the least that a library with CUPTI can do.
 
 A loop of launches runs in interleaved processes: alone, with ``least_watch.c`` and with the library, each with
-callbacks only and with all kinds of records. In one more process the callbacks of every second step go to the library,
-and the others do the least (``alternating_cupti.c``): launches of two processes differ by more than what is looked for.
-Prints the time of a launch and the differences within rounds, with 95 % intervals of the median (bootstrap). Exits 1 if
-the upper end of what the library adds is above 0.1 us with callbacks only (in one process), or 0.2 us with records.
+callbacks only and with all kinds of records. In three more processes the callbacks of every second step go to the
+library, and the others do the least (``alternating_cupti.c``): launches of two processes differ by more than what is
+looked for. One of them has callbacks only, one all records all the time, and one the default budget, for which calls
+pass a gate. The thread that launches has a core of its own. Prints the time of a launch and the differences within
+rounds, with 95 % intervals of the median (bootstrap). Exits 1 if the upper end of what the library adds within a
+process is above 0.1 us with callbacks only, or 0.2 us with records.
 
-python tests/benchmarks/bench_watch_launch.py [--rounds N] [--seconds S] [--callbacks]
+python tests/benchmarks/bench_watch_launch.py [--rounds N] [--seconds S] [--in-turn]
 
-With --callbacks only the process that alternates runs, for more rounds in the same time.
+With --in-turn only the processes that alternate run, for more rounds in the same time.
 
 It needs nvcc and gcc.
 """
@@ -22,7 +24,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,14 +52,19 @@ PROGRAMS = ROOT / "tests" / "programs"
 ALONE, LEAST_CALLS, CALLS, LEAST_RECORDS, RECORDS = (
     "alone", "least, callbacks", "library, callbacks", "least, records", "library, records",
 )  # fmt: skip
-IN_TURN = ("library, in turn", "least, in turn")
+BUDGET = "library, budget"
 VARIANTS = (ALONE, LEAST_CALLS, CALLS, LEAST_RECORDS, RECORDS)
-# What is compared, and the most that it may be (ns); without a limit it is shown only.
+# What runs in turn with the least in one process, and the most that it may add (ns); without a limit it is shown only.
+IN_TURN = {CALLS: 100.0, RECORDS: 200.0, BUDGET: None}
+# What is compared between processes.
 DIFFERENCES = (
-    (*IN_TURN, 100.0), (CALLS, LEAST_CALLS, None), (RECORDS, LEAST_RECORDS, 200.0), (LEAST_CALLS, ALONE, None),
-    (LEAST_RECORDS, ALONE, None),
+    (CALLS, LEAST_CALLS), (RECORDS, LEAST_RECORDS), (LEAST_CALLS, ALONE), (LEAST_RECORDS, ALONE),
 )  # fmt: skip
-OPTIONS = {CALLS: WatchOptions(calls_only=True), RECORDS: WatchOptions(cost=1.0)}
+# The library takes the steps between its own for time between two calls, of which it takes samples: in steps of 400, in
+# more than half of its steps, in ones as short as this, in one of ten. So the tenth percentile has none, as that of a
+# program without such gaps.
+LAUNCHES_IN_TURN = 100
+OPTIONS = {CALLS: WatchOptions(calls_only=True), RECORDS: WatchOptions(cost=1.0), BUDGET: WatchOptions()}
 DRAWS = 4000
 
 
@@ -89,10 +97,31 @@ def build(folder: Path) -> Built:
     return built
 
 
-def launch_ns(built: Built, environment: Mapping[str, str], seconds: float, cpu: int) -> list[float]:
+@contextmanager
+def own_core(cpu: int) -> Iterator[None]:
+    """Threads that begin meanwhile get the other cores: the program itself moves the one that launches to ``cpu``."""
+    allowed = os.sched_getaffinity(0)
+    siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text(encoding="ascii")
+    core = {number for part in siblings.split(",") for number in _numbers(part)}
+    os.sched_setaffinity(0, allowed - core or allowed)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _numbers(part: str) -> range:
+    first, _, last = part.strip().partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def launch_ns(
+    built: Built, environment: Mapping[str, str], seconds: float, cpu: int, launches: int = 400
+) -> list[float]:
     """The times of a launch (ns) in a process of its own: of all steps, of the odd and of the even ones."""
-    command = [str(built.program), str(seconds), str(cpu)]
-    done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True)
+    command = [str(built.program), str(seconds), str(cpu), str(launches)]
+    with own_core(cpu):
+        done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True)
     return [float(number) for number in done.stdout.split()]
 
 
@@ -119,15 +148,15 @@ def calls_in(path: Path) -> int:
         return file.read().calls
 
 
-def in_turn(number: int, built: Built, seconds: float, cpu: int) -> tuple[float, float]:
+def in_turn(variant: str, number: int, built: Built, seconds: float, cpu: int) -> tuple[float, float]:
     """The times of a launch (ns) with the library and with the least, in one process; the first step is of either."""
     folder, first = create_folder(), number % 2
     environment = {
-        **variables(library(), folder, OPTIONS[CALLS], os.environ, built.alternating),
+        **variables(library(), folder, OPTIONS[variant], os.environ, built.alternating),
         "ALTERNATING_CUPTI": str(cupti_of_this_machine()), "ALTERNATING_FIRST": str(first),
     }  # fmt: skip
     try:
-        _, odd, even = launch_ns(built, environment, seconds, cpu)
+        _, odd, even = launch_ns(built, environment, seconds, cpu, LAUNCHES_IN_TURN)
         calls = [calls_in(path) for path in watch_files(folder)]
         assert any(calls), "the library was not called"
     finally:
@@ -142,45 +171,51 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def is_within(times: Mapping[str, NDArray[np.float64]]) -> bool:
-    """Print the differences; whether each is below its limit."""
-    within = True
-    for one, other, limit in DIFFERENCES:
-        if not {one, other} <= times.keys():
-            continue
-        values = times[one] - times[other]
-        low, high = interval(values)
-        said = "" if limit is None else f", limit {limit / 1000:.1f}"
-        print(f"{one} - {other}: {np.median(values) / 1000:+.3f} us ({low / 1000:.3f} to {high / 1000:.3f}{said})")
-        within &= limit is None or high <= limit
-    return within
+def difference(one: str, other: str, values: NDArray[np.float64], limit: float | None = None) -> bool:
+    """Print a difference (ns); whether the upper end of its interval is below the limit."""
+    low, high = interval(values)
+    said = "" if limit is None else f", limit {limit / 1000:.1f}"
+    print(f"{one} - {other}: {np.median(values) / 1000:+.3f} us ({low / 1000:.3f} to {high / 1000:.3f}{said})")
+    return limit is None or high <= limit
 
 
-def measure(rounds: int, seconds: float, variants: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    """The time of a launch (ns) with each variant in each round; the order differs from round to round."""
-    found: dict[str, list[float]] = {name: [] for name in (*variants, *IN_TURN)}
+def measure(rounds: int, seconds: float, variants: Sequence[str]) -> bool:
+    """Print the time of a launch with each variant and the differences; whether each is below its limit.
+
+    The order of the variants differs from round to round.
+    """
+    found: dict[str, list[float]] = {name: [] for name in variants}
+    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in IN_TURN}
     cpu = max(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as place:
         built = build(Path(place))
         for number in range(rounds):
             for variant in random.Random(number).sample(variants, len(variants)):
                 found[variant].append(of_variant(variant, built, seconds, cpu))
-            for name, value in zip(IN_TURN, in_turn(number, built, seconds, cpu), strict=True):
-                found[name].append(value)
-    return {name: np.array(values) for name, values in found.items()}
+            for variant, pairs in turns.items():
+                pairs.append(in_turn(variant, number, built, seconds, cpu))
+    times = {name: np.array(values) for name, values in found.items()}
+    for variant, values in times.items():
+        print(f"{variant:20}{np.median(values) / 1000:8.3f} us a launch ({min(values) / 1000:.3f} at least)")
+    for one, other in DIFFERENCES:
+        if {one, other} <= times.keys():
+            difference(one, other, times[one] - times[other])
+    within = True
+    for variant, pairs in turns.items():
+        both = np.array(pairs)
+        print(f"in turn: {variant} {np.median(both[:, 0]) / 1000:.3f} us, least {np.median(both[:, 1]) / 1000:.3f} us")
+        within &= difference(variant, "least", both[:, 0] - both[:, 1], IN_TURN[variant])
+    return within
 
 
 def main() -> int:
     """Print the table; the exit code."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=1.5)
-    parser.add_argument("--callbacks", action="store_true")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--in-turn", action="store_true")
     options = parser.parse_args()
-    times = measure(options.rounds, options.seconds, () if options.callbacks else VARIANTS)
-    for variant, values in times.items():
-        print(f"{variant:20}{np.median(values) / 1000:8.3f} us a launch ({min(values) / 1000:.3f} at least)")
-    return int(not is_within(times))
+    return int(not measure(options.rounds, options.seconds, () if options.in_turn else VARIANTS))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-// Steps of 400 empty kernels and one wait: prints the time of a launch in ns, the tenth percentile of all steps, of the
+// Steps of some empty kernels and one wait: prints the time of a launch in ns, the tenth percentile of all steps, of the
 // first, third, ... and of the second, fourth, ...
 //
-//     launch_steps SECONDS CPU
+//     launch_steps SECONDS CPU LAUNCHES
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <vector>
 
-static const int LAUNCHES = 400, WARM_UP = 2000;
+static const int WARM_UP = 2000;
 
 __global__ void nothing() {}
 
@@ -22,9 +22,10 @@ static double tenth(std::vector<double> steps)
 int main(int count, char **arguments)
 {
     using Clock = std::chrono::steady_clock;
-    if (count != 3)
+    if (count != 4)
         return 2;
     const double seconds = std::atof(arguments[1]);
+    const int launches = std::atoi(arguments[3]);
     cudaStream_t stream;
     if (cudaStreamCreate(&stream) != cudaSuccess)
         return 1;
@@ -40,10 +41,10 @@ int main(int count, char **arguments)
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);
     while (Clock::now() < end) {
         const auto begin = Clock::now();
-        for (int made = 0; made < LAUNCHES; made++)
+        for (int made = 0; made < launches; made++)
             nothing<<<1, 32, 0, stream>>>();
         cudaStreamSynchronize(stream);
-        steps.push_back(std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / LAUNCHES);
+        steps.push_back(std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / launches);
     }
     if (cudaGetLastError() != cudaSuccess || steps.size() < 2)
         return 1;

@@ -46,6 +46,29 @@ def test_every_call_is_in_the_log_with_its_thread(stand_in: StandIn, tmp_path: P
     assert not (batch.rows["flags"] & CallFlag.NESTED).any()
 
 
+# With a limit of 0 all calls are slow, and none is plain.
+@pytest.mark.parametrize("slow_ns", [layout.DEFAULT_SLOW_NS, 0])
+def test_a_launch_is_logged_alike_whatever_surrounds_it(stand_in: StandIn, tmp_path: Path, slow_ns: int) -> None:
+    stand_in.run(tmp_path / "out", "launches", options=WatchOptions(calls_only=True, slow_ns=slow_ns))
+    process, batch = read_log(tmp_path / "out")
+    rows, (thread,) = batch.rows, process.threads
+    assert len(rows) == process.calls == 600 + 3 * 5
+    assert process.losses[LossKind.UNMATCHED] == 3 * 2
+    assert set(rows["context"].tolist()) == {3}
+    many, others = rows[:600], rows[600:]
+    assert many["correlation"].tolist() == list(range(1000, 1600))
+    assert many["stream"].tolist() == [0x11, 0x12, 0x13] * 200
+    assert set(many["flags"].tolist()) == {int(CallFlag.STREAM)}
+    stream, nested, copied = int(CallFlag.STREAM), int(CallFlag.NESTED), int(CallFlag.BYTES)
+    expected = [(1, 0x13, stream | nested), (0, 0x22, stream | copied), (3, 0x13, stream), (5, 0x13, stream), (7, 0, 0)]
+    assert [(row["correlation"], row["stream"], row["flags"]) for row in others] == [
+        (1600 + 10 * time + number, *more) for time in range(3) for number, *more in expected
+    ]
+    launches = thread.figures["cuLaunchKernel"]
+    assert (launches.total.count, launches.failed) == (612, 6)
+    assert launches.total_ns == sum(int(row["returned_ns"] - row["began_ns"]) for row in rows if row["stream"] != 0x22)
+
+
 def test_a_new_stream_has_its_handle_and_whether_it_is_ordered_with_the_default_stream(
     stand_in: StandIn, tmp_path: Path
 ) -> None:

@@ -75,6 +75,54 @@ static void start_hung_call(void)
         nanosleep(&pause, NULL);
 }
 
+static void replay(uint32_t number, int site, const void *parameters, int result, uint32_t correlation)
+{
+    stand_in_replay_call(number, site, parameters, &result, 3, correlation);
+}
+
+/* Launches, and what may come between the begin and the end of one: a failure, a launch in a copy, a launch that never
+ * returns, one that never began. */
+static void launches(void)
+{
+    enum { LAUNCH = STAND_IN_cuLaunchKernel, COPY = STAND_IN_cuMemcpyDtoHAsync_v2, MANY = 600, FAILED = 2 };
+    static char target[64];
+    struct {
+        void *function;
+        unsigned sizes[7];
+        void *stream;
+        void **arguments, **extra;
+    } launched = {NULL, {1, 1, 1, 1, 1, 1, 0}, (void *)0x11, NULL, NULL};
+    struct {
+        void *target;
+        uint64_t source;
+        size_t bytes;
+        void *stream;
+    } copied = {target, DEVICE_ADDRESS, sizeof target, (void *)0x22};
+    uint32_t number = 1000;
+    for (int made = 0; made < MANY; made++, number++) {
+        launched.stream = (void *)(uintptr_t)(0x11 + made % 3);
+        replay(LAUNCH, 0, &launched, 0, number);
+        replay(LAUNCH, 1, &launched, made % 100 == 50 ? FAILED : 0, number);
+    }
+    for (int made = 0; made < 3; made++, number += 10) {
+        replay(COPY, 0, &copied, 0, number);
+        replay(LAUNCH, 0, &launched, 0, number + 1);
+        replay(LAUNCH, 1, &launched, 0, number + 1);
+        replay(LAUNCH, 0, &launched, 0, number + 2);
+        /* The second launch in it never returns. */
+        replay(COPY, 1, &copied, 0, number);
+        replay(LAUNCH, 0, &launched, 0, number + 3);
+        replay(LAUNCH, 1, &launched, 0, number + 3);
+        /* This one never began. */
+        replay(LAUNCH, 1, &launched, 0, number + 4);
+        replay(LAUNCH, 0, &launched, 0, number + 5);
+        replay(LAUNCH, 1, &launched, 0, number + 6);
+        replay(LAUNCH, 1, &launched, 0, number + 5);
+        replay(LAUNCH, 0, NULL, 0, number + 7);
+        replay(LAUNCH, 1, NULL, 0, number + 7);
+    }
+}
+
 static void copies(void)
 {
     void *pinned, *pageable = malloc(4096), *registered = malloc(8192);
@@ -336,7 +384,9 @@ int main(int count, char **arguments)
         return 0;
     }
     cuInit(0);
-    if (!strcmp(name, "threads")) {
+    if (!strcmp(name, "launches")) {
+        launches();
+    } else if (!strcmp(name, "threads")) {
         many_threads(first);
     } else if (!strcmp(name, "short-threads")) {
         short_threads(first, third);

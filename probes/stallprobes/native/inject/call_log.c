@@ -68,9 +68,10 @@ static int has_space(uint64_t place)
     return ss_load_acquire(space[step]) == READY;
 }
 
-/* Takes a block for a thread; 0 if there is none. */
-static SS_APART int take_block(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number)
+/* Takes a block for a thread, after the one it has; 0 if there is none. */
+int ss_take_block(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number)
 {
+    ss_end_block(log, slot);
     for (uint32_t tried = 0; tried < SS_CALL_BLOCKS; tried++) {
         uint64_t number = ss_add(ss_header->blocks, 1);
         struct ss_call_block *block = block_at(number % SS_CALL_BLOCKS);
@@ -92,29 +93,11 @@ static SS_APART int take_block(struct ss_call_log *log, struct ss_slot *slot, ui
         ss_store(block->calls, 0);
         ss_store_release(block->number, number + 1);
         log->block = block;
-        log->calls = ss_at(SS_CALLS_AT + number % SS_CALL_BLOCKS * SS_BLOCK_PITCH);
-        log->used = 0;
+        log->next = ss_at(SS_CALLS_AT + number % SS_CALL_BLOCKS * SS_BLOCK_PITCH);
+        log->left = SS_BLOCK_CALLS;
         return 1;
     }
     return 0;
-}
-
-/* Adds a finished call of the thread that has ``slot``. */
-void ss_log_call(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number, const struct ss_call *call,
-                 uint64_t end_ns)
-{
-    if (ss_unlikely(!log->block || log->used == SS_BLOCK_CALLS)) {
-        ss_end_block(log, slot);
-        if (!take_block(log, slot, slot_number)) {
-            ss_count_lost(SS_LOST_NO_BLOCK, 1);
-            return;
-        }
-    }
-    log->calls[log->used].call = *call;
-    log->calls[log->used].end_ns = end_ns;
-    ss_store_release(log->block->calls, ++log->used);
-    /* The log is larger than the CPU's caches: by the next call, its entry is there. */
-    __builtin_prefetch((const char *)&log->calls[log->used + 1] - 1, 1);
 }
 
 /* Gives the block of a thread back, whose calls stay until another thread takes it. */
@@ -122,7 +105,7 @@ void ss_end_block(struct ss_call_log *log, struct ss_slot *slot)
 {
     if (!log->block)
         return;
-    ss_store(slot->logged, ss_load(slot->logged) + log->used);
+    ss_store(slot->logged, ss_load(slot->logged) + SS_BLOCK_CALLS - log->left);
     ss_store_release(log->block->state, SS_BLOCK_FREE);
-    log->block = NULL;
+    *log = (struct ss_call_log){0};
 }

@@ -1,11 +1,14 @@
 /* The callbacks at enter and exit of the driver's functions: calls in flight, histograms, slow calls, and the time that
  * passes inside calls and between them.
  *
- * What is written for every launch is arranged to be few lines of memory and of code: those that a callback brings to the
- * CPU's caches are as many of the driver's that it takes from them.
+ * Most calls are plain: the outermost call of a thread that has a slot, such as a launch, of which only the stream is of
+ * interest, and which returns soon and without an error. They have functions of their own, enter_plain and leave_plain,
+ * with few instructions and lines of memory: those that a callback brings to the CPU's caches are as many of the driver's
+ * that it takes from them. A call that is not plain they leave to enter and leave, which take any.
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "histogram.h"
@@ -29,6 +32,8 @@ struct function {
     uint8_t only_stream;
     /* Whether it waits, or asks alone, and whether what it does is noted when it returns. */
     uint8_t waits, asks, noted;
+    /* Whether its calls may be plain: only their stream is of interest. */
+    uint8_t is_plain;
 };
 static struct function functions[FUNCTIONS];
 static uint32_t api_count;
@@ -38,32 +43,37 @@ static struct {
 } known[SS_APIS];
 static pthread_key_t thread_end;
 
-/* Three lines have what each call needs. */
+/* A call in flight; ``which`` is its API and its correlation. */
+struct begun {
+    uint64_t start_ns;
+    uint64_t which;
+};
+
+/* Two lines have what a plain call needs. */
 struct own {
     uint32_t file;
-    uint32_t number;
+    uint32_t depth;
     struct ss_slot *slot;
     struct ss_call_log log;
-    uint64_t slow_ns;
-    uint32_t depth;
-    /* Whether its call counts at the gate, and as a call of which slot, -1 for none. */
-    uint32_t counts;
-    struct {
-        uint64_t start_ns;
-        uint32_t api;
-        uint32_t correlation;
-    } calls[SS_DEPTH];
+    /* Calls that take less are plain: ``slow_ns``, or 0 while the thread has no name yet. */
+    uint64_t plain_ns;
     /* The histogram of the API that was called last. */
     struct ss_call_histogram *histogram;
     uint32_t histogram_api;
     /* Callbacks until one is timed. */
     uint32_t untimed;
-    struct ss_naming naming;
+    struct begun outermost;
+    /* Whether its call counts at the gate, and as a call of which slot, -1 for none. */
+    uint32_t counts;
     /* Whether Python had a state of this thread when that was last looked at. */
     uint32_t has_python;
-    uint32_t retry;
     struct ss_sampling sampling;
+    struct begun nested[SS_DEPTH - 1];
+    struct ss_naming naming;
+    uint64_t slow_ns;
     int64_t counted_in;
+    uint32_t number;
+    uint32_t retry;
     struct ss_credit credit;
 };
 static __thread struct own own_words __attribute__((aligned(64)));
@@ -135,9 +145,11 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t hel
             continue;
         known[api_count].number = number;
         known[api_count].name = name;
-        learn(&functions[number], name, prefix);
+        struct function *function = &functions[number];
+        learn(function, name, prefix);
         /* A callback may come at once, in another thread. */
-        ss_store_release(functions[number].api, (uint16_t)++api_count);
+        ss_store_release(function->api, (uint16_t)++api_count);
+        ss_store_release(function->is_plain, function->only_stream && !function->waits && !function->asks);
     }
     ss_note_hold(held_since);
     return (int)api_count;
@@ -164,7 +176,7 @@ static void end_thread(void *slot)
     if (self->counts && self->file == ss_file)
         ss_leave_gate(self->counted_in);
     self->slot = NULL;
-    self->log.block = NULL;
+    self->log = (struct ss_call_log){0};
     self->depth = 0;
     self->counts = 0;
 }
@@ -174,7 +186,7 @@ static void after_fork(void)
 {
     ss_store(ss_private->helpers, 0);
     ss_store(ss_private->looks, 0);
-    ss_store_release(ss_private->recording, SS_FORKED);
+    ss_set_recording(SS_FORKED);
 }
 
 /* What the callbacks need of the system: the ends of threads, and forks. */
@@ -198,8 +210,27 @@ static SS_APART int open_in_fork(void)
         ss_store(ss_header->state, SS_STATE_RECORDING);
     }
     errno = error;
-    ss_store_release(ss_private->recording, failed ? SS_OFF : SS_OPEN);
+    ss_set_recording(failed ? SS_OFF : SS_OPEN);
     return failed;
+}
+
+static SS_APART void set_naming(struct own *self, struct ss_naming naming)
+{
+    self->naming = naming;
+    self->plain_ns = naming.due == UINT64_MAX ? self->slow_ns : 0;
+}
+
+/* Whether a call of the function is recorded: in a forked process, the first one opens its file. */
+static int is_recorded(const struct function *function, const struct ss_callback_data *data)
+{
+    if (!ss_load_acquire(function->api))
+        return 0;
+    uint32_t recording = ss_load_acquire(ss_private->recording);
+    if (recording == SS_OPEN || (recording == SS_FORKED && !open_in_fork()))
+        return 1;
+    if (recording != SS_OFF && data->site != SS_CALL_ENTER)
+        ss_count_lost(SS_LOST_BEFORE_FILE, 1);
+    return 0;
 }
 
 /* A slot for a thread that has none in the present file, or NULL. */
@@ -208,7 +239,7 @@ static SS_APART struct ss_slot *new_slot(struct own *self)
     if (self->file != ss_file) {
         self->file = ss_file;
         self->slot = NULL;
-        self->log.block = NULL;
+        self->log = (struct ss_call_log){0};
         self->depth = 0;
         self->counts = 0;
         self->retry = 0;
@@ -224,7 +255,7 @@ static SS_APART struct ss_slot *new_slot(struct own *self)
     self->slow_ns = ss_load(ss_settings.slow_ns);
     self->histogram_api = UINT32_MAX;
     self->credit = (struct ss_credit){.parts = SS_SLOW_PARTS};
-    self->naming = ss_begin_naming(ss_load(slot->thread));
+    set_naming(self, ss_begin_naming(ss_load(slot->thread)));
     self->sampling = ss_begin_sampling(ss_load(slot->thread));
     ss_begin_gaps(self->number);
     self->has_python = ss_has_python(self->number);
@@ -232,10 +263,20 @@ static SS_APART struct ss_slot *new_slot(struct own *self)
     return slot;
 }
 
-/* The slot of the calling thread in the present file, or NULL. */
-SS_INLINE struct ss_slot *own_slot(struct own *self)
+/* The slot of the calling thread if this process records; NULL without one. */
+SS_INLINE struct ss_slot *ready_slot(const struct own *self)
 {
-    return ss_likely(self->file == ss_file && self->slot) ? self->slot : new_slot(self);
+    return ss_likely(self->file == ss_load_acquire(ss_private->file)) ? self->slot : NULL;
+}
+
+static struct begun *begun_at(struct own *self, uint32_t depth)
+{
+    return depth ? &self->nested[depth - 1] : &self->outermost;
+}
+
+SS_INLINE uint64_t pair_of(uint32_t low, uint64_t high)
+{
+    return high << 32 | low;
 }
 
 static uint64_t word(const unsigned char *parameters, int offset)
@@ -337,24 +378,53 @@ static SS_APART struct ss_call with_stream(struct ss_call call, const unsigned c
     return call;
 }
 
-SS_INLINE void change_depth(struct ss_slot *slot, uint32_t depth, const struct ss_call *call)
+/* A call begins, after which ``depth`` of them are in flight. */
+SS_INLINE void show_call(struct ss_slot *slot, uint32_t depth, const struct ss_call *call)
 {
     uint64_t sequence = ss_load(slot->sequence);
     ss_store(slot->sequence, sequence + 1);
     ss_fence();
-    if (call)
-        slot->calls[depth - 1] = *call;
+    ss_copy_call(&slot->calls[depth - 1], call);
     ss_store(slot->depth, depth);
     ss_store_release(slot->sequence, sequence + 2);
 }
 
-/* A call that is not nested in another one, and does not only wait or ask. */
-SS_INLINE void pass_gate(struct own *self, const struct ss_slot *slot, const struct function *function)
+_Static_assert(offsetof(struct ss_call, stream) == 8 && offsetof(struct ss_call, bytes) == 16 &&
+                   offsetof(struct ss_call, context) == 24 && offsetof(struct ss_call, correlation) == 28 &&
+                   offsetof(struct ss_call, api) == 32 && offsetof(struct ss_call, flags) == 38,
+               "the words of a plain call");
+
+/* The same of a plain call, word by word. */
+SS_INLINE void show_plain_call(struct ss_slot *slot, struct begun begun, uint64_t stream, uint32_t context)
 {
-    if (ss_likely(!ss_load(ss_private->gated)) || self->depth || self->counts || function->waits || function->asks)
+    ss_word *words = (ss_word *)&slot->calls[0];
+    uint64_t sequence = ss_load(slot->sequence);
+    ss_store(slot->sequence, sequence + 1);
+    ss_fence();
+    ss_store(words[0], begun.start_ns);
+    ss_store(words[1], stream);
+    ss_store(words[2], 0);
+    ss_store(words[3], pair_of(context, begun.which >> 32));
+    ss_store(words[4], pair_of((uint32_t)begun.which, SS_CALL_STREAM << 16));
+    ss_store(slot->depth, 1);
+    ss_store_release(slot->sequence, sequence + 2);
+}
+
+/* A call that is not nested in another one, and does not only wait or ask. */
+static SS_APART void pass_gate(struct own *self, const struct ss_slot *slot, const struct function *function)
+{
+    if (self->depth || self->counts || function->waits || function->asks)
         return;
     self->counted_in = slot ? (int64_t)self->number : -1;
     self->counts = (uint32_t)ss_enter_gate(self->counted_in);
+}
+
+static void leave_gate(struct own *self)
+{
+    if (!self->counts)
+        return;
+    self->counts = 0;
+    ss_leave_gate(self->counted_in);
 }
 
 /* Returns the stack of the sample, 0 for none. */
@@ -379,25 +449,39 @@ static uint32_t take_sample(struct own *self, int sampled, uint32_t api, uint64_
 static SS_APART uint64_t sample_before_call(struct own *self, const struct function *function, uint64_t now)
 {
     /* A first stack takes milliseconds, for which no switch of kinds has to wait. */
-    if (self->counts) {
-        self->counts = 0;
-        ss_leave_gate(self->counted_in);
-    }
+    leave_gate(self);
     take_sample(self, SS_SAMPLED_BETWEEN, function->api - 1u, self->sampling.left_ns, now, 0);
-    pass_gate(self, self->slot, function);
+    if (ss_load(ss_private->gated))
+        pass_gate(self, self->slot, function);
     uint64_t begun = ss_clock();
     ss_leave_out(&self->sampling, begun - now);
     return begun;
 }
 
-static void enter(struct own *self, const struct function *function, const struct ss_callback_data *data)
+/* Whether a sample of the time inside calls is due. */
+SS_INLINE int is_inside_due(const struct own *self)
 {
-    struct ss_slot *slot = own_slot(self);
+    return self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE];
+}
+
+/* Whether a sample of the time between calls is due when a call begins at ``now``. */
+SS_INLINE int is_gap_due(const struct own *self, uint64_t now)
+{
+    return now - self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_BETWEEN];
+}
+
+/* Any call begins. */
+static SS_APART void enter(struct own *self, const struct function *function, const struct ss_callback_data *data)
+{
+    if (!is_recorded(function, data))
+        return;
+    struct ss_slot *slot = self->file == ss_file && self->slot ? self->slot : new_slot(self);
     uint32_t api = function->api - 1u;
-    pass_gate(self, slot, function);
+    if (ss_load(ss_private->gated))
+        pass_gate(self, slot, function);
     struct ss_call call = {.api = api, .context = data->context_number, .correlation = data->correlation};
     call.flags = self->depth ? SS_CALL_NESTED : 0;
-    if (ss_likely(function->only_stream && data->parameters)) {
+    if (function->only_stream && data->parameters) {
         call.stream = word(data->parameters, function->stream);
         call.flags |= SS_CALL_STREAM;
     } else if (function->shape && data->parameters) {
@@ -407,18 +491,40 @@ static void enter(struct own *self, const struct function *function, const struc
     if (self->depth >= SS_DEPTH)
         return;
     call.start_ns = ss_clock();
-    if (ss_unlikely(call.start_ns - self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_BETWEEN])) {
-        if (slot && !self->depth)
-            call.start_ns = sample_before_call(self, function, call.start_ns);
-    }
-    if (ss_unlikely(self->counts) && !self->depth)
+    if (is_gap_due(self, call.start_ns) && slot && !self->depth)
+        call.start_ns = sample_before_call(self, function, call.start_ns);
+    if (self->counts && !self->depth)
         ss_note_flight(self->counted_in, call.start_ns);
-    self->calls[self->depth].start_ns = call.start_ns;
-    self->calls[self->depth].api = api;
-    self->calls[self->depth].correlation = data->correlation;
-    self->depth++;
+    *begun_at(self, self->depth++) = (struct begun){call.start_ns, pair_of(api, data->correlation)};
     if (slot)
-        change_depth(slot, self->depth, &call);
+        show_call(slot, self->depth, &call);
+}
+
+/* What precedes a plain call now and then, or where there is a gate. Returns when it begins. */
+static SS_APART uint64_t prepare_call(struct own *self, const struct function *function, uint64_t now)
+{
+    if (is_gap_due(self, now))
+        now = sample_before_call(self, function, now);
+    if (self->counts)
+        ss_note_flight(self->counted_in, now);
+    return now;
+}
+
+/* A call begins that is plain so far. */
+static SS_APART void enter_plain(struct own *self, const struct function *function, const struct ss_callback_data *data)
+{
+    if (ss_unlikely(!ss_load_acquire(function->is_plain) || !ready_slot(self) || self->depth || !data->parameters)) {
+        enter(self, function, data);
+        return;
+    }
+    if (ss_unlikely(ss_load(ss_private->gated)))
+        pass_gate(self, self->slot, function);
+    uint64_t start = (uint64_t)ss_monotonic();
+    if (ss_unlikely(is_gap_due(self, start) || self->counts))
+        start = prepare_call(self, function, start);
+    self->outermost = (struct begun){start, pair_of(function->api - 1u, data->correlation)};
+    self->depth = 1;
+    show_plain_call(self->slot, self->outermost, word(data->parameters, function->stream), data->context_number);
 }
 
 /* Keeps the stack by which the reader names this thread. */
@@ -427,13 +533,24 @@ static SS_APART void keep_stack(struct own *self, struct ss_slot *slot, uint32_t
     if (!stack || ss_load(slot->stack))
         return;
     ss_store(slot->stack, stack);
-    self->naming.due = UINT64_MAX;
+    set_naming(self, (struct ss_naming){.due = UINT64_MAX});
+}
+
+/* Takes a stack by which the reader names this thread. */
+static SS_APART void name_thread(struct own *self, struct ss_slot *slot, uint32_t api, uint64_t start, uint64_t now)
+{
+    struct ss_naming naming = self->naming;
+    uint32_t stack = ss_stack_for_name(&naming, &self->credit, api, start, now);
+    set_naming(self, naming);
+    keep_stack(self, slot, stack);
 }
 
 /* Returns the number of its stack. */
-static SS_APART uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t depth, uint64_t end_ns, int32_t result)
+static SS_APART uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, uint32_t depth, uint64_t end_ns,
+                                        int32_t result)
 {
-    uint32_t stack = ss_stack_of_call(&self->credit, self->calls[depth].api, self->calls[depth].start_ns, end_ns);
+    const struct begun *begun = begun_at(self, depth);
+    uint32_t stack = ss_stack_of_call(&self->credit, (uint32_t)begun->which, begun->start_ns, end_ns);
     keep_stack(self, slot, stack);
     uint64_t number = ss_load(slot->slow_calls);
     struct ss_slow_call *slow = &slot->slow[number % SS_SLOW_CALLS];
@@ -444,7 +561,7 @@ static SS_APART uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, 
     slow->result = result;
     slow->thread = ss_load(slot->thread);
     slow->stack = stack;
-    ss_copy_range(slow->range, sizeof slow->range, self->calls[depth].start_ns);
+    ss_copy_range(slow->range, sizeof slow->range, begun->start_ns);
     ss_store_release(slow->sequence, 2 * number + 2);
     ss_store_release(slot->slow_calls, number + 1);
     return stack;
@@ -454,7 +571,7 @@ static SS_APART uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, 
 static SS_APART void end_long_call(struct own *self, uint32_t api, uint64_t start, uint64_t now, uint32_t stack,
                                    int wait_due)
 {
-    if (self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE])
+    if (is_inside_due(self))
         stack = take_sample(self, SS_SAMPLED_INSIDE, api, start, now, stack);
     if (wait_due)
         take_sample(self, SS_SAMPLED_WAITS, api, start, now, stack);
@@ -469,139 +586,204 @@ static SS_APART void count_unmatched(const struct own *self)
         ss_count_lost(SS_LOST_UNMATCHED, 1);
 }
 
-static SS_APART void find_histogram(struct own *self, struct ss_slot *slot, uint32_t api)
+/* Whether the thread's block of the log has room for one more call. */
+SS_INLINE int has_room(struct own *self, struct ss_slot *slot)
 {
-    self->histogram = ss_histogram_of(slot, self->number, api);
-    self->histogram_api = api;
+    return ss_likely(self->log.left) || ss_take_block(&self->log, slot, self->number);
 }
 
-static void count_call(struct own *self, struct ss_slot *slot, uint32_t api, uint64_t ns, int32_t result)
+/* Without room for a histogram, each call looks for it again. */
+static void find_histogram(struct own *self, struct ss_slot *slot, uint32_t api)
 {
-    if (ss_unlikely(self->histogram_api != api))
-        find_histogram(self, slot, api);
-    struct ss_call_histogram *histogram = self->histogram;
-    if (ss_unlikely(!histogram)) {
-        ss_increase(slot->lost, 1);
-        return;
-    }
+    self->histogram = ss_histogram_of(slot, self->number, api);
+    self->histogram_api = self->histogram ? api : UINT32_MAX;
+}
+
+SS_INLINE void count_call(struct ss_call_histogram *histogram, uint64_t ns)
+{
     ss_increase(histogram->counts[ss_bucket((int64_t)ns)], 1);
     ss_increase(histogram->total_ns, ns);
     if (ss_unlikely(ns > ss_load(histogram->max_ns)))
         ss_store(histogram->max_ns, ns);
-    if (ss_unlikely(ns >= self->slow_ns))
+}
+
+static void count_any_call(struct own *self, struct ss_slot *slot, uint32_t api, uint64_t ns, int32_t result)
+{
+    if (self->histogram_api != api)
+        find_histogram(self, slot, api);
+    struct ss_call_histogram *histogram = self->histogram;
+    if (!histogram) {
+        ss_increase(slot->lost, 1);
+        return;
+    }
+    count_call(histogram, ns);
+    if (ns >= self->slow_ns)
         ss_increase(histogram->slow, 1);
-    if (ss_unlikely(result && result != SS_CUDA_NOT_READY))
+    if (result && result != SS_CUDA_NOT_READY)
         ss_increase(histogram->failed, 1);
 }
 
-static void leave(struct own *self, const struct function *function, const struct ss_callback_data *data, uint64_t now)
+/* Adds to the time inside outermost calls. */
+SS_INLINE void pass_time(struct own *self, uint64_t ns, uint64_t now)
 {
+    self->sampling.inside_ns += ns;
+    self->sampling.left_ns = now;
+}
+
+/* The thread is between calls. */
+SS_INLINE void end_call(const struct own *self, struct ss_slot *slot)
+{
+    if (self->has_python) {
+        struct ss_gap *gap = &ss_gaps[self->number];
+        ss_store(gap->due_ns, self->sampling.inside_ns + self->sampling.due_ns[SS_SAMPLED_BETWEEN]);
+        ss_store_release(gap->left_ns, self->sampling.left_ns);
+    }
+    ss_store_release(slot->depth, 0);
+}
+
+/* Any call returns. */
+static SS_APART void leave(struct own *self, const struct function *function, const struct ss_callback_data *data,
+                           uint64_t now)
+{
+    if (!is_recorded(function, data))
+        return;
     struct ss_slot *slot = self->file == ss_file ? self->slot : NULL;
     uint32_t depth = self->file == ss_file ? self->depth : 0;
     uint32_t api = function->api - 1u;
     int32_t result = data->result ? *(const int32_t *)data->result : 0;
     int noted = function->noted && data->parameters && !result;
-    if (ss_unlikely(noted))
+    if (noted)
         after_use(function->shape, data->parameters);
     /* Calls above it never returned. */
-    while (ss_likely(depth) && ss_unlikely(self->calls[depth - 1].correlation != data->correlation ||
-                                       self->calls[depth - 1].api != api))
+    while (depth && begun_at(self, depth - 1)->which != pair_of(api, data->correlation))
         depth--;
-    if (ss_unlikely(!depth)) {
+    if (!depth) {
         count_unmatched(self);
         return;
     }
     depth--;
     self->depth = depth;
-    if (ss_unlikely(self->counts) && !depth) {
-        self->counts = 0;
-        ss_leave_gate(self->counted_in);
-    }
-    if (ss_unlikely(!slot)) {
+    if (!depth)
+        leave_gate(self);
+    if (!slot) {
         ss_count_lost(SS_LOST_NO_SLOT, 1);
         return;
     }
-    uint64_t start = self->calls[depth].start_ns;
-    uint64_t ns = ss_likely(now > start) ? now - start : 0;
-    count_call(self, slot, api, ns, result);
+    uint64_t start = begun_at(self, depth)->start_ns;
+    uint64_t ns = now > start ? now - start : 0;
+    int slow = ns >= self->slow_ns;
+    count_any_call(self, slot, api, ns, result);
     if (!function->asks)
         ss_increase(slot->finished, 1);
-    if (function->waits && ss_unlikely(start >= ss_load(ss_unsettled_since)) && !result)
+    if (function->waits && start >= ss_load(ss_unsettled_since) && !result)
         ss_settle_window(now);
     const struct ss_call *call = &slot->calls[depth];
     struct ss_call created;
-    if (ss_unlikely(noted) && function->shape->use == SS_USE_CREATES_STREAM) {
+    if (noted && function->shape->use == SS_USE_CREATES_STREAM) {
         created = with_stream(*call, data->parameters);
         call = &created;
     }
-    ss_log_call(&self->log, slot, self->number, call, start + ns);
-    int slow = ss_unlikely(ns >= self->slow_ns);
-    int named = ss_unlikely(now >= self->naming.due) && !slow;
+    if (has_room(self, slot))
+        ss_log_call(&self->log, call, start + ns);
+    else
+        ss_count_lost(SS_LOST_NO_BLOCK, 1);
+    int named = now >= self->naming.due && !slow;
     uint32_t stack = slow ? keep_slow_call(self, slot, depth, now, result) : 0;
     if (named)
-        keep_stack(self, slot, ss_stack_for_name(&self->naming, &self->credit, api, start, now));
-    if (!depth) {
-        self->sampling.inside_ns += ns;
-        self->sampling.left_ns = now;
-        int waits = function->waits || slot->calls[0].target == SS_MEMORY_PAGEABLE;
-        int wait_due = waits && ss_count_wait(&self->sampling, now);
-        if (ss_unlikely(slow || named || wait_due ||
-                        self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_INSIDE]))
-            end_long_call(self, api, start, now, stack, wait_due);
-        if (ss_unlikely(self->has_python)) {
-            struct ss_gap *gap = &ss_gaps[self->number];
-            ss_store(gap->due_ns, self->sampling.inside_ns + self->sampling.due_ns[SS_SAMPLED_BETWEEN]);
-            ss_store_release(gap->left_ns, self->sampling.left_ns);
-        }
+        name_thread(self, slot, api, start, now);
+    if (depth) {
+        ss_store_release(slot->depth, depth);
+        return;
     }
-    change_depth(slot, depth, NULL);
+    pass_time(self, ns, now);
+    int waits = function->waits || slot->calls[0].target == SS_MEMORY_PAGEABLE;
+    int wait_due = waits && ss_count_wait(&self->sampling, now);
+    if (slow || named || wait_due || is_inside_due(self))
+        end_long_call(self, api, start, now, stack, wait_due);
+    end_call(self, slot);
+}
+
+/* What follows a plain call now and then, or where there is a gate. */
+static SS_APART void finish_call(struct own *self, struct ss_slot *slot, uint32_t api, uint64_t start, uint64_t now)
+{
+    leave_gate(self);
+    if (is_inside_due(self))
+        end_long_call(self, api, start, now, 0, 0);
+    end_call(self, slot);
+}
+
+/* A call returns that is plain so far. */
+static SS_APART void leave_plain(struct own *self, const struct function *function, const struct ss_callback_data *data,
+                                 uint64_t now)
+{
+    struct ss_slot *slot = ready_slot(self);
+    uint32_t api = function->api - 1u;
+    /* If the clock went back, ``ns`` is very large. */
+    uint64_t start = self->outermost.start_ns, ns = now - start;
+    if (ss_unlikely(!function->is_plain || !slot || self->depth != 1 ||
+                    self->outermost.which != pair_of(api, data->correlation) || ns >= self->plain_ns ||
+                    self->histogram_api != api || !self->log.left || !data->result || *(const int32_t *)data->result)) {
+        leave(self, function, data, now);
+        return;
+    }
+    self->depth = 0;
+    count_call(self->histogram, ns);
+    ss_increase(slot->finished, 1);
+    ss_log_call(&self->log, &slot->calls[0], now);
+    pass_time(self, ns, now);
+    if (ss_unlikely(is_inside_due(self) || self->counts))
+        finish_call(self, slot, api, start, now);
+    else
+        end_call(self, slot);
 }
 
 /* What the library's part of one callback in some hundred takes, for the cost that the report states. One that takes
  * longer took a stack, which is counted apart, was held at the gate, or lost its CPU. */
-static SS_APART void count_time(uint64_t took)
+static void count_time(uint64_t took)
 {
-    if (took >= LONGEST_TIMED_NS)
+    if (took >= LONGEST_TIMED_NS || ss_load_acquire(ss_private->recording) != SS_OPEN)
         return;
     ss_add(ss_header->timed_ns, took);
     ss_add(ss_header->timed, 1);
 }
 
-static void take_callback(const struct function *function, const struct ss_callback_data *data, uint64_t now)
+static SS_APART void time_callback(struct own *self, const struct function *function,
+                                   const struct ss_callback_data *data, uint64_t now)
 {
-    struct own *self = of_thread();
-    uint64_t before = 0;
-    if (ss_unlikely(!self->untimed)) {
-        self->untimed = SS_TIMED_CALLBACKS;
-        before = now ? now : ss_clock();
-    }
-    self->untimed--;
+    uint64_t before = now ? now : ss_clock();
     if (data->site == SS_CALL_ENTER)
-        enter(self, function, data);
+        enter_plain(self, function, data);
     else
-        leave(self, function, data, now);
-    if (ss_unlikely(before))
-        count_time(ss_clock() - before);
+        leave_plain(self, function, data, now);
+    count_time(ss_clock() - before);
+}
+
+SS_INLINE int is_timed(struct own *self)
+{
+    if (ss_likely(self->untimed--))
+        return 0;
+    self->untimed = SS_TIMED_CALLBACKS - 1;
+    return 1;
 }
 
 void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data)
 {
-    uint64_t now = data->site == SS_CALL_ENTER ? 0 : ss_clock();
     (void)user;
-    if (domain != SS_DRIVER_API || number >= FUNCTIONS)
+    if (ss_unlikely(domain != SS_DRIVER_API || number >= FUNCTIONS))
         return;
     const struct function *function = &functions[number];
-    if (!ss_load_acquire(function->api))
-        return;
-    uint32_t recording = ss_load_acquire(ss_private->recording);
-    if (__builtin_expect(recording != SS_OPEN, 0)) {
-        if (recording == SS_OFF)
-            return;
-        if (recording == SS_OPENING || open_in_fork()) {
-            if (data->site != SS_CALL_ENTER)
-                ss_count_lost(SS_LOST_BEFORE_FILE, 1);
-            return;
-        }
+    if (data->site == SS_CALL_ENTER) {
+        struct own *self = of_thread();
+        if (is_timed(self))
+            time_callback(self, function, data, 0);
+        else
+            enter_plain(self, function, data);
+    } else {
+        uint64_t now = (uint64_t)ss_monotonic();
+        struct own *self = of_thread();
+        if (is_timed(self))
+            time_callback(self, function, data, now);
+        else
+            leave_plain(self, function, data, now);
     }
-    take_callback(function, data, now);
 }

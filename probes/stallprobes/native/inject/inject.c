@@ -72,6 +72,13 @@ static int remember_cupti(struct dl_phdr_info *library, size_t size, void *path)
     return 1;
 }
 
+/* Whether this process records, to the file that is open. */
+void ss_set_recording(uint32_t recording)
+{
+    ss_store_release(ss_private->file, recording == SS_OPEN ? ss_file : 0);
+    ss_store_release(ss_private->recording, recording);
+}
+
 /* The version of a libcupti, 0 if it does not answer. */
 static uint32_t version_of(void *library)
 {
@@ -215,7 +222,7 @@ static uint32_t connect_to_cupti(int late)
         return failed("cuptiSubscribe", code, code == SS_CUPTI_TAKEN ? SS_STATE_CUPTI_TAKEN : SS_STATE_CUPTI_FAILED);
     uint64_t held_since = ss_rest_after(began, began);
     ss_store_release(subscribed, 1);
-    ss_store_release(ss_private->recording, SS_OPEN);
+    ss_set_recording(SS_OPEN);
     if (late)
         ss_use_gate(1);
     else if (!ss_settings.calls_only)
@@ -303,7 +310,7 @@ int ss_end_recording(int gate)
         }
     }
     ss_store_release(ss_header->ended_ns, ss_clock());
-    ss_store_release(ss_private->recording, SS_OFF);
+    ss_set_recording(SS_OFF);
     ss_close_file();
     return 0;
 }

@@ -20,6 +20,8 @@ enum { SS_FORKED = 0, SS_OPENING, SS_OPEN, SS_OFF };
 
 struct ss_private {
     uint32_t recording;
+    /* The number of the file while this process records, else 0. */
+    uint32_t file;
     uint32_t helpers;
     uint32_t looks;
     /* Whether there is a gate. */
@@ -43,6 +45,7 @@ extern struct ss_file_header *ss_header;
 extern uint32_t ss_file;
 
 /* inject.c */
+void ss_set_recording(uint32_t recording);
 uint32_t ss_begin_recording(int *code);
 int ss_begin_records(int gate);
 int ss_end_recording(int gate);
@@ -76,17 +79,41 @@ struct ss_named_range *ss_claim_range(const char *name, uint32_t thread);
 void ss_release_range(struct ss_named_range *range);
 
 /* call_log.c */
-/* The block of a thread, its entries, and how many of them are in use. */
+/* The block of a thread, its next entry, and how many are left. */
 struct ss_call_log {
     struct ss_call_block *block;
-    struct ss_logged_call *calls;
-    uint32_t used;
+    struct ss_logged_call *next;
+    uint32_t left;
 };
 void ss_begin_log(void);
 void ss_prepare_blocks(void);
-void ss_log_call(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number, const struct ss_call *call,
-                 uint64_t end_ns);
+int ss_take_block(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number);
 void ss_end_block(struct ss_call_log *log, struct ss_slot *slot);
+
+/* A call as words, as plain calls are written: to read more at once than was written at once, the CPU has to wait until it
+ * is in the cache, behind all that the driver wrote meanwhile. */
+typedef uint64_t __attribute__((may_alias)) ss_word;
+enum { SS_CALL_WORDS = sizeof(struct ss_call) / sizeof(ss_word) };
+
+SS_INLINE void ss_copy_call(struct ss_call *to, const struct ss_call *from)
+{
+    ss_word *target = (ss_word *)to;
+    const ss_word *source = (const ss_word *)from;
+#pragma GCC unroll 8
+    for (int at = 0; at < SS_CALL_WORDS; at++)
+        ss_store(target[at], ss_load(source[at]));
+}
+
+/* Adds a finished call to a block that has room. */
+SS_INLINE void ss_log_call(struct ss_call_log *log, const struct ss_call *call, uint64_t end_ns)
+{
+    struct ss_logged_call *entry = log->next++;
+    ss_copy_call(&entry->call, call);
+    ss_store(entry->end_ns, end_ns);
+    ss_store_release(log->block->calls, SS_BLOCK_CALLS - --log->left);
+    /* The log is larger than the CPU's caches: by the next call, its entry is there. */
+    __builtin_prefetch((const char *)(entry + 2) - 1, 1);
+}
 
 /* calls.c */
 void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data);
