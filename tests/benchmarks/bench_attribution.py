@@ -18,7 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from factories.watch_calls import D2H, LAUNCH, NAMES, SYNC, US, rows_of, slow
+from factories.watch_calls import D2H, LAUNCH, NAMES, SYNC, US, known_streams, rows_of, slow
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import MemoryKind, OverheadKind, RecordKind, SwitchOperation
@@ -54,9 +54,6 @@ def made(calls: int, records: int) -> tuple[list[SlowDriverCall], RecordBatch]:
     rows["stream"] = 100 + random.integers(0, THREADS, records)
     rows["correlation"] = 8 * np.arange(records) * calls // records + 1
     rows["name"] = random.integers(1, len(NAMES) + 1, records)
-    syncs = rows_of([{"kind": RecordKind.SYNCHRONIZATION}]).repeat(calls)
-    syncs["correlation"], syncs["context"] = 8 * np.arange(calls) + 5, 1
-    syncs["stream"] = 100 + np.arange(calls) % THREADS
     loads = rows[:: max(records // 1000, 1)].copy()
     loads["kind"], loads["subkind"] = int(RecordKind.OVERHEAD), int(OverheadKind.MODULE_LOADING)
     loads["correlation"] = 8 * random.integers(0, calls, len(loads)) + 5
@@ -64,7 +61,7 @@ def made(calls: int, records: int) -> tuple[list[SlowDriverCall], RecordBatch]:
     switches["start"] = 7 * BASE_NS + 1_000 * US * np.arange(len(switches)) + random.integers(0, 100_000, len(switches))
     switches["context"] = 1 + np.arange(len(switches)) // 2 % 2
     switches["subkind"] = np.where(np.arange(len(switches)) % 2, int(SwitchOperation.END), int(SwitchOperation.START))
-    every = np.concatenate((rows, syncs, loads, switches))
+    every = np.concatenate((rows, loads, switches))
     return found, RecordBatch(every, NAMES, len(every), 0)
 
 
@@ -81,7 +78,8 @@ def measure(calls: int, records: int) -> float:
     began = cpu_seconds()
     store = RecordStore()
     store.add(batch)
-    explained = attribute(found, excess, Recorded(store.rows, store.names, store.tenures()))
+    streams = known_streams({thread: 100 + thread for thread in range(THREADS)})
+    explained = attribute(found, excess, Recorded(store.rows, store.names, store.tenures(), streams=streams))
     taken = cpu_seconds() - began
     causes = Counter(str(one.cause) for one in explained)
     print(f"{calls:9} calls {len(batch):9} records {taken:7.2f} s  {dict(causes)}")

@@ -8,9 +8,9 @@ pass a gate. The thread that launches has a core of its own. Prints the time of 
 rounds, with 95 % intervals of the median (bootstrap). Exits 1 if the upper end of what the library adds within a
 process is above 0.1 us with callbacks only, or 0.2 us with records.
 
-python tests/benchmarks/bench_watch_launch.py [--rounds N] [--seconds S] [--in-turn]
+python tests/benchmarks/bench_watch_launch.py [--rounds N] [--seconds S] [--alternating]
 
-With --in-turn only the processes that alternate run, for more rounds in the same time.
+With --alternating only the processes that alternate run, for more rounds in the same time.
 
 It needs nvcc and gcc.
 """
@@ -213,9 +213,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--in-turn", action="store_true")
+    parser.add_argument("--alternating", action="store_true")
     options = parser.parse_args()
-    return int(not measure(options.rounds, options.seconds, () if options.in_turn else VARIANTS))
+    return int(not measure(options.rounds, options.seconds, () if options.alternating else VARIANTS))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 A watched process's file has each slow call with its times, every activity record, and a histogram of the other calls.
 Calls that are only in a histogram get times between the others of their thread, and the lower bound of their bucket as
-their duration. A file that was recorded with a limit of 0 ns (``WatchOptions(slow_ns=0)``) has every call with its
-times, up to 1023 of each thread. Such a file of a program on a GPU: start it with what ``stallscope watch --print-env
---no-stacks`` prints and STALLSCOPE_WATCH_SLOW_NS=0. ``replay.c`` reads the stream.
+their duration; those among them that submit work, in turn, the correlation and the stream of work of their kind that no
+other call submitted. A stream has the handle by which a call waits for it, as CUPTI's record of the call says. A file
+that was recorded with a limit of 0 ns (``WatchOptions(slow_ns=0)``) has every call with its times, up to 1023 of each
+thread. Such a file of a program on a GPU: start it with what ``stallscope watch --print-env --no-stacks`` prints and
+STALLSCOPE_WATCH_SLOW_NS=0. ``replay.c`` reads the stream.
 """
 
 from __future__ import annotations
@@ -23,7 +25,16 @@ from stallprobes.latency.histogram import LOWER, index
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
-from stallprobes.native.layouts.driver_calls import ANY, HOST, CallShape, CallUse, family_of, plain_name, shapes
+from stallprobes.native.layouts.driver_calls import (
+    ANY,
+    HOST,
+    CallFamily,
+    CallShape,
+    CallUse,
+    family_of,
+    plain_name,
+    shapes,
+)
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import DriverCall, RecordBatch, WatchedProcess, WatchedThread
 
@@ -57,6 +68,12 @@ FIRST_OWN_CORRELATION = 1 << 30
 PITCH = 1 << 32
 PINNED, MANAGED, PAGEABLE = 1 << 40, 1 << 41, 1 << 42
 ALLOCATED_BYTES = 4096
+_KINDS_OF = {
+    CallFamily.LAUNCH: (RecordKind.KERNEL,), CallFamily.FILL: (RecordKind.MEMSET,),
+    CallFamily.COPY: (RecordKind.COPY, RecordKind.PEER_COPY),
+}  # fmt: skip
+# Handles of streams for which no slow call waits.
+_UNKNOWN_HANDLES = 0x5000
 _SHAPES = {shape.name: shape for shape in shapes()}
 _ALLOCATES = {
     CallUse.ALLOCATES_PINNED: PINNED, CallUse.REGISTERS: PINNED, CallUse.ALLOCATES_MANAGED: MANAGED,
@@ -104,6 +121,7 @@ class CallStream:
         _require_complete(self.process, self.batch)
         self._last_ns = self.process.ended_ns or self.process.clocks.monotonic_ns
         self._own = itertools.count(FIRST_OWN_CORRELATION)
+        self._submitted = {family: self._submitted_work(kinds) for family, kinds in _KINDS_OF.items()}
         threads = self.process.threads
         # The first one is the replaying process's main thread, also where that of the process made no call.
         others = [one for one in threads if one.id != self.process.pid]
@@ -165,13 +183,33 @@ class CallStream:
                 begin_ns, end_ns = next(free, (0, 0))
                 if not end_ns:
                     raise ValueError(f"thread {thread.id} has no time left for its other calls")
+            family = family_of(function)
+            submitted = self._submitted.get(family, iter(())) if family is not None else iter(())
+            context, stream, correlation = next(submitted, (1, None, next(self._own)))
             call = DriverCall(
-                function=function, family=family_of(function), thread=thread.id, begin_ns=begin_ns + 1, stream=None,
-                bytes=None, source=MemoryKind.UNKNOWN, target=MemoryKind.UNKNOWN, context=1,
-                correlation=next(self._own),
+                function=function, family=family, thread=thread.id, begin_ns=begin_ns + 1, stream=stream,
+                bytes=None, source=MemoryKind.UNKNOWN, target=MemoryKind.UNKNOWN, context=context,
+                correlation=correlation,
             )  # fmt: skip
             begin_ns += 1 + duration_ns
             yield StreamCall(call, begin_ns, result)
+
+    def _submitted_work(self, kinds: Sequence[RecordKind]) -> Iterator[tuple[int, int | None, int]]:
+        """Context, handle of the stream, and correlation number of work whose call is only in a histogram."""
+        slow = {call.correlation: call for thread in self.process.threads for call in thread.slow_calls}
+        rows = self.batch.rows
+        handles: dict[tuple[int, int], int] = {}
+        for row in rows[rows["kind"] == RecordKind.SYNCHRONIZATION]:
+            waited = slow.get(int(row["correlation"]))
+            if waited is not None and waited.stream is not None:
+                handles[int(row["context"]), int(row["stream"])] = waited.stream
+        work = rows[np.isin(rows["kind"], kinds)]
+        seen = set(slow)
+        for row in work[np.argsort(work["start"], kind="stable")]:
+            context, stream, correlation = int(row["context"]), int(row["stream"]), int(row["correlation"])
+            if correlation not in seen:
+                seen.add(correlation)
+                yield context, handles.get((context, stream), _UNKNOWN_HANDLES + stream), correlation
 
     def _event_rows(self) -> NDArray[np.void]:
         rows = np.zeros(len(self.events), EVENT)
@@ -188,7 +226,7 @@ class CallStream:
         return rows
 
     def _record_rows(self, names: dict[int, int]) -> NDArray[np.void]:
-        found = self.batch.rows
+        found = self.batch.rows[np.isin(self.batch.rows["kind"], layout.COLLECTED)]
         rows = np.zeros(len(found), RECORD)
         for field in ("bytes", "kind", "subkind", "source", "target", "correlation", "device", "context", "stream"):
             rows[field] = found[field]

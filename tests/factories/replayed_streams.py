@@ -11,8 +11,9 @@ from factories.call_stream import CallStream
 from factories.stand_in import StandIn
 from factories.watched_folders import ActivityRecord
 from factories.watched_programs import Watched, findings_of, read_watched
-from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
+from stallprobes.native.layouts.watch_file import COLLECTED, DEFAULT_SLOW_NS
 from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.process import DriverCall, SlowDriverCall, WatchedProcess, WatchedThread
 
@@ -59,13 +60,17 @@ def counts_of(process: WatchedProcess) -> list[Mapping[str, tuple[list[int], int
 
 
 def records_of(watched: Watched) -> list[ActivityRecord]:
-    """The records, with the numbers of threads in place of their ids."""
+    """The records of kinds that are still collected, with the numbers of threads in place of their ids."""
     names = thread_names(watched.process)
-    return [replace(one, thread=names.get(one.thread, one.thread)) for one in watched.records]
+    found = [one for one in watched.records if one.kind in COLLECTED]
+    return [replace(one, thread=names.get(one.thread, one.thread)) for one in found]
 
 
 def explained(watched: Watched) -> list[ExplainedCall]:
-    """The slow calls with causes and evidence, with the numbers of threads in place of their ids, without stacks."""
+    """The slow calls with causes and evidence, with the numbers of threads in place of their ids, without stacks.
+
+    The call that holds a stream is left out: the recordings have no log of all calls, in which it is.
+    """
     names = thread_names(watched.process)
 
     def numbered(one: CallAlongside) -> CallAlongside:
@@ -73,6 +78,9 @@ def explained(watched: Watched) -> list[ExplainedCall]:
 
     found = []
     for call in findings_of(watched).slow_calls:
-        evidence = replace(call.evidence, calls=tuple(map(numbered, call.evidence.calls)))
-        found.append(replace(call, thread=names[call.thread], thread_name="", evidence=evidence, stack=None))
+        is_held = call.cause is WaitCause.HELD_STREAM
+        evidence = replace(call.evidence, calls=() if is_held else tuple(map(numbered, call.evidence.calls)))
+        certainty = Certainty.BESIDE if is_held else call.certainty
+        call = replace(call, thread=names[call.thread], thread_name="", evidence=evidence, stack=None)
+        found.append(replace(call, certainty=certainty))
     return found

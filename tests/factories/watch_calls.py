@@ -14,8 +14,9 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.native.layouts.driver_calls import family_of
-from stallprobes.native.layouts.watch_file import LossKind, WatchState
+from stallprobes.native.layouts.watch_file import CallFlag, LossKind, WatchState
 from stallprobes.records.rows import DRIVER_CALL
+from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.reading.process import (
     CallBatch,
     CallFigures,
@@ -110,9 +111,13 @@ def copy(
     )  # fmt: skip
 
 
-def synchronization(correlation: int, *, stream: int = 7, context: int = 1) -> Mapping[str, Any]:
-    """CUPTI's record of a call that waits for a stream."""
-    return _record(RecordKind.SYNCHRONIZATION, correlation=correlation, stream=stream, context=context, subkind=3)
+def known_streams(numbers: Mapping[int, int], *contexts: int) -> StreamNumbers:
+    """Streams with CUPTI's numbers by their handles, in context 1 or in ``contexts``."""
+    known = StreamNumbers()
+    for context in contexts or (1,):
+        for handle, number in numbers.items():
+            known.note(context, handle, number)
+    return known
 
 
 def overhead(
@@ -155,10 +160,17 @@ def call_batch(calls: Iterable[FinishedCall] = (), missed: int = 0) -> CallBatch
     for row, one in zip(rows, calls, strict=True):
         row["began_ns"], row["returned_ns"], row["function"] = one.begin_ns, one.end_ns, numbers[one.function]
         row["stream"], row["bytes"] = one.stream or 0, one.bytes or 0
+        row["flags"] = 0 if one.stream is None else int(CallFlag.STREAM)
         for name in ("thread", "context", "correlation", "source", "target"):
             row[name] = getattr(one, name)
     made = {numbers[one.function]: one.function for one in calls}
     return CallBatch(rows, made, missed)
+
+
+def launch_batch(*kernels: Mapping[str, Any], stream: int) -> CallBatch:
+    """A batch with the launches of kernels, of 5 µs each, to the stream with a handle."""
+    times = [((each["start"] - BASE_NS) / US - 10, each["correlation"]) for each in kernels]
+    return call_batch(slow(LAUNCH, end - 5, end, correlation=number, stream=stream) for end, number in times)
 
 
 def slow_batch(read: WatchedProcess) -> CallBatch:

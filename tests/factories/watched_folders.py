@@ -61,9 +61,8 @@ class ActivityRecord:
     """A record of the GPU's work or of the driver's.
 
     Times are on CLOCK_MONOTONIC, except ``start_ns`` of a context switch, which is the GPU's own clock. ``detail`` is
-    the direction of a copy, the reason of an overhead, the operation of a switch, or CUPTI's number of what a
-    synchronization waited for. ``thread`` is that of an overhead (0: unknown), ``peer`` the target device of a peer
-    copy.
+    the direction of a copy, the reason of an overhead, or the operation of a switch. ``thread`` is that of an overhead
+    (0: unknown), ``peer`` the target device of a peer copy.
     """
 
     kind: RecordKind

@@ -18,7 +18,7 @@ from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.environment import WatchOptions, variables
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files
-from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
+from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -28,13 +28,14 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 class Watched:
     """A program that has ended well: its one process and its records, as they were read and one by one.
 
-    ``stacks`` are the call stacks by number.
+    ``stacks`` are the call stacks by number, ``calls`` those of the log, which older files have not.
     """
 
     process: WatchedProcess
     batch: RecordBatch
     records: tuple[ActivityRecord, ...]
     stacks: Mapping[int, CallStack]
+    calls: CallBatch
 
 
 def watch_python(
@@ -69,14 +70,17 @@ def read_watched(folder: Path) -> Watched:
     with MapFile(path) as file:
         process, batch = file.read(), file.records()
         stacks.read(file, process)
+        calls = file.calls(CallPosition(), process)
     assert batch.missed == 0
-    return Watched(process, batch, tuple(activity_records(batch)), stacks.stacks)
+    return Watched(process, batch, tuple(activity_records(batch)), stacks.stacks, calls)
 
 
 def findings_of(watched: Watched) -> ProcessFindings:
     """The findings about a program that has ended."""
     analysis, process = ProcessAnalysis(), watched.process
-    analysis.feed(process, watched.batch, process.ended_ns or process.clocks.monotonic_ns, stacks=watched.stacks)
+    now_ns = process.ended_ns or process.clocks.monotonic_ns
+    calls = watched.calls if len(watched.calls) else None
+    analysis.feed(process, watched.batch, now_ns, stacks=watched.stacks, calls=calls)
     return analysis.findings()
 
 

@@ -17,6 +17,7 @@ from stallprobes.machine.libcuda_survey import ask
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.watch.attribution.findings import ExplainedCall
+from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.environment import WatchOptions, find_cupti, library
 from stallprobes.watch.reading.process import SlowDriverCall
 
@@ -49,15 +50,9 @@ def overlapped_ns(slow: SlowDriverCall, kernels: list[ActivityRecord]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("memory", "function", "kind"),
-    [
-        ("pageable", "cuMemcpyDtoHAsync_v2", RecordKind.COPY),
-        ("pinned", "cuStreamSynchronize", RecordKind.SYNCHRONIZATION),
-    ],
+    ("memory", "function"), [("pageable", "cuMemcpyDtoHAsync_v2"), ("pinned", "cuStreamSynchronize")]
 )
-def test_a_slow_call_is_recorded_with_the_kernel_that_it_waits_for(
-    tmp_path: Path, memory: str, function: str, kind: int
-) -> None:
+def test_a_slow_call_is_recorded_with_the_kernel_that_it_waits_for(tmp_path: Path, memory: str, function: str) -> None:
     watched = watch_read_back(tmp_path, memory, WatchOptions(cost=1.0))
     process = watched.process
     assert (process.state, process.lost_calls, process.lost_records) == (
@@ -67,10 +62,13 @@ def test_a_slow_call_is_recorded_with_the_kernel_that_it_waits_for(
     assert len(slow) >= ROUNDS - 2
     kernels = [record for record in watched.records if record.kind is RecordKind.KERNEL]
     assert [record.name for record in kernels] == ["busy"] * ROUNDS
-    records = {record.correlation: record for record in watched.records if record.kind == kind}
+    numbers = StreamNumbers()
+    numbers.add(watched.calls, watched.batch.rows)
     for one in slow:
-        own = records[one.correlation]
-        assert (own.context, own.stream) == (one.context, kernels[0].stream)
+        assert one.context == kernels[0].context
+        assert one.stream is not None
+        number = numbers.number_of(one.context, one.stream, one.begin_ns, one.thread, one.function)
+        assert number == kernels[0].stream
         assert overlapped_ns(one, kernels) >= ACCOUNTED * one.duration_ns
     copies = [record for record in watched.records if record.kind is RecordKind.COPY]
     assert {record.target for record in copies} == {MemoryKind[memory.upper()]}

@@ -16,10 +16,10 @@ LIBRARIES = "/usr/aarch64-linux-gnu"
 CASES = {
     ("threads", "4", "300"): (1200, 0, 1),
     ("short-threads", str(layout.SLOTS + 40), "3", "8"): (3 * (layout.SLOTS + 40), 0, 1),
-    ("records", "400"): (405, 406, 1),
-    ("copies",): (15, 7, 1),
+    ("records", "400"): (405, 405, 1),
+    ("copies",): (15, 6, 1),
     ("fork",): (5, 0, 2),
-    ("close-descriptors",): (2, 1, 1),
+    ("close-descriptors",): (2, 0, 1),
 }
 
 

@@ -23,10 +23,10 @@ from factories.watch_calls import (
     call,
     copy,
     kernel,
+    launch_batch,
     pageable_copy,
     process,
     slow,
-    synchronization,
     thread,
 )
 from stallprobes.files.schemas import schema
@@ -38,16 +38,18 @@ from stallprobes.watch.attribution.evidence_text import size_text
 from stallprobes.watch.attribution.findings import ProcessFindings, TimeLost
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.document import document
-from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
+from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.sentences import call_text, headline, in_flight_text
 
 FAST = {LAUNCH: [4.0] * 99, SYNC: [6.0] * 99}
 EMPTY = batch([])
 
 
-def analyzed(read: WatchedProcess, records: RecordBatch = EMPTY, now: float = 1_000_000) -> ProcessFindings:
+def analyzed(
+    read: WatchedProcess, records: RecordBatch = EMPTY, calls: CallBatch | None = None, *, now: float = 1_000_000
+) -> ProcessFindings:
     analysis = ProcessAnalysis()
-    analysis.feed(read, records, at_ns(now))
+    analysis.feed(read, records, at_ns(now), calls=calls)
     return analysis.findings()
 
 
@@ -55,18 +57,19 @@ def losses(found: tuple[TimeLost, ...]) -> dict[tuple[WaitCause, int | None], in
     return {(one.cause, one.thread): one.ns for one in found}
 
 
-def loop(steps: int = 3) -> tuple[WatchedProcess, RecordBatch]:
+def loop(steps: int = 3) -> tuple[WatchedProcess, RecordBatch, CallBatch]:
     """A thread that launches and waits for a 15 ms kernel in each step, and one launch beside a pageable copy."""
     waits, records = [], []
     for step in range(steps):
         begin = step * 20_000
         waits.append(slow(SYNC, begin, begin + 15_000, correlation=10 * step + 2, stream=0x10))
-        records += [kernel(begin - 10, begin + 14_990, correlation=10 * step + 1), synchronization(10 * step + 2)]
+        records.append(kernel(begin - 10, begin + 14_990, correlation=10 * step + 1))
+    calls = launch_batch(*records, stream=0x10)
     late = slow(LAUNCH, 100_010, 140_000, correlation=1001, stream=0)
     held = pageable_copy(100_000, 139_990, correlation=1000, stream=0)
     records.append(copy(100_100, 139_900, correlation=1000, stream=3, size=256 << 20))
     main = thread(MAIN, [*waits, late], name="MainThread", fast_us={LAUNCH: [4.0] * 99})
-    return process(main, thread(OTHER, [held], name="loader")), batch(records)
+    return process(main, thread(OTHER, [held], name="loader")), batch(records), calls
 
 
 def test_rows_have_all_calls_and_the_time_that_the_slow_ones_lost() -> None:
@@ -157,11 +160,11 @@ def test_each_slow_call_counts_once_in_many_readings() -> None:
 
 
 def test_records_that_arrive_later_explain_a_call() -> None:
-    read = process(thread(calls=[slow(SYNC, 0, 15_000, correlation=2)]))
-    analysis = ProcessAnalysis()
-    analysis.feed(read, EMPTY, at_ns(15_100))
+    read = process(thread(calls=[slow(SYNC, 0, 15_000, correlation=2, stream=0)]))
+    late, analysis = kernel(0, 14_990, correlation=1), ProcessAnalysis()
+    analysis.feed(read, EMPTY, at_ns(15_100), calls=launch_batch(late, stream=0))
     assert [one.cause for one in analysis.findings().slow_calls] == [WaitCause.UNATTRIBUTED]
-    analysis.feed(read, batch([kernel(0, 14_990, correlation=1), synchronization(2)]), at_ns(200_000))
+    analysis.feed(read, batch([late]), at_ns(200_000), calls=launch_batch(stream=0))
     assert [one.cause for one in analysis.findings().slow_calls] == [WaitCause.GPU_WORK]
     # Then its cause is final, and the records are no longer needed.
     analysis.feed(read, EMPTY, at_ns(15_000) + SETTLED_NS + US)
@@ -280,8 +283,8 @@ def test_findings_need_a_reading() -> None:
 
 def test_the_document_follows_its_schema() -> None:
     hung = thread(102, in_flight=[call(LAUNCH, 0)], name="hung")
-    read, records = loop()
-    found = analyzed(process(*read.threads, hung), records)
+    read, records, calls = loop()
+    found = analyzed(process(*read.threads, hung), records, calls)
     made = json.loads(json.dumps(document(watch_findings([found], 1_700_000_000 * 10**9, ["a problem"]))))
     jsonschema.validate(made, schema("stallscope.watch/2"), cls=jsonschema.Draft202012Validator)
     (one,) = made["processes"]

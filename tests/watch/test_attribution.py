@@ -25,11 +25,11 @@ from factories.watch_calls import (
     at_ns,
     copy,
     kernel,
+    known_streams,
     overhead,
     pageable_copy,
     rows_of,
     slow,
-    synchronization,
 )
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
 from stallprobes.units import duration_ns
@@ -47,6 +47,10 @@ from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text, cause_text
 
 MEDIAN_NS = 5_000
+# The stream of most calls; the handles of all are CUPTI's numbers.
+STREAM = 7
+BEHIND, BESIDE = 22, 23
+STREAMS = known_streams({number: number for number in (STREAM, 8, 9, BEHIND, BESIDE)}, 1, 2)
 
 
 def explained(
@@ -61,7 +65,7 @@ def explained(
 ) -> tuple[ExplainedCall, ...]:
     excess = [max(one.duration_ns - median_ns, 0) for one in calls]
     names = {MAIN: "MainThread", OTHER: "loader", THIRD: "third"}
-    recorded = Recorded(rows_of(records), NAMES, tenures or {}, run_delays or {}, names, **also)
+    recorded = Recorded(rows_of(records), NAMES, tenures or {}, run_delays or {}, names, streams=STREAMS, **also)
     return attribute(calls, excess, recorded, known)
 
 
@@ -137,13 +141,12 @@ def test_an_overhead_record_without_a_call_belongs_to_the_call_of_its_thread() -
 
 def test_a_stream_synchronization_waits_for_the_kernels_of_its_stream() -> None:
     records = [
-        synchronization(9),
         kernel(-500, 1000, correlation=5),
         kernel(1000, 9000, correlation=6, name=2),
         kernel(9000, 9990, correlation=7),
         kernel(0, 10000, correlation=8, name=3, stream=8),
     ]
-    found = first([slow(SYNC, 0, 10000, correlation=9, stream=0x55)], records)
+    found = first([slow(SYNC, 0, 10000, correlation=9, stream=STREAM)], records)
     assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)
     assert found.explained_ns == 9990 * US
     assert [(one.name, one.count, one.overlap_ns // US, one.total_ns // US) for one in found.evidence.work] == [
@@ -153,27 +156,27 @@ def test_a_stream_synchronization_waits_for_the_kernels_of_its_stream() -> None:
 
 
 def test_work_submitted_after_a_synchronization_is_not_in_front_of_it() -> None:
-    records = [synchronization(9), kernel(0, 100, correlation=5), kernel(100, 10000, correlation=12)]
-    found = first([slow(SYNC, 0, 10000, correlation=9)], records)
+    records = [kernel(0, 100, correlation=5), kernel(100, 10000, correlation=12)]
+    found = first([slow(SYNC, 0, 10000, correlation=9, stream=STREAM)], records)
     assert found.cause is WaitCause.UNATTRIBUTED
 
 
 def test_correlation_numbers_may_start_again() -> None:
-    records = [synchronization(3), kernel(0, 9900, correlation=2**32 - 2)]
-    found = first([slow(SYNC, 0, 10000, correlation=3)], records)
+    records = [kernel(0, 9900, correlation=2**32 - 2)]
+    found = first([slow(SYNC, 0, 10000, correlation=3, stream=STREAM)], records)
     assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)
 
 
 @pytest.mark.parametrize(("busy", "cause"), [(4998, WaitCause.GPU_WORK), (4990, WaitCause.UNATTRIBUTED)])
 def test_work_in_front_covers_half_of_the_excess(busy: float, cause: WaitCause) -> None:
     # The excess is 9995 µs.
-    found = first([slow(SYNC, 0, 10000, correlation=9)], [synchronization(9), kernel(0, busy, correlation=5)])
+    found = first([slow(SYNC, 0, 10000, correlation=9, stream=STREAM)], [kernel(0, busy, correlation=5)])
     assert found.cause is cause
 
 
 def test_kernels_of_another_context_are_not_in_front() -> None:
-    records = [synchronization(9), kernel(0, 10000, correlation=5, context=2)]
-    assert first([slow(SYNC, 0, 10000, correlation=9)], records).cause is WaitCause.UNATTRIBUTED
+    records = [kernel(0, 10000, correlation=5, context=2)]
+    assert first([slow(SYNC, 0, 10000, correlation=9, stream=STREAM)], records).cause is WaitCause.UNATTRIBUTED
 
 
 def test_a_blocking_copy_waits_for_the_kernel_in_front_and_for_itself() -> None:
@@ -252,8 +255,8 @@ def test_two_streams_that_end_with_an_event_are_both_only_beside() -> None:
 @pytest.mark.parametrize(("end", "cause"), [(4950, WaitCause.GPU_WORK), (4949.9, WaitCause.UNATTRIBUTED)])
 def test_work_of_another_stream_is_beside_if_it_ends_with_the_call(end: float, cause: WaitCause) -> None:
     # A stream that waits for an event of another stream: no record joins them.
-    records = [synchronization(9), kernel(0, end, correlation=5, stream=8), kernel(-90, -80, correlation=4)]
-    found = first([slow(SYNC, 0, 5000, correlation=9)], records)
+    records = [kernel(0, end, correlation=5, stream=8), kernel(-90, -80, correlation=4)]
+    found = first([slow(SYNC, 0, 5000, correlation=9, stream=STREAM)], records)
     assert found.cause is cause
     assert found.certainty is (Certainty.BESIDE if cause is WaitCause.GPU_WORK else None)
 
@@ -270,9 +273,9 @@ def test_work_of_another_stream_ends_when_a_blocking_copy_starts() -> None:
 
 
 def test_another_context_had_the_engine_while_work_in_front_waited() -> None:
-    records = [synchronization(9), kernel(4000, 4990, correlation=5), kernel(-50, 3990, correlation=6, context=2)]
+    records = [kernel(4000, 4990, correlation=5), kernel(-50, 3990, correlation=6, context=2)]
     slices = {0: tenures((2, -100, 3910), (1, 3990, 5100))}
-    found = first([slow(SYNC, 0, 5000, correlation=9)], records, tenures=slices)
+    found = first([slow(SYNC, 0, 5000, correlation=9, stream=STREAM)], records, tenures=slices)
     assert (found.cause, found.certainty, found.explained_ns) == (
         WaitCause.OTHER_CONTEXT, Certainty.PROVEN, 3910 * US
     )  # fmt: skip
@@ -281,25 +284,27 @@ def test_another_context_had_the_engine_while_work_in_front_waited() -> None:
 
 
 def test_a_kernel_that_another_context_interrupted_did_not_run_meanwhile() -> None:
-    records = [synchronization(9), kernel(0, 9990, correlation=5)]
+    records = [kernel(0, 9990, correlation=5)]
     slices = {0: tenures((1, -10, 2000), (2, 2080, 8000), (1, 8080, 10_500))}
-    found = first([slow(SYNC, 0, 10_000, correlation=9)], records, tenures=slices)
+    found = first([slow(SYNC, 0, 10_000, correlation=9, stream=STREAM)], records, tenures=slices)
     assert (found.cause, found.explained_ns) == (WaitCause.OTHER_CONTEXT, 5920 * US)
     assert [(part.cause, part.ns) for part in found.also] == [(WaitCause.GPU_WORK, 4070 * US)]
 
 
 @pytest.mark.parametrize(("gap", "cause"), [(2400, WaitCause.OTHER_PROCESS), (300, WaitCause.UNATTRIBUTED)])
 def test_a_gap_without_a_context_of_ours_is_another_process(gap: float, cause: WaitCause) -> None:
-    records = [synchronization(9), kernel(gap, gap + 60, correlation=5)]
+    records = [kernel(gap, gap + 60, correlation=5)]
     slices = {0: tenures((1, -1000, 0), (1, gap, gap + 900))}
-    found = first([slow(SYNC, 0, gap + 60 + 1300 * (gap < 1000), correlation=9)], records, tenures=slices)
+    found = first(
+        [slow(SYNC, 0, gap + 60 + 1300 * (gap < 1000), correlation=9, stream=STREAM)], records, tenures=slices
+    )
     assert found.cause is cause
     if cause is WaitCause.OTHER_PROCESS:
         assert [(one.context, one.ns) for one in found.evidence.engine] == [(None, 2400 * US)]
 
 
 def test_another_process_that_is_watched_is_named_with_the_kernel_that_ran_longest() -> None:
-    records = [synchronization(9), kernel(2400, 2460, correlation=5)]
+    records = [kernel(2400, 2460, correlation=5)]
     slices = {0: tenures((1, -1000, 0), (1, 2400, 3300))}
     others = (
         OtherWork.of("trainer (pid 8)", rows_of([kernel(-500, 100, name=2), kernel(100, 2300, name=1)]), NAMES),
@@ -308,7 +313,7 @@ def test_another_process_that_is_watched_is_named_with_the_kernel_that_ran_longe
         OtherWork.of("elsewhere (pid 10)", rows_of([kernel(0, 2400, device=1), kernel(2500, 9000)]), NAMES),
         OtherWork.of("idle (pid 11)", rows_of([]), {}),
     )
-    call = slow(SYNC, 0, 2460, correlation=9)
+    call = slow(SYNC, 0, 2460, correlation=9, stream=STREAM)
     found = first([call], records, tenures=slices, others=lambda: others)
     assert [one.process for one in found.evidence.engine] == ["add of trainer (pid 8)"]
     assert "another process: add of trainer (pid 8) had the graphics engine for 2.40 ms" in cause_text(found)
@@ -461,8 +466,8 @@ def test_a_launch_that_loads_its_code_delays_other_threads() -> None:
 
 
 def test_the_work_in_front_is_stronger_than_a_call_beside() -> None:
-    calls = [slow(SYNC, 10, 10_000, correlation=2), slow(ALLOC, 0, 9990, thread=OTHER, correlation=1)]
-    found = first(calls, [synchronization(2), kernel(0, 9980, correlation=1)])
+    calls = [slow(SYNC, 10, 10_000, correlation=2, stream=STREAM), slow(ALLOC, 0, 9990, thread=OTHER, correlation=1)]
+    found = first(calls, [kernel(0, 9980, correlation=1)])
     assert found.cause is WaitCause.GPU_WORK
 
 
@@ -554,8 +559,8 @@ def test_what_helps_against_waits_for_work_depends_on_the_function(function: str
 
 
 def test_the_function_that_lost_most_time_to_a_cause() -> None:
-    calls = [slow(SYNC, 0, 20_000, correlation=8), slow(D2H, 30_000, 90_000, correlation=9)]
-    work = [synchronization(8), kernel(-100, 19_990, correlation=7), copy(30_000, 89_990, correlation=9)]
+    calls = [slow(SYNC, 0, 20_000, correlation=8, stream=STREAM), slow(D2H, 30_000, 90_000, correlation=9)]
+    work = [kernel(-100, 19_990, correlation=7), copy(30_000, 89_990, correlation=9)]
     found = explained(calls, work)
     assert function_of(found, WaitCause.GPU_WORK) == SYNC
     assert function_of(found, WaitCause.GPU_WORK, thread=OTHER) == function_of(found, WaitCause.FREE) == ""
@@ -563,7 +568,7 @@ def test_the_function_that_lost_most_time_to_a_cause() -> None:
 
 def test_records_of_other_kinds_are_no_work() -> None:
     record = dict(kernel(0, 9990, correlation=5)) | {"kind": RecordKind.OVERHEAD}
-    assert first([slow(SYNC, 0, 10_000, correlation=9)], [synchronization(9), record]).cause is WaitCause.UNATTRIBUTED
+    assert first([slow(SYNC, 0, 10_000, correlation=9, stream=STREAM)], [record]).cause is WaitCause.UNATTRIBUTED
 
 
 # Launches behind so many others that the queue is full
@@ -662,16 +667,14 @@ def test_a_copy_whose_stream_may_not_have_been_held(
 
 
 def test_a_synchronization_behind_work_that_began_late_although_no_other_ran() -> None:
-    calls = [slow(SYNC, 0, 20_000, correlation=8)]
-    late, sync = kernel(19_950, 19_990, correlation=7), synchronization(8)
-    assert first(calls, [late, sync], **HOLDING).cause is WaitCause.HELD_STREAM
+    calls = [slow(SYNC, 0, 20_000, correlation=8, stream=STREAM)]
+    late = kernel(19_950, 19_990, correlation=7)
+    assert first(calls, [late], **HOLDING).cause is WaitCause.HELD_STREAM
     # Without work that it waited for, nobody knows what it waited for.
     before = kernel(-200, -100, correlation=1)
-    assert first(calls, [before, sync], **HOLDING).cause is WaitCause.UNATTRIBUTED
+    assert first(calls, [before], **HOLDING).cause is WaitCause.UNATTRIBUTED
     # Other work, whose end it may have waited for.
-    assert first(calls, [kernel(0, 10_000, correlation=3, stream=9), late, sync], **HOLDING).cause is (
-        WaitCause.UNATTRIBUTED
-    )
+    assert first(calls, [kernel(0, 10_000, correlation=3, stream=9), late], **HOLDING).cause is (WaitCause.UNATTRIBUTED)
 
 
 # Staged peer copies, as two H200s record them
@@ -686,17 +689,15 @@ def staged(call: int, first: float, second: float, *, stream: int) -> list[Mappi
     ]
 
 
-BEHIND, BESIDE = 22, 23
 STAGED = [
     kernel(-100, 20_000, correlation=1, context=2, stream=BEHIND),
     *staged(2, 20_005, 20_030, stream=BEHIND),
     *staged(3, -20, 20_060, stream=BESIDE),
-    synchronization(4, stream=BESIDE, context=2),
 ]
 
 
 def test_a_peer_copy_waits_for_one_of_another_stream_that_waits_for_a_kernel() -> None:
-    found = first([slow(SYNC, 0, 20_110, correlation=4, context=2)], STAGED)
+    found = first([slow(SYNC, 0, 20_110, correlation=4, context=2, stream=BESIDE)], STAGED)
     assert (found.cause, found.certainty) == (WaitCause.STAGED_COPY, Certainty.PROVEN)
     # From the beginning to the end of the kernel, and the copies.
     assert found.explained_ns == (20_000 + 20 + 20 + 20) * US
@@ -708,12 +709,12 @@ def test_a_peer_copy_waits_for_one_of_another_stream_that_waits_for_a_kernel() -
     [
         # Submitted later, of the same context, and of another call each.
         [*STAGED[:1], *staged(9, 20_005, 20_030, stream=BEHIND), *STAGED[3:]],
-        [*STAGED[:1], *STAGED[3:4], copy(20_060, 20_080, correlation=3, context=2, stream=9), STAGED[-1]],
-        [*STAGED[:1], *staged(0, -20, 20_060, stream=BESIDE), STAGED[-1]],
+        [*STAGED[:1], *STAGED[3:4], copy(20_060, 20_080, correlation=3, context=2, stream=9)],
+        [*STAGED[:1], *staged(0, -20, 20_060, stream=BESIDE)],
     ],
 )
 def test_what_is_no_staged_copy_in_front_has_no_kernel_to_wait_for(records: Sequence[Mapping[str, Any]]) -> None:
-    found = first([slow(SYNC, 0, 20_110, correlation=4, context=2)], records)
+    found = first([slow(SYNC, 0, 20_110, correlation=4, context=2, stream=BESIDE)], records)
     assert found.cause is not WaitCause.STAGED_COPY
     assert RecordKind.KERNEL not in {work.kind for work in found.evidence.work}
 

@@ -21,11 +21,11 @@ from factories.watch_calls import (
     US,
     at_ns,
     kernel,
+    known_streams,
     pageable_copy,
     process,
     rows_of,
     slow,
-    synchronization,
     thread,
 )  # fmt: skip
 from factories.watch_files import SECOND, write_watch_file
@@ -49,6 +49,8 @@ from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 from stallprobes.watch.sentences import call_text, cost_text
 
 MS = 1_000_000
+# The default stream, in which all calls are.
+STREAMS = known_streams({0: 7})
 # The first is the time before, and the first cycles are the shortest.
 ENOUGH = 6
 
@@ -200,14 +202,13 @@ def waits(begins_ms: Sequence[int], stack: int, **of: Any) -> list[SlowDriverCal
 
 def waited_for(begins_ms: Sequence[int], length_us: int) -> list[Any]:
     """The records of the kernels in front of such waits."""
-    work = [kernel(1000 * at, 1000 * at + length_us, correlation=10 * at + 1) for at in begins_ms]
-    return [*work, *(synchronization(10 * at + 9) for at in begins_ms)]
+    return [kernel(1000 * at, 1000 * at + length_us, correlation=10 * at + 1) for at in begins_ms]
 
 
 def test_a_call_without_records_probably_has_the_cause_of_those_like_it() -> None:
     found = windows((1000, 1100, True, 1000, 100), (1100, 1200, False, None, 100))
     work = waited_for((0, 10, 20, 30), 4500)
-    recorded = Recorded(rows_of(work), windows=found, thread_names={MAIN: "MainThread"}, noted=[])
+    recorded = Recorded(rows_of(work), streams=STREAMS, windows=found, thread_names={MAIN: "MainThread"}, noted=[])
     alike, other_line, other_thread = waits([110], 3), waits([120], 4), waits([130], 4, thread=OTHER)
     calls = [*waits([0, 10, 20, 30], 3), *alike, *other_line, *other_thread]
     answers = attribute(calls, [one.duration_ns for one in calls], recorded)
@@ -227,7 +228,7 @@ def test_calls_with_several_causes_say_nothing_of_those_without_records() -> Non
     found = windows((1000, 1100, True, 1000, 100), (1100, 1200, False, None, 100))
     work = waited_for((0, 10, 20), 4900)
     calls = [*waits([0, 10, 20, 30], 3), *waits([110], 3)]
-    recorded = Recorded(rows_of(work), windows=found)
+    recorded = Recorded(rows_of(work), streams=STREAMS, windows=found)
     answers = attribute(calls, [one.duration_ns for one in calls], recorded)
     assert [one.cause for one in answers] == [WaitCause.GPU_WORK] * 3 + [WaitCause.UNATTRIBUTED, WaitCause.RECORDS_OFF]
 
@@ -239,7 +240,7 @@ def test_calls_of_earlier_readings_count_once() -> None:
     for one in calls[:2]:
         known.note(one, WaitCause.GPU_WORK, Certainty.PROVEN, one.duration_ns, one.duration_ns)
     for noted, cause in (([True, True, False], WaitCause.RECORDS_OFF), ([False] * 3, WaitCause.GPU_WORK)):
-        recorded = Recorded(rows_of(work), windows=found, alike=known, noted=noted)
+        recorded = Recorded(rows_of(work), streams=STREAMS, windows=found, alike=known, noted=noted)
         assert attribute(calls, [one.duration_ns for one in calls], recorded)[2].cause is cause
 
 
@@ -335,7 +336,7 @@ def test_few_comparisons_measure_nothing() -> None:
 
 
 def _causes(calls: Sequence[Any], found: RecordWindows, records: Sequence[Any] = ()) -> list[WaitCause]:
-    recorded = Recorded(rows_of(records), windows=found, thread_names={MAIN: "MainThread"})
+    recorded = Recorded(rows_of(records), streams=STREAMS, windows=found, thread_names={MAIN: "MainThread"})
     return [one.cause for one in attribute(calls, [one.duration_ns for one in calls], recorded)]
 
 

@@ -22,13 +22,13 @@ from factories.watch_calls import (
     kernel,
     process,
     slow,
-    synchronization,
     thread,
 )
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.attribution.findings import ExplainedCall
+from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.attribution.stream_order import StreamOrder
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.reading.process import SlowDriverCall
@@ -109,7 +109,7 @@ def test_a_stream_that_waits_for_an_event_waits_for_the_work_before_it(function:
     kernels += [work(-55, 5000, THIRD, -60), work(5000, 5005, THIRD, -15)]
     kinds = {"source": MemoryKind.DEVICE, "target": MemoryKind.PAGEABLE} if function == D2H else {}
     wait = slow(function, 0, 5010, correlation=NOW + 1, stream=MINE, **kinds)
-    own = [copy(5001, 5002, correlation=NOW + 1)] if function == D2H else [synchronization(NOW + 1)]
+    own = [copy(5001, 5002, correlation=NOW + 1)] if function == D2H else []
     (found,) = explained([wait], made, [*kernels, *own])
     assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)
     assert [(each.stream, each.count) for each in found.evidence.work] == [(NUMBER[THIRD], 1)]
@@ -121,9 +121,7 @@ def test_an_event_that_is_recorded_again_later_is_another_one() -> None:
     made = [*first, (RECORD, -50, OTHERS, 0xE1), (WAIT, -40, MINE, 0xE1)]
     made += [(LAUNCH, -30, OTHERS, 0), (RECORD, -20, OTHERS, 0xE1)]
     kernels.append(work(-25, 3000, OTHERS, -30))
-    (found,) = explained(
-        [slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)], made, [*kernels, synchronization(NOW + 1)]
-    )
+    (found,) = explained([slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)], made, [*kernels])
     assert found.cause is WaitCause.UNATTRIBUTED
 
 
@@ -158,9 +156,7 @@ def test_the_legacy_default_stream_waits_for_the_blocking_streams(function: str,
     kinds = {"source": MemoryKind.DEVICE, "target": MemoryKind.PAGEABLE} if function == D2H else {}
     wait = slow(function, 0, 5010, correlation=NOW + 1, stream=LEGACY, **kinds)
     number = NUMBER[LEGACY]
-    own = [copy(4000, 4002, correlation=NOW + 1, stream=number)] if function == D2H else [
-        synchronization(NOW + 1, stream=number)
-    ]  # fmt: skip
+    own = [copy(4000, 4002, correlation=NOW + 1, stream=number)] if function == D2H else []
     (found,) = explained([wait], made, [*kernels, *own, work(-25, 4000, others, -30)])
     if waited:
         assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)
@@ -174,7 +170,7 @@ def test_a_blocking_stream_waits_for_the_legacy_default_stream(made: tuple[str, 
     first, kernels = launches(LEGACY, MINE)
     calls = [*((name, -900 + at, MINE, 0) for at, name in enumerate(made)), *first, (LAUNCH, -30, LEGACY, 0)]
     wait = slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)
-    (found,) = explained([wait], calls, [*kernels, synchronization(NOW + 1), work(-25, 4000, LEGACY, -30)])
+    (found,) = explained([wait], calls, [*kernels, work(-25, 4000, LEGACY, -30)])
     assert (found.cause is WaitCause.GPU_WORK and found.certainty is Certainty.PROVEN) is waited
 
 
@@ -182,7 +178,7 @@ def test_a_blocking_stream_waits_for_another_one_through_the_legacy_default_stre
     first, kernels = launches(LEGACY, MINE, OTHERS)
     made = [(CREATE, -901, MINE, 0), (CREATE, -900, OTHERS, 0), *first, (LAUNCH, -30, OTHERS, 0)]
     wait = slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)
-    kernels += [synchronization(NOW + 1), work(-25, 4000, OTHERS, -30)]
+    kernels += [work(-25, 4000, OTHERS, -30)]
     for launched, waited in ((-20, True), (-40, False)):
         # What the default stream does later waits for the other one, and what it did before does not.
         later = work(4001, 4002, LEGACY, launched)
@@ -204,7 +200,7 @@ def test_work_of_a_graph_is_in_the_stream_in_which_it_was_launched() -> None:
     first, kernels = launches(MINE)
     made = [*first, ("cuGraphLaunch", -30, MINE, 0)]
     wait = slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)
-    kernels += [synchronization(NOW + 1), work(-25, -20, MINE, -30), work(5005, 5009, MINE, -30)]
+    kernels += [work(-25, -20, MINE, -30), work(5005, 5009, MINE, -30)]
     (found,) = explained([wait], made, [work(-20, 5000, THIRD, -30), *kernels])
     assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)
     assert found.evidence.work[0].stream == NUMBER[THIRD]
@@ -221,18 +217,18 @@ def test_where_threads_have_default_streams_of_their_own_the_handle_says_nothing
     first, kernels = launches(LEGACY, MINE)
     made = [(CREATE, -900, MINE, 0), *first, (LAUNCH, -30, LEGACY, 0), ("cuLaunchKernel_ptsz", -10, LEGACY, 0)]
     wait = slow(SYNC, 0, 5010, correlation=NOW + 1, stream=MINE)
-    (found,) = explained([wait], made, [*kernels, synchronization(NOW + 1), work(-25, 4000, LEGACY, -30)])
+    (found,) = explained([wait], made, [*kernels, work(-25, 4000, LEGACY, -30)])
     assert found.certainty is not Certainty.PROVEN
 
 
 def test_what_is_long_over_is_forgotten() -> None:
-    order = StreamOrder()
+    order = StreamOrder(StreamNumbers())
     calls = call_batch([slow(HOST, 0, 1, thread=OTHER, stream=MINE, correlation=3)])
-    order.add(calls, batch([]), at_ns(10))
+    order.add(calls, at_ns(10))
     wait = slow(SYNC, 5, 2000, stream=MINE, correlation=9)
     assert list(order.behind(wait).functions) == [HOST]
-    order.add(call_batch(), batch([]), at_ns(11_000_000))
+    order.add(call_batch(), at_ns(11_000_000))
     assert not order.behind(wait).holders
     # A stream of its own is held by nobody.
-    order.add(calls, batch([]), at_ns(10))
+    order.add(calls, at_ns(10))
     assert not order.behind(slow(SYNC, 5, 2000, stream=OTHERS)).holders

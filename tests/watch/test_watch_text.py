@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,10 +19,10 @@ from factories.watch_calls import (
     batch,
     call,
     kernel,
+    launch_batch,
     pageable_copy,
     process,
     slow,
-    synchronization,
     thread,
 )
 from stallprobes.foreign_text import is_printable
@@ -35,9 +37,9 @@ TITLE = "python train.py"
 FAST = {LAUNCH: [4.0] * 99, SYNC: [6.0] * 99}
 
 
-def found(read: WatchedProcess, *records: object) -> ProcessFindings:
+def found(read: WatchedProcess, *kernels: Mapping[str, Any]) -> ProcessFindings:
     analysis = ProcessAnalysis()
-    analysis.feed(read, batch(records), at_ns(1_000_000))  # type: ignore[arg-type]
+    analysis.feed(read, batch(kernels), at_ns(1_000_000), calls=launch_batch(*kernels, stream=0))
     return analysis.findings()
 
 
@@ -50,8 +52,7 @@ def stalling(name: str = "MainThread", other: str = "loader") -> ProcessFindings
         fast_us=FAST,
     )
     copying = thread(OTHER, [pageable_copy(50_000, 59_000, correlation=8)], name=other)
-    work = [kernel(1_200, 16_400, correlation=6), synchronization(7)]
-    return found(process(main, copying, ended=100_000), *work)
+    return found(process(main, copying, ended=100_000), kernel(1_200, 16_400, correlation=6))
 
 
 def text(findings: WatchFindings, width: int = 80, ascii: bool = False, full: bool = True) -> str:

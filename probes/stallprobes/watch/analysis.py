@@ -26,6 +26,7 @@ from stallprobes.watch.attribution.gpu_waits import WAKE_UP_NS
 from stallprobes.watch.attribution.held_streams import may_hold_streams
 from stallprobes.watch.attribution.other_processes import OthersWork, OtherWork, nobody
 from stallprobes.watch.attribution.record_store import RecordStore
+from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.attribution.stream_order import StreamOrder
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.call_sites import SiteSums
@@ -109,7 +110,8 @@ class ProcessAnalysis:
         self._divider: ProcessDivider | None = None
         self._samples: SampleSums | None = None
         self._settler = WindowSettler()
-        self._order = StreamOrder()
+        self._streams = StreamNumbers()
+        self._order = StreamOrder(self._streams)
         self._alike = AlikeCalls()
         # Kernels of the other processes that are watched.
         self.others: OthersWork = nobody
@@ -157,7 +159,8 @@ class ProcessAnalysis:
         if self._readings % _FORGET_READINGS == 0:
             self._read_before, self._read = self._read, set()
         if calls is not None:
-            self._order.add(calls, records, now_ns)
+            self._streams.add(calls, records.rows)
+            self._order.add(calls, now_ns)
             self._divider = self._divider or ProcessDivider()
             self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays)
             if samples is not None:
@@ -306,6 +309,7 @@ class ProcessAnalysis:
             complete=bool(process.kinds) and not (self._store.missed + process.lost_records),
             windows=process.windows,
             may_hold_streams=may_hold_streams(name for thread in process.threads for name in thread.figures),
+            streams=self._streams,
             order=self._order,
             alike=self._alike,
             others=self.others,

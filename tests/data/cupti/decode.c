@@ -1,6 +1,6 @@
 /* Decodes the activity records of a file with NVIDIA's own header, for comparison with ours.
  *
- * The names of the newest records (KERNEL, COPY, PEER_COPY, MEMSET, OVERHEAD, SYNCHRONIZATION) are given on the compiler's command line.
+ * The names of the newest records (KERNEL, COPY, PEER_COPY, MEMSET, OVERHEAD) are given on the compiler's command line.
  * Standard output: the version of CUPTI's interface and the size of each kind; then a line for each record with the
  * kind, start, end, device, context, stream, correlation, subkind, source, target, bytes, thread, name, source device and
  * target device; 0 where a record has no such field.
@@ -29,8 +29,8 @@ int main(int count, char **arguments) {
     char *buffer = malloc(size);
     if (fread(buffer, 1, size, file) != (size_t)size)
         return 2;
-    printf("%d %zu %zu %zu %zu %zu %zu %zu", CUPTI_API_VERSION, sizeof(KERNEL), sizeof(COPY), sizeof(PEER_COPY),
-           sizeof(MEMSET), sizeof(CUpti_ActivityAPI), sizeof(OVERHEAD), sizeof(SYNCHRONIZATION));
+    printf("%d %zu %zu %zu %zu %zu %zu", CUPTI_API_VERSION, sizeof(KERNEL), sizeof(COPY), sizeof(PEER_COPY),
+           sizeof(MEMSET), sizeof(CUpti_ActivityAPI), sizeof(OVERHEAD));
 #ifdef SWITCH
     printf(" %zu", sizeof(SWITCH));
 #endif
@@ -77,13 +77,6 @@ int main(int count, char **arguments) {
             OVERHEAD *r = (OVERHEAD *)record;
             uint32_t thread = r->objectKind == CUPTI_ACTIVITY_OBJECT_THREAD ? r->objectId.pt.threadId : 0;
             line(r->kind, r->start, r->end, 0, 0, 0, r->correlationId, r->overheadKind, 0, 0, 0, thread, NULL, 0, 0);
-            at += sizeof *r;
-            break;
-        }
-        case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {
-            SYNCHRONIZATION *r = (SYNCHRONIZATION *)record;
-            line(r->kind, r->start, r->end, 0, r->contextId, r->streamId, r->correlationId, r->type, 0, 0, 0, 0, NULL, 0,
-                 0);
             at += sizeof *r;
             break;
         }

@@ -10,10 +10,10 @@
 #include "stand_in.h"
 
 /* The kinds of CUpti_ActivityKind, and CUPTI's numbers of memory kinds and directions. */
-enum { COPY = 1, MEMSET = 2, KERNEL = 10, OVERHEAD = 17, PEER_COPY = 22, SYNCHRONIZATION = 38, SWITCH = 57 };
+enum { COPY = 1, MEMSET = 2, KERNEL = 10, OVERHEAD = 17, PEER_COPY = 22, SWITCH = 57 };
 enum { PAGEABLE = 1, PINNED = 2, DEVICE = 3 };
 enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, PEER = 10 };
-enum { NOT_READY = 600, MODULE_LOADING = 4 << 16, CONTEXT_STARTS = 1, STREAM_SYNCHRONIZE = 3 };
+enum { NOT_READY = 600, MODULE_LOADING = 4 << 16, CONTEXT_STARTS = 1 };
 enum { OWN_CONTEXT = 1 };
 
 static stand_in_call_hook call_hook;
@@ -302,8 +302,7 @@ int cuLaunchKernel_ptsz(void *function, unsigned grid_x, unsigned grid_y, unsign
 int cuStreamSynchronize(void *stream)
 {
     struct { void *stream; } parameters = {stream};
-    struct stand_in_work work = {SYNCHRONIZATION, STREAM_SYNCHRONIZE, 0, 0, 0, 0, NULL, 0, 0, NULL};
-    return CALL(cuStreamSynchronize, &parameters, &work);
+    return CALL(cuStreamSynchronize, &parameters, NULL);
 }
 
 int cuEventQuery(void *event)

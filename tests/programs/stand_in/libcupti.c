@@ -21,7 +21,7 @@
 
 enum { SUCCESS = 0, INVALID_PARAMETER = 1, NO_MORE_RECORDS = 12, NOT_COMPATIBLE = 14, INVALID_KIND = 21, TAKEN = 39 };
 enum { DRIVER_API = 1, KINDS = 64, PROCESS_OBJECT = 1, THREAD_OBJECT = 2 };
-enum { COPY = 1, MEMSET = 2, KERNEL = 10, OVERHEAD = 17, PEER_COPY = 22, SYNCHRONIZATION = 38, SWITCH = 57 };
+enum { COPY = 1, MEMSET = 2, KERNEL = 10, OVERHEAD = 17, PEER_COPY = 22, SWITCH = 57 };
 
 /* As NVIDIA's structures lie in memory. */
 struct callback_data {
@@ -99,7 +99,6 @@ static size_t size_of(uint32_t kind)
     case KERNEL: return KERNEL_BYTES;
     case OVERHEAD: return OVERHEAD_BYTES;
     case PEER_COPY: return PEER_COPY_BYTES;
-    case SYNCHRONIZATION: return SYNCHRONIZATION_BYTES;
     case SWITCH: return CONTEXT_SWITCH_BYTES;
     default: return 0;
     }
@@ -150,10 +149,6 @@ static void fill(uint8_t *record, const struct stand_in_work *work)
         put(record, 8, &work->bytes, 8), put(record, 16, &start, 8), put(record, 24, &end, 8);
         put(record, 32, &device, 4), put(record, 36, &context, 4), put(record, 40, &stream, 4);
         put(record, 44, &work->correlation, 4);
-        break;
-    case SYNCHRONIZATION:
-        put(record, 4, &work->subkind, 4), put(record, 8, &start, 8), put(record, 16, &end, 8);
-        put(record, 24, &work->correlation, 4), put(record, 28, &context, 4), put(record, 32, &stream, 4);
         break;
     case OVERHEAD:
         put(record, 4, &work->subkind, 4), put(record, 8, &object, 4), put(record, 16, &thread, 4);

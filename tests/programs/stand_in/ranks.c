@@ -17,8 +17,8 @@
 
 static const uint64_t US = 1000;
 enum { COMPUTE_STREAM = 7, COLLECTIVE_STREAM = 20, OWN_CONTEXT = 1 };
-/* CUPTI's kinds of records, and of synchronizations. */
-enum { KERNEL = 10, SYNCHRONIZATION = 38, STREAM_SYNCHRONIZE = 3 };
+/* CUPTI's kind of a kernel's record. */
+enum { KERNEL = 10 };
 /* The handles of the streams, which are not their numbers in records. */
 static void *const COMPUTE_HANDLE = (void *)0x700, *const COLLECTIVE_HANDLE = (void *)0x2000;
 
@@ -52,12 +52,11 @@ static uint32_t launch(void *stream)
     return correlation;
 }
 
-/* The record of a kernel, or without a name of a call that waits for a stream. */
+/* The record of a kernel. */
 static void record(const char *name, uint64_t start, uint64_t end, uint32_t stream, uint32_t number)
 {
     struct stand_in_place place = {start, end, 0, OWN_CONTEXT, stream, 0, 0};
-    uint32_t kind = name ? KERNEL : SYNCHRONIZATION, subkind = name ? 0 : STREAM_SYNCHRONIZE;
-    struct stand_in_work work = {kind, subkind, 0, 0, 0, number, name, 0, 0, &place};
+    struct stand_in_work work = {KERNEL, 0, 0, 0, 0, number, name, 0, 0, &place};
     stand_in_replay_record(&work);
 }
 
@@ -89,7 +88,6 @@ __attribute__((noinline)) static uint64_t train_step(uint64_t *arrivals, long ra
     uint32_t computes = launch(COMPUTE_HANDLE), reduces = launch(COLLECTIVE_HANDLE);
     uint64_t start = now() + 4 * US, came = start + 500 * US;
     stand_in_replay_call(STAND_IN_cuStreamSynchronize, 0, &parameters, NULL, OWN_CONTEXT, ++correlation);
-    uint64_t waits = now();
     __atomic_store_n(&arrivals[rank], came, __ATOMIC_RELEASE);
     uint64_t last = wait_for_all(arrivals, ranks);
     *end = last + 300 * US + (uint64_t)rank * US;
@@ -98,8 +96,6 @@ __attribute__((noinline)) static uint64_t train_step(uint64_t *arrivals, long ra
         rest(*end - present);
     record("_Z4gemmPf", start, came, COMPUTE_STREAM, computes);
     record("ncclDevKernel_AllReduce_Sum_f32_RING_LL", came, *end, COLLECTIVE_STREAM, reduces);
-    /* By it a reader knows the stream: a handle is only an address. */
-    record(NULL, waits, now(), COLLECTIVE_STREAM, correlation);
     stand_in_replay_call(STAND_IN_cuStreamSynchronize, 1, &parameters, &result, OWN_CONTEXT, correlation);
     steps_done++;
     return last - came;

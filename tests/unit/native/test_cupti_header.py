@@ -25,11 +25,10 @@ COLUMNS = (
 )  # fmt: skip
 STRUCTS = {
     "KERNEL": "Kernel", "COPY": "Memcpy", "PEER_COPY": "MemcpyPtoP", "MEMSET": "Memset", "OVERHEAD": "Overhead",
-    "SYNCHRONIZATION": "Synchronization",
 }  # fmt: skip
 SIZED = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.DRIVER_CALL,
-    RecordKind.OVERHEAD, RecordKind.SYNCHRONIZATION, RecordKind.CONTEXT_SWITCH,
+    RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH,
 )  # fmt: skip
 
 

@@ -20,7 +20,6 @@ SIZES = {
     RecordKind.MEMSET: dict(zip(VERSIONS, (*[88] * 13, 104, 104), strict=True)),
     RecordKind.DRIVER_CALL: dict.fromkeys(VERSIONS, 40),
     RecordKind.OVERHEAD: dict(zip(VERSIONS, (40, 40, 48, *[56] * 12), strict=True)),
-    RecordKind.SYNCHRONIZATION: dict(zip(VERSIONS, (*[40] * 6, *[56] * 9), strict=True)),
     RecordKind.CONTEXT_SWITCH: {version: 24 for version in VERSIONS if version >= 130_100},
 }
 # Fields with their place and their struct format.
@@ -47,10 +46,6 @@ PLACES = {
     },
     RecordKind.OVERHEAD: {
         "subkind": (4, "I"), "object": (8, "I"), "thread": (16, "I"), "start": (24, "Q"), "end": (32, "Q"),
-    },
-    RecordKind.SYNCHRONIZATION: {
-        "subkind": (4, "I"), "start": (8, "Q"), "end": (16, "Q"), "correlation": (24, "I"), "context": (28, "I"),
-        "stream": (32, "I"),
     },
     RecordKind.CONTEXT_SWITCH: {"context": (4, "I"), "start": (8, "Q"), "subkind": (16, "I")},
 }  # fmt: skip

@@ -77,7 +77,7 @@ static uint32_t decode_buffers(struct ss_collector *collector)
         size_t valid = ss_load(ss_pool.states[number].valid);
         while (filled < SS_BATCH && !collector->next_record(buffer, valid, &raw)) {
             struct ss_activity activity;
-            if (!ss_decode(raw, (uint32_t)collector->version, &activity) || activity.kind == SS_KIND_SYNCHRONIZATION)
+            if (!ss_decode(raw, (uint32_t)collector->version, &activity))
                 ss_increase(collector->timeline->unknown, 1);
             else
                 filled += (uint32_t)take(collector, &activity, &collector->batch[filled]);

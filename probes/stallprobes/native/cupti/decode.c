@@ -62,16 +62,6 @@ SS_EXPORTED int ss_decode(const uint8_t *raw, uint32_t version, struct ss_activi
             activity->correlation = overhead->correlation;
         return 1;
     }
-    case SS_KIND_SYNCHRONIZATION: {
-        const struct ss_synchronization_record *waited = record;
-        activity->start = waited->start;
-        activity->end = waited->end;
-        activity->subkind = waited->subkind;
-        activity->context = waited->context;
-        activity->stream = waited->stream;
-        activity->correlation = waited->correlation;
-        return 1;
-    }
     case SS_KIND_CONTEXT_SWITCH: {
         const struct ss_context_switch_record *change = record;
         activity->start = change->start;

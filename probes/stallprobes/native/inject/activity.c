@@ -188,8 +188,6 @@ static void decode(const uint8_t *raw)
     }
     /* The end of a context switch is 0. */
     if (!activity.start) {
-        if (activity.kind == SS_KIND_SYNCHRONIZATION && activity.subkind == SS_SYNCHRONIZATION_STREAM_WAIT_EVENT)
-            return;
         ss_count_lost(SS_LOST_NO_TIME, 1);
         return;
     }

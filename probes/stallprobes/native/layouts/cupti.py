@@ -13,7 +13,10 @@ from stallprobes.native.layouts.structure import At, Int32, Pointer, UInt8, UInt
 
 
 class RecordKind(IntEnum):
-    """Kind of a record; the values are those of CUpti_ActivityKind."""
+    """Kind of a record; the values are those of CUpti_ActivityKind.
+
+    SYNCHRONIZATION, a wait for a stream, is in files of earlier versions only.
+    """
 
     COPY = 1
     MEMSET = 2
@@ -187,28 +190,6 @@ class OverheadRecord(ctypes.Structure):
     correlation: UInt32
 
 
-class SynchronizationType(IntEnum):
-    """What a synchronization waits for: of CUpti_ActivitySynchronizationType, the one that has no times.
-
-    The call returns at once: the stream waits.
-    """
-
-    STREAM_WAIT_EVENT = 2
-
-
-@structure
-class SynchronizationRecord(ctypes.Structure):
-    """CUpti_ActivitySynchronization; ``subkind`` is what was waited for."""
-
-    kind: UInt32
-    subkind: UInt32
-    start: UInt64
-    end: UInt64
-    correlation: UInt32
-    context: UInt32
-    stream: UInt32
-
-
 @structure
 class ContextSwitchRecord(ctypes.Structure):
     """CUpti_ActivityComputeEngineCtxSwitch; ``start`` is on the GPU's own clock, ``subkind`` a SwitchOperation."""
@@ -226,7 +207,6 @@ RECORDS: Mapping[RecordKind, type[ctypes.Structure]] = {
     RecordKind.KERNEL: KernelRecord,
     RecordKind.OVERHEAD: OverheadRecord,
     RecordKind.PEER_COPY: PeerCopyRecord,
-    RecordKind.SYNCHRONIZATION: SynchronizationRecord,
     RecordKind.CONTEXT_SWITCH: ContextSwitchRecord,
 }
 
@@ -238,7 +218,6 @@ SIZES: Mapping[RecordKind, Mapping[int, int]] = {
     RecordKind.MEMSET: {18: 88, 130_400: 104},
     RecordKind.DRIVER_CALL: {18: 40},
     RecordKind.OVERHEAD: {18: 40, 21: 48, 22: 56},
-    RecordKind.SYNCHRONIZATION: {18: 40, 26: 56},
     RecordKind.CONTEXT_SWITCH: {SWITCHES_SINCE: 24},
 }
 
@@ -329,8 +308,8 @@ class BufferPool(ctypes.Structure):
 
 
 def kinds_of(version: int) -> tuple[RecordKind, ...]:
-    """The kinds that CUPTI of ``version`` has."""
-    return tuple(kind for kind in RecordKind if version >= min(SIZES[kind]))
+    """The kinds with a layout that CUPTI of ``version`` has."""
+    return tuple(kind for kind in RecordKind if kind in SIZES and version >= min(SIZES[kind]))
 
 
 def size_of(kind: RecordKind, version: int) -> int:

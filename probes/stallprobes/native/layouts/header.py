@@ -40,7 +40,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
 ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "PROBE": board.ProbeState, "OP": program.OpFlag, "NEXT": schedule.NextStep, "KIND": cupti.RecordKind,
     "SWITCH": cupti.SwitchOperation,
-    "COPY": cupti.CopyKind, "SYNCHRONIZATION": cupti.SynchronizationType, "MEMORY": cupti.MemoryKind,
+    "COPY": cupti.CopyKind, "MEMORY": cupti.MemoryKind,
     "CUPTI": cupti.CuptiCode, "BUFFER": cupti.BufferState,
     "STATE": watch_file.WatchState, "SLOT": watch_file.SlotUse, "LOST": watch_file.LossKind,
     "FLAG": watch_file.Flag, "CALL": watch_file.CallFlag, "BLOCK": watch_file.BlockState,

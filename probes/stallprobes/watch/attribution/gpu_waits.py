@@ -14,6 +14,7 @@ from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.traces.delay import LONGEST_CHANGE_NS
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.slow_calls import CallTable, column_of
+from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.division.call_kinds import Waits, is_blocking_copy
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
@@ -25,8 +26,6 @@ DIRECT_SHARE = 0.5
 OVERLAP_SHARE = 0.8
 SAME_END_NS = 50_000
 WAKE_UP_NS = 500_000
-# CUPTI's number where a synchronization has no stream.
-_NO_STREAM = 0xFFFFFFFF
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 
 
@@ -59,8 +58,10 @@ class GpuWaits:
         return self.front + self.own + self.context + self.process
 
 
-def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures: Mapping[int, Tenures]) -> GpuWaits:
-    """The waits of ``calls``. ``tenures`` are by device."""
+def gpu_waits(
+    calls: CallTable, records: NDArray[Any], work: WorkTable, streams: StreamNumbers, tenures: Mapping[int, Tenures]
+) -> GpuWaits:
+    """The waits of ``calls``. ``streams`` are the process's, ``tenures`` are by device."""
     size = len(calls)
     stream, whole = np.full(size, -1, dtype=np.int64), np.full(size, -1, dtype=np.int64)
     own_end = np.full(size, -1, dtype=np.int64)
@@ -72,7 +73,7 @@ def gpu_waits(calls: CallTable, records: NDArray[Any], work: WorkTable, tenures:
     _stream_of_synchronizations(calls, records, work, stream)
     copies = (calls.waits == Waits.COPY) & blocking
     stream[copies] = own_stream[copies]
-    _stream_by_handle(calls, work, own_stream, stream, copies)
+    _stream_by_handle(calls, work, streams, own_stream, stream, copies)
     for at in np.flatnonzero(calls.waits == Waits.CONTEXT).tolist():
         whole[at] = work.context_numbers.get(int(calls.contexts[at]), -1)
     orders = calls.order_of(calls.correlations)
@@ -161,25 +162,38 @@ def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArr
 
 
 def _stream_of_synchronizations(calls: CallTable, records: NDArray[Any], work: WorkTable, stream: Int64s) -> None:
-    """Sets the streams of the calls that wait for one, by CUPTI's record of the call."""
+    """Sets the streams of the calls that wait for one, by CUPTI's record of the call, which older files have."""
     rows = records[records["kind"] == RecordKind.SYNCHRONIZATION]
     places = calls.places_of(int64s(rows["correlation"]))
     for at, context, number in zip(places.tolist(), rows["context"].tolist(), rows["stream"].tolist(), strict=True):
-        if at >= 0 and calls.waits[at] == Waits.STREAM and number != _NO_STREAM:
+        if at >= 0 and calls.waits[at] == Waits.STREAM:
             stream[at] = work.stream_numbers.get((context, number), -1)
 
 
 def _stream_by_handle(
-    calls: CallTable, work: WorkTable, own_stream: Int64s, stream: Int64s, copies: NDArray[np.bool_]
+    calls: CallTable,
+    work: WorkTable,
+    streams: StreamNumbers,
+    own_stream: Int64s,
+    stream: Int64s,
+    copies: NDArray[np.bool_],
 ) -> None:
-    """Sets the streams that are still unknown, by calls with the same handle whose work has a record."""
+    """Sets the streams that are still unknown, by calls with the same handle whose work has a record.
+
+    Those are among all calls, or, where these were not read, among the slow ones.
+    """
     owned = np.flatnonzero(own_stream >= 0).tolist()
     known = {(calls.calls[at].context, calls.calls[at].stream): int(own_stream[at]) for at in owned}
     unknown = (stream < 0) & (copies | (calls.waits == Waits.STREAM))
     for at in np.flatnonzero(unknown).tolist():
         call = calls.calls[at]
-        if call.stream is not None:
+        if call.stream is None:
+            continue
+        number = streams.number_of(call.context, call.stream, call.begin_ns, call.thread, call.function)
+        if number is None:
             stream[at] = known.get((call.context, call.stream), -1)
+        else:
+            stream[at] = work.stream_numbers.get((call.context, number), -1)
 
 
 def _add_time_slices(calls: CallTable, work: WorkTable, waits: GpuWaits) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,21 +13,18 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
+from stallprobes.watch.attribution.stream_numbers import LEGACY, StreamNumbers
 from stallprobes.watch.intervals import int64s
-from stallprobes.watch.reading.process import CallBatch, FinishedCall, RecordBatch
+from stallprobes.watch.reading.process import CallBatch, FinishedCall
 
 # So long calls are kept: what a slow call waits for was mostly submitted just before.
 KEPT_NS = 10_000_000_000
 MOST_KEPT = 1 << 17
-# Calls of a reading by which the numbers of streams are known, the last ones.
-_MOST_NAMED = 4000
 # Dependencies that are followed from one stream, the last ones, and how far.
 MOST_OF_STREAM = 4
 DEEPEST = 8
 # Streams that wait for the legacy default stream, and how many of them are followed, those that were created last.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
-# The legacy default stream by its handles.
-_LEGACY = (0, 1)
 _RECORDS, _WAITS, _HOLDS, _SYNCHRONIZES = range(1, 5)
 _HOLDERS = (
     "cuLaunchHostFunc", "cuStreamAddCallback", "cuStreamWaitValue", "cuStreamBatchMemOp", "cuWaitExternalSemaphores",
@@ -77,28 +73,27 @@ class _Found:
 
 
 class StreamOrder:
-    """The calls of a process that order its streams. Feed it each reading."""
+    """The calls of a process that order its streams, whose ``numbers`` are CUPTI's. Feed it each reading."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: StreamNumbers) -> None:
         self._rows: Rows = np.zeros(0, DRIVER_CALL)
         self._roles: NDArray[np.int64] = np.zeros(0, np.int64)
         self._functions: dict[int, str] = {}
         self._role_of: dict[int, int] = {}
-        self._numbers: dict[tuple[int, int], int] = {}
+        self._numbers = numbers
         # By context and handle.
         self._blocking: dict[tuple[int, int], None] = {}
         # Calls of the variants for it have the handle 0 too.
         self._has_thread_streams = False
 
-    def add(self, calls: CallBatch, records: RecordBatch, now_ns: int) -> None:
-        """Add the calls and records since the reading before."""
+    def add(self, calls: CallBatch, now_ns: int) -> None:
+        """Add the calls since the reading before."""
         for number, name in calls.functions.items():
             self._functions[number], self._role_of[number] = name, _role(name)
             self._has_thread_streams |= plain_name(name) != name
         known = np.zeros(max(self._role_of, default=0) + 1, np.int64)
         known[list(self._role_of)] = list(self._role_of.values())
         roles = known[calls.rows["function"]] if len(calls) else np.zeros(0, np.int64)
-        self._note_numbers(calls.rows, records.rows)
         self._note_streams(calls.rows)
         new = rows_where(calls.rows, roles > 0)
         if not len(new) and not len(self._rows):
@@ -109,21 +104,6 @@ class StreamOrder:
         rows, roles = rows_where(rows, kept), roles[kept]
         order = np.argsort(rows["began_ns"], kind="stable")
         self._rows, self._roles = rows_at(rows, order), roles[order]
-
-    def _note_numbers(self, calls: Rows, records: NDArray[Any]) -> None:
-        """Note CUPTI's numbers of streams, by calls whose work has a record."""
-        calls, records = calls[-_MOST_NAMED:], records[-4 * _MOST_NAMED :]
-        calls = rows_where(calls, (calls["flags"] & int(CallFlag.STREAM)) > 0)
-        if not len(calls) or not len(records):
-            return
-        # A graph's first work is in the stream in which it was launched.
-        records = records[np.argsort(records["start"], kind="stable")]
-        correlations, places = np.unique(records["correlation"], return_index=True)
-        at = np.minimum(np.searchsorted(correlations, calls["correlation"]), len(correlations) - 1)
-        found = (correlations[at] == calls["correlation"]) & (calls["correlation"] > 0)
-        streams = records["stream"][places[at[found]]]
-        keys = zip(calls["context"][found].tolist(), calls["stream"][found].tolist(), strict=True)
-        self._numbers.update(zip(keys, streams.tolist(), strict=True))
 
     def _note_streams(self, calls: Rows) -> None:
         """Note streams that were created, or destroyed, in the order of time."""
@@ -142,7 +122,7 @@ class StreamOrder:
         """What is in front of a call that waits for a stream, or for an event."""
         found = _Found()
         # A copy without a stream is one in the default stream.
-        stream = _LEGACY[0] if call.stream is None and call.family is CallFamily.COPY else call.stream
+        stream = LEGACY[0] if call.stream is None and call.family is CallFamily.COPY else call.stream
         if stream is not None:
             self._follow(found, call.context, stream, call.begin_ns, DEEPEST)
             self._follow_default(found, call.context, stream, call.begin_ns, call.correlation)
@@ -154,7 +134,7 @@ class StreamOrder:
         return Behind(
             scopes=tuple((context, stream, until) for (context, stream), until in found.scopes.items()),
             through=tuple(
-                (context, stream, until, tuple(self._numbers_of(context, self._blocking_of(context))))
+                (context, stream, until, tuple(self._numbers_of(context, self._blocking_of(context), call.begin_ns)))
                 for (context, stream), until in found.through.items()
             ),
             holders=tuple(self._rows[at] for at in holders),
@@ -180,13 +160,13 @@ class StreamOrder:
         if self._has_thread_streams:
             return
         others: list[int] = []
-        if stream in _LEGACY:
+        if stream in LEGACY:
             others = self._blocking_of(context)
         elif (context, stream) in self._blocking:
-            others = [*_LEGACY]
-            for number in self._numbers_of(context, others):
+            others = [*LEGACY]
+            for number in self._numbers_of(context, others, before_ns):
                 found.through[context, number] = max(found.through.get((context, number), 0), correlation)
-        for number in self._numbers_of(context, others):
+        for number in self._numbers_of(context, others, before_ns):
             found.scopes[context, number] = max(found.scopes.get((context, number), 0), correlation)
         for other in others:
             self._follow(found, context, other, before_ns, DEEPEST - 1)
@@ -194,9 +174,10 @@ class StreamOrder:
     def _blocking_of(self, context: int) -> list[int]:
         return [handle for of, handle in self._blocking if of == context][-MOST_ORDERED:]
 
-    def _numbers_of(self, context: int, streams: Iterable[int]) -> list[int]:
+    def _numbers_of(self, context: int, streams: Iterable[int], at_ns: int) -> list[int]:
         """CUPTI's numbers of some streams, as far as they are known."""
-        return [number for stream in streams if (number := self._numbers.get((context, stream))) is not None]
+        numbers = (self._numbers.number_of(context, stream, at_ns) for stream in streams)
+        return list(dict.fromkeys(number for number in numbers if number is not None))
 
     def _follow_event(self, found: _Found, event: int, before_ns: int, depth: int) -> None:
         """Follow what an event waits for, as it was recorded last before a time."""
@@ -206,7 +187,8 @@ class StreamOrder:
         found.seen.add(at)
         row = self._rows[at]
         context, stream = int(row["context"]), int(row["stream"])
-        number = self._numbers.get((context, stream))
+        began_ns, function = int(row["began_ns"]), self._functions.get(int(row["function"]), "")
+        number = self._numbers.number_of(context, stream, began_ns, int(row["thread"]), function)
         if number is not None:
             key = context, number
             found.scopes[key] = max(found.scopes.get(key, 0), int(row["correlation"]))

@@ -28,6 +28,7 @@ from stallprobes.watch.attribution.held_streams import held_streams
 from stallprobes.watch.attribution.other_processes import OthersWork, nobody
 from stallprobes.watch.attribution.other_threads import CulpritCalls, culprits_of
 from stallprobes.watch.attribution.slow_calls import CallTable
+from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.attribution.stream_order import NOTHING_BEHIND, Behind, StreamOrder, rows_behind
 from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
@@ -75,10 +76,10 @@ class Recorded:
     device. ``run_delays`` has for each thread's id int64[n][3], ascending: a time (ns), for how long until then the
     thread was ready to run and had no CPU, and for how long it had one (ns). ``thread_names`` are by id, ``stacks``
     by their number in the file. ``first_launches`` are those of each kernel. ``complete``: no record was lost, so
-    that the GPU did nothing else. ``windows`` are those in which records were on or off. ``may_hold_streams``: the
-    program makes calls after which a stream waits for an event or a host function; ``order`` has them. ``alike`` are
-    calls whose causes are final, and ``noted`` says which of the slow calls are among them. ``others`` has the kernels
-    of other watched processes.
+    that the GPU did nothing else. ``windows`` are those in which records were on or off. ``streams`` has the
+    numbers of streams. ``may_hold_streams``: the program makes calls after which a stream waits for an event or a host
+    function; ``order`` has them. ``alike`` are calls whose causes are final, and ``noted`` says which of the slow calls
+    are among them. ``others`` has the kernels of other watched processes.
     """
 
     records: NDArray[Any]
@@ -90,6 +91,7 @@ class Recorded:
     first_launches: FirstLaunches = field(default_factory=dict)
     complete: bool = False
     windows: RecordWindows = NO_WINDOWS
+    streams: StreamNumbers = field(default_factory=StreamNumbers)
     may_hold_streams: bool = False
     order: StreamOrder | None = None
     alike: AlikeCalls = NO_CALLS
@@ -128,7 +130,8 @@ class Facts:
     @cached_property
     def waits(self) -> GpuWaits:
         """What each call waited for on the GPU."""
-        return gpu_waits(self.calls, self.recorded.records, self.work, self.recorded.tenures)
+        recorded = self.recorded
+        return gpu_waits(self.calls, recorded.records, self.work, recorded.streams, recorded.tenures)
 
     @cached_property
     def evidence(self) -> EvidenceReader:

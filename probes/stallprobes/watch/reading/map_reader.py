@@ -160,7 +160,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         oldest = self._count(self._header()["records"]) - layout.RECORDS + 1
         numbers = np.arange(first, first + len(rows))
         kept = rows_where(rows, (rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest))
-        if not np.isin(kept["kind"], layout.COLLECTED).all():
+        if not np.isin(kept["kind"], layout.READABLE).all():
             raise self._damaged("has a record of an unknown kind")
         kept["bytes"] = np.minimum(kept["bytes"], MOST_IN_RECORD)
         names = self._names(np.unique(kept["name"][kept["kind"] == RecordKind.KERNEL]))
