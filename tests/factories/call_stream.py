@@ -72,6 +72,8 @@ _KINDS_OF = {
     CallFamily.LAUNCH: (RecordKind.KERNEL,), CallFamily.FILL: (RecordKind.MEMSET,),
     CallFamily.COPY: (RecordKind.COPY, RecordKind.PEER_COPY),
 }  # fmt: skip
+# Where a CUlaunchConfig has the stream, in words.
+_STREAM_OF_CONFIG = 4
 # Handles of streams for which no slow call waits.
 _UNKNOWN_HANDLES = 0x5000
 _SHAPES = {shape.name: shape for shape in shapes()}
@@ -254,6 +256,8 @@ class _HostMemory:
         raw = words.view(np.uint8)
         if shape.stream >= 0:
             _put(raw, shape.stream, call.stream or 0)
+        if shape.config >= 0:
+            row["pointer"], row["block"][_STREAM_OF_CONFIG] = shape.config, call.stream or 0
         if shape.bytes >= 0:
             _put(raw, shape.bytes, (call.bytes or 0) // shape.units)
             if shape.rows >= 0:

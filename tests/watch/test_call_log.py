@@ -52,10 +52,10 @@ def test_a_launch_is_logged_alike_whatever_surrounds_it(stand_in: StandIn, tmp_p
     stand_in.run(tmp_path / "out", "launches", options=WatchOptions(calls_only=True, slow_ns=slow_ns))
     process, batch = read_log(tmp_path / "out")
     rows, (thread,) = batch.rows, process.threads
-    assert len(rows) == process.calls == 600 + 3 * 5
+    assert len(rows) == process.calls == 600 + 3 * 5 + 3
     assert process.losses[LossKind.UNMATCHED] == 3 * 2
     assert set(rows["context"].tolist()) == {3}
-    many, others = rows[:600], rows[600:]
+    many, others, with_config = rows[:600], rows[600:-3], rows[-3:]
     assert many["correlation"].tolist() == list(range(1000, 1600))
     assert many["stream"].tolist() == [0x11, 0x12, 0x13] * 200
     assert set(many["flags"].tolist()) == {int(CallFlag.STREAM)}
@@ -64,9 +64,13 @@ def test_a_launch_is_logged_alike_whatever_surrounds_it(stand_in: StandIn, tmp_p
     assert [(row["correlation"], row["stream"], row["flags"]) for row in others] == [
         (1600 + 10 * time + number, *more) for time in range(3) for number, *more in expected
     ]
+    assert with_config["stream"].tolist() == [0x33, 0x33, 0]
+    assert set(with_config["flags"].tolist()) == {stream}
     launches = thread.figures["cuLaunchKernel"]
     assert (launches.total.count, launches.failed) == (612, 6)
-    assert launches.total_ns == sum(int(row["returned_ns"] - row["began_ns"]) for row in rows if row["stream"] != 0x22)
+    assert launches.total_ns == sum(
+        int(row["returned_ns"] - row["began_ns"]) for row in rows[:-3] if row["stream"] != 0x22
+    )
 
 
 def test_a_new_stream_has_its_handle_and_whether_it_is_ordered_with_the_default_stream(

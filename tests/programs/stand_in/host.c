@@ -81,10 +81,11 @@ static void replay(uint32_t number, int site, const void *parameters, int result
 }
 
 /* Launches, and what may come between the begin and the end of one: a failure, a launch in a copy, a launch that never
- * returns, one that never began. */
+ * returns, one that never began. The last ones have their stream in a CUlaunchConfig, or none. */
 static void launches(void)
 {
-    enum { LAUNCH = STAND_IN_cuLaunchKernel, COPY = STAND_IN_cuMemcpyDtoHAsync_v2, MANY = 600, FAILED = 2 };
+    enum { LAUNCH = STAND_IN_cuLaunchKernel, LAUNCH_EX = STAND_IN_cuLaunchKernelEx };
+    enum { COPY = STAND_IN_cuMemcpyDtoHAsync_v2, MANY = 600, FAILED = 2 };
     static char target[64];
     struct {
         void *function;
@@ -120,6 +121,20 @@ static void launches(void)
         replay(LAUNCH, 1, &launched, 0, number + 5);
         replay(LAUNCH, 0, NULL, 0, number + 7);
         replay(LAUNCH, 1, NULL, 0, number + 7);
+    }
+    struct {
+        unsigned sizes[7];
+        void *stream, *attributes;
+        unsigned count;
+    } config = {{1, 1, 1, 1, 1, 1, 0}, (void *)0x33, NULL, 0};
+    struct {
+        const void *config;
+        void *function, **arguments, **extra;
+    } launched_ex = {&config, NULL, NULL, NULL};
+    for (int made = 0; made < 3; made++, number++) {
+        launched_ex.config = made < 2 ? &config : NULL;
+        replay(LAUNCH_EX, 0, &launched_ex, 0, number);
+        replay(LAUNCH_EX, 1, &launched_ex, 0, number);
     }
 }
 

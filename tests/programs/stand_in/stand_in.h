@@ -13,7 +13,7 @@
     f(2, cuCtxGetDevice) f(5, cuCtxSynchronize) f(7, cuMemAlloc_v2) f(8, cuMemFree_v2) f(11, cuMemHostAlloc)          \
     f(12, cuMemFreeHost) f(20, cuMemcpyDtoH_v2) f(21, cuMemcpyDtoHAsync_v2) f(22, cuMemcpyHtoDAsync_v2)               \
     f(23, cuMemcpy2D_v2) f(24, cuMemcpyPeerAsync) f(30, cuMemsetD8Async) f(40, cuLaunchKernel)                        \
-    f(41, cuLaunchKernel_ptsz) f(50, cuStreamSynchronize) f(60, cuEventQuery) f(61, cuMemHostRegister_v2)             \
+    f(41, cuLaunchKernel_ptsz) f(42, cuLaunchKernelEx) f(50, cuStreamSynchronize) f(60, cuEventQuery) f(61, cuMemHostRegister_v2)             \
     f(62, cuMemHostUnregister) f(63, cuModuleLoadData) f(64, cuModuleGetFunction) f(70, cuDevicePrimaryCtxRetain)      \
     f(71, cuStreamCreate)
 

@@ -21,13 +21,17 @@ enum {
     /* Calls after which a thread without a slot looks for one again. */
     RETRY = 256,
     LONGEST_TIMED_NS = 10000,
+    /* Where a CUlaunchConfig has its stream. */
+    CONFIG_STREAM = 32,
 };
+/* Whether of the parameters only the stream is of interest, and where it lies. */
+enum { MORE_THAN_STREAM = 0, STREAM_IN_PARAMETERS, STREAM_IN_CONFIG };
 
 /* The functions by CUPTI's number. ``api`` counts those that are watched, from 1; it is 0 for the others. */
 struct function {
     const struct ss_shape *shape;
     uint16_t api;
-    /* Where the stream lies in the parameters, of which ``only_stream`` is of interest. */
+    /* Where the stream lies in the parameters, or the address of its CUlaunchConfig. */
     int8_t stream;
     uint8_t only_stream;
     /* Whether it waits, or asks alone, and whether what it does is noted when it returns. */
@@ -115,10 +119,11 @@ static void learn(struct function *function, const char *name, const struct ss_p
     function->asks = prefix->asks;
     if (!shape)
         return;
-    function->stream = shape->stream;
+    function->stream = shape->config >= 0 ? shape->config : shape->stream;
     function->noted = shape->use != SS_USE_NONE;
-    function->only_stream = shape->stream >= 0 && shape->bytes < 0 && shape->event < 0 && !shape->dimensions &&
-                            !shape->source_kind && !shape->target_kind && !function->noted;
+    if (function->stream >= 0 && shape->bytes < 0 && shape->event < 0 && !shape->dimensions && !shape->source_kind &&
+        !shape->target_kind && !function->noted)
+        function->only_stream = shape->config >= 0 ? STREAM_IN_CONFIG : STREAM_IN_PARAMETERS;
 }
 
 /* Switches on the callbacks of the watched functions that this libcupti knows; their count. Calls may be held up from
@@ -149,7 +154,8 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t hel
         learn(function, name, prefix);
         /* A callback may come at once, in another thread. */
         ss_store_release(function->api, (uint16_t)++api_count);
-        ss_store_release(function->is_plain, function->only_stream && !function->waits && !function->asks);
+        ss_store_release(function->is_plain, function->only_stream != MORE_THAN_STREAM && !function->waits &&
+                                                 !function->asks);
     }
     ss_note_hold(held_since);
     return (int)api_count;
@@ -284,6 +290,15 @@ static uint64_t word(const unsigned char *parameters, int offset)
     uint64_t value;
     memcpy(&value, parameters + offset, sizeof value);
     return value;
+}
+
+/* The stream of a function of which only that is of interest. */
+SS_INLINE uint64_t stream_of(const struct function *function, const unsigned char *parameters)
+{
+    uint64_t found = word(parameters, function->stream);
+    if (function->only_stream == STREAM_IN_CONFIG)
+        return found ? word((const unsigned char *)(uintptr_t)found, CONFIG_STREAM) : 0;
+    return found;
 }
 
 static uint8_t kind_of(int kind, const unsigned char *parameters, int offset)
@@ -482,7 +497,7 @@ static SS_APART void enter(struct own *self, const struct function *function, co
     struct ss_call call = {.api = api, .context = data->context_number, .correlation = data->correlation};
     call.flags = self->depth ? SS_CALL_NESTED : 0;
     if (function->only_stream && data->parameters) {
-        call.stream = word(data->parameters, function->stream);
+        call.stream = stream_of(function, data->parameters);
         call.flags |= SS_CALL_STREAM;
     } else if (function->shape && data->parameters) {
         describe(&call, function->shape, data->parameters);
@@ -524,7 +539,7 @@ static SS_APART void enter_plain(struct own *self, const struct function *functi
         start = prepare_call(self, function, start);
     self->outermost = (struct begun){start, pair_of(function->api - 1u, data->correlation)};
     self->depth = 1;
-    show_plain_call(self->slot, self->outermost, word(data->parameters, function->stream), data->context_number);
+    show_plain_call(self->slot, self->outermost, stream_of(function, data->parameters), data->context_number);
 }
 
 /* Keeps the stack by which the reader names this thread. */

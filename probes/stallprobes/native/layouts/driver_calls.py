@@ -194,7 +194,8 @@ class CallShape:
 
     ``event`` is the handle of an event. ``units`` is the size of what ``bytes`` counts, ``rows`` a second factor;
     ``source`` and ``target`` are addresses, ``source_kind`` and ``target_kind`` a MemoryKind, HOST or ANY.
-    ``description`` is a pointer to a structure that describes a copy of two or three dimensions (``dimensions``).
+    ``description`` is a pointer to a structure that describes a copy of two or three dimensions (``dimensions``),
+    ``config`` one to the CUlaunchConfig that has the stream.
     """
 
     name: str
@@ -209,6 +210,7 @@ class CallShape:
     description: int = ABSENT
     dimensions: int = 0
     event: int = ABSENT
+    config: int = ABSENT
     use: CallUse = CallUse.NONE
 
 
@@ -286,6 +288,7 @@ _PARAMETERS: dict[str, str] = {
     "cuMemAdvise_v2": "p bytes i p",
     "cuMemMapArrayAsync": "p i stream",
     "cuLaunchKernel": "p i i i i i i i stream p p",
+    "cuLaunchKernelEx": "config p p p",
     "cuLaunchCooperativeKernel": "p i i i i i i i stream p",
     "cuLaunchGridAsync": "p i i stream",
     "cuLaunchHostFunc": "stream p p",

@@ -143,13 +143,13 @@ def _calls() -> Iterator[str]:
     yield "struct ss_shape {"
     yield "    const char *name;"
     yield "    int8_t stream, bytes, rows, units, source, target, source_kind, target_kind;"
-    yield "    int8_t description, dimensions, event, use;"
+    yield "    int8_t description, dimensions, event, config, use;"
     yield "};"
     yield "__attribute__((unused)) static const struct ss_shape ss_shapes[] = {"
     for shape in driver_calls.shapes():
         values = (
             shape.stream, shape.bytes, shape.rows, shape.units, shape.source, shape.target, shape.source_kind,
-            shape.target_kind, shape.description, shape.dimensions, shape.event, int(shape.use),
+            shape.target_kind, shape.description, shape.dimensions, shape.event, shape.config, int(shape.use),
         )  # fmt: skip
         yield f'    {{"{shape.name}", {", ".join(map(str, values))}}},'
     yield "};"
