@@ -731,11 +731,12 @@ static SS_APART void finish_call(struct own *self, struct ss_slot *slot, uint32_
 static SS_APART void leave_plain(struct own *self, const struct function *function, const struct ss_callback_data *data,
                                  uint64_t now)
 {
+    int is_plain = ss_load_acquire(function->is_plain);
+    uint32_t api = is_plain ? function->api - 1u : 0;
     struct ss_slot *slot = ready_slot(self);
-    uint32_t api = function->api - 1u;
     /* If the clock went back, ``ns`` is very large. */
     uint64_t start = self->outermost.start_ns, ns = now - start;
-    if (ss_unlikely(!function->is_plain || !slot || self->depth != 1 ||
+    if (ss_unlikely(!is_plain || !slot || self->depth != 1 ||
                     self->outermost.which != pair_of(api, data->correlation) || ns >= self->plain_ns ||
                     self->histogram_api != api || !self->log.left || !data->result || *(const int32_t *)data->result)) {
         leave(self, function, data, now);
