@@ -11,40 +11,15 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "driver_functions.h"
 #include "histogram.h"
 #include "inject.h"
 
 enum {
-    FUNCTIONS = 2048,
-    /* Numbers without a function that end the search; reserved numbers have names too. */
-    UNKNOWN_IN_A_ROW = 256,
     /* Calls after which a thread without a slot looks for one again. */
     RETRY = 256,
     LONGEST_TIMED_NS = 10000,
-    /* Where a CUlaunchConfig has its stream. */
-    CONFIG_STREAM = 32,
 };
-/* Whether of the parameters only the stream is of interest, and where it lies. */
-enum { MORE_THAN_STREAM = 0, STREAM_IN_PARAMETERS, STREAM_IN_CONFIG };
-
-/* The functions by CUPTI's number. ``api`` counts those that are watched, from 1; it is 0 for the others. */
-struct function {
-    const struct ss_shape *shape;
-    uint16_t api;
-    /* Where the stream lies in the parameters, or the address of its CUlaunchConfig. */
-    int8_t stream;
-    uint8_t only_stream;
-    /* Whether it waits, or asks alone, and whether what it does is noted when it returns. */
-    uint8_t waits, asks, noted;
-    /* Whether its calls may be plain: only their stream is of interest. */
-    uint8_t is_plain;
-};
-static struct function functions[FUNCTIONS];
-static uint32_t api_count;
-static struct {
-    uint32_t number;
-    const char *name;
-} known[SS_APIS];
 static pthread_key_t thread_end;
 
 /* A call in flight; ``which`` is its API and its correlation. */
@@ -89,86 +64,6 @@ SS_INLINE struct own *of_thread(void)
     struct own *self = &own_words;
     __asm__("" : "+r"(self));
     return self;
-}
-
-/* What is known of the functions whose names begin so; NULL if they are not watched. */
-static const struct ss_prefix *prefix_of(const char *name)
-{
-    for (size_t at = 0; at < sizeof ss_prefixes / sizeof *ss_prefixes; at++)
-        if (!strncmp(name, ss_prefixes[at].text, strlen(ss_prefixes[at].text)))
-            return ss_prefixes[at].watched ? &ss_prefixes[at] : NULL;
-    return NULL;
-}
-
-static const struct ss_shape *shape_of(const char *name)
-{
-    size_t length = strlen(name);
-    if (length > 5 && (!strcmp(name + length - 5, "_ptsz") || !strcmp(name + length - 5, "_ptds")))
-        length -= 5;
-    for (size_t at = 0; at < sizeof ss_shapes / sizeof *ss_shapes; at++)
-        if (strlen(ss_shapes[at].name) == length && !memcmp(ss_shapes[at].name, name, length))
-            return &ss_shapes[at];
-    return NULL;
-}
-
-static void learn(struct function *function, const char *name, const struct ss_prefix *prefix)
-{
-    const struct ss_shape *shape = shape_of(name);
-    function->shape = shape;
-    function->waits = prefix->waits;
-    function->asks = prefix->asks;
-    if (!shape)
-        return;
-    function->stream = shape->config >= 0 ? shape->config : shape->stream;
-    function->noted = shape->use != SS_USE_NONE;
-    if (function->stream >= 0 && shape->bytes < 0 && shape->event < 0 && !shape->dimensions && !shape->source_kind &&
-        !shape->target_kind && !function->noted)
-        function->only_stream = shape->config >= 0 ? STREAM_IN_CONFIG : STREAM_IN_PARAMETERS;
-}
-
-/* Switches on the callbacks of the watched functions that this libcupti knows; their count. Calls may be held up from
- * ``held_since`` on. */
-int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t held_since)
-{
-    int unknown = 0;
-    /* Those of a recording before are the same ones. */
-    api_count = 0;
-    for (uint32_t number = 1; number < FUNCTIONS && unknown < UNKNOWN_IN_A_ROW && api_count < SS_APIS; number++) {
-        const char *name = NULL;
-        if (cupti->get_callback_name(SS_DRIVER_API, number, &name) || !name) {
-            unknown++;
-            continue;
-        }
-        unknown = 0;
-        const struct ss_prefix *prefix = prefix_of(name);
-        if (!prefix || strlen(name) >= sizeof ((struct ss_api *)0)->name)
-            continue;
-        uint64_t began = ss_clock();
-        int code = cupti->enable_callback(1, subscriber, SS_DRIVER_API, number);
-        held_since = ss_rest_after(began, held_since);
-        if (code)
-            continue;
-        known[api_count].number = number;
-        known[api_count].name = name;
-        struct function *function = &functions[number];
-        learn(function, name, prefix);
-        /* A callback may come at once, in another thread. */
-        ss_store_release(function->api, (uint16_t)++api_count);
-        ss_store_release(function->is_plain, function->only_stream != MORE_THAN_STREAM && !function->waits &&
-                                                 !function->asks);
-    }
-    ss_note_hold(held_since);
-    return (int)api_count;
-}
-
-void ss_write_apis(void)
-{
-    struct ss_api *written = ss_at(SS_APIS_AT);
-    for (uint32_t api = 0; api < api_count; api++) {
-        written[api].number = known[api].number;
-        strncpy(written[api].name, known[api].name, sizeof written[api].name - 1);
-    }
-    ss_store_release(ss_header->apis, api_count);
 }
 
 static void end_thread(void *slot)
@@ -227,7 +122,7 @@ static SS_APART void set_naming(struct own *self, struct ss_naming naming)
 }
 
 /* Whether a call of the function is recorded: in a forked process, the first one opens its file. */
-static int is_recorded(const struct function *function, const struct ss_callback_data *data)
+static int is_recorded(const struct ss_driver_function *function, const struct ss_callback_data *data)
 {
     if (!ss_load_acquire(function->api))
         return 0;
@@ -285,114 +180,6 @@ SS_INLINE uint64_t pair_of(uint32_t low, uint64_t high)
     return high << 32 | low;
 }
 
-static uint64_t word(const unsigned char *parameters, int offset)
-{
-    uint64_t value;
-    memcpy(&value, parameters + offset, sizeof value);
-    return value;
-}
-
-/* The stream of a function of which only that is of interest. */
-SS_INLINE uint64_t stream_of(const struct function *function, const unsigned char *parameters)
-{
-    uint64_t found = word(parameters, function->stream);
-    if (function->only_stream == STREAM_IN_CONFIG)
-        return found ? word((const unsigned char *)(uintptr_t)found, CONFIG_STREAM) : 0;
-    return found;
-}
-
-static uint8_t kind_of(int kind, const unsigned char *parameters, int offset)
-{
-    if (kind < SS_HOST)
-        return (uint8_t)kind;
-    return ss_host_memory_kind(word(parameters, offset), kind == SS_HOST ? SS_MEMORY_PAGEABLE : SS_MEMORY_UNKNOWN);
-}
-
-/* CUDA_MEMCPY2D and CUDA_MEMCPY3D: offsets of the kind of memory, the host address and the device address. */
-struct end {
-    int type, host, device;
-};
-
-static uint8_t kind_of_end(const unsigned char *copy, struct end end)
-{
-    enum { TYPE_HOST = 1, TYPE_DEVICE, TYPE_ARRAY, TYPE_UNIFIED };
-    uint32_t type;
-    memcpy(&type, copy + end.type, sizeof type);
-    switch (type) {
-    case TYPE_HOST: return ss_host_memory_kind(word(copy, end.host), SS_MEMORY_PAGEABLE);
-    case TYPE_DEVICE: return SS_MEMORY_DEVICE;
-    case TYPE_ARRAY: return SS_MEMORY_ARRAY;
-    case TYPE_UNIFIED: return ss_host_memory_kind(word(copy, end.device), SS_MEMORY_UNKNOWN);
-    default: return SS_MEMORY_UNKNOWN;
-    }
-}
-
-static void describe_block(struct ss_call *call, const unsigned char *copy, int dimensions)
-{
-    static const struct end source2 = {16, 24, 32}, target2 = {72, 80, 88};
-    static const struct end source3 = {32, 40, 48}, target3 = {120, 128, 136};
-    if (!copy)
-        return;
-    call->source = kind_of_end(copy, dimensions == 2 ? source2 : source3);
-    call->target = kind_of_end(copy, dimensions == 2 ? target2 : target3);
-    call->bytes = dimensions == 2 ? word(copy, 112) * word(copy, 120)
-                                  : word(copy, 176) * word(copy, 184) * word(copy, 192);
-    call->flags |= SS_CALL_BYTES;
-}
-
-static SS_APART void describe(struct ss_call *call, const struct ss_shape *shape, const unsigned char *parameters)
-{
-    if (shape->stream >= 0) {
-        call->stream = word(parameters, shape->stream);
-        call->flags |= SS_CALL_STREAM;
-    }
-    if (shape->bytes >= 0) {
-        call->bytes = word(parameters, shape->bytes) * (uint64_t)shape->units;
-        call->flags |= SS_CALL_BYTES;
-        if (shape->rows >= 0)
-            call->bytes *= word(parameters, shape->rows);
-    }
-    if (shape->event >= 0) {
-        call->bytes = word(parameters, shape->event);
-        call->flags |= SS_CALL_EVENT;
-    }
-    call->source = kind_of(shape->source_kind, parameters, shape->source);
-    call->target = kind_of(shape->target_kind, parameters, shape->target);
-    if (shape->dimensions)
-        describe_block(call, (const unsigned char *)(uintptr_t)word(parameters, shape->description), shape->dimensions);
-}
-
-/* Memory that is freed leaves the table before the call, since another thread may get its address before the call
- * returns. */
-static SS_APART void before_use(const struct ss_shape *shape, const unsigned char *parameters)
-{
-    if (shape->use == SS_USE_FREES)
-        ss_remove_host_memory(word(parameters, 0));
-}
-
-static SS_APART void after_use(const struct ss_shape *shape, const unsigned char *parameters)
-{
-    uint64_t first = word(parameters, 0);
-    if (shape->use == SS_USE_NONE || shape->use >= SS_USE_FREES || !first)
-        return;
-    uint64_t size = word(parameters, shape->bytes);
-    if (shape->use != SS_USE_REGISTERS)
-        first = word((const unsigned char *)(uintptr_t)first, 0);
-    ss_add_host_memory(first, size, shape->use == SS_USE_ALLOCATES_MANAGED ? SS_MEMORY_MANAGED : SS_MEMORY_PINNED);
-}
-
-/* The call that has created a stream, with its handle, and whether that is ordered with the legacy default stream. */
-static SS_APART struct ss_call with_stream(struct ss_call call, const unsigned char *parameters)
-{
-    enum { NON_BLOCKING = 1 };
-    const unsigned char *handle = (const unsigned char *)(uintptr_t)word(parameters, 0);
-    uint32_t flags;
-    memcpy(&flags, parameters + sizeof handle, sizeof flags);
-    call.stream = handle ? word(handle, 0) : 0;
-    call.flags |= SS_CALL_STREAM | (flags & NON_BLOCKING ? 0 : SS_CALL_BLOCKING);
-    return call;
-}
-
 /* A call begins, after which ``depth`` of them are in flight. */
 SS_INLINE void show_call(struct ss_slot *slot, uint32_t depth, const struct ss_call *call)
 {
@@ -426,7 +213,7 @@ SS_INLINE void show_plain_call(struct ss_slot *slot, struct begun begun, uint64_
 }
 
 /* A call that is not nested in another one, and does not only wait or ask. */
-static SS_APART void pass_gate(struct own *self, const struct ss_slot *slot, const struct function *function)
+static SS_APART void pass_gate(struct own *self, const struct ss_slot *slot, const struct ss_driver_function *function)
 {
     if (self->depth || self->counts || function->waits || function->asks)
         return;
@@ -461,7 +248,7 @@ static uint32_t take_sample(struct own *self, int sampled, uint32_t api, uint64_
 }
 
 /* Takes a sample of the time before a call that has just begun. Returns when the call begins after that. */
-static SS_APART uint64_t sample_before_call(struct own *self, const struct function *function, uint64_t now)
+static SS_APART uint64_t sample_before_call(struct own *self, const struct ss_driver_function *function, uint64_t now)
 {
     /* A first stack takes milliseconds, for which no switch of kinds has to wait. */
     leave_gate(self);
@@ -486,7 +273,8 @@ SS_INLINE int is_gap_due(const struct own *self, uint64_t now)
 }
 
 /* Any call begins. */
-static SS_APART void enter(struct own *self, const struct function *function, const struct ss_callback_data *data)
+static SS_APART void enter(struct own *self, const struct ss_driver_function *function,
+                           const struct ss_callback_data *data)
 {
     if (!is_recorded(function, data))
         return;
@@ -497,11 +285,11 @@ static SS_APART void enter(struct own *self, const struct function *function, co
     struct ss_call call = {.api = api, .context = data->context_number, .correlation = data->correlation};
     call.flags = self->depth ? SS_CALL_NESTED : 0;
     if (function->only_stream && data->parameters) {
-        call.stream = stream_of(function, data->parameters);
+        call.stream = ss_stream_of(function, data->parameters);
         call.flags |= SS_CALL_STREAM;
     } else if (function->shape && data->parameters) {
-        describe(&call, function->shape, data->parameters);
-        before_use(function->shape, data->parameters);
+        ss_describe_call(&call, function->shape, data->parameters);
+        ss_before_use(function->shape, data->parameters);
     }
     if (self->depth >= SS_DEPTH)
         return;
@@ -516,7 +304,7 @@ static SS_APART void enter(struct own *self, const struct function *function, co
 }
 
 /* What precedes a plain call now and then, or where there is a gate. Returns when it begins. */
-static SS_APART uint64_t prepare_call(struct own *self, const struct function *function, uint64_t now)
+static SS_APART uint64_t prepare_call(struct own *self, const struct ss_driver_function *function, uint64_t now)
 {
     if (is_gap_due(self, now))
         now = sample_before_call(self, function, now);
@@ -526,7 +314,8 @@ static SS_APART uint64_t prepare_call(struct own *self, const struct function *f
 }
 
 /* A call begins that is plain so far. */
-static SS_APART void enter_plain(struct own *self, const struct function *function, const struct ss_callback_data *data)
+static SS_APART void enter_plain(struct own *self, const struct ss_driver_function *function,
+                                 const struct ss_callback_data *data)
 {
     if (ss_unlikely(!ss_load_acquire(function->is_plain) || !ready_slot(self) || self->depth || !data->parameters)) {
         enter(self, function, data);
@@ -539,7 +328,7 @@ static SS_APART void enter_plain(struct own *self, const struct function *functi
         start = prepare_call(self, function, start);
     self->outermost = (struct begun){start, pair_of(function->api - 1u, data->correlation)};
     self->depth = 1;
-    show_plain_call(self->slot, self->outermost, stream_of(function, data->parameters), data->context_number);
+    show_plain_call(self->slot, self->outermost, ss_stream_of(function, data->parameters), data->context_number);
 }
 
 /* Keeps the stack by which the reader names this thread. */
@@ -657,8 +446,8 @@ SS_INLINE void end_call(const struct own *self, struct ss_slot *slot)
 }
 
 /* Any call returns. */
-static SS_APART void leave(struct own *self, const struct function *function, const struct ss_callback_data *data,
-                           uint64_t now)
+static SS_APART void leave(struct own *self, const struct ss_driver_function *function,
+                           const struct ss_callback_data *data, uint64_t now)
 {
     if (!is_recorded(function, data))
         return;
@@ -668,7 +457,7 @@ static SS_APART void leave(struct own *self, const struct function *function, co
     int32_t result = data->result ? *(const int32_t *)data->result : 0;
     int noted = function->noted && data->parameters && !result;
     if (noted)
-        after_use(function->shape, data->parameters);
+        ss_after_use(function->shape, data->parameters);
     /* Calls above it never returned. */
     while (depth && begun_at(self, depth - 1)->which != pair_of(api, data->correlation))
         depth--;
@@ -695,7 +484,7 @@ static SS_APART void leave(struct own *self, const struct function *function, co
     const struct ss_call *call = &slot->calls[depth];
     struct ss_call created;
     if (noted && function->shape->use == SS_USE_CREATES_STREAM) {
-        created = with_stream(*call, data->parameters);
+        created = ss_with_stream(*call, data->parameters);
         call = &created;
     }
     if (has_room(self, slot))
@@ -728,8 +517,8 @@ static SS_APART void finish_call(struct own *self, struct ss_slot *slot, uint32_
 }
 
 /* A call returns that is plain so far. */
-static SS_APART void leave_plain(struct own *self, const struct function *function, const struct ss_callback_data *data,
-                                 uint64_t now)
+static SS_APART void leave_plain(struct own *self, const struct ss_driver_function *function,
+                                 const struct ss_callback_data *data, uint64_t now)
 {
     int is_plain = ss_load_acquire(function->is_plain);
     uint32_t api = is_plain ? function->api - 1u : 0;
@@ -763,7 +552,7 @@ static void count_time(uint64_t took)
     ss_add(ss_header->timed, 1);
 }
 
-static SS_APART void time_callback(struct own *self, const struct function *function,
+static SS_APART void time_callback(struct own *self, const struct ss_driver_function *function,
                                    const struct ss_callback_data *data, uint64_t now)
 {
     uint64_t before = now ? now : ss_clock();
@@ -785,9 +574,9 @@ SS_INLINE int is_timed(struct own *self)
 void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data)
 {
     (void)user;
-    if (ss_unlikely(domain != SS_DRIVER_API || number >= FUNCTIONS))
+    if (ss_unlikely(domain != SS_DRIVER_API || number >= SS_DRIVER_FUNCTIONS))
         return;
-    const struct function *function = &functions[number];
+    const struct ss_driver_function *function = &ss_driver_functions[number];
     if (data->site == SS_CALL_ENTER) {
         struct own *self = of_thread();
         if (is_timed(self))

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "driver_functions.h"
 #include "inject.h"
 
 enum {

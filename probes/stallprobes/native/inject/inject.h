@@ -117,8 +117,6 @@ SS_INLINE void ss_log_call(struct ss_call_log *log, const struct ss_call *call, 
 
 /* calls.c */
 void ss_callback(void *user, int domain, uint32_t number, const struct ss_callback_data *data);
-int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t held_since);
-void ss_write_apis(void);
 int ss_prepare_calls(void);
 
 /* stack.c */

@@ -1,0 +1,60 @@
+/* The functions of the driver that are watched, and what their arguments say of a call. */
+#ifndef STALLSCOPE_DRIVER_FUNCTIONS_H
+#define STALLSCOPE_DRIVER_FUNCTIONS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "inject.h"
+
+enum {
+    SS_DRIVER_FUNCTIONS = 2048,
+    /* Where a CUlaunchConfig has its stream. */
+    SS_CONFIG_STREAM = 32,
+};
+/* Whether of the parameters only the stream is of interest, and where it lies. */
+enum { SS_MORE_THAN_STREAM = 0, SS_STREAM_IN_PARAMETERS, SS_STREAM_IN_CONFIG };
+
+/* ``api`` counts the functions that are watched, from 1; it is 0 for the others. */
+struct ss_driver_function {
+    const struct ss_shape *shape;
+    uint16_t api;
+    /* Where the stream lies in the parameters, or the address of its CUlaunchConfig. */
+    int8_t stream;
+    uint8_t only_stream;
+    /* Whether it waits, or asks alone, and whether what it does is noted when it returns. */
+    uint8_t waits, asks, noted;
+    /* Whether its calls may be plain: only their stream is of interest. */
+    uint8_t is_plain;
+};
+/* By CUPTI's number. */
+extern struct ss_driver_function ss_driver_functions[SS_DRIVER_FUNCTIONS];
+
+/* 8 bytes of parameters, or of what they point to. */
+SS_INLINE uint64_t ss_argument(const unsigned char *parameters, int offset)
+{
+    uint64_t value;
+    memcpy(&value, parameters + offset, sizeof value);
+    return value;
+}
+
+/* The stream of a function of which only that is of interest. */
+SS_INLINE uint64_t ss_stream_of(const struct ss_driver_function *function, const unsigned char *parameters)
+{
+    uint64_t found = ss_argument(parameters, function->stream);
+    if (function->only_stream == SS_STREAM_IN_CONFIG)
+        return found ? ss_argument((const unsigned char *)(uintptr_t)found, SS_CONFIG_STREAM) : 0;
+    return found;
+}
+
+/* driver_functions.c */
+int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t held_since);
+void ss_write_apis(void);
+
+/* arguments.c */
+void ss_describe_call(struct ss_call *call, const struct ss_shape *shape, const unsigned char *parameters);
+void ss_before_use(const struct ss_shape *shape, const unsigned char *parameters);
+void ss_after_use(const struct ss_shape *shape, const unsigned char *parameters);
+struct ss_call ss_with_stream(struct ss_call call, const unsigned char *parameters);
+
+#endif
