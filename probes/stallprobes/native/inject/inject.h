@@ -93,15 +93,17 @@ void ss_end_block(struct ss_call_log *log, struct ss_slot *slot);
 /* A call as words, as plain calls are written: to read more at once than was written at once, the CPU has to wait until it
  * is in the cache, behind all that the driver wrote meanwhile. */
 typedef uint64_t __attribute__((may_alias)) ss_word;
-enum { SS_CALL_WORDS = sizeof(struct ss_call) / sizeof(ss_word) };
+_Static_assert(sizeof(struct ss_call) == 5 * sizeof(ss_word), "a call has five words");
 
 SS_INLINE void ss_copy_call(struct ss_call *to, const struct ss_call *from)
 {
     ss_word *target = (ss_word *)to;
     const ss_word *source = (const ss_word *)from;
-#pragma GCC unroll 8
-    for (int at = 0; at < SS_CALL_WORDS; at++)
-        ss_store(target[at], ss_load(source[at]));
+    ss_store(target[0], ss_load(source[0]));
+    ss_store(target[1], ss_load(source[1]));
+    ss_store(target[2], ss_load(source[2]));
+    ss_store(target[3], ss_load(source[3]));
+    ss_store(target[4], ss_load(source[4]));
 }
 
 /* Adds a finished call to a block that has room. */
