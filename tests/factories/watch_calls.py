@@ -112,11 +112,20 @@ def copy(
 
 
 def known_streams(numbers: Mapping[int, int], *contexts: int) -> StreamNumbers:
-    """Streams with CUPTI's numbers by their handles, in context 1 or in ``contexts``."""
+    """Streams with CUPTI's numbers by their handles, in context 1 or in ``contexts``: each has had a kernel."""
     known = StreamNumbers()
-    for context in contexts or (1,):
-        for handle, number in numbers.items():
-            known.note(context, handle, number)
+    every = [(context, *pair) for context in contexts or (1,) for pair in numbers.items()]
+    kernels = [
+        kernel(-5000, -4990, correlation=at, context=context, stream=number)
+        for at, (context, _, number) in enumerate(every, 1)
+    ]
+    known.add(
+        call_batch(
+            slow(LAUNCH, -6000, -5995, correlation=at, context=context, stream=handle)
+            for at, (context, handle, _) in enumerate(every, 1)
+        ),
+        rows_of(kernels),
+    )
     return known
 
 

@@ -105,6 +105,8 @@ def test_the_arguments_lie_where_the_header_says() -> None:
         named = {name.lower(): at for name, at in places}
         at_stream = [at for name, at in named.items() if name in ("hstream", "stream")]
         assert ([shape.stream] if shape.stream != ABSENT else []) == at_stream, shape.name
+        at_config = [at for name, at in named.items() if name == "config"]
+        assert ([shape.config] if shape.config != ABSENT else []) == at_config, shape.name
         for offset, words in (
             (shape.bytes, ("byte", "size", "count", "n", "width", "length")),
             (shape.rows, ("height",)),

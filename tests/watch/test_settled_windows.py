@@ -60,7 +60,7 @@ def test_a_wait_of_the_library_is_kept() -> None:
     settler = WindowSettler()
     assert settled(settler.feed(watched(3, {1: 115}), work((105, 120)), calls(105))) == [None, 115, None]
     # A window without records never settles, nor does a wait of the host show work.
-    waits = work((205, 220), kind=RecordKind.OVERHEAD)
+    waits = work((205, 220), kind=RecordKind.SYNCHRONIZATION)
     assert settled(settler.feed(watched(4, {1: 115}), waits, calls(205))) == [None, 115, None, None]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pytest
 
 from factories.recorded_divisions import FOLDER, READINGS, RecordedDivision
 from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, copy, kernel, rows_of, slow
@@ -18,9 +17,9 @@ PTSZ = "cuLaunchKernel_ptsz"
 MINE, PER_THREAD = 0x11, 2
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.npz")))
-def test_each_wait_of_a_real_program_is_for_the_stream_of_cuptis_record_of_it(name: str) -> None:
-    recorded, numbers = RecordedDivision.load(FOLDER / f"{name}.npz"), StreamNumbers()
+def streams_of_waits(recorded: RecordedDivision) -> list[tuple[int | None, int]]:
+    """The number of the stream of each wait of a program, as it is found and by CUPTI's record of the wait."""
+    numbers = StreamNumbers()
     # Records come a reading later than the calls.
     calls, records = (np.array_split(rows, READINGS) for rows in (recorded.calls, recorded.records))
     for made, arrived in zip((*calls, recorded.calls[:0]), (recorded.records[:0], *records), strict=True):
@@ -28,11 +27,16 @@ def test_each_wait_of_a_real_program_is_for_the_stream_of_cuptis_record_of_it(na
     waits = {int(row["correlation"]): row for row in recorded.calls if recorded.functions[row["function"]] == SYNC}
     rows = recorded.records[recorded.records["kind"] == RecordKind.SYNCHRONIZATION]
     pairs = [(wait, int(row["stream"])) for row in rows if (wait := waits.get(int(row["correlation"]))) is not None]
-    found = [
-        numbers.number_of(int(row["context"]), int(row["stream"]), int(row["began_ns"]), int(row["thread"]), SYNC)
-        for row, _ in pairs
+    return [
+        (numbers.number_of(int(row["context"]), int(row["stream"]), int(row["began_ns"]), int(row["thread"]), SYNC), of)
+        for row, of in pairs
     ]
-    assert found == [number for _, number in pairs]
+
+
+def test_each_wait_of_real_programs_is_for_the_stream_of_cuptis_record_of_it() -> None:
+    found = {path.stem: streams_of_waits(RecordedDivision.load(path)) for path in FOLDER.glob("*.npz")}
+    assert {name for name, pairs in found.items() if any(one != other for one, other in pairs)} == set()
+    assert (sum(map(len, found.values())), sum(map(bool, found.values()))) == (121_549, 22)
 
 
 def launch(begin: float, correlation: int, *, stream: int = MINE, function: str = LAUNCH, **of: Any) -> FinishedCall:
@@ -102,3 +106,10 @@ def test_a_copy_says_the_number_of_its_stream_and_a_wait_does_not() -> None:
     numbers = added((calls, [copy(20, 30, correlation=5, stream=13), kernel(20, 30, correlation=6, stream=14)]))
     assert numbers.number_of(1, MINE, at_ns(50)) == 13
     assert numbers.number_of(1, 0x44, at_ns(50)) is None
+
+
+def test_where_only_some_calls_have_records_a_stream_is_known_by_those() -> None:
+    """Records were off when the first and the last call of a reading were made."""
+    calls = [launch(10 * at, at + 1, stream=MINE if at % 2 else 0x99) for at in range(20)]
+    records = [kernel(10 * at + 9, 10 * at + 10, correlation=at + 1, stream=7) for at in (7, 13)]
+    assert added((calls, records)).number_of(1, MINE, at_ns(500)) == 7

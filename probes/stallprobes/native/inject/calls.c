@@ -55,6 +55,7 @@ struct own {
     uint32_t retry;
     struct ss_credit credit;
 };
+_Static_assert(offsetof(struct own, sampling.waits) <= 128, "two lines of the cache");
 static __thread struct own own_words __attribute__((aligned(64)));
 
 /* What a thread has of its own. Its address is a call of the dynamic linker, which the compiler would repeat for each

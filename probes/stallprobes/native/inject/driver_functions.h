@@ -9,7 +9,7 @@
 
 enum {
     SS_DRIVER_FUNCTIONS = 2048,
-    /* Where a CUlaunchConfig has its stream. */
+    /* Where a CUlaunchConfig has its stream (cuda.h of CUDA 13.0): behind seven words of 4 bytes. */
     SS_CONFIG_STREAM = 32,
 };
 /* Whether of the parameters only the stream is of interest, and where it lies. */

@@ -115,8 +115,8 @@ static SS_APART int is_opened(void)
     return 0;
 }
 
-/* Where there is a gate, a call begins that submits work, in the slot with this number or in a thread without one. Returns whether it counts:
- * then ss_leave_gate follows. */
+/* Where there is a gate, a call begins that submits work, in the slot with this number or in a thread without one. Returns
+ * whether it counts: then ss_leave_gate follows. */
 int ss_enter_gate(int64_t number)
 {
     for (;;) {

@@ -20,7 +20,7 @@ from stallprobes.records.rows import Rows, joined, rows_at, rows_where
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch
 
-# The handles of the default streams: 0, or CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+# The handles of the default stream that all threads share (CU_STREAM_LEGACY is 1), and CU_STREAM_PER_THREAD.
 LEGACY = (0, 1)
 _PER_THREAD = 2
 _SUBMITS = (CallFamily.LAUNCH, CallFamily.COPY, CallFamily.FILL)
@@ -34,6 +34,14 @@ _MOST_LOOKED_FOR = 1 << 15
 _MOST_STREAMS = 1 << 16
 # A handle is used again once its stream was destroyed: so many numbers of each are kept.
 _NUMBERS_OF_HANDLE = 8
+
+# Calls that submitted work: when they began, and their stream as in ``_Key``.
+_SUBMITTED = np.dtype(
+    [
+        ("began_ns", np.int64), ("context", np.int64), ("handle", np.uint64), ("thread", np.int64),
+        ("correlation", np.int64),
+    ]
+)  # fmt: skip
 
 
 class _Key(NamedTuple):
@@ -51,6 +59,7 @@ class StreamNumbers:
         # The times (ns) since when each handle had a number, and the number, ascending.
         self._numbers: dict[_Key, list[tuple[int, int]]] = {}
         self._looked_for: Rows = np.zeros(0, _SUBMITTED)
+        # Of each function: whether it submits work, and whether its handle 0 is the default stream of its thread.
         self._submits: dict[int, tuple[bool, bool]] = {}
 
     def add(self, calls: CallBatch, records: NDArray[Any]) -> None:
@@ -72,10 +81,6 @@ class StreamNumbers:
         rest[places] = False
         self._looked_for = rows_where(rows, rest)
 
-    def note(self, context: int, handle: int, number: int, since_ns: int = 0) -> None:
-        """Note that a handle has a number since a time on CLOCK_MONOTONIC."""
-        self._note(_key(context, handle, 0, ""), since_ns, number)
-
     def _note(self, key: _Key, since_ns: int, number: int) -> None:
         known = self._numbers.setdefault(key, [])
         if known and (since_ns < known[-1][0] or known[-1][1] == number):
@@ -86,20 +91,14 @@ class StreamNumbers:
             del self._numbers[next(iter(self._numbers))]
 
     def number_of(self, context: int, handle: int, at_ns: int, thread: int = 0, function: str = "") -> int | None:
-        """CUPTI's number of the stream that a call of ``function`` names at a time; None if it is not known."""
+        """CUPTI's number of the stream that a call of ``function`` names at a time (ns on CLOCK_MONOTONIC).
+
+        None if it is not known.
+        """
         known = self._numbers.get(_key(context, handle, thread, function))
         if not known:
             return None
         return next((number for since_ns, number in reversed(known) if since_ns <= at_ns), known[0][1])
-
-
-# Calls that submitted work: when they began, and their stream as in ``_Key``.
-_SUBMITTED = np.dtype(
-    [
-        ("began_ns", np.int64), ("context", np.int64), ("handle", np.uint64), ("thread", np.int64),
-        ("correlation", np.int64),
-    ]
-)  # fmt: skip
 
 
 def _key(context: int, handle: int, thread: int, function: str) -> _Key:
