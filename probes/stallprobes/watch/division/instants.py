@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import NONE, Int64s, count_until, int64s
+from stallprobes.watch.intervals import NONE, Int64s, count_until, expanded, int64s
 
 Flags = NDArray[np.bool_]
 # What an operation does on the GPU.
@@ -104,6 +104,11 @@ class Spans(NamedTuple):
         """As ``place`` for times that ascend, in less time where there are more of them than spans."""
         places = count_until(self.begins, times) - 1
         return np.where((places >= 0) & (self.ends[places] > times), places, -1) if len(self.begins) else places
+
+    def inside(self, times: Int64s) -> Int64s:
+        """Those of ``times``, which ascend, that lie in a span and not at its border."""
+        _, places = expanded(np.searchsorted(times, self.begins, "right"), np.searchsorted(times, self.ends, "left"))
+        return times[places]
 
     def contain_ascending(self, times: Int64s) -> Flags:
         """As ``contain`` for times that ascend."""
@@ -232,6 +237,10 @@ class _CallTable(NamedTuple):
         owners = np.repeat(int64s([*times.threads, -1]), [*(len(of.kinds) for of in threads), 1])
         return cls(begins, ends, kinds, long | (kinds == int(CallKind.QUEUES)), owners)
 
+    def spans(self, chosen: Flags) -> Spans:
+        """The times in which a thread is in a chosen call."""
+        return Spans.united(self.begins[chosen], self.ends[chosen])
+
     def active(self, times: SequenceTimes, at: Int64s) -> Int64s:
         """The row of the call that each thread is in at each time: int64[threads][n]."""
         found, first = np.empty((len(times.threads), len(at)), dtype=np.int64), 0
@@ -247,9 +256,8 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     work = times.work
     unions = [(part, work.union(work.kinds == kind)) for kind, part in _PART_OF_WORK]
     copied = work.union(~work.engine) if len(times.away.begins) else NO_SPANS
-    begins, ends = _elementary(
-        times, begin_ns, end_ns, (borders, *(of for _, union in unions for of in union), *copied)
-    )
+    calls = _CallTable.of(times)
+    begins, ends = _elementary(times, begin_ns, end_ns, calls, ([union for _, union in unions], copied, borders))
     covering = times.recorded.place_ascending(begins)
     kept = covering >= 0
     begins, ends, covering = begins[kept], ends[kept], covering[kept]
@@ -262,7 +270,6 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     away = times.away.contain_ascending(begins) if len(times.away.begins) else np.zeros(len(begins), dtype=np.bool_)
     if away.any():
         parts[works & away & ~copied.contain_ascending(begins)] = NUMBERS[Part.SHARED]
-    calls = _CallTable.of(times)
     active = calls.active(times, begins)
     kinds, long = calls.kinds[active], calls.long[active]
     held = np.zeros_like(works)
@@ -300,19 +307,31 @@ def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int
     return first, sums.astype(np.int64).reshape(count, COLUMNS)
 
 
-def _elementary(times: SequenceTimes, begin_ns: int, end_ns: int, others: Sequence[Int64s]) -> Spans:
-    """The spans between any two neighbouring times at which something begins or ends, or of ``others``."""
-    work, limits = times.work, times.limits
+def _elementary(
+    times: SequenceTimes, begin_ns: int, end_ns: int, calls: _CallTable, others: tuple[list[Spans], Spans, Int64s]
+) -> Spans:
+    """The spans between any two neighbouring times at which the part of an instant, or a flag of it, may change.
+
+    ``others`` are the times in which each kind of work runs, those of copies, and further borders. Of what other
+    threads do and of wake-ups, only that has borders which changes something: inside of calls that wait or block.
+    """
+    (unions, copied, borders), work, limits = others, times.work, times.limits
+    working = [union for union in unions if len(union.begins)]
     # Of the operations, only those that end a gap show in it when they were submitted.
-    whole, instant = work.union(work.ends > work.starts), work.starts == work.ends
-    ending = np.searchsorted(work.starts, whole.begins)
-    found = [whole.begins, whole.ends, whole.ends + limits.wake_up_ns, work.returned[ending], *others]
-    found += [int64s([begin_ns, end_ns, times.last_end_ns + limits.wake_up_ns])]
+    whole = working[0] if len(working) == 1 else work.union(work.ends > work.starts)
+    returned = work.returned[np.searchsorted(work.starts, whole.begins)]
+    returned = returned[returned > np.append(-1, whole.ends[:-1])[: len(returned)]]
+    blocked, waits = calls.spans(calls.long), calls.spans(calls.kinds == int(CallKind.WAITS))
+    blocking = calls.spans((calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES)))
+    found = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end_ns + limits.wake_up_ns])]
+    found += [of for union in (*(working if len(working) > 1 else ()), copied) for of in union]
+    found += [of for span in (times.recorded, times.away, times.lost) for of in span]
+    found += [of for one in times.threads.values() for of in one.spans]
+    found += [blocking.inside(whole.ends + limits.wake_up_ns)]
+    found += [waits.inside(of) for of in times.other_work] + [blocked.inside(of) for of in times.holding]
+    instant = work.starts == work.ends
     if instant.any():
         found += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
-    spans = (times.recorded, times.other_work, times.holding, times.away, times.lost)
-    for span in (*spans, *(of.spans for of in times.threads.values())):
-        found += [span.begins, span.ends]
     every = np.concatenate(found)
     every = every[(every >= begin_ns) & (every <= end_ns)]
     # Each part of it is in order, which a stable sort makes use of, and NumPy's function for unique values does not.
