@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import WatchRecord
-from stallprobes.records.rows import joined, rows_at, rows_where
+from stallprobes.records.rows import joined, rows_where
 from stallprobes.watch.attribution.slow_calls import column_of
 from stallprobes.watch.attribution.switch_clock import ClockOffset, Tenures, tenures_of
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.division.pending import needs_engine
-from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
+from stallprobes.watch.intervals import NONE, Int64s, distinct, distinct_pairs, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
 # Records that are held at most, and work and switches that are held however old, to find the offset of the clocks.
@@ -32,6 +33,51 @@ _RECORD = dtype_of(WatchRecord)
 # No time of a real program is as large.
 _MOST_NS = 2**62
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
+
+
+class _EngineWork(NamedTuple):
+    """Work on the graphics engine, in the order of its starts: int64[n] each."""
+
+    devices: Int64s
+    contexts: Int64s
+    starts: Int64s
+    ends: Int64s
+
+    @classmethod
+    def of(cls, rows: NDArray[Any]) -> _EngineWork:
+        """That among records."""
+        chosen = needs_engine(rows)
+        return cls(*(int64s(rows[name][chosen]) for name in ("device", "context", "start", "end")))._in_order()
+
+    @classmethod
+    def united(cls, parts: Iterable[_EngineWork]) -> _EngineWork:
+        """That of all ``parts``."""
+        return cls(*map(np.concatenate, zip(_NO_WORK, *parts, strict=True)))._in_order()
+
+    def on(self, device: int) -> _EngineWork:
+        """That of one GPU."""
+        here = self.devices == device
+        return self if here.all() else _EngineWork(*(column[here] for column in self))
+
+    def devices_by_context(self) -> dict[int, int]:
+        """The GPU of each context."""
+        contexts, devices = distinct_pairs(*self._changes())
+        return dict(zip(contexts.tolist(), devices.tolist(), strict=True))
+
+    def _changes(self) -> tuple[Int64s, Int64s]:
+        changes = (self.contexts[1:] != self.contexts[:-1]) | (self.devices[1:] != self.devices[:-1])
+        first = np.append(True, changes)[: len(self.contexts)]
+        return self.contexts[first], self.devices[first]
+
+    def _in_order(self) -> _EngineWork:
+        if (self.starts[1:] >= self.starts[:-1]).all():
+            return self
+        # Most is in order, of which only a stable sort makes use.
+        order = np.argsort(self.starts, kind="stable")
+        return _EngineWork(*(column[order] for column in self))
+
+
+_NO_WORK = _EngineWork(NONE, NONE, NONE, NONE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +105,11 @@ class _Batch:
             least=int(correlations.min()),
             most=int(correlations.max()),
         )
+
+    @cached_property
+    def engine(self) -> _EngineWork:
+        """Its work on the graphics engine."""
+        return _EngineWork.of(self.rows)
 
     def beside(self, begins: Int64s, ends: Int64s, own: Int64s) -> Flags:
         """Which records overlap one of the spans, or have a correlation number of ``own``.
@@ -168,23 +219,20 @@ class RecordStore:
         """The tenures of each GPU, as far as the switches show its clock."""
         if self.switches == self._placed:
             return self._tenures
-        rows = self.rows
-        work = rows_where(rows, needs_engine(rows))
-        work = rows_at(work, np.argsort(work["start"], kind="stable"))
-        self._devices.update(zip(work["context"].tolist(), work["device"].tolist(), strict=True))
+        work = _EngineWork.united(batch.engine for batch in self._batches)
+        self._devices.update(work.devices_by_context())
         devices = set(self._devices.values())
         only = next(iter(devices)) if len(devices) == 1 else -1
         of_switch = int64s([self._devices.get(context, only) for context in self._switches["context"].tolist()])
         self.unplaced = int(np.count_nonzero(of_switch < 0))
         found = {}
         for device in sorted(devices):
-            switches, mine = self._switches[of_switch == device], work[int64s(work["device"]) == device]
-            contexts, starts, ends = (int64s(mine[name]) for name in ("context", "start", "end"))
+            switches, mine = self._switches[of_switch == device], work.on(device)
             tenures, clock = tenures_of(
                 int64s(switches["context"]),
                 int64s(switches["subkind"]),
                 int64s(switches["start"]),
-                (contexts, starts, ends),
+                (mine.contexts, mine.starts, mine.ends),
                 self._clocks.get(device),
                 self.realtime_ns,
             )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallprobes.native.layouts.cupti import SwitchOperation
-from stallprobes.watch.intervals import NONE, Int64s
+from stallprobes.watch.intervals import NONE, Int64s, distinct
 
 # From the switch to a context until its waiting work starts, on an H200.
 SWITCH_TO_WORK_NS = 3_840
@@ -92,10 +92,11 @@ def waiting_starts(contexts: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int6
     if not len(starts):
         return NONE, NONE
     chosen = np.concatenate(([True], contexts[1:] != contexts[:-1]))
-    for context in np.unique(contexts).tolist():
-        mine = np.flatnonzero(contexts == context)
-        before = np.maximum.accumulate(ends[mine])
-        chosen[mine[1:]] |= starts[mine[1:]] - before[:-1] >= IDLE_NS
+    every = distinct(contexts).tolist()
+    for context in every:
+        mine = slice(None) if len(every) == 1 else np.flatnonzero(contexts == context)
+        its_starts, before = starts[mine], np.maximum.accumulate(ends[mine])
+        chosen[mine] |= np.append(False, its_starts[1:] - before[:-1] >= IDLE_NS)
     return contexts[chosen], starts[chosen]
 
 

@@ -6,7 +6,7 @@ are those of ``Part``; ``tests/factories/divided_instants.py`` states them once 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
