@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from stallprobes.records.rows import Rows, joined, rows_where
-from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, NO_SPANS, Instants, Spans
+from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, Instants, Spans, united
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
+from stallprobes.watch.intervals import Int64s, distinct, int64s
 
 # Slices that are kept where nobody takes them.
 _MOST_BATCHES = 64
@@ -79,7 +79,7 @@ class CollectiveLog:
             CollectiveBatch(
                 found,
                 Spans.united(instants.begins[exposed], instants.ends[exposed]),
-                _between(recorded, begin_ns, until_ns),
+                recorded.within(begin_ns, until_ns),
                 _kernel_times(inside),
                 begin_ns,
                 until_ns,
@@ -108,14 +108,6 @@ class CollectiveLog:
         )
 
 
-def united(spans: Iterable[Spans]) -> Spans:
-    """The union of several unions."""
-    every = list(spans)
-    return Spans.united(
-        np.concatenate([NONE, *(one.begins for one in every)]), np.concatenate([NONE, *(one.ends for one in every)])
-    )
-
-
 def is_nccl(name: str) -> bool:
     """Whether a kernel is one of NCCL's, whose ranks wait for each other."""
     return "nccl" in name.lower()
@@ -133,9 +125,3 @@ def _kernel_times(rows: Rows) -> Mapping[int, int]:
     names, places = np.unique(kernels["name"], return_inverse=True)
     times = np.bincount(places.reshape(-1), kernels["end"] - kernels["start"], len(names))
     return dict(zip(names.tolist(), times.astype(np.int64).tolist(), strict=True))
-
-
-def _between(spans: Spans, begin_ns: int, end_ns: int) -> Spans:
-    begins, ends = np.maximum(spans.begins, begin_ns), np.minimum(spans.ends, end_ns)
-    kept = ends > begins
-    return Spans(begins[kept], ends[kept]) if kept.any() else NO_SPANS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from stallprobes.records.rows import Rows, joined, rows_at, rows_where
 from stallprobes.watch.division.call_kinds import CallKind, creates_context, loads
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
+from stallprobes.watch.division.divided_time import MOST_EVENTS, DividedTime
 from stallprobes.watch.division.instants import (
     LIMITS,
     NO_SPANS,
@@ -73,17 +74,36 @@ _MORE_CALLS = 1.25
 
 
 class _Beside(NamedTuple):
-    """What other threads of the process do: their work on the GPU, and their calls that may hold locks."""
+    """What other threads of the process do: when their work runs on the GPU, in the order of its starts, and their
+    calls."""
 
-    other_work: Spans
-    holding: Spans
+    starts: Int64s
+    ends: Int64s
+    threads: Sequence[ThreadCalls]
+
+    def work(self, begin_ns: int, end_ns: int) -> Spans:
+        """When their work runs in a time."""
+        before = int(self.starts.searchsorted(end_ns, "left"))
+        reaching = self.ends[:before] > begin_ns
+        return Spans.united(self.starts[:before][reaching], self.ends[:before][reaching])
+
+    def holding(self, begin_ns: int, end_ns: int) -> Spans:
+        """When they are inside calls for which others may wait, in a time."""
+        begins, ends = [NONE], [NONE]
+        for of in (one.during(begin_ns, end_ns) for one in self.threads):
+            chosen = of.kinds >= int(CallKind.COPIES)
+            begins.append(of.spans.begins[chosen])
+            ends.append(of.spans.ends[chosen])
+        return Spans.united(np.concatenate(begins), np.concatenate(ends))
 
 
 class ProcessDivider:
     """Divides the wall time of one process. Feed it each reading with the records and calls since the one before."""
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    def __init__(self, limits: Limits = LIMITS, most_events: int = MOST_EVENTS) -> None:
+        """``most_events`` are the calls and operations of a second that are divided in full."""
         self._limits = limits
+        self._time = DividedTime(most_events)
         self._process: WatchedProcess | None = None
         self._calls: list[Rows] = []
         self._operations: list[Rows] = []
@@ -261,12 +281,14 @@ class ProcessDivider:
         threads = by_thread(every)
         self._threads |= threads.keys()
         begin = self._done_ns
-        self._book.note({thread: _within(of.spans, begin, until) for thread, of in threads.items()})
+        self._book.note({thread: of.spans.within(begin, until) for thread, of in threads.items()})
         self._submitted.note_callers(begun)
         unknown = begun["returned"] < 0
         self._note_flying(begun, flying)
         self._switches = engine_use.switches
         self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
+        # What two ranks do at a time is compared: each would choose another one.
+        self._time.choose(begin, until, 0 if self._communication else _events(every, begun, begin))
         spans, leaders, devices = recorded(process), self._leaders_of(begun), column(begun, "device")
         starts, ends = column(begun, "start"), column(begun, "end")
         for leader, device in self._keys(leaders, devices):
@@ -280,10 +302,7 @@ class ProcessDivider:
                 until,
                 spans,
                 engine_use.tenures.get(device),
-                _Beside(
-                    other_work=Spans.united(starts[others], ends[others]),
-                    holding=_holding(of for thread, of in threads.items() if thread not in own),
-                ),
+                _Beside(starts[others], ends[others], [of for thread, of in threads.items() if thread not in own]),
             )
         begun["seen"] = True
         # Of a call in flight, it is not known when it returns.
@@ -358,38 +377,40 @@ class ProcessDivider:
             sequence.note_thread(thread)
         sequence.contexts.update(distinct(column(rows, "context")).tolist())
         # Calls that reach over the border of two slices count twice, which changes no order.
-        sequence.calls += sum(len(_within(of.spans, begin, until).begins) for of in own.values())
+        sequence.calls += sum(len(of.spans.within(begin, until).begins) for of in own.values())
         sequence.note_late(*_late(rows, begin))
-        work = Operations(
-            starts=column(rows, "start"),
-            ends=column(rows, "end"),
-            kinds=column(rows, "kind"),
-            engine=np.ascontiguousarray(rows["engine"]),
-            returned=column(rows, "returned"),
-            threads=column(rows, "thread"),
-        )
+        starts, ends = column(rows, "start"), column(rows, "end")
         if not self._ended:
-            until = self._closed_until(sequence, work, spans, until)
+            until = self._closed_until(sequence, starts, ends, spans, until)
         if until <= begin:
             return
         for thread, of in own.items():
             sequence.note_thread(thread, _inside(of, begin, until))
-        times = SequenceTimes(
-            threads=own or {-1: ThreadCalls(spans=NO_SPANS, kinds=NONE)},
-            work=work,
-            recorded=spans,
-            other_work=beside.other_work,
-            holding=beside.holding,
-            away=away(tenures, sequence.contexts),
-            lost=self._lost,
-            last_end_ns=sequence.last_end_ns,
-            ended=self._ended,
-            limits=self._limits,
-        )
-        sequence.add(times, rows, until)
+        elsewhere = away(tenures, sequence.contexts)
+        for first, last in self._time.within(begin, until):
+            # With the operation that ends the last gap.
+            reached = ends > first
+            reached[int(starts.searchsorted(last, "right")) + 1 :] = False
+            ended = ends[: int(starts.searchsorted(first, "right"))]
+            chosen = rows_where(rows, reached)
+            times = SequenceTimes(
+                threads={thread: of.during(first, last) for thread, of in own.items()}
+                or {-1: ThreadCalls(spans=NO_SPANS, kinds=NONE)},
+                work=_work_of(chosen),
+                recorded=spans,
+                other_work=beside.work(first, last),
+                holding=beside.holding(first, last),
+                away=elsewhere.within(first, last),
+                lost=self._lost,
+                last_end_ns=max(sequence.last_end_ns, int(ended[ended <= first].max(initial=0))),
+                ended=self._ended,
+                limits=self._limits,
+            )
+            sequence.add(times, chosen, first, last)
+        sequence.advance(starts, ends, until)
         sequence.cpu.add(own, self._cpu, begin, until)
 
-    def _closed_until(self, sequence: SequenceSums, work: Operations, spans: Spans, until: int) -> int:
+    def _closed_until(self, sequence: SequenceSums, starts: Int64s, ends: Int64s, spans: Spans, until: int) -> int:
         """The begin of the gap that reaches over ``until``, if one does and is not very long.
 
         An operation that still runs has no record yet, and may have ended it. What ends a gap at the end of a time with
@@ -398,7 +419,7 @@ class ProcessDivider:
         place = int(spans.place(int64s([until]))[0])
         if place < 0:
             return until
-        before = work.ends[work.starts < until]
+        before = ends[: int(starts.searchsorted(until, "left"))]
         last = max(int(before.max(initial=0)), sequence.last_end_ns, sequence.began_ns, int(spans.begins[place]))
         return until if last >= until or until - last > MOST_OPEN_NS else max(last, sequence.done_ns)
 
@@ -419,6 +440,7 @@ class ProcessDivider:
                 )
         self._calls, self._operations = [rows_where(calls, kept)], [rows_where(operations, kept_operations)]
         self._overheads = [overheads[int64s(overheads["end"]) > oldest]]
+        self._time.drop_before(self.done_ns)
         lost = self._lost.ends > min(oldest, self.done_ns)
         self._lost = Spans(self._lost.begins[lost], self._lost.ends[lost])
 
@@ -428,7 +450,7 @@ class ProcessDivider:
             device,
             begin_ns,
             self._functions,
-            sampled=len(self._process.windows) > 0,
+            sampled=len(self._process.windows) > 0 or self._time.partly,
             alone=sum(other == device for _, other in self._sequences) == 1,
             engine_known=self._knows_engine(device),
             left={one for one in sequence.threads if self._book.knows(one) and self._book.leader(one) != leader},
@@ -478,24 +500,24 @@ def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:
     return new.begins, new.ends - new.begins - (known.before(new.ends) - known.before(new.begins))
 
 
-def _within(spans: Spans, begin_ns: int, end_ns: int) -> Spans:
-    """The spans that reach into a time, cut to it."""
-    kept = (spans.ends > begin_ns) & (spans.begins < end_ns)
-    return Spans(np.maximum(spans.begins[kept], begin_ns), np.minimum(spans.ends[kept], end_ns))
+def _work_of(rows: Rows) -> Operations:
+    return Operations(
+        starts=column(rows, "start"),
+        ends=column(rows, "end"),
+        kinds=column(rows, "kind"),
+        engine=np.ascontiguousarray(rows["engine"]),
+        returned=column(rows, "returned"),
+        threads=column(rows, "thread"),
+    )
+
+
+def _events(calls: Rows, operations: Rows, begin_ns: int) -> int:
+    """How many calls and operations of a slice, which is from ``begin_ns``, are new."""
+    return int(np.count_nonzero(calls["end"] > begin_ns) + np.count_nonzero(operations["end"] > begin_ns))
 
 
 def _inside(calls: ThreadCalls, begin_ns: int, end_ns: int) -> int:
     """The time (ns) that a thread spends inside calls that submit work or wait for it."""
     chosen = calls.kinds <= int(CallKind.COPIES)
-    spans = _within(Spans(calls.spans.begins[chosen], calls.spans.ends[chosen]), begin_ns, end_ns)
+    spans = Spans(calls.spans.begins[chosen], calls.spans.ends[chosen]).within(begin_ns, end_ns)
     return int((spans.ends - spans.begins).sum())
-
-
-def _holding(threads: Iterable[ThreadCalls]) -> Spans:
-    """The times in which threads are inside calls for which others may wait."""
-    begins, ends = [NONE], [NONE]
-    for of in threads:
-        chosen = of.kinds >= int(CallKind.COPIES)
-        begins.append(of.spans.begins[chosen])
-        ends.append(of.spans.ends[chosen])
-    return Spans.united(np.concatenate(begins), np.concatenate(ends))

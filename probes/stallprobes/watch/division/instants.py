@@ -6,7 +6,7 @@ are those of ``Part``; ``tests/factories/divided_instants.py`` states them once 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -105,6 +105,16 @@ class Spans(NamedTuple):
         places = count_until(self.begins, times) - 1
         return np.where((places >= 0) & (self.ends[places] > times), places, -1) if len(self.begins) else places
 
+    def within(self, begin_ns: int, end_ns: int) -> Spans:
+        """What of them lies in a time."""
+        first, end = self._reaching(begin_ns, end_ns)
+        return Spans(np.maximum(self.begins[first:end], begin_ns), np.minimum(self.ends[first:end], end_ns))
+
+    def _reaching(self, begin_ns: int, end_ns: int) -> tuple[int, int]:
+        """The first of the spans that reach into a time, and the one behind the last."""
+        first = int(self.ends.searchsorted(begin_ns, "right"))
+        return first, max(int(self.begins.searchsorted(end_ns, "left")), first)
+
     def inside(self, times: Int64s) -> Int64s:
         """Those of ``times``, which ascend, that lie in a span and not at its border."""
         _, places = expanded(np.searchsorted(times, self.begins, "right"), np.searchsorted(times, self.ends, "left"))
@@ -116,6 +126,14 @@ class Spans(NamedTuple):
 
 
 NO_SPANS = Spans(NONE, NONE)
+
+
+def united(spans: Iterable[Spans]) -> Spans:
+    """The union of several unions."""
+    every = list(spans)
+    return Spans.united(
+        np.concatenate([NONE, *(one.begins for one in every)]), np.concatenate([NONE, *(one.ends for one in every)])
+    )
 
 
 class CoveredTime:
@@ -156,6 +174,13 @@ class ThreadCalls:
     spans: Spans
     kinds: Int64s
     functions: Int64s = field(default_factory=lambda: NONE)
+
+    def during(self, begin_ns: int, end_ns: int) -> ThreadCalls:
+        """The calls that reach into a time or return when it begins, not cut."""
+        first = int(self.spans.ends.searchsorted(begin_ns, "left"))
+        chosen = slice(first, int(self.spans.begins.searchsorted(end_ns, "left")))
+        spans = Spans(self.spans.begins[chosen], self.spans.ends[chosen])
+        return ThreadCalls(spans=spans, kinds=self.kinds[chosen], functions=self.functions[chosen])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

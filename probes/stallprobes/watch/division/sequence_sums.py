@@ -59,16 +59,19 @@ class SequenceSums:
         sums = np.bincount(places - places[0], times).astype(np.int64)
         self._late.add(int(places[0]), sums[:, None])
 
-    def add(self, times: SequenceTimes, rows: Rows, until: int) -> None:
-        """Add the time from ``done_ns`` to ``until``; ``rows`` are the operations (OPERATION) of ``times``."""
-        begin, sums, work = self.done_ns, self._sums, times.work
+    def add(self, times: SequenceTimes, rows: Rows, begin: int, until: int) -> None:
+        """Add the time from ``begin`` to ``until``; ``rows`` are the operations (OPERATION) of ``times``."""
+        sums = self._sums
         borders = np.concatenate((sums.borders(begin, until), CollectiveLog.ends(rows, begin, until)))
         instants = instants_of(times, begin, until, borders)
         self.collectives.add(rows, instants, times.recorded, begin, until)
         sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
         self._waits.add(wait_weights(times, begin, until), begin, until)
-        ends = work.ends[work.starts <= until]
-        self.last_end_ns = max(self.last_end_ns, int(np.minimum(ends, until).max(initial=0)))
+
+    def advance(self, starts: Int64s, ends: Int64s, until: int) -> None:
+        """Everything until a time is done; its work starts and ends at those times."""
+        begun = ends[: starts.searchsorted(until, "right")]
+        self.last_end_ns = max(self.last_end_ns, int(np.minimum(begun, until).max(initial=0)))
         self.done_ns = until
 
     def division(

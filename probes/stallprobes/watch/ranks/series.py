@@ -11,8 +11,8 @@ import numpy as np
 
 from stallprobes.records.rows import Rows, joined, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums
-from stallprobes.watch.division.collectives import COLLECTIVE, CollectiveBatch, is_nccl, operation_of, united
-from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, Spans
+from stallprobes.watch.division.collectives import COLLECTIVE, CollectiveBatch, is_nccl, operation_of
+from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, Spans, united
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.ranks.matching import CLOCK_ERROR_NS, Kernels
 from stallprobes.watch.reading.kernel_names import demangled, short_name

@@ -1,0 +1,51 @@
+"""Which time of a process is divided: all of it, or a part of each slice where it makes too many calls.
+
+To divide a second takes longer, the more calls and operations it has. A part is a sample of its slice, as a window with
+records is one of the whole run, and the figures say how far they may be off.
+"""
+
+from __future__ import annotations
+
+from stallprobes.watch.division.instants import NO_SPANS, Spans, united
+from stallprobes.watch.intervals import int64s
+
+# Calls and operations in a second that are divided in full, which takes up to a tenth of a core (bench_division.py).
+MOST_EVENTS = 100_000
+SECOND_NS = 1_000_000_000
+# The place of the part in its slice moves by the golden ratio from slice to slice, so that no period of a program can
+# always show the same side.
+_GOLDEN = 0.6180339887498949
+
+
+class DividedTime:
+    """The time that is divided, chosen slice by slice. ``partly``: not all of it has been."""
+
+    def __init__(self, most_events: int = MOST_EVENTS) -> None:
+        """``most_events`` are the calls and operations of a second that are divided in full."""
+        self._most = most_events
+        self._chosen = NO_SPANS
+        self._slices = 0
+        self.partly = False
+
+    def choose(self, begin_ns: int, until_ns: int, events: int) -> None:
+        """Choose from the next slice, which has so many calls and operations."""
+        length_ns = until_ns - begin_ns
+        # Of a program that runs for less than a second, everything is.
+        most = self._most * max(length_ns, SECOND_NS) / SECOND_NS
+        if events > most:
+            self.partly = True
+            self._slices += 1
+            part_ns = int(length_ns * most / events)
+            begin_ns += int((length_ns - part_ns) * (self._slices * _GOLDEN % 1))
+            until_ns = begin_ns + part_ns
+        self._chosen = united((self._chosen, Spans(int64s([begin_ns]), int64s([until_ns]))))
+
+    def within(self, begin_ns: int, until_ns: int) -> list[tuple[int, int]]:
+        """The chosen times (ns) from ``begin_ns`` to ``until_ns``."""
+        found = self._chosen.within(begin_ns, until_ns)
+        return list(zip(found.begins.tolist(), found.ends.tolist(), strict=True))
+
+    def drop_before(self, time_ns: int) -> None:
+        """Forget times that ended before ``time_ns``."""
+        kept = self._chosen.ends > time_ns
+        self._chosen = Spans(self._chosen.begins[kept], self._chosen.ends[kept])
