@@ -101,8 +101,11 @@ class FolderAnalysis:
 
     @property
     def room_s(self) -> float:
-        """The time (s) until a part of a ring of a running process is filled, as quickly as before the last reading."""
-        return min((one.room_s for one in self._readings.values() if not one.ended), default=math.inf)
+        """The time (s) from now until a part of a ring of a running process is filled, as quickly as before its last
+        reading."""
+        now_ns = time.monotonic_ns()
+        left = (one.room_s - (now_ns - one.last_ns) / 1e9 for one in self._readings.values() if not one.ended)
+        return max(min(left, default=math.inf), 0.0)
 
     def poll(self, progress: Callable[[float], None] = lambda _: None) -> None:
         """Read what is new; ``progress`` is called with the share (0 to 1) of the files that are read.

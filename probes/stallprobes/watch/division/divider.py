@@ -315,7 +315,13 @@ class ProcessDivider:
         starts = column(rows, "start")
         if (starts[1:] > starts[:-1]).all():
             return rows
-        return rows_at(rows, np.lexsort((column(rows, "correlation"), starts)))
+        # Most are in order, of which only a stable sort makes use; the few that start together are sorted apart.
+        order = np.argsort(starts, kind="stable")
+        same = starts[order[1:]] == starts[order[:-1]]
+        together = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        some = order[together]
+        order[together] = some[np.lexsort((rows["correlation"][some], starts[some]))]
+        return rows_at(rows, order)
 
     def _note_flying(self, operations: Rows, flying: Rows) -> None:
         """Note the threads of operations whose calls have not returned."""
