@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,6 +105,11 @@ def divided(calls: list[Call], times: list[float], **of: Any) -> ProcessDivision
     return divider.division()
 
 
+def held(divider: ProcessDivider) -> int:
+    """The calls that it keeps for a later slice."""
+    return len(divider._calls) + sum(map(len, divider._new_calls))
+
+
 @st.composite
 def programs(draw: st.DrawFn, most_threads: int = 3) -> list[Call]:
     """Calls of threads, some of which submit work, also several operations each."""
@@ -123,8 +128,10 @@ def programs(draw: st.DrawFn, most_threads: int = 3) -> list[Call]:
     return calls
 
 
-def expected(calls: list[Call], threads: tuple[int, ...], begin: int) -> Mapping[str, int]:
-    """The reference's sums for the sequence of ``threads`` from ``begin`` on, in instants."""
+def expected(
+    calls: list[Call], threads: tuple[int, ...], begin: int, parts: Sequence[tuple[int, int]] = ((0, LENGTH),)
+) -> Mapping[str, int]:
+    """The reference's sums for the sequence of ``threads`` from ``begin`` on, in instants of ``parts``."""
     ends = {number: max(end for _, end, _ in call.work) for number, call in enumerate(calls) if call.work}
 
     def kind(number: int, call: Call) -> int:
@@ -164,7 +171,9 @@ def expected(calls: list[Call], threads: tuple[int, ...], begin: int) -> Mapping
         limits=Limits(blocked_ns=6, wake_up_ns=4),
     )
     first = min(call.begin for call in calls if call.thread in own)
-    return totals(divided_one_by_one(times, max(first, begin), LENGTH))
+    instants = divided_one_by_one(times, max(first, begin), LENGTH)
+    inside = {each: one for each, one in instants.items() if any(low <= each < high for low, high in parts)}
+    return totals(inside)
 
 
 def _spans(pairs: list[tuple[int, int]]) -> Spans:
@@ -205,6 +214,53 @@ def test_a_program_is_divided_alike_while_it_runs(calls: list[Call], times: list
     whole = divided(calls, [LENGTH])
     assert divided(calls, [*sorted(times), LENGTH]) == whole
     assert whole is not None
+
+
+@settings(max_examples=80, deadline=None)
+@given(programs(most_threads=1), st.lists(st.integers(1, LENGTH), min_size=1, max_size=7, unique=True).map(sorted))
+def test_parts_of_a_program_are_divided_as_the_reference_divides_them(calls: list[Call], borders: list[int]) -> None:
+    # The time of a sequence begins with its first call that is known.
+    calls = [Call(LAUNCH, 0, 1, 1, ((0, 1, KERNEL),)), *calls]
+    parts = list(zip([0, *borders[1::2]], borders[::2], strict=False))
+    chosen = Spans(int64s([at(first) for first, _ in parts]), int64s([at(last) for _, last in parts]))
+    divider = ProcessDivider(COARSE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            divider._time, "within", lambda *of: list(zip(*(one.tolist() for one in chosen.within(*of)), strict=True))
+        )
+        divider.feed(*readings(calls, [LENGTH])[0], ended=True)
+    found = divider.division()
+    assert found is not None
+    sums = expected(calls, (1,), round(found.start_up_ns / UNIT), parts)
+    sums = {name: count for name, count in sums.items() if name not in ("waiting", "submits", "queue_full")}
+    assert {part.value: ns / UNIT for one in found.sequences for part, ns in one.parts.items()} == sums
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_of_many_calls_a_part_of_each_slice_is_divided(threads: int) -> None:
+    calls = [
+        replace(call, thread=1 + number // 2 % threads) for number, call in enumerate(loop(6_000, kernel=700, host=800))
+    ]
+    # Each step of 1512 us has three calls and operations.
+    whole, part = ProcessDivider(most_events=10**9), ProcessDivider(most_events=550)
+    read = readings(calls, [*(each * 1e6 for each in range(1, 9)), float(calls[-1].end)], 1000)
+    for number, reading in enumerate(read, 1):
+        for divider in (whole, part):
+            divider.feed(*reading, ended=number == len(read))
+        assert held(part) <= held(whole)
+    expected_division, found = whole.division(), part.division()
+    assert expected_division is not None
+    assert found is not None
+    for one, all_of_it in zip(found.sequences, expected_division.sequences, strict=True):
+        assert all_of_it.recorded == 1.0
+        assert 0.2 < one.recorded < 0.4
+        assert one.threads == all_of_it.threads
+        assert (one.verdict, one.second) == (all_of_it.verdict, all_of_it.second)
+        assert one.gpu.low < one.gpu.share < one.gpu.high
+        assert one.gpu.share == pytest.approx(all_of_it.gpu.share, abs=0.001)
+        assert one.host.share == pytest.approx(all_of_it.host.share, abs=0.001)
+        assert one.parts[Part.KERNELS] == pytest.approx(all_of_it.parts[Part.KERNELS] * one.recorded, rel=0.01)
+        assert Part.UNKNOWN not in one.parts
 
 
 def loop(steps: int, launch: int = 5, kernel: int = 20, host: int = 60) -> list[Call]:
@@ -298,7 +354,7 @@ def test_time_without_records_is_no_open_gap() -> None:
     for reading in readings(calls, [40.0, 60.0, 70.0], windows=RecordWindows.of(windows)):
         divider.feed(*reading)
         assert divider.done_ns == reading[3] - LAG_NS
-    assert sum(map(len, divider._calls)) <= 6
+    assert held(divider) <= 6
     found = divider.division()
     assert found is not None
     assert found.sequences[0].covered_ns == 10 * UNIT
@@ -481,7 +537,7 @@ def test_a_run_of_hours_needs_a_limited_memory() -> None:
         divider.feed(*reading)
     (sequence,) = divider._sequences.values()
     assert len(sequence._sums.since(0)) <= 4096
-    assert sum(map(len, divider._calls)) < 1000
+    assert held(divider) < 1000
     found = divider.division()
     assert found is not None
     assert found.sequences[0].gpu.share == pytest.approx(0.5, abs=0.01)
@@ -495,7 +551,7 @@ def test_a_sequence_with_a_long_gap_needs_its_own_calls_alone() -> None:
     for number, reading in enumerate(readings([*seldom, *often], [20.0, 40.0, 60.0, 80.0, 99.0]), 1):
         divider.feed(*reading, ended=number == 5)
         # Two seconds of the busy thread have twenty calls, ten of which are of the last second.
-        assert sum(map(len, divider._calls)) <= 13
+        assert held(divider) <= 13
     assert divider.division() == whole
     assert whole is not None
     assert {one.threads for one in whole.sequences} == {(1,), (2,)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import LossKind, WatchRecord, WatchState
-from stallprobes.records.rows import Rows, joined, rows_at, rows_where
+from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
 from stallprobes.watch.division.call_kinds import CallKind, creates_context, loads
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
@@ -38,7 +38,10 @@ from stallprobes.watch.division.pending import (
     calls_of,
     column,
     communicate,
+    neighbours_of,
     operations_of,
+    reaching,
+    threads_of,
     with_overheads,
     without_returned_copies,
 )
@@ -105,9 +108,12 @@ class ProcessDivider:
         self._limits = limits
         self._time = DividedTime(most_events)
         self._process: WatchedProcess | None = None
-        self._calls: list[Rows] = []
-        self._operations: list[Rows] = []
-        self._overheads: list[NDArray[Any]] = []
+        # What was read and begins after the last slice (DRIVER_CALL, and records), and what is kept of those before.
+        self._new_calls: list[Rows] = []
+        self._new_records: list[NDArray[Any]] = []
+        self._calls: Rows = np.zeros(0, CALL)
+        self._operations: Rows = np.zeros(0, OPERATION)
+        self._overheads: NDArray[Any] = np.zeros(0, _RECORD)
         self._submitted = SubmittedCalls()
         self._book = SequenceBook()
         self._start_up: StartUp | None = None
@@ -172,20 +178,23 @@ class ProcessDivider:
             self._done_ns = self._fed_ns = process.started.monotonic_ns
         self._process, self._ended, self._cpu = process, ended, cpu
         self._note_losses(process, records.missed, calls.missed, now_ns)
-        divided = calls_of(calls)
-        self._calls.append(divided.outermost)
-        self._submitted.add(divided.every)
+        self._new_calls.append(calls.rows)
+        self._new_records.append(records.rows)
+        correlations, began, returned = (
+            column(calls.rows, name) for name in ("correlation", "began_ns", "returned_ns")
+        )
+        self._submitted.add(correlations, began, returned, threads_of(calls.rows))
         self._communication |= communicate(records.names)
         self._functions.update(calls.functions)
-        self._operations.append(operations_of(records.rows, self._communication))
-        overheads = rows_where(records.rows, records.rows["kind"] == int(RecordKind.OVERHEAD))
-        self._overheads.append(overheads)
-        self._note_start_up(self._start_up, records.rows, overheads, calls, divided.outermost)
+        self._note_start_up(self._start_up, records.rows, calls)
         until = (process.ended_ns or now_ns) if ended else now_ns - LAG_NS
         if process.state is WatchState.YIELDED:
             # Nothing is recorded from then on.
             ended = self._ended = True
-            until = max(self._done_ns, *(int(rows["end"].max(initial=0)) for rows in (*self._calls, *self._operations)))
+            ends = [self._calls["end"], self._operations["end"]]
+            ends += [rows["returned_ns"] for rows in self._new_calls]
+            ends += [rows["end"][rows["kind"] != int(RecordKind.CONTEXT_SWITCH)] for rows in self._new_records]
+            until = max(self._done_ns, *(int(of.max(initial=0)) for of in ends))
         if ended or until - self._done_ns >= LEAST_SLICE_NS:
             self._divide(process, until, now_ns, engine_use())
         self._fed_ns = now_ns
@@ -239,12 +248,12 @@ class ProcessDivider:
         lost = Spans(int64s([begin_ns]), int64s([end_ns]))
         self._lost = Spans.united(*map(np.concatenate, zip(self._lost, lost, strict=True)))
 
-    def _note_start_up(
-        self, start_up: StartUp, records: NDArray[Any], overheads: NDArray[Any], calls: CallBatch, outermost: Rows
-    ) -> None:
-        if start_up.is_over(self._done_ns):
+    def _note_start_up(self, start_up: StartUp, records: NDArray[Any], calls: CallBatch) -> None:
+        if start_up.is_over(self._done_ns) or start_up.is_settled(self._done_ns):
             return
+        outermost = calls_of(calls.rows, calls.functions)
         start_up.note_calls(outermost["begin"], outermost["end"], outermost["kind"])
+        overheads = rows_where(records, records["kind"] == int(RecordKind.OVERHEAD))
         loading = np.isin(overheads["subkind"], [int(kind) for kind in LOADING])
         start_up.note(int64s(overheads["start"][loading]))
         start_up.note(int64s(overheads["end"][loading]))
@@ -270,25 +279,23 @@ class ProcessDivider:
     # Slices.
 
     def _divide(self, process: WatchedProcess, until: int, now_ns: int, engine_use: EngineUse) -> None:
-        calls, operations = joined(CALL, self._calls), self._joined_operations()
-        overheads = joined(_RECORD, self._overheads)
+        begin = self._done_ns
+        flying = _not_among(calls_in_flight(process, now_ns), self._calls, self._new_calls)
+        self._take_new(begin, until)
+        calls, operations, overheads = self._calls, self._operations, self._overheads
         # What begins later belongs to the next slice.
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
-        flying = _not_among(calls_in_flight(process, now_ns), calls)
         every = joined(CALL, (rows_where(calls, calls["begin"] < until), flying))
         with_overheads(every, overheads)
         without_returned_copies(every, operations, self._limits.blocked_ns)
         threads = by_thread(every)
         self._threads |= threads.keys()
-        begin = self._done_ns
         self._book.note({thread: of.spans.within(begin, until) for thread, of in threads.items()})
         self._submitted.note_callers(begun)
         unknown = begun["returned"] < 0
         self._note_flying(begun, flying)
         self._switches = engine_use.switches
         self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
-        # What two ranks do at a time is compared: each would choose another one.
-        self._time.choose(begin, until, 0 if self._communication else _events(every, begun, begin))
         spans, leaders, devices = recorded(process), self._leaders_of(begun), column(begun, "device")
         starts, ends = column(begun, "start"), column(begun, "end")
         for leader, device in self._keys(leaders, devices):
@@ -310,24 +317,43 @@ class ProcessDivider:
         self._done_ns = until
         self._keep(calls, operations, overheads)
 
-    def _joined_operations(self) -> Rows:
-        rows = joined(OPERATION, self._operations)
-        starts = column(rows, "start")
-        if (starts[1:] > starts[:-1]).all():
-            return rows
-        # Most are in order, of which only a stable sort makes use; the few that start together are sorted apart.
-        order = np.argsort(starts, kind="stable")
-        same = starts[order[1:]] == starts[order[:-1]]
-        together = np.flatnonzero(np.append(same, False) | np.append(False, same))
-        some = order[together]
-        order[together] = some[np.lexsort((rows["correlation"][some], starts[some]))]
-        return rows_at(rows, order)
+    def _take_new(self, begin: int, until: int) -> None:
+        """Take what begins before ``until`` of what was read, as far as its time is divided."""
+        calls, records = joined(DRIVER_CALL, self._new_calls), joined(_RECORD, self._new_records)
+        begun, started = calls["began_ns"] < until, records["start"] <= until
+        self._new_calls = [] if begun.all() else [rows_where(calls, ~begun)]
+        self._new_records = [] if started.all() else [rows_where(records, ~started)]
+        # What two ranks do at a time is compared: each would choose another one.
+        events = 0 if self._communication else np.count_nonzero(begun) + np.count_nonzero(started)
+        self._time.choose(begin, until, int(events))
+        chosen = self._time.within(begin, until)
+        partly = bool(chosen) and chosen != [(begin, until)]
+        if partly:
+            # Of what began before the slice, little is new.
+            began = int64s(calls["began_ns"])
+            begun &= reaching(began, int64s(calls["returned_ns"]), chosen) | (began < begin)
+        outermost = calls_of(rows_where(calls, begun), self._functions)
+        if partly:
+            start = int64s(records["start"])
+            kept = reaching(start, int64s(records["end"]), chosen) | (start < begin)
+            # Where the first gap begins and the last one ends, and whether a copy has blocked, shows in other work.
+            for first, last in chosen:
+                kept |= neighbours_of(records, first, last)
+            copies = outermost["correlation"][outermost["kind"] == int(CallKind.COPIES)]
+            started &= kept | np.isin(records["correlation"], copies)
+        records = rows_where(records, started)
+        self._calls = joined(CALL, (self._calls, outermost))
+        operations = (self._operations, operations_of(records, self._communication))
+        self._operations = _in_order_of_starts(joined(OPERATION, operations))
+        overheads = rows_where(records, records["kind"] == int(RecordKind.OVERHEAD))
+        self._overheads = joined(_RECORD, (self._overheads, overheads))
 
     def _note_flying(self, operations: Rows, flying: Rows) -> None:
         """Note the threads of operations whose calls have not returned."""
         if len(flying) and (operations["returned"] < 0).any():
             submitted = SubmittedCalls()
-            submitted.add(flying)
+            correlations, begins, ends = (column(flying, name) for name in ("correlation", "begin", "end"))
+            submitted.add(correlations, begins, ends, column(flying, "thread"))
             submitted.note_callers(operations)
 
     def _leaders_of(self, operations: Rows) -> Int64s:
@@ -383,7 +409,9 @@ class ProcessDivider:
             sequence.note_thread(thread)
         sequence.contexts.update(distinct(column(rows, "context")).tolist())
         # Calls that reach over the border of two slices count twice, which changes no order.
-        sequence.calls += sum(len(of.spans.within(begin, until).begins) for of in own.values())
+        parts = self._time.within(begin, until)
+        share = sum(last - first for first, last in parts) / max(until - begin, 1) or 1.0
+        sequence.calls += round(sum(len(of.spans.within(begin, until).begins) for of in own.values()) / share)
         sequence.note_late(*_late(rows, begin))
         starts, ends = column(rows, "start"), column(rows, "end")
         if not self._ended:
@@ -391,17 +419,20 @@ class ProcessDivider:
         if until <= begin:
             return
         for thread, of in own.items():
-            sequence.note_thread(thread, _inside(of, begin, until))
+            sequence.note_thread(thread, round(_inside(of, begin, until) / share))
         elsewhere = away(tenures, sequence.contexts)
-        for first, last in self._time.within(begin, until):
+        for first, last in parts:
+            last = min(last, until)
+            if first >= last:
+                continue
             # With the operation that ends the last gap.
             reached = ends > first
             reached[int(starts.searchsorted(last, "right")) + 1 :] = False
             ended = ends[: int(starts.searchsorted(first, "right"))]
             chosen = rows_where(rows, reached)
+            calls = {thread: of.during(first, last) for thread, of in own.items()}
             times = SequenceTimes(
-                threads={thread: of.during(first, last) for thread, of in own.items()}
-                or {-1: ThreadCalls(spans=NO_SPANS, kinds=NONE)},
+                threads=calls or {-1: ThreadCalls(spans=NO_SPANS, kinds=NONE)},
                 work=_work_of(chosen),
                 recorded=spans,
                 other_work=beside.work(first, last),
@@ -413,8 +444,8 @@ class ProcessDivider:
                 limits=self._limits,
             )
             sequence.add(times, chosen, first, last)
+            sequence.cpu.add(calls, self._cpu, first, last)
         sequence.advance(starts, ends, until)
-        sequence.cpu.add(own, self._cpu, begin, until)
 
     def _closed_until(self, sequence: SequenceSums, starts: Int64s, ends: Int64s, spans: Spans, until: int) -> int:
         """The begin of the gap that reaches over ``until``, if one does and is not very long.
@@ -444,8 +475,8 @@ class ProcessDivider:
                     kept | own,
                     kept_operations | (mine & (operations["end"] > sequence.done_ns - before)),
                 )
-        self._calls, self._operations = [rows_where(calls, kept)], [rows_where(operations, kept_operations)]
-        self._overheads = [overheads[int64s(overheads["end"]) > oldest]]
+        self._calls, self._operations = rows_where(calls, kept), rows_where(operations, kept_operations)
+        self._overheads = rows_where(overheads, int64s(overheads["end"]) > oldest)
         self._time.drop_before(self.done_ns)
         lost = self._lost.ends > min(oldest, self.done_ns)
         self._lost = Spans(self._lost.begins[lost], self._lost.ends[lost])
@@ -484,14 +515,30 @@ def _in_order(sequences: Mapping[tuple[int, int], SequenceSums]) -> list[tuple[i
     return found
 
 
-def _not_among(flying: Rows, calls: Rows) -> Rows:
-    """The calls in flight of a reading that have not returned meanwhile."""
+def _not_among(flying: Rows, calls: Rows, new_calls: Iterable[Rows]) -> Rows:
+    """The calls in flight of a reading that have not returned meanwhile: they are not among ``calls`` (CALL), nor among
+    ``new_calls`` (DRIVER_CALL)."""
     if not len(flying):
         return flying
-    last = rows_where(calls, np.isin(calls["begin"], flying["begin"]))
-    returned = set(zip(last["thread"].tolist(), last["begin"].tolist(), strict=True))
+    returned: set[tuple[int, int]] = set()
+    for threads, begins in [(calls["thread"], calls["begin"]), *((threads_of(of), of["began_ns"]) for of in new_calls)]:
+        some = np.isin(begins, flying["begin"])
+        returned.update(zip(threads[some].tolist(), begins[some].tolist(), strict=True))
     keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
     return flying[[key not in returned for key in keys]]
+
+
+def _in_order_of_starts(operations: Rows) -> Rows:
+    starts = column(operations, "start")
+    if (starts[1:] > starts[:-1]).all():
+        return operations
+    # Most are in order, of which only a stable sort makes use; the few that start together are sorted apart.
+    order = np.argsort(starts, kind="stable")
+    same = starts[order[1:]] == starts[order[:-1]]
+    together = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    some = order[together]
+    order[together] = some[np.lexsort((operations["correlation"][some], starts[some]))]
+    return rows_at(operations, order)
 
 
 def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:
@@ -515,11 +562,6 @@ def _work_of(rows: Rows) -> Operations:
         returned=column(rows, "returned"),
         threads=column(rows, "thread"),
     )
-
-
-def _events(calls: Rows, operations: Rows, begin_ns: int) -> int:
-    """How many calls and operations of a slice, which is from ``begin_ns``, are new."""
-    return int(np.count_nonzero(calls["end"] > begin_ns) + np.count_nonzero(operations["end"] > begin_ns))
 
 
 def _inside(calls: ThreadCalls, begin_ns: int, end_ns: int) -> int:

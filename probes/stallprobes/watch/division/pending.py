@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +14,8 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.division.call_kinds import CallKind, kind_of, kinds_of
 from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, Spans, ThreadCalls
-from stallprobes.watch.intervals import Int64s, int64s
-from stallprobes.watch.reading.process import CallBatch, WatchedProcess
+from stallprobes.watch.intervals import Int64s, coded, int64s
+from stallprobes.watch.reading.process import WatchedProcess
 
 # Calls whose work may not have run yet.
 MOST_SUBMITTED = 1 << 19
@@ -27,6 +27,7 @@ _CLOCK_ERROR_NS = 1_000_000
 # NCCL's and NVSHMEM's kernels by their names.
 _COMMUNICATION = ("nccl", "nvshmem")
 _WORK = sorted(int(kind) for kind in GPU_WORK)
+_LATEST_NS = np.iinfo(np.int64).max
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
 CALL = np.dtype(
     [("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("kind", "i2"), ("function", "i2")]
@@ -40,21 +41,43 @@ OPERATION = np.dtype(
 )  # fmt: skip
 
 
-class DividedRows(NamedTuple):
-    """Calls that no other call of their thread contains (CALL), and all calls with their numbers (CALL)."""
+def calls_of(rows: Rows, functions: Mapping[int, str]) -> Rows:
+    """The calls (CALL) among ``rows`` (DRIVER_CALL) that no other call of their thread contains; ``functions`` are
+    names by number."""
+    rows = rows_where(rows, (rows["flags"] & int(CallFlag.NESTED)) == 0)
+    found = np.zeros(len(rows), CALL)
+    found["begin"], found["end"] = rows["began_ns"], rows["returned_ns"]
+    found["thread"], found["correlation"] = threads_of(rows), rows["correlation"]
+    found["kind"], found["function"] = kinds_of(rows, functions), rows["function"]
+    return found
 
-    outermost: Rows
-    every: Rows
+
+def threads_of(rows: Rows) -> Int64s:
+    """The ids of the threads of calls (DRIVER_CALL): those of Linux are smaller than what the field may have."""
+    return column(rows, "thread") & _THREADS
 
 
-def calls_of(batch: CallBatch) -> DividedRows:
-    """The calls of a batch."""
-    rows = np.zeros(len(batch), CALL)
-    rows["begin"], rows["end"] = batch.rows["began_ns"], batch.rows["returned_ns"]
-    # Thread ids of Linux are smaller.
-    rows["thread"], rows["correlation"] = batch.rows["thread"] & _THREADS, batch.rows["correlation"]
-    rows["kind"], rows["function"] = kinds_of(batch.rows, batch.functions), batch.rows["function"]
-    return DividedRows(rows_where(rows, (batch.rows["flags"] & int(CallFlag.NESTED)) == 0), rows)
+def reaching(begins: Int64s, ends: Int64s, chosen: Sequence[tuple[int, int]]) -> Flags:
+    """Which spans reach into one of the ``chosen`` times (begin and end, ns)."""
+    found = np.zeros(len(begins), dtype=np.bool_)
+    for begin_ns, end_ns in chosen:
+        found |= (ends > begin_ns) & (begins < end_ns)
+    return found
+
+
+def neighbours_of(records: NDArray[Any], begin_ns: int, end_ns: int) -> Flags:
+    """Which records of work are the last of their streams that end until ``begin_ns``, or the first that start from
+    ``end_ns`` on."""
+    found = np.zeros(len(records), dtype=np.bool_)
+    work = np.isin(records["kind"], _WORK)
+    for times, beside in ((-int64s(records["end"]), -begin_ns), (int64s(records["start"]), end_ns)):
+        places = np.flatnonzero(work & (times >= beside))
+        streams = int64s(records["stream"][places])
+        _, codes = coded(int64s(records["context"][places]) * (int(streams.max(initial=0)) + 1) + streams)
+        nearest = np.full(int(codes.max(initial=-1)) + 1, _LATEST_NS)
+        np.minimum.at(nearest, codes, times[places])
+        found[places] |= times[places] == nearest[codes]
+    return found
 
 
 def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
@@ -121,16 +144,14 @@ class SubmittedCalls:
         self._chunks: deque[_Chunk] = deque()
         self._count = 0
 
-    def add(self, calls: Rows) -> None:
-        """Add calls."""
-        correlations = column(calls, "correlation")
+    def add(self, correlations: Int64s, begins: Int64s, ends: Int64s, threads: Int64s) -> None:
+        """Add calls: int64[n] each."""
         order = np.argsort(correlations, kind="stable")
         # 0 is no number.
         order = order[np.searchsorted(correlations[order], 1) :]
         if not len(order):
             return
-        columns = (column(calls, name)[order] for name in ("begin", "end", "thread"))
-        self._chunks.appendleft(_Chunk(correlations[order], *columns))
+        self._chunks.appendleft(_Chunk(*(one[order] for one in (correlations, begins, ends, threads))))
         self._count += len(order)
         while self._count > MOST_SUBMITTED and len(self._chunks) > 1:
             self._count -= len(self._chunks.pop().begins)

@@ -71,6 +71,12 @@ class StartUp:
         """Whether a steady state that has not begun until ``known_ns`` never begins."""
         return known_ns - self.began_ns >= len(self._busy) * SECOND_NS
 
+    def is_settled(self, known_ns: int) -> bool:
+        """Whether a steady state has begun that no event after ``known_ns`` moves: one moves it that is in its first
+        seconds, and known a little later."""
+        steady_ns = self.steady_ns(known_ns, ended=False)
+        return steady_ns is not None and known_ns - steady_ns >= 2 * QUIET_SECONDS * SECOND_NS
+
     def time_of(self, kind: CallKind, end_ns: int) -> int:
         """The time (ns) inside calls of a kind that returned before ``end_ns``, of all threads together."""
         return int(self._calls[: max((end_ns - self.began_ns) // SECOND_NS, 0), int(kind)].sum())
