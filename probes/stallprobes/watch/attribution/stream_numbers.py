@@ -108,21 +108,26 @@ def _key(context: int, handle: int, thread: int, function: str) -> _Key:
 
 
 def _submitted(calls: Rows, submits: Mapping[int, tuple[bool, bool]]) -> Rows:
-    """The calls that submit work to a stream, as _SUBMITTED."""
-    if not len(calls):
-        return np.zeros(0, _SUBMITTED)
+    """The calls that submit work to another stream than the one before, and the first and last, as _SUBMITTED."""
     tables = np.zeros((2, max(submits, default=0) + 1), np.bool_)
     for number, flags in submits.items():
         tables[:, number] = flags
     with_work = tables[0][calls["function"]] & ((calls["flags"] & int(CallFlag.STREAM)) > 0)
-    calls = rows_where(calls, with_work & (calls["correlation"] > 0))
-    handles = calls["stream"]
-    own = (handles == _PER_THREAD) | ((handles == 0) & tables[1][calls["function"]])
-    found = np.zeros(len(calls), _SUBMITTED)
-    for name in ("began_ns", "context", "correlation"):
-        found[name] = calls[name]
-    found["handle"] = np.where(own, _PER_THREAD, np.where(handles == LEGACY[1], 0, handles))
-    found["thread"] = np.where(own, calls["thread"], 0)
+    places = np.flatnonzero(with_work & (calls["correlation"] > 0))
+    if not len(places):
+        return np.zeros(0, _SUBMITTED)
+    handles, contexts = calls["stream"][places], calls["context"][places]
+    own = (handles == _PER_THREAD) | ((handles == 0) & tables[1][calls["function"][places]])
+    handles = np.where(own, _PER_THREAD, np.where(handles == LEGACY[1], 0, handles))
+    threads = np.where(own, calls["thread"][places], 0)
+    changes = np.zeros(len(places), np.bool_)
+    changes[[0, -1]] = True
+    for column in (handles, contexts, threads):
+        changes[1:] |= column[1:] != column[:-1]
+    kept = np.flatnonzero(changes)[-_MOST_CHANGES:]
+    found, places = np.zeros(len(kept), _SUBMITTED), places[kept]
+    found["handle"], found["context"], found["thread"] = handles[kept], contexts[kept], threads[kept]
+    found["began_ns"], found["correlation"] = calls["began_ns"][places], calls["correlation"][places]
     return found
 
 
@@ -131,11 +136,6 @@ def _chosen(calls: Rows) -> Rows:
     if not len(calls):
         return calls
     names = ("handle", "context", "thread")
-    changes = np.zeros(len(calls), np.bool_)
-    changes[[0, -1]] = True
-    for name in names:
-        changes[1:] |= calls[name][1:] != calls[name][:-1]
-    calls = rows_at(calls, np.flatnonzero(changes)[-_MOST_CHANGES:])
     order = np.lexsort((calls["began_ns"], *(calls[name] for name in names)))
     new = np.zeros(len(order), np.bool_)
     new[0] = True
