@@ -35,7 +35,7 @@ from stallprobes.watch.reading.stack_reader import StackReader
 MOST_SAMPLES = 256
 IN_LOG = CALL_BLOCKS * BLOCK_CALLS
 # The part of a ring that may be filled between two readings.
-_ROOM = 0.25
+_ROOM = 0.4
 
 
 ReadingListener = Callable[[WatchedProcess, RecordBatch, CallBatch, int], None]

@@ -21,6 +21,7 @@ from stallprobes.watch.division.instants import (
     LIMITS,
     NO_SPANS,
     CoveredTime,
+    Flags,
     Limits,
     Operations,
     SequenceTimes,
@@ -98,6 +99,42 @@ class _Beside(NamedTuple):
             begins.append(of.spans.begins[chosen])
             ends.append(of.spans.ends[chosen])
         return Spans.united(np.concatenate(begins), np.concatenate(ends))
+
+
+class _Batches:
+    """Rows of several readings, each with a begin and an end, and which are taken: those that begin before a time."""
+
+    def __init__(self, batches: Sequence[Rows], begin: str, end: str, until_ns: int) -> None:
+        self._batches = batches
+        self._begins = [column(rows, begin) for rows in batches]
+        self._end = end
+        self._begun = [begins < until_ns for begins in self._begins]
+        self._taken = self._begun
+
+    @property
+    def count(self) -> int:
+        """The number of those that are taken."""
+        return sum(int(np.count_nonzero(taken)) for taken in self._taken)
+
+    def later(self) -> list[Rows]:
+        """Those that begin from ``until_ns`` on."""
+        return [rows_where(rows, ~of) for rows, of in zip(self._batches, self._begun, strict=True) if not of.all()]
+
+    def choose(
+        self,
+        times: Sequence[tuple[int, int]],
+        begin_ns: int,
+        beside: Callable[[Rows], Flags] = lambda rows: np.zeros(len(rows), dtype=np.bool_),
+    ) -> None:
+        """Take only what reaches into ``times`` or begins before ``begin_ns``, and what is ``beside``."""
+        self._taken = [
+            of & (reaching(begins, column(rows, self._end), times) | (begins < begin_ns) | beside(rows))
+            for rows, begins, of in zip(self._batches, self._begins, self._begun, strict=True)
+        ]
+
+    def taken(self) -> list[Rows]:
+        """The rows that are taken."""
+        return [rows if of.all() else rows_where(rows, of) for rows, of in zip(self._batches, self._taken, strict=True)]
 
 
 class ProcessDivider:
@@ -319,33 +356,27 @@ class ProcessDivider:
 
     def _take_new(self, begin: int, until: int) -> None:
         """Take what begins before ``until`` of what was read, as far as its time is divided."""
-        calls, records = joined(DRIVER_CALL, self._new_calls), joined(_RECORD, self._new_records)
-        begun, started = calls["began_ns"] < until, records["start"] <= until
-        self._new_calls = [] if begun.all() else [rows_where(calls, ~begun)]
-        self._new_records = [] if started.all() else [rows_where(records, ~started)]
+        calls = _Batches(self._new_calls, "began_ns", "returned_ns", until)
+        records = _Batches(self._new_records, "start", "end", until + 1)
+        self._new_calls, self._new_records = calls.later(), records.later()
         # What two ranks do at a time is compared: each would choose another one.
-        events = 0 if self._communication else np.count_nonzero(begun) + np.count_nonzero(started)
-        self._time.choose(begin, until, int(events))
+        self._time.choose(begin, until, 0 if self._communication else calls.count + records.count)
         chosen = self._time.within(begin, until)
-        partly = bool(chosen) and chosen != [(begin, until)]
+        # Of what began before the slice, little is new.
+        if partly := bool(chosen) and chosen != [(begin, until)]:
+            calls.choose(chosen, begin)
+        outermost = calls_of(joined(DRIVER_CALL, calls.taken()), self._functions)
         if partly:
-            # Of what began before the slice, little is new.
-            began = int64s(calls["began_ns"])
-            begun &= reaching(began, int64s(calls["returned_ns"]), chosen) | (began < begin)
-        outermost = calls_of(rows_where(calls, begun), self._functions)
-        if partly:
-            start = int64s(records["start"])
-            kept = reaching(start, int64s(records["end"]), chosen) | (start < begin)
             # Where the first gap begins and the last one ends, and whether a copy has blocked, shows in other work.
-            for first, last in chosen:
-                kept |= neighbours_of(records, first, last)
             copies = outermost["correlation"][outermost["kind"] == int(CallKind.COPIES)]
-            started &= kept | np.isin(records["correlation"], copies)
-        records = rows_where(records, started)
+            records.choose(
+                chosen, begin, lambda rows: neighbours_of(rows, chosen) | np.isin(rows["correlation"], copies)
+            )
+        taken = joined(_RECORD, records.taken())
         self._calls = joined(CALL, (self._calls, outermost))
-        operations = (self._operations, operations_of(records, self._communication))
+        operations = (self._operations, operations_of(taken, self._communication))
         self._operations = _in_order_of_starts(joined(OPERATION, operations))
-        overheads = rows_where(records, records["kind"] == int(RecordKind.OVERHEAD))
+        overheads = rows_where(taken, taken["kind"] == int(RecordKind.OVERHEAD))
         self._overheads = joined(_RECORD, (self._overheads, overheads))
 
     def _note_flying(self, operations: Rows, flying: Rows) -> None:
@@ -412,7 +443,9 @@ class ProcessDivider:
         parts = self._time.within(begin, until)
         share = sum(last - first for first, last in parts) / max(until - begin, 1) or 1.0
         sequence.calls += round(sum(len(of.spans.within(begin, until).begins) for of in own.values()) / share)
-        sequence.note_late(*_late(rows, begin))
+        # Of a new one, calls before the first part are not known, but work may be.
+        if share == 1 or begin > sequence.began_ns:
+            sequence.note_late(*_late(rows, begin))
         starts, ends = column(rows, "start"), column(rows, "end")
         if not self._ended:
             until = self._closed_until(sequence, starts, ends, spans, until)

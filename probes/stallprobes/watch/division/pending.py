@@ -65,12 +65,12 @@ def reaching(begins: Int64s, ends: Int64s, chosen: Sequence[tuple[int, int]]) ->
     return found
 
 
-def neighbours_of(records: NDArray[Any], begin_ns: int, end_ns: int) -> Flags:
-    """Which records of work are the last of their streams that end until ``begin_ns``, or the first that start from
-    ``end_ns`` on."""
-    found = np.zeros(len(records), dtype=np.bool_)
-    work = np.isin(records["kind"], _WORK)
-    for times, beside in ((-int64s(records["end"]), -begin_ns), (int64s(records["start"]), end_ns)):
+def neighbours_of(records: NDArray[Any], chosen: Iterable[tuple[int, int]]) -> Flags:
+    """Which records of work are the last of their streams that end until a ``chosen`` time begins, or the first that
+    start when one has ended."""
+    found, work = np.zeros(len(records), dtype=np.bool_), np.isin(records["kind"], _WORK)
+    before, after = -column(records, "end"), column(records, "start")
+    for times, beside in ((times, at) for begin, end in chosen for times, at in ((before, -begin), (after, end))):
         places = np.flatnonzero(work & (times >= beside))
         streams = int64s(records["stream"][places])
         _, codes = coded(int64s(records["context"][places]) * (int(streams.max(initial=0)) + 1) + streams)

@@ -22,8 +22,8 @@ LOOK_S = 5.0
 ANALYZE_NS = 1_000_000_000
 # The analysis takes at most this share of the time.
 _ANALYSIS_SHARE = 0.1
-# Time between two readings, as a multiple of what one takes.
-_REST = 9
+# Time between two readings, as a multiple of what one takes: with the library's threads less than a tenth of a core.
+_REST = 11
 # A trace shows at least so much before and after a slow call, or as much as the call takes, within limits.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
 _AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
