@@ -1,6 +1,6 @@
 """What the reader of watch and the helper threads of the injected library take, beside stand-ins or on a GPU.
 
-A program launches kernels at about each rate, and every call and record is kept (``--cost 100``). The reader does what
+Four threads launch kernels at about each rate, and every call and record is kept (``--cost 100``). The reader does what
 the screen does, in a thread of its own, with the same rests. Prints the share of a core that each takes, and what was
 lost. Exits 1 if a record or a call was lost or missed, or above 30 % of a core together at the highest rate, 10 % at
 the lowest.
@@ -32,12 +32,12 @@ from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.reading.folder import create_folder
 
 EVERYTHING = WatchOptions(cost=1.0)
-# Launches in each of a thousand steps a second, and the most that reader and helpers may take together.
-CASES = ((20, 0.10), (100, 0.20), (250, 0.30))
-LEAST_S = 0.1
-# On a GPU, each so many launches a second by four threads.
-RATES = (20_000, 90_000, 200_000)
 THREADS = 4
+# Launches of each thread in each of a thousand steps a second, and the most that reader and helpers may take together.
+CASES = ((5, 0.10), (25, 0.20), (62, 0.30))
+LEAST_S = 0.1
+# On a GPU, each so many launches a second by all threads.
+RATES = (20_000, 90_000, 200_000)
 PROGRAM = Path(__file__).parents[1] / "programs" / "launch_rate.cu"
 
 
@@ -63,7 +63,8 @@ def on_gpu(program: Path, rate: int, seconds: float) -> Callable[[Path], subproc
 
 def beside(stand_in: StandIn, launches: int) -> Callable[[Path], subprocess.Popen[str]]:
     """What starts the host program beside the stand-ins, with a folder for its file."""
-    return lambda folder: stand_in.start(folder, "steps-until-stopped", str(launches), options=EVERYTHING)
+    words = "threads-until-stopped", str(THREADS), str(launches)
+    return lambda folder: stand_in.start(folder, *words, options=EVERYTHING)
 
 
 def measure(start: Callable[[Path], subprocess.Popen[str]], seconds: float) -> tuple[float, float, float, int]:

@@ -190,18 +190,46 @@ static void stop(int signal)
     stopped = 1;
 }
 
+static void stop_at_term(void)
+{
+    struct sigaction action = {.sa_handler = stop};
+    sigaction(SIGTERM, &action, NULL);
+}
+
 /* Steps of launches and a wait until the program is told to end, at most a thousand a second. */
 static void steps_until_stopped(long launches)
 {
     struct timespec pause = {0, 1000000};
-    struct sigaction action = {.sa_handler = stop};
-    sigaction(SIGTERM, &action, NULL);
+    stop_at_term();
     while (!stopped) {
         for (long done = 0; done < launches; done++)
             launch("_Z3addPf");
         cuStreamSynchronize(NULL);
         nanosleep(&pause, NULL);
     }
+}
+
+/* As steps_until_stopped, on a stream of its own. */
+static void *steps_on_stream(void *stream)
+{
+    struct timespec pause = {0, 1000000};
+    while (!stopped) {
+        for (long done = 0; done < calls_each; done++)
+            cuLaunchKernel((void *)"_Z3addPf", 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+        cuStreamSynchronize(stream);
+        nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+static void threads_until_stopped(long count)
+{
+    pthread_t threads[64];
+    stop_at_term();
+    for (long number = 0; number < count; number++)
+        pthread_create(&threads[number], NULL, steps_on_stream, (void *)(0x5000 + 0x100 * number));
+    for (long number = 0; number < count; number++)
+        pthread_join(threads[number], NULL);
 }
 
 static void records(long count)
@@ -442,6 +470,8 @@ int main(int count, char **arguments)
         copies();
     } else if (!strcmp(name, "steps-until-stopped")) {
         steps_until_stopped(first);
+    } else if (!strcmp(name, "threads-until-stopped")) {
+        threads_until_stopped(first);
     } else if (!strcmp(name, "steps-beside-hung")) {
         start_hung_call();
         steps_until_stopped(first);
