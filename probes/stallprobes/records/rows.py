@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +68,18 @@ OVERHEAD = _int64s("sequence", "subkind", "start_ns", "end_ns")
 def rows_where(rows: NDArray[Any], chosen: NDArray[np.bool_]) -> NDArray[Any]:
     """``rows[chosen]`` of a structured array."""
     return rows.compress(chosen)
+
+
+def of_kinds(rows: NDArray[Any], *kinds: int) -> NDArray[np.bool_]:
+    """Which records (their field ``kind`` is uint16) are of some kinds."""
+    return np.asarray(_table(kinds)[rows["kind"]], dtype=np.bool_)
+
+
+@lru_cache
+def _table(kinds: tuple[int, ...]) -> NDArray[np.bool_]:
+    found = np.zeros(1 << 16, dtype=np.bool_)
+    found[list(kinds)] = True
+    return found
 
 
 def rows_at(rows: NDArray[Any], places: NDArray[np.intp]) -> NDArray[Any]:

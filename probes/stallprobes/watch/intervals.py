@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
-_Number = TypeVar("_Number", np.int64, np.uint64)
+_Number = TypeVar("_Number", bound=np.integer[Any])
 # Beyond it a sum could leave int64.
 _MOST = 2**62
 _SHORT = 2**15
-# A table of codes has at most so many places for each.
-_CODES_EACH = 16
+# A table of codes has at most so many places for each, and in all.
+_CODES_EACH, _MOST_CODES = 16, 1 << 23
 NONE: Int64s = np.zeros(0, dtype=np.int64)
 
 
@@ -23,8 +23,18 @@ def int64s(values: Any) -> Int64s:
 
 
 def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
-    """The different values in order; most follow an equal one, which NumPy's function makes no use of."""
-    return np.unique(values[np.append(True, values[1:] != values[:-1])]) if len(values) else values
+    """The different values in order. Most follow an equal one, or lie close together: NumPy's function makes no use of
+    that."""
+    if not len(values):
+        return values
+    values = values[np.append(True, values[1:] != values[:-1])]
+    least, most = int(values.min()), int(values.max())
+    if most - least > min(_CODES_EACH * len(values), _MOST_CODES):
+        return np.unique(values)
+    present = np.zeros(most - least + 1, dtype=np.bool_)
+    present[values - values.min()] = True
+    found: NDArray[_Number] = np.flatnonzero(present).astype(values.dtype) + values.min()
+    return found
 
 
 def numbered(values: NDArray[_Number]) -> tuple[NDArray[_Number], Int64s]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, MemoryKind, OverheadKind, RecordKind
 from stallprobes.native.layouts.watch_file import CallFlag
-from stallprobes.records.rows import Rows, rows_where
+from stallprobes.records.rows import Rows, of_kinds, rows_where
 from stallprobes.watch.division.call_kinds import CallKind, kind_of, kinds_of
 from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s, coded, int64s
@@ -68,7 +68,7 @@ def reaching(begins: Int64s, ends: Int64s, chosen: Sequence[tuple[int, int]]) ->
 def neighbours_of(records: NDArray[Any], chosen: Iterable[tuple[int, int]]) -> Flags:
     """Which records of work are the last of their streams that end until a ``chosen`` time begins, or the first that
     start when one has ended."""
-    found, work = np.zeros(len(records), dtype=np.bool_), np.isin(records["kind"], _WORK)
+    found, work = np.zeros(len(records), dtype=np.bool_), of_kinds(records, *_WORK)
     before, after = -column(records, "end"), column(records, "start")
     for times, beside in ((times, at) for begin, end in chosen for times, at in ((before, -begin), (after, end))):
         places = np.flatnonzero(work & (times >= beside))
@@ -105,13 +105,13 @@ def _is_pageable(call: Any) -> bool:
 def needs_engine(rows: NDArray[Any]) -> Flags:
     """Which records are of work that needs the graphics engine; the others are of copy engines, or of no work."""
     device_copy = (rows["kind"] == int(RecordKind.COPY)) & (rows["subkind"] == int(CopyKind.DEVICE_TO_DEVICE))
-    computing = np.isin(rows["kind"], (int(RecordKind.KERNEL), int(RecordKind.MEMSET)))
+    computing = of_kinds(rows, RecordKind.KERNEL, RecordKind.MEMSET)
     return computing | np.asarray(device_copy, dtype=np.bool_)
 
 
 def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
     """The operations among ``records``; ``communication`` are the places of names of kernels that communicate."""
-    rows = rows_where(records, np.isin(records["kind"], _WORK) & (records["end"] >= records["start"]))
+    rows = rows_where(records, of_kinds(records, *_WORK) & (records["end"] >= records["start"]))
     found = np.zeros(len(rows), OPERATION)
     for name in ("start", "end", "device", "context", "stream", "name", "correlation"):
         found[name] = rows[name]

@@ -36,7 +36,7 @@ from stallprobes.native.layouts.watch_file import (
     StackFlag,
     WatchState,
 )
-from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
+from stallprobes.records.rows import DRIVER_CALL, Rows, joined, of_kinds, rows_at, rows_where
 from stallprobes.watch.reading.file_calls import driver_calls, file_text, slow_calls
 from stallprobes.watch.reading.process import (
     CallBatch,
@@ -160,10 +160,13 @@ class MapFile(AbstractContextManager["MapFile"]):
         oldest = self._count(self._header()["records"]) - layout.RECORDS + 1
         numbers = np.arange(first, first + len(rows))
         kept = rows_where(rows, (rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest))
-        if not np.isin(kept["kind"], layout.READABLE).all():
+        if not of_kinds(kept, *layout.READABLE).all():
             raise self._damaged("has a record of an unknown kind")
         kept["bytes"] = np.minimum(kept["bytes"], MOST_IN_RECORD)
-        names = self._names(np.unique(kept["name"][kept["kind"] == RecordKind.KERNEL]))
+        places = kept["name"][kept["kind"] == RecordKind.KERNEL]
+        # Most kernels have the name of the one before.
+        changes = np.append(True, places[1:] != places[:-1])[: len(places)]
+        names = self._names(np.unique(places[changes]))
         return RecordBatch(kept, names, max(end, position), max(end - position, 0) - len(kept))
 
     def samples(self, position: int = 0) -> SampleBatch:
@@ -214,7 +217,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         new = (entries >= read[places, None]) & (entries < blocks["calls"][places, None]) & kept[:, None]
         logged = rows_where(joined(_LOGGED, chunks), new.reshape(-1))
         rows = self._finished_calls(logged, np.repeat(blocks["thread"][places], new.sum(axis=1)))
-        functions = {number: self._api(number)[0] for number in np.unique(rows["function"]).tolist()}
+        functions = {number: self._api(number)[0] for number in np.flatnonzero(np.bincount(rows["function"])).tolist()}
         return CallBatch(rows, functions, position.move(process, blocks, places[kept]))
 
     def stack(self, number: int) -> RecordedStack | None:

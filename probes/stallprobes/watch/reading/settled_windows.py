@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stallprobes.native.layouts.watch_file import SWITCHED
-from stallprobes.records.rows import rows_where
+from stallprobes.records.rows import of_kinds, rows_where
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
 
@@ -46,7 +46,7 @@ class WindowSettler:
         if not len(unsettled) and not self._windows and not self._older.size:
             return process
         began = calls.rows["began_ns"].astype(np.int64)
-        work = rows_where(records.rows, np.isin(records.rows["kind"], SWITCHED))
+        work = rows_where(records.rows, of_kinds(records.rows, *SWITCHED))
         starts = work["start"].astype(np.int64)
         for at in unsettled.tolist():
             begin_ns, end_ns = int(windows.begins[at]), int(windows.ends[at])
