@@ -1,8 +1,8 @@
 """What it takes to divide the time of a program, as a share of a core: up to 400 000 calls and records in each second.
 
-Launches of one thread or of four side by side, each with its kernel; every fiftieth call waits. Readings come five times
-a second, as while a program runs. Exits 1 if a second of the program takes more than a tenth of a second of CPU time,
-or a fifth at the highest rate, of which a part of the time is divided.
+Launches of one thread or of four side by side, each with its kernel; every fiftieth call waits. Readings come five
+times a second, as while a program runs. Exits 1 if a second of the program takes more than a tenth of a second of CPU
+time, or a fifth at the highest rate, of which a part of the time is divided.
 
 python tests/benchmarks/bench_division.py [--seconds S]
 """

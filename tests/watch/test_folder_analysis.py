@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from stallprobes.watch import environment, folder_analysis
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.environment import cupti_of_this_machine
 from stallprobes.watch.folder_analysis import FolderAnalysis
+from stallprobes.watch.live.live_program import LiveProgram
+from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.reading.folder import ProcessLife, ProcessPlace, create_folder
 from stallprobes.watch.reading.map_reader import watch_files
 from stallprobes.watch.reading.process import WatchedProcess
@@ -149,6 +152,31 @@ def test_the_time_of_a_program_is_divided_while_it_runs_and_at_its_end(stand_in:
     assert {Part.KERNELS, Part.SUBMITTING, Part.HOST, Part.END} <= one.parts.keys()
     # It has less than three seconds without an event of the start-up.
     assert not found.division.steady or found.duration_ns > 3 * 10**9
+
+
+def test_the_time_until_a_ring_is_filled_is_counted_from_the_reading(
+    stand_in: StandIn, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what the reading itself takes: else a ring is filled while the reader rests."""
+    program = stand_in.start(folder, "steps-until-stopped", "100", options=EVERY_CALL)
+    try:
+        analysis = FolderAnalysis(folder)
+        assert analysis.room_s == math.inf
+        while not any(one.calls for one in analysis.processes):
+            analysis.poll()
+        (reading,) = analysis._readings.values()
+        reading.room_s = 2.0
+        monkeypatch.setattr(time, "monotonic_ns", lambda: reading.last_ns + 500_000_000)
+        assert analysis.room_s == pytest.approx(1.5)
+        live = LiveProgram(None, WatchedProgram("steps"))
+        live._analysis = analysis
+        assert live.rest_s(0.01) == pytest.approx(0.11)
+        assert live.rest_s(1.0) == pytest.approx(1.5)
+        monkeypatch.setattr(time, "monotonic_ns", lambda: reading.last_ns + 3_000_000_000)
+        assert live.rest_s(1.0) == 0.0
+    finally:
+        program.terminate()
+        program.communicate()
 
 
 def test_a_process_knows_the_kernels_of_the_others_of_its_folder(stand_in: StandIn, folder: Path) -> None:
