@@ -23,8 +23,8 @@ def test_of_a_slice_with_many_calls_a_part_is_divided_whose_place_moves() -> Non
         begin = BEGIN_NS + number * SECOND_NS
         time.choose(begin, begin + SECOND_NS, 4000)
         ((first, last),) = time.within(begin, begin + SECOND_NS)
-        assert last - first == SECOND_NS // 4
-        places.append((first - begin) / (SECOND_NS - SECOND_NS // 4))
+        assert last - first == SECOND_NS // 8
+        places.append((first - begin) / (SECOND_NS - SECOND_NS // 8))
     assert time.partly
     # Each tenth of the possible places has about as many.
     assert [sum(low / 10 <= place < (low + 1) / 10 for place in places) for low in range(10)] == pytest.approx(

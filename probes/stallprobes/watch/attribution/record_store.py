@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,17 @@ class _EngineWork(NamedTuple):
     def united(cls, parts: Iterable[_EngineWork]) -> _EngineWork:
         """That of all ``parts``."""
         return cls(*map(np.concatenate, zip(_NO_WORK, *parts, strict=True)))._in_order()
+
+    def with_later(self, parts: Sequence[_EngineWork]) -> _EngineWork:
+        """It with ``parts``, most of which starts later."""
+        first = self.starts.searchsorted(min((int(of.starts[0]) for of in parts if len(of.starts)), default=_MOST_NS))
+        end = _EngineWork.united((_EngineWork(*(column[first:] for column in self)), *parts))
+        return _EngineWork(*(np.concatenate((before[:first], after)) for before, after in zip(self, end, strict=True)))
+
+    def since(self, time_ns: int) -> _EngineWork:
+        """What starts at a time or later."""
+        first = self.starts.searchsorted(time_ns)
+        return _EngineWork(*(column[first:] for column in self))
 
     def on(self, device: int) -> _EngineWork:
         """That of one GPU."""
@@ -144,6 +156,8 @@ class RecordStore:
     def __init__(self) -> None:
         # As they came: to join them takes as long as everything else, and is rarely needed.
         self._batches: deque[_Batch] = deque()
+        # The work on the graphics engine of those that were there when it was asked for, and the number of new ones.
+        self._engine, self._new = _NO_WORK, 0
         self._switches: NDArray[Any] = np.zeros(0, _RECORD)
         self.names: dict[int, str] = {}
         self.missed = self.unplaced = self.switches = 0
@@ -177,6 +191,7 @@ class RecordStore:
             rows = rows_where(rows, ~switch)
         if len(rows):
             self._batches.append(_Batch.of(rows))
+            self._new += 1
             self._note_first_launches(rows)
         while len(self) > MOST_RECORDS:
             self.missed += len(self._batches.popleft().rows)
@@ -219,8 +234,7 @@ class RecordStore:
         """The tenures of each GPU, as far as the switches show its clock."""
         if self.switches == self._placed:
             return self._tenures
-        work = _EngineWork.united(batch.engine for batch in self._batches)
-        self._devices.update(work.devices_by_context())
+        work = self._engine_work()
         devices = set(self._devices.values())
         only = next(iter(devices)) if len(devices) == 1 else -1
         of_switch = int64s([self._devices.get(context, only) for context in self._switches["context"].tolist()])
@@ -243,6 +257,17 @@ class RecordStore:
         # What could not be placed may be by later work.
         self._tenures, self._placed = found, 0 if self.unplaced else self.switches
         return found
+
+    def _engine_work(self) -> _EngineWork:
+        """The work on the graphics engine of all records, and of some that were dropped."""
+        count = len(self._batches)
+        new = [batch.engine for batch in islice(self._batches, max(count - self._new, 0), count)]
+        for of in new:
+            self._devices.update(of.devices_by_context())
+        starts = (batch.engine.starts for batch in self._batches)
+        oldest = min((int(of[0]) for of in starts if len(of)), default=_MOST_NS)
+        self._engine, self._new = self._engine.since(oldest).with_later(new), 0
+        return self._engine
 
     def _note_first_launches(self, rows: NDArray[Any]) -> None:
         keys = (int64s(rows["context"]) << 32) | int64s(rows["name"])

@@ -28,6 +28,7 @@ _CLOCK_ERROR_NS = 1_000_000
 _COMMUNICATION = ("nccl", "nvshmem")
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 _LATEST_NS = np.iinfo(np.int64).max
+_CLOSE_NS = 10_000_000
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
 CALL = np.dtype(
     [("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("kind", "i2"), ("function", "i2")]
@@ -68,15 +69,18 @@ def reaching(begins: Int64s, ends: Int64s, chosen: Sequence[tuple[int, int]]) ->
 def neighbours_of(records: NDArray[Any], chosen: Iterable[tuple[int, int]]) -> Flags:
     """Which records of work are the last of their streams that end until a ``chosen`` time begins, or the first that
     start when one has ended."""
-    found, work = np.zeros(len(records), dtype=np.bool_), of_kinds(records, *_WORK)
-    before, after = -column(records, "end"), column(records, "start")
-    for times, beside in ((times, at) for begin, end in chosen for times, at in ((before, -begin), (after, end))):
-        places = np.flatnonzero(work & (times >= beside))
-        streams = int64s(records["stream"][places])
-        _, codes = coded(int64s(records["context"][places]) * (int(streams.max(initial=0)) + 1) + streams)
-        nearest = np.full(int(codes.max(initial=-1)) + 1, _LATEST_NS)
-        np.minimum.at(nearest, codes, times[places])
-        found[places] |= times[places] == nearest[codes]
+    found = np.zeros(len(records), dtype=np.bool_)
+    places = np.flatnonzero(of_kinds(records, *_WORK))
+    starts, ends, streams, contexts = (column(records, name)[places] for name in ("start", "end", "stream", "context"))
+    known, codes = coded(contexts * (int(streams.max(initial=0)) + 1) + streams)
+    for times, beside in ((times, at) for begin, end in chosen for times, at in ((-ends, -begin), (starts, end))):
+        nearest = np.full(len(known), _LATEST_NS)
+        there = times >= beside
+        # Most streams have work close by: all other rows are looked at for the rest alone.
+        for near in (there & (times < beside + _CLOSE_NS), there):
+            rows = np.flatnonzero(near & (nearest == _LATEST_NS)[codes])
+            np.minimum.at(nearest, codes[rows], times[rows])
+        found[places] |= times == nearest[codes]
     return found
 
 

@@ -159,10 +159,13 @@ class MapFile(AbstractContextManager["MapFile"]):
         # What was overwritten meanwhile, or may just be.
         oldest = self._count(self._header()["records"]) - layout.RECORDS + 1
         numbers = np.arange(first, first + len(rows))
-        kept = rows_where(rows, (rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest))
+        complete = (rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest)
+        kept = rows if complete.all() else rows_where(rows, complete)
         if not of_kinds(kept, *layout.READABLE).all():
             raise self._damaged("has a record of an unknown kind")
-        kept["bytes"] = np.minimum(kept["bytes"], MOST_IN_RECORD)
+        if (kept["bytes"] > MOST_IN_RECORD).any():
+            kept = kept.copy()
+            kept["bytes"] = np.minimum(kept["bytes"], MOST_IN_RECORD)
         places = kept["name"][kept["kind"] == RecordKind.KERNEL]
         # Most kernels have the name of the one before.
         changes = np.append(True, places[1:] != places[:-1])[: len(places)]
@@ -253,8 +256,9 @@ class MapFile(AbstractContextManager["MapFile"]):
         rows, calls = np.zeros(len(logged), DRIVER_CALL), logged["call"]
         for name in ("stream", "context", "correlation", "source", "target", "flags"):
             rows[name] = calls[name]
-        has_event = (calls["flags"] & int(CallFlag.EVENT)) > 0
-        rows["event"], rows["bytes"] = calls["bytes"] * has_event, calls["bytes"] * ~has_event
+        has_event = (rows["flags"] & int(CallFlag.EVENT)) > 0
+        rows["bytes"] = calls["bytes"]
+        rows["event"][has_event], rows["bytes"][has_event] = calls["bytes"][has_event], 0
         rows["began_ns"], rows["returned_ns"], rows["thread"] = calls["start_ns"], logged["end_ns"], threads
         self._limited(int(calls["api"].max(initial=0)), layout.APIS - 1, "number of a function")
         rows["function"] = calls["api"]
