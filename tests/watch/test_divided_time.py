@@ -14,7 +14,7 @@ def test_a_slice_with_few_calls_is_divided_in_full() -> None:
     time.choose(BEGIN_NS, BEGIN_NS + SECOND_NS, 1000)
     time.choose(BEGIN_NS + SECOND_NS, BEGIN_NS + 3 * SECOND_NS, 2000)
     assert time.within(BEGIN_NS, BEGIN_NS + 3 * SECOND_NS) == [(BEGIN_NS, BEGIN_NS + 3 * SECOND_NS)]
-    assert not time.partly
+    assert time.share == 1.0
 
 
 def test_of_a_slice_with_many_calls_a_part_is_divided_whose_place_moves() -> None:
@@ -25,7 +25,7 @@ def test_of_a_slice_with_many_calls_a_part_is_divided_whose_place_moves() -> Non
         ((first, last),) = time.within(begin, begin + SECOND_NS)
         assert last - first == SECOND_NS // 8
         places.append((first - begin) / (SECOND_NS - SECOND_NS // 8))
-    assert time.partly
+    assert time.share == pytest.approx(1 / 8)
     # Each tenth of the possible places has about as many.
     assert [sum(low / 10 <= place < (low + 1) / 10 for place in places) for low in range(10)] == pytest.approx(
         [5] * 10, abs=1
@@ -36,14 +36,14 @@ def test_a_program_of_less_than_a_second_is_divided_as_one_of_a_second() -> None
     time = DividedTime(most_events=1000)
     time.choose(BEGIN_NS, BEGIN_NS + SECOND_NS // 20, 1000)
     assert time.within(BEGIN_NS, BEGIN_NS + SECOND_NS) == [(BEGIN_NS, BEGIN_NS + SECOND_NS // 20)]
-    assert not time.partly
+    assert time.share == 1.0
 
 
 def test_a_slice_without_length_has_no_part() -> None:
     time = DividedTime(most_events=1000)
     time.choose(BEGIN_NS, BEGIN_NS, 0)
     assert time.within(BEGIN_NS - 1, BEGIN_NS + 1) == []
-    assert not time.partly
+    assert time.share == 1.0
 
 
 def test_times_that_are_done_are_forgotten() -> None:

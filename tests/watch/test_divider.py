@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
 from stallprobes.native.layouts.watch_file import COLLECTED, LossKind, WatchRecord, WatchState, Window
 from stallprobes.records.rows import DRIVER_CALL
+from stallprobes.watch import analysis
 from stallprobes.watch.division.call_kinds import kind_of
 from stallprobes.watch.division.divider import LAG_NS, MOST_OPEN_NS, MOST_SEQUENCES, ProcessDivider
 from stallprobes.watch.division.instants import COPY, KERNEL, Limits, Operations, SequenceTimes, Spans, ThreadCalls
@@ -261,6 +263,19 @@ def test_of_many_calls_a_part_of_each_slice_is_divided(threads: int) -> None:
         assert one.host.share == pytest.approx(all_of_it.host.share, abs=0.001)
         assert one.parts[Part.KERNELS] == pytest.approx(all_of_it.parts[Part.KERNELS] * one.recorded, rel=0.01)
         assert Part.UNKNOWN not in one.parts
+
+
+def test_findings_say_that_a_part_of_the_time_was_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (
+        "Only 15 % of its time was divided, as a sample: it makes more than 100 000 calls and operations of the GPU a "
+        "second."
+    )
+    for most, expected_gaps in ((10**9, 0), (550, 1)):
+        monkeypatch.setattr(analysis, "ProcessDivider", partial(ProcessDivider, most_events=most))
+        whole = analysis.ProcessAnalysis()
+        for process, records, calls, now_ns in readings(loop(3_000, kernel=700, host=800), [2e6, 4e6], 1000):
+            whole.feed(process, records, now_ns, calls=calls)
+        assert whole.findings().gaps.count(said) == expected_gaps
 
 
 def loop(steps: int, launch: int = 5, kernel: int = 20, host: int = 60) -> list[Call]:

@@ -214,6 +214,7 @@ class ProcessAnalysis:
             end_ns,
             sampled=samples is not None and samples.samples > 0,
             missed_samples=0 if samples is None else samples.missed,
+            divided_share=1.0 if self._divider is None else self._divider.divided_share,
         )
 
     def _lines(self, process: WatchedProcess, division: ProcessDivision | None) -> tuple[SequenceLines, ...]:

@@ -433,7 +433,9 @@ class WatchSequence(Document):
         ),
     ]
     second: Annotated[Bound | None, about("Another verdict that holds, or whose limit is at most 0.05 away.")]
-    covered_us: Annotated[Us, about("The time in which all work of the GPU was recorded: the sum of the parts.")]
+    covered_us: Annotated[
+        Us, about("The time in which all work of the GPU was recorded, or a part of it: the sum of the parts.")
+    ]
     parts: Annotated[list[WatchTimePart], about("Each instant of the covered time is in one of them.")]
     host: Annotated[WatchFigure, about("Share of the time in which the sequence did not wait for the GPU (h).")]
     gpu_works: Annotated[

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind
-from stallprobes.units import duration_ns, plural
+from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, CallSite, ExplainedCall, ThreadFindings, TimeLost
 from stallprobes.watch.attribution.record_store import RecordStore
@@ -16,12 +16,15 @@ from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.cost import AttachingCost, WatchCost
+from stallprobes.watch.division.divided_time import MOST_EVENTS
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.process import RUNNING, WatchedProcess
 
 # Fewer context switches that could not be placed hide nothing: each process has some at its start.
 _MANY_SWITCHES = 16
+# A part of the time that is left out in a burst of calls is not worth a sentence.
+_MOSTLY = 0.95
 
 
 def cause_text(call: ExplainedCall) -> str:
@@ -169,11 +172,12 @@ def gaps(
     now_ns: int,
     sampled: bool = False,
     missed_samples: int = 0,
+    divided_share: float = 1.0,
 ) -> Iterator[str]:
     """What evidence about ``process`` is missing at ``now_ns``, and why.
 
     ``run_delays``: the time for which threads had no CPU was read. ``sampled``: threads took samples of their time, of
-    which ``missed_samples`` were overwritten before they were read.
+    which ``missed_samples`` were overwritten before they were read. ``divided_share`` of its time (0 to 1) is divided.
     """
     unexplained = any(one.cause is WaitCause.UNATTRIBUTED for one in lost)
     if process.calls_only:
@@ -195,6 +199,11 @@ def gaps(
         yield (
             f"Work of the GPU was recorded in {share:.0f} % of the time, to cost the program at most "
             f"{100 * process.budget:g} %: --cost 100 records all of it."
+        )
+    if divided_share < _MOSTLY:
+        yield (
+            f"Only {100 * divided_share:.0f} % of its time was divided, as a sample: it makes more than "
+            f"{format_count(MOST_EVENTS)} calls and operations of the GPU a second."
         )
     if process.not_held:
         yield (

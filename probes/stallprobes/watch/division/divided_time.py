@@ -20,27 +20,32 @@ _GOLDEN = 0.6180339887498949
 
 
 class DividedTime:
-    """The time that is divided, chosen slice by slice. ``partly``: not all of it has been."""
+    """The time that is divided, chosen slice by slice."""
 
     def __init__(self, most_events: int = MOST_EVENTS) -> None:
         """``most_events`` are the calls and operations of a second that are divided in full."""
         self._most = most_events
         self._chosen = NO_SPANS
-        self._slices = 0
-        self.partly = False
+        self._slices = self._whole_ns = self._left_ns = 0
 
     def choose(self, begin_ns: int, until_ns: int, events: int) -> None:
         """Choose from the next slice, which has so many calls and operations."""
         length_ns = until_ns - begin_ns
         # Of a program that runs for less than a second, everything is.
         most = self._most * max(length_ns, SECOND_NS) / SECOND_NS
+        self._whole_ns += max(length_ns, 0)
         if events > most:
-            self.partly = True
             self._slices += 1
             part_ns = int(length_ns * (most / events) ** _POWER)
             begin_ns += int((length_ns - part_ns) * (self._slices * _GOLDEN % 1))
             until_ns = begin_ns + part_ns
+            self._left_ns += length_ns - part_ns
         self._chosen = united((self._chosen, Spans(int64s([begin_ns]), int64s([until_ns]))))
+
+    @property
+    def share(self) -> float:
+        """The share (0 to 1) of the time so far that is divided."""
+        return 1 - self._left_ns / self._whole_ns if self._left_ns else 1.0
 
     def within(self, begin_ns: int, until_ns: int) -> list[tuple[int, int]]:
         """The chosen times (ns) from ``begin_ns`` to ``until_ns``."""

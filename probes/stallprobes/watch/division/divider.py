@@ -186,6 +186,11 @@ class ProcessDivider:
         return max((one.last_end_ns for key, one in self._sequences.items() if key[0] == leader), default=0)
 
     @property
+    def divided_share(self) -> float:
+        """The share (0 to 1) of the time so far that is divided: a part, where the process makes too many calls."""
+        return self._time.share
+
+    @property
     def steady_ns(self) -> int | None:
         """When the steady state began; None without one, or while that is not known."""
         if self._start_up is None:
@@ -520,7 +525,7 @@ class ProcessDivider:
             device,
             begin_ns,
             self._functions,
-            sampled=len(self._process.windows) > 0 or self._time.partly,
+            sampled=len(self._process.windows) > 0 or self._time.share < 1,
             alone=sum(other == device for _, other in self._sequences) == 1,
             engine_known=self._knows_engine(device),
             left={one for one in sequence.threads if self._book.knows(one) and self._book.leader(one) != leader},
