@@ -32,6 +32,12 @@ def test_of_a_slice_with_many_calls_a_part_is_divided_whose_place_moves() -> Non
     )
 
 
+def test_of_the_last_slice_the_end_is_divided() -> None:
+    time = DividedTime(most_events=1000)
+    time.choose(BEGIN_NS, BEGIN_NS + SECOND_NS, 4000, last=True)
+    assert time.within(BEGIN_NS, BEGIN_NS + SECOND_NS) == [(BEGIN_NS + SECOND_NS * 7 // 8, BEGIN_NS + SECOND_NS)]
+
+
 def test_a_program_of_less_than_a_second_is_divided_as_one_of_a_second() -> None:
     time = DividedTime(most_events=1000)
     time.choose(BEGIN_NS, BEGIN_NS + SECOND_NS // 20, 1000)

@@ -262,6 +262,7 @@ def test_of_many_calls_a_part_of_each_slice_is_divided(threads: int) -> None:
         assert one.gpu.share == pytest.approx(all_of_it.gpu.share, abs=0.001)
         assert one.host.share == pytest.approx(all_of_it.host.share, abs=0.001)
         assert one.parts[Part.KERNELS] == pytest.approx(all_of_it.parts[Part.KERNELS] * one.recorded, rel=0.01)
+        assert one.parts.get(Part.END) == all_of_it.parts.get(Part.END)
         assert Part.UNKNOWN not in one.parts
 
 

@@ -28,8 +28,8 @@ class DividedTime:
         self._chosen = NO_SPANS
         self._slices = self._whole_ns = self._left_ns = 0
 
-    def choose(self, begin_ns: int, until_ns: int, events: int) -> None:
-        """Choose from the next slice, which has so many calls and operations."""
+    def choose(self, begin_ns: int, until_ns: int, events: int, last: bool = False) -> None:
+        """Choose from the next slice, which has so many calls and operations; of the ``last`` one, its end."""
         length_ns = until_ns - begin_ns
         # Of a program that runs for less than a second, everything is.
         most = self._most * max(length_ns, SECOND_NS) / SECOND_NS
@@ -37,7 +37,7 @@ class DividedTime:
         if events > most:
             self._slices += 1
             part_ns = int(length_ns * (most / events) ** _POWER)
-            begin_ns += int((length_ns - part_ns) * (self._slices * _GOLDEN % 1))
+            begin_ns += int((length_ns - part_ns) * (1 if last else self._slices * _GOLDEN % 1))
             until_ns = begin_ns + part_ns
             self._left_ns += length_ns - part_ns
         self._chosen = united((self._chosen, Spans(int64s([begin_ns]), int64s([until_ns]))))

@@ -365,7 +365,8 @@ class ProcessDivider:
         records = _Batches(self._new_records, "start", "end", until + 1)
         self._new_calls, self._new_records = calls.later(), records.later()
         # What two ranks do at a time is compared: each would choose another one.
-        self._time.choose(begin, until, 0 if self._communication else calls.count + records.count)
+        events = 0 if self._communication else calls.count + records.count
+        self._time.choose(begin, until, events, self._ended)
         chosen = self._time.within(begin, until)
         # Of what began before the slice, little is new.
         if partly := bool(chosen) and chosen != [(begin, until)]:
