@@ -30,6 +30,8 @@ _CALLS_OF_STREAM = 4
 _LOOKED_FOR_NS = 3_000_000_000
 # Of a reading, the calls with another stream than the call before that are looked at, the last ones.
 _MOST_CHANGES = 1 << 14
+# Where threads take turns, the last calls have as many: so many are looked at first.
+_LAST_LOOKED_AT = 1 << 15
 _MOST_LOOKED_FOR = 1 << 15
 _MOST_STREAMS = 1 << 16
 # A handle is used again once its stream was destroyed: so many numbers of each are kept.
@@ -116,19 +118,31 @@ def _submitted(calls: Rows, submits: Mapping[int, tuple[bool, bool]]) -> Rows:
     places = np.flatnonzero(with_work & (calls["correlation"] > 0))
     if not len(places):
         return np.zeros(0, _SUBMITTED)
+    some = places[-_LAST_LOOKED_AT:]
+    handles, contexts, threads, changes = _streams_of(calls, some, tables[1])
+    if len(some) < len(places) and len(changes) < _MOST_CHANGES:
+        some = places
+        handles, contexts, threads, changes = _streams_of(calls, some, tables[1])
+    kept, places = changes[-_MOST_CHANGES:], some
+    found, places = np.zeros(len(kept), _SUBMITTED), places[kept]
+    found["handle"], found["context"], found["thread"] = handles[kept], contexts[kept], threads[kept]
+    found["began_ns"], found["correlation"] = calls["began_ns"][places], calls["correlation"][places]
+    return found
+
+
+def _streams_of(
+    calls: Rows, places: NDArray[np.intp], own_by_default: NDArray[np.bool_]
+) -> tuple[NDArray[np.uint64], NDArray[Any], NDArray[Any], NDArray[np.intp]]:
+    """Handles, contexts and threads of the streams of some calls, and which have another one than the call before."""
     handles, contexts = calls["stream"][places], calls["context"][places]
-    own = (handles == _PER_THREAD) | ((handles == 0) & tables[1][calls["function"][places]])
+    own = (handles == _PER_THREAD) | ((handles == 0) & own_by_default[calls["function"][places]])
     handles = np.where(own, _PER_THREAD, np.where(handles == LEGACY[1], 0, handles))
     threads = np.where(own, calls["thread"][places], 0)
     changes = np.zeros(len(places), np.bool_)
     changes[[0, -1]] = True
     for column in (handles, contexts, threads):
         changes[1:] |= column[1:] != column[:-1]
-    kept = np.flatnonzero(changes)[-_MOST_CHANGES:]
-    found, places = np.zeros(len(kept), _SUBMITTED), places[kept]
-    found["handle"], found["context"], found["thread"] = handles[kept], contexts[kept], threads[kept]
-    found["began_ns"], found["correlation"] = calls["began_ns"][places], calls["correlation"][places]
-    return found
+    return handles, contexts, threads, np.flatnonzero(changes)
 
 
 def _chosen(calls: Rows) -> Rows:

@@ -124,13 +124,17 @@ class _Batches:
         self,
         times: Sequence[tuple[int, int]],
         begin_ns: int,
-        beside: Callable[[Rows], Flags] = lambda rows: np.zeros(len(rows), dtype=np.bool_),
+        beside: Callable[[Rows, Int64s, Int64s], Flags] | None = None,
     ) -> None:
-        """Take only what reaches into ``times`` or begins before ``begin_ns``, and what is ``beside``."""
-        self._taken = [
-            of & (reaching(begins, column(rows, self._end), times) | (begins < begin_ns) | beside(rows))
-            for rows, begins, of in zip(self._batches, self._begins, self._begun, strict=True)
-        ]
+        """Take only what reaches into ``times`` or begins before ``begin_ns``, and what is ``beside``, by rows, begins
+        and ends."""
+        self._taken = []
+        for rows, begins, begun in zip(self._batches, self._begins, self._begun, strict=True):
+            ends = column(rows, self._end)
+            kept = reaching(begins, ends, times) | (begins < begin_ns)
+            if beside is not None:
+                kept |= beside(rows, begins, ends)
+            self._taken.append(begun & kept)
 
     def taken(self) -> list[Rows]:
         """The rows that are taken."""
@@ -376,7 +380,11 @@ class ProcessDivider:
             # Where the first gap begins and the last one ends, and whether a copy has blocked, shows in other work.
             copies = outermost["correlation"][outermost["kind"] == int(CallKind.COPIES)]
             records.choose(
-                chosen, begin, lambda rows: neighbours_of(rows, chosen) | np.isin(rows["correlation"], copies)
+                chosen,
+                begin,
+                lambda rows, starts, ends: (
+                    neighbours_of(rows, starts, ends, chosen) | np.isin(rows["correlation"], copies)
+                ),
             )
         taken = joined(_RECORD, records.taken())
         self._calls = joined(CALL, (self._calls, outermost))

@@ -66,12 +66,13 @@ def reaching(begins: Int64s, ends: Int64s, chosen: Sequence[tuple[int, int]]) ->
     return found
 
 
-def neighbours_of(records: NDArray[Any], chosen: Iterable[tuple[int, int]]) -> Flags:
+def neighbours_of(records: NDArray[Any], starts: Int64s, ends: Int64s, chosen: Iterable[tuple[int, int]]) -> Flags:
     """Which records of work are the last of their streams that end until a ``chosen`` time begins, or the first that
-    start when one has ended."""
-    found = np.zeros(len(records), dtype=np.bool_)
-    places = np.flatnonzero(of_kinds(records, *_WORK))
-    starts, ends, streams, contexts = (column(records, name)[places] for name in ("start", "end", "stream", "context"))
+    start when one has ended; ``starts`` and ``ends`` are their columns."""
+    found, work = np.zeros(len(records), dtype=np.bool_), of_kinds(records, *_WORK)
+    places = slice(None) if work.all() else np.flatnonzero(work)
+    starts, ends = starts[places], ends[places]
+    streams, contexts = (column(records, name)[places] for name in ("stream", "context"))
     known, codes = coded(contexts * (int(streams.max(initial=0)) + 1) + streams)
     for times, beside in ((times, at) for begin, end in chosen for times, at in ((-ends, -begin), (starts, end))):
         nearest = np.full(len(known), _LATEST_NS)
