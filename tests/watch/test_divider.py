@@ -559,6 +559,18 @@ def test_a_run_of_hours_needs_a_limited_memory() -> None:
     assert found.sequences[0].gpu.share == pytest.approx(0.5, abs=0.01)
 
 
+def test_context_switches_are_not_kept() -> None:
+    """Their times are on the GPU's clock, which is beyond all slices."""
+    divider = ProcessDivider()
+    switch = {"kind": RecordKind.CONTEXT_SWITCH, "start": 2**60, "end": 0, "context": 1}
+    calls = [Call(LAUNCH, each, each + 1, 1, ((each + 1, each + 2, KERNEL),)) for each in range(0, 98, 2)]
+    for process, records, batch, now_ns in readings(calls, [20.0, 40.0, 60.0, 80.0]):
+        rows = np.concatenate((records.rows, rows_of([switch] * 100)))
+        divider.feed(process, RecordBatch(rows, records.names, 0, 0), batch, now_ns)
+        assert sum(map(len, divider._new_records)) <= 20
+    assert divider.division() is not None
+
+
 def test_a_sequence_with_a_long_gap_needs_its_own_calls_alone() -> None:
     seldom = [Call(LAUNCH, 1, 2, 1, ((2, 3, KERNEL),)), Call(SYNC, 4, 6), Call(LAUNCH, 90, 91, 1, ((92, 95, KERNEL),))]
     often = [Call(LAUNCH, each, each + 1, 2, ((each + 1, each + 2, KERNEL),)) for each in range(0, 98, 2)]

@@ -39,6 +39,7 @@ from stallprobes.watch.division.pending import (
     calls_of,
     column,
     communicate,
+    divided_records,
     neighbours_of,
     operations_of,
     reaching,
@@ -225,7 +226,7 @@ class ProcessDivider:
         self._process, self._ended, self._cpu = process, ended, cpu
         self._note_losses(process, records.missed, calls.missed, now_ns)
         self._new_calls.append(calls.rows)
-        self._new_records.append(records.rows)
+        self._new_records.append(divided_records(records.rows))
         correlations, began, returned = (
             column(calls.rows, name) for name in ("correlation", "began_ns", "returned_ns")
         )
@@ -239,7 +240,7 @@ class ProcessDivider:
             ended = self._ended = True
             ends = [self._calls["end"], self._operations["end"]]
             ends += [rows["returned_ns"] for rows in self._new_calls]
-            ends += [rows["end"][rows["kind"] != int(RecordKind.CONTEXT_SWITCH)] for rows in self._new_records]
+            ends += [rows["end"] for rows in self._new_records]
             until = max(self._done_ns, *(int(of.max(initial=0)) for of in ends))
         if ended or until - self._done_ns >= LEAST_SLICE_NS:
             self._divide(process, until, now_ns, engine_use())

@@ -114,6 +114,12 @@ def needs_engine(rows: NDArray[Any]) -> Flags:
     return computing | np.asarray(device_copy, dtype=np.bool_)
 
 
+def divided_records(records: NDArray[Any]) -> NDArray[Any]:
+    """The records of work and of overheads: context switches are on a clock of their own."""
+    kept = of_kinds(records, *_WORK, RecordKind.OVERHEAD)
+    return records if kept.all() else rows_where(records, kept)
+
+
 def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
     """The operations among ``records``; ``communication`` are the places of names of kernels that communicate."""
     rows = rows_where(records, of_kinds(records, *_WORK) & (records["end"] >= records["start"]))
