@@ -89,8 +89,8 @@ class _Beside(NamedTuple):
     def work(self, begin_ns: int, end_ns: int) -> Spans:
         """When their work runs in a time."""
         before = int(self.starts.searchsorted(end_ns, "left"))
-        reaching = self.ends[:before] > begin_ns
-        return Spans.united(self.starts[:before][reaching], self.ends[:before][reaching])
+        kept = self.ends[:before] > begin_ns
+        return Spans.united(self.starts[:before][kept], self.ends[:before][kept])
 
     def holding(self, begin_ns: int, end_ns: int) -> Spans:
         """When they are inside calls for which others may wait, in a time."""
