@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from factories.watch_calls import BASE_NS, batch, kernel, switch
-from stallprobes.native.layouts.cupti import SwitchOperation
+from stallprobes.native.layouts.cupti import RecordKind, SwitchOperation
+from stallprobes.watch.attribution import record_store
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.attribution.switch_clock import SWITCH_TO_WORK_NS, find_offset, waiting_starts
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
@@ -52,6 +53,25 @@ def test_switches_are_placed_on_the_clock_of_the_host() -> None:
         # The drift within one estimate, and the error of CUPTI's conversion.
         assert abs(begin - start) < 3_000
         assert abs(end - stop) < 3_000
+
+
+def test_the_work_on_the_engine_is_that_of_the_records_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_store, "LEAST_WORK", 100)
+    records, _ = slices(2_000)
+    store, part = RecordStore(), len(records.rows) // 10
+    for first in range(0, len(records.rows), part):
+        # Out of order, as CUPTI's buffers are.
+        rows = records.rows[first : first + part][::-1]
+        store.add(RecordBatch(rows, records.names, 0, 0))
+        kept = store.rows
+        engine = store._engine_work()
+        assert (np.diff(engine.starts) >= 0).all()
+        of_records = {(int(row["start"]), int(row["context"])) for row in kept if row["kind"] == RecordKind.KERNEL}
+        found = set(zip(engine.starts.tolist(), engine.contexts.tolist(), strict=True))
+        assert of_records <= found
+        assert min(found) == min(of_records)
+        store.drop_before(int(kept["end"].max()) - 1, 0)
+    assert len(store) <= part
 
 
 def test_the_offset_is_followed_from_reading_to_reading() -> None:
