@@ -352,9 +352,9 @@ def test_a_launch_beside_a_pageable_copy_of_another_thread() -> None:
         # The excess is 10 000 µs: 80 % of it are 8000.
         (2005, 10_005, True),
         (2006, 10_005, False),
-        # 0.5 ms before the end of the call, and 50 µs after it.
-        (0, 9505, True),
-        (0, 9504.9, False),
+        # A twentieth of the call before its end, and 50 µs after it.
+        (0, 9504.8, True),
+        (0, 9504.7, False),
         (0, 10_055, True),
         (0, 10_055.1, False),
     ],
@@ -422,9 +422,11 @@ def test_calls_of_no_known_context_are_not_matched() -> None:
 @pytest.mark.parametrize(
     ("held", "late", "cause"),
     [
-        (395_000, 600, WaitCause.PAGEABLE_COPY),
-        (395_000, 2_100, WaitCause.UNATTRIBUTED),
-        (20_000, 600, WaitCause.UNATTRIBUTED),
+        (395_000, 4_900, WaitCause.PAGEABLE_COPY),
+        (395_000, 5_100, WaitCause.UNATTRIBUTED),
+        (60_000, 2_700, WaitCause.PAGEABLE_COPY),
+        (20_000, 1_100, WaitCause.UNATTRIBUTED),
+        (2_000, 600, WaitCause.UNATTRIBUTED),
     ],
 )
 def test_a_thread_that_was_held_up_for_long_wakes_up_later(held: float, late: float, cause: WaitCause) -> None:
