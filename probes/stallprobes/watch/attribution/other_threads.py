@@ -12,8 +12,8 @@ from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
 from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, distinct_pairs, expanded
 
-# A thread that has slept for long returns later: up to 2.7 ms after the end of a pageable copy that held it up for 60 ms,
-# while the other thread gives the copy's memory back to the system (600 launches of report 3, H100, 2026-11-27).
+# A thread that has slept for long returns later: up to 2.7 ms after the end of a pageable copy that held it up for 60
+# ms, while the other thread gives the copy's memory back to the system (600 launches of report 3, H100, 2026-11-27).
 _WAKE_UP_SHARE, _MOST_WAKE_UP_NS = 20, 5_000_000
 _CONTEXT = CAUSE_RANKS[WaitCause.CONTEXT]
 
