@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.watch.division.divided_time import SECOND_NS, DividedTime
+from stallprobes.watch.division.divided_time import SECOND_NS, DividedTime, most_of_each
 
 BEGIN_NS = 7_000_000_000
 
@@ -50,6 +50,34 @@ def test_a_slice_without_length_has_no_part() -> None:
     time.choose(BEGIN_NS, BEGIN_NS, 0)
     assert time.within(BEGIN_NS - 1, BEGIN_NS + 1) == []
     assert time.share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rates", "most"),
+    [
+        ([], 1000),
+        ([900.0], 1000),
+        ([5000.0], 1000),
+        ([5000.0, 5000.0], 500),
+        # What the small one leaves is that of the others.
+        ([200.0, 5000.0, 5000.0], 400),
+        ([300.0, 300.0, 300.0], 1000),
+        ([0.0, 0.0, 1200.0], 1000),
+    ],
+)
+def test_processes_share_what_is_divided_in_full(rates: list[float], most: float) -> None:
+    assert most_of_each(rates, 1000) == pytest.approx(most)
+
+
+def test_beside_other_processes_a_smaller_part_is_divided() -> None:
+    # All together make four times as many, of which each may have a quarter.
+    time = DividedTime(most_events=1000)
+    time.choose(BEGIN_NS, BEGIN_NS + SECOND_NS, 1000, beside=[1000.0] * 3)
+    ((first, last),) = time.within(BEGIN_NS, BEGIN_NS + SECOND_NS)
+    assert last - first == SECOND_NS // 8
+    # One that makes few calls is divided in full beside them.
+    time.choose(BEGIN_NS + SECOND_NS, BEGIN_NS + 2 * SECOND_NS, 200, beside=[1000.0] * 3)
+    assert (BEGIN_NS + SECOND_NS, BEGIN_NS + 2 * SECOND_NS) in time.within(BEGIN_NS + SECOND_NS, 2**62)
 
 
 def test_times_that_are_done_are_forgotten() -> None:

@@ -192,3 +192,27 @@ def test_a_process_knows_the_kernels_of_the_others_of_its_folder(stand_in: Stand
         assert kernels.process == f"host (pid {other.process.pid})"
         assert len(kernels.starts) > 0
         assert (kernels.starts[1:] >= kernels.starts[:-1]).all()
+
+
+def test_a_process_knows_how_many_calls_the_others_that_run_make(stand_in: StandIn, folder: Path) -> None:
+    ended, running = (stand_in.start(folder, "steps-until-stopped", "100", options=EVERY_CALL) for _ in range(2))
+    try:
+        analysis = FolderAnalysis(folder)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            analysis.poll()
+            readings = list(analysis._readings.values())
+            if len(readings) == 2 and all(one.analysis.rate for one in readings):
+                break
+            time.sleep(0.1)
+        for one, other in zip(readings, reversed(readings), strict=True):
+            assert list(one.analysis.rates_beside()) == [other.analysis.rate]
+        ended.terminate()
+        ended.communicate()
+        analysis.poll()
+        (left,) = (one for one in readings if not one.ended)
+        assert list(left.analysis.rates_beside()) == []
+    finally:
+        for program in (ended, running):
+            program.terminate()
+            program.communicate()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import compress
 
@@ -115,6 +115,8 @@ class ProcessAnalysis:
         self._alike = AlikeCalls()
         # Kernels of the other processes that are watched.
         self.others: OthersWork = nobody
+        # The ``rate`` of each other process that runs.
+        self.rates_beside: Callable[[], Iterable[float]] = tuple
         self._kernels: tuple[int, OtherWork] | None = None
 
     def feed(
@@ -162,7 +164,8 @@ class ProcessAnalysis:
             self._streams.add(calls, records.rows)
             self._order.add(calls, now_ns)
             self._divider = self._divider or ProcessDivider()
-            self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays)
+            beside = self.rates_beside()
+            self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays, beside)
             if samples is not None:
                 self._samples = self._samples or SampleSums(process.started.monotonic_ns)
                 in_flight = {one.id: one.in_flight[0].begin_ns for one in process.threads if one.in_flight}
@@ -231,6 +234,11 @@ class ProcessAnalysis:
             who = f"{self._process.name or 'process'} (pid {self._process.pid})"
             self._kernels = self._readings, OtherWork.of(who, self._store.rows, self._store.names)
         return self._kernels[1]
+
+    @property
+    def rate(self) -> float:
+        """The calls and operations a second that are divided, in full or a part of them."""
+        return 0.0 if self._divider is None else self._divider.rate
 
     def take_collectives(self) -> Mapping[tuple[int, int], CollectiveBatch]:
         """Its kernels that communicate since the last time that this was asked, as ``ProcessDivider`` has them."""

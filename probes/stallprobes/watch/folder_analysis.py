@@ -125,6 +125,7 @@ class FolderAnalysis:
                 inspector = ProcessInspector(proc=self._place.proc)
                 reading = self._readings[path] = _ReadFile(ProcessAnalysis(self._known), inspector)
                 reading.analysis.others = partial(self._kernels_beside, reading)
+                reading.analysis.rates_beside = partial(self._rates_beside, reading)
             if reading.ended:
                 continue
             try:
@@ -167,6 +168,10 @@ class FolderAnalysis:
         """The kernels of the other processes."""
         others = (one for one in self._readings.values() if one is not reading and one.process is not None)
         return [one.analysis.kernels() for one in others]
+
+    def _rates_beside(self, reading: _ReadFile) -> list[float]:
+        """The calls and operations a second of each other process that runs."""
+        return [one.analysis.rate for one in self._readings.values() if one is not reading and not one.ended]
 
     def _read(self, path: Path, reading: _ReadFile) -> None:
         with MapFile(path, self._place.owner) as file:

@@ -202,7 +202,7 @@ def gaps(
         )
     if divided_share < _MOSTLY:
         yield (
-            f"Only {100 * divided_share:.0f} % of its time was divided, as a sample: it makes more than "
+            f"Only {100 * divided_share:.0f} % of its time was divided, as a sample: what is watched makes more than "
             f"{format_count(MOST_EVENTS)} calls and operations of the GPU a second."
         )
     if process.not_held:

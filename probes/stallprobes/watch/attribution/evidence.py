@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,9 +161,18 @@ class EvidenceReader:
 
     def _device(self, at: int) -> int:
         """The GPU for which a call waits."""
-        stream, whole = int(self._waits.stream[at]), int(self._waits.whole[at])
-        mine = self._work.streams == stream if stream >= 0 else self._work.contexts == whole
-        return int(self._work.rows["device"][np.argmax(mine)])
+        stream = int(self._waits.stream[at])
+        if stream >= 0:
+            return int(self._devices_of_streams[stream])
+        return int(self._devices_of_contexts[int(self._waits.whole[at])])
+
+    @cached_property
+    def _devices_of_streams(self) -> Int64s:
+        return _of_groups(self._work.streams, self._work.rows["device"])
+
+    @cached_property
+    def _devices_of_contexts(self) -> Int64s:
+        return _of_groups(self._work.contexts, self._work.rows["device"])
 
     def _grouped(self, at: int, rows: Int64s) -> tuple[WorkInFront, ...]:
         """Pieces of work by name, kind, context and stream, the longest overlap first."""
@@ -192,3 +202,10 @@ class EvidenceReader:
             for (kind, name, direction, context, stream, own), (count, total_ns, overlap_ns, size) in sums.items()
         ]
         return tuple(sorted(found, key=lambda one: -one.overlap_ns)[:MOST_GROUPS])
+
+
+def _of_groups(groups: Int64s, values: NDArray[Any]) -> Int64s:
+    """The value of each group (from 0), which its rows have in common."""
+    found = np.zeros(int(groups.max(initial=-1)) + 1, dtype=np.int64)
+    found[groups] = values
+    return found

@@ -43,17 +43,23 @@ class OtherWork:
         until = np.maximum.accumulate(ends) if len(ends) else ends
         return cls(process, devices, starts, ends, until, kernels, names)
 
-    def during(self, device: int, begin_ns: int, end_ns: int) -> tuple[int, str]:
-        """For how long (ns) its kernels ran on a GPU between two times, and the name of the one that ran longest."""
-        first, last = int(np.searchsorted(self.until, begin_ns, "right")), int(np.searchsorted(self.starts, end_ns))
-        part = slice(max(first, last - _MOST_KERNELS), last)
-        overlap = np.minimum(self.ends[part], end_ns) - np.maximum(self.starts[part], begin_ns)
-        overlap = np.where(self.devices[part] == device, np.maximum(overlap, 0), 0)
-        if not overlap.any():
-            return 0, ""
+    def during(self, device: int, begin_ns: int, end_ns: int) -> int:
+        """For how long (ns) its kernels ran on a GPU between two times."""
+        return int(self._overlaps(device, begin_ns, end_ns)[1].sum())
+
+    def longest(self, device: int, begin_ns: int, end_ns: int) -> str:
+        """The name of its kernel that ran longest on a GPU between two times, of which some did."""
+        part, overlaps = self._overlaps(device, begin_ns, end_ns)
         kernels, places = np.unique(self.kernels[part], return_inverse=True)
-        longest = int(kernels[np.argmax(np.bincount(places.reshape(-1), overlap))])
-        return int(overlap.sum()), short_name(demangled(self.names.get(longest, "")))
+        longest = int(kernels[np.argmax(np.bincount(places.reshape(-1), overlaps))])
+        return short_name(demangled(self.names.get(longest, "")))
+
+    def _overlaps(self, device: int, begin_ns: int, end_ns: int) -> tuple[slice, Int64s]:
+        """The last kernels that may have run between two times, and for how long (ns) each did."""
+        first, last = int(self.until.searchsorted(begin_ns, "right")), int(self.starts.searchsorted(end_ns))
+        part = slice(max(first, last - _MOST_KERNELS), last)
+        overlaps = np.minimum(self.ends[part], end_ns) - np.maximum(self.starts[part], begin_ns)
+        return part, np.where(self.devices[part] == device, np.maximum(overlaps, 0), 0)
 
 
 OthersWork = Callable[[], Iterable[OtherWork]]
@@ -66,8 +72,9 @@ def nobody() -> Iterable[OtherWork]:
 
 def user_of(others: Iterable[OtherWork], device: int, begin_ns: int, end_ns: int) -> str:
     """Whose kernels ran longest on a GPU between two times, ``gemm of python3 (pid 806)``; "" if none did."""
-    found = ((*one.during(device, begin_ns, end_ns), one.process) for one in others)
-    ns, kernel, process = max(found, default=(0, "", ""))
-    if not ns:
+    times = [(one.during(device, begin_ns, end_ns), one) for one in others]
+    ns, user = max(times, key=lambda each: (each[0], each[1].process), default=(0, None))
+    if not ns or user is None:
         return ""
-    return f"{kernel} of {process}" if kernel else process
+    kernel = user.longest(device, begin_ns, end_ns)
+    return f"{kernel} of {user.process}" if kernel else user.process

@@ -1,4 +1,4 @@
-"""Which time of a process is divided: all of it, or a part of each slice where it makes too many calls.
+"""Which time of a process is divided: all of it, or a part of each slice where all processes make too many calls.
 
 To divide a second takes longer, the more calls and operations it has. A part is a sample of its slice, as a window with
 records is one of the whole run, and the figures say how far they may be off.
@@ -6,10 +6,13 @@ records is one of the whole run, and the figures say how far they may be off.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stallprobes.watch.division.instants import NO_SPANS, Spans, united
 from stallprobes.watch.intervals import int64s
 
-# Calls and operations in a second that are divided in full, which takes up to a tenth of a core (bench_division.py).
+# Calls and operations in a second of all processes that are divided in full, which takes up to a tenth of a core
+# (bench_division.py).
 MOST_EVENTS = 100_000
 SECOND_NS = 1_000_000_000
 # With four times as many, an eighth is divided: to read and to choose take time as well.
@@ -19,20 +22,40 @@ _POWER = 1.5
 _GOLDEN = 0.6180339887498949
 
 
+def most_of_each(rates: Iterable[float], most: float) -> float:
+    """The calls and operations a second up to which each process is divided in full, where all have ``rates``.
+
+    All together have ``most``: what the smaller ones leave is that of the larger ones.
+    """
+    left, every = most, sorted(rates)
+    for place, rate in enumerate(every):
+        part = left / (len(every) - place)
+        if rate > part:
+            return part
+        left -= rate
+    return most
+
+
 class DividedTime:
     """The time that is divided, chosen slice by slice."""
 
     def __init__(self, most_events: int = MOST_EVENTS) -> None:
-        """``most_events`` are the calls and operations of a second that are divided in full."""
+        """``most_events`` are the calls and operations in a second of all processes that are divided in full."""
         self._most = most_events
         self._chosen = NO_SPANS
         self._slices = self._whole_ns = self._left_ns = 0
 
-    def choose(self, begin_ns: int, until_ns: int, events: int, last: bool = False) -> None:
-        """Choose from the next slice, which has so many calls and operations; of the ``last`` one, its end."""
+    def choose(
+        self, begin_ns: int, until_ns: int, events: int, last: bool = False, beside: Iterable[float] = ()
+    ) -> None:
+        """Choose from the next slice, which has so many calls and operations; of the ``last`` one, its end.
+
+        ``beside`` are the calls and operations a second of each other process.
+        """
         length_ns = until_ns - begin_ns
         # Of a program that runs for less than a second, everything is.
-        most = self._most * max(length_ns, SECOND_NS) / SECOND_NS
+        seconds = max(length_ns, SECOND_NS) / SECOND_NS
+        most = most_of_each((events / seconds, *beside), self._most) * seconds
         self._whole_ns += max(length_ns, 0)
         if events > most:
             self._slices += 1

@@ -16,7 +16,7 @@ from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_wh
 from stallprobes.watch.division.call_kinds import CallKind, creates_context, loads
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
-from stallprobes.watch.division.divided_time import MOST_EVENTS, DividedTime
+from stallprobes.watch.division.divided_time import MOST_EVENTS, SECOND_NS, DividedTime
 from stallprobes.watch.division.instants import (
     LIMITS,
     NO_SPANS,
@@ -146,9 +146,11 @@ class ProcessDivider:
     """Divides the wall time of one process. Feed it each reading with the records and calls since the one before."""
 
     def __init__(self, limits: Limits = LIMITS, most_events: int = MOST_EVENTS) -> None:
-        """``most_events`` are the calls and operations of a second that are divided in full."""
+        """``most_events`` are the calls and operations in a second of all processes that are divided in full."""
         self._limits = limits
         self._time = DividedTime(most_events)
+        # Calls and operations a second of the last slice.
+        self.rate = 0.0
         self._process: WatchedProcess | None = None
         # What was read and begins after the last slice (DRIVER_CALL, and records), and what is kept of those before.
         self._new_calls: list[Rows] = []
@@ -213,10 +215,11 @@ class ProcessDivider:
         engine_use: Callable[[], EngineUse] = lambda: NO_ENGINE_USE,
         ended: bool = False,
         cpu: CpuSamples = NO_SAMPLES,
+        beside: Iterable[float] = (),
     ) -> None:
         """Add a reading at ``now_ns`` (CLOCK_MONOTONIC); ``ended``: nothing follows it.
 
-        ``cpu`` has the last samples of CPU time.
+        ``cpu`` has the last samples of CPU time, ``beside`` the ``rate`` of each other process that runs.
         """
         if self._ended:
             return
@@ -243,7 +246,7 @@ class ProcessDivider:
             ends += [rows["end"] for rows in self._new_records]
             until = max(self._done_ns, *(int(of.max(initial=0)) for of in ends))
         if ended or until - self._done_ns >= LEAST_SLICE_NS:
-            self._divide(process, until, now_ns, engine_use())
+            self._divide(process, until, now_ns, engine_use(), beside)
         self._fed_ns = now_ns
         self._steps.add(calls, process.ranges, self.steady_ns or 0)
 
@@ -325,10 +328,12 @@ class ProcessDivider:
 
     # Slices.
 
-    def _divide(self, process: WatchedProcess, until: int, now_ns: int, engine_use: EngineUse) -> None:
+    def _divide(
+        self, process: WatchedProcess, until: int, now_ns: int, engine_use: EngineUse, beside: Iterable[float]
+    ) -> None:
         begin = self._done_ns
         flying = _not_among(calls_in_flight(process, now_ns), self._calls, self._new_calls)
-        self._take_new(begin, until)
+        self._take_new(begin, until, beside)
         calls, operations, overheads = self._calls, self._operations, self._overheads
         # What begins later belongs to the next slice.
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
@@ -364,14 +369,15 @@ class ProcessDivider:
         self._done_ns = until
         self._keep(calls, operations, overheads)
 
-    def _take_new(self, begin: int, until: int) -> None:
+    def _take_new(self, begin: int, until: int, beside: Iterable[float]) -> None:
         """Take what begins before ``until`` of what was read, as far as its time is divided."""
         calls = _Batches(self._new_calls, "began_ns", "returned_ns", until)
         records = _Batches(self._new_records, "start", "end", until + 1)
         self._new_calls, self._new_records = calls.later(), records.later()
+        events = calls.count + records.count
+        self.rate = events / max((until - begin) / SECOND_NS, 1.0)
         # What two ranks do at a time is compared: each would choose another one.
-        events = 0 if self._communication else calls.count + records.count
-        self._time.choose(begin, until, events, self._ended)
+        self._time.choose(begin, until, 0 if self._communication else events, self._ended, beside)
         chosen = self._time.within(begin, until)
         # Of what began before the slice, little is new.
         if partly := bool(chosen) and chosen != [(begin, until)]:
