@@ -72,10 +72,14 @@ def stack_costs(stand_in: StandIn, program: list[str]) -> tuple[WatchedProcess, 
 
 def print_stack_costs(stand_in: StandIn) -> bool:
     """Print what stacks cost; whether that is within the limit."""
-    python = [sys.executable, str(SOURCES.parent / "slow_steps.py"), str(stand_in.folder / "libcuda.so.1"), "steps"]
+    python = [sys.executable, str(SOURCES.parent / "slow_steps.py"), str(stand_in.folder / "libcuda.so.1")]
     within = True
     print(f"{'call stacks':36}{'slow calls':>12}{'stacks':>9}{'µs each':>10}{'of the time':>13}")
-    programs = {"compiled": [str(stand_in.folder / "host"), "steps", str(STEPS)], "Python": [*python, str(STEPS)]}
+    programs = {
+        "compiled": [str(stand_in.folder / "host"), "steps", str(STEPS)],
+        "Python": [*python, "steps", str(STEPS)],
+        "Python, many frames": [*python, "deep", str(STEPS)],
+    }
     for name, program in programs.items():
         process, stacks, stacks_ns = stack_costs(stand_in, program)
         (thread,) = process.threads

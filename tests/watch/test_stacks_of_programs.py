@@ -30,7 +30,6 @@ from stallprobes.watch.sentences import call_text, frame_text, site_text
 PROGRAM = SOURCES.parent / "slow_steps.py"
 LINE = next(number for number, text in enumerate(PROGRAM.read_text().splitlines(), 1) if "# the line of" in text)
 STEPS = 5
-FIRST_STACK_NS = 30_000_000
 each_python = pytest.mark.parametrize("version", VERSIONS)
 
 
@@ -205,23 +204,12 @@ def test_the_frames_of_a_python_program(
 
 
 @each_python
-def test_stacks_of_many_frames_take_no_more_than_their_share(stand_in: StandIn, tmp_path: Path, version: str) -> None:
-    python = python_of(version)
-
-    def run(number: int) -> WatchedProcess:
-        (process,) = run_python(stand_in, tmp_path / f"out{number}", "deep", "600", python=python)
-        return process
-
-    # A hundredth of the time, and what the first stack takes: libgcc prepares what it needs for each library.
-    def is_kept(process: WatchedProcess) -> bool:
-        (thread,) = process.threads
-        assert process.ended_ns is not None
-        return process.stacks_ns < (process.ended_ns - thread.started_ns) / 100 + FIRST_STACK_NS
-
-    process = undisturbed(run, is_kept)
-    assert is_kept(process)
+def test_of_calls_with_many_frames_some_have_a_stack(stand_in: StandIn, tmp_path: Path, version: str) -> None:
+    """Stacks may take a hundredth of the time, which ``bench_watch.py`` measures: not all calls have one."""
+    (process,) = run_python(stand_in, tmp_path / "out", "deep", "600", python=python_of(version))
     (thread,) = process.threads
     assert 0 < sum(slow.stack > 0 for slow in thread.slow_calls) < thread.slow_count == 600
+    assert process.stacks_ns > 0
 
 
 @each_python
