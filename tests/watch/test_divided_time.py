@@ -21,11 +21,11 @@ def test_of_a_slice_with_many_calls_a_part_is_divided_whose_place_moves() -> Non
     time, places = DividedTime(most_events=1000), []
     for number in range(50):
         begin = BEGIN_NS + number * SECOND_NS
-        time.choose(begin, begin + SECOND_NS, 4000)
+        time.choose(begin, begin + SECOND_NS, 8000)
         ((first, last),) = time.within(begin, begin + SECOND_NS)
-        assert last - first == SECOND_NS // 8
-        places.append((first - begin) / (SECOND_NS - SECOND_NS // 8))
-    assert time.share == pytest.approx(1 / 8)
+        assert last - first == pytest.approx(SECOND_NS / 32, abs=1)
+        places.append((first - begin) / (SECOND_NS - (last - first)))
+    assert time.share == pytest.approx(1 / 32)
     # Each tenth of the possible places has about as many.
     assert [sum(low / 10 <= place < (low + 1) / 10 for place in places) for low in range(10)] == pytest.approx(
         [5] * 10, abs=1
@@ -34,8 +34,10 @@ def test_of_a_slice_with_many_calls_a_part_is_divided_whose_place_moves() -> Non
 
 def test_of_the_last_slice_the_end_is_divided() -> None:
     time = DividedTime(most_events=1000)
-    time.choose(BEGIN_NS, BEGIN_NS + SECOND_NS, 4000, last=True)
-    assert time.within(BEGIN_NS, BEGIN_NS + SECOND_NS) == [(BEGIN_NS + SECOND_NS * 7 // 8, BEGIN_NS + SECOND_NS)]
+    time.choose(BEGIN_NS, BEGIN_NS + SECOND_NS, 8000, last=True)
+    ((first, last),) = time.within(BEGIN_NS, BEGIN_NS + SECOND_NS)
+    assert last == BEGIN_NS + SECOND_NS
+    assert last - first == pytest.approx(SECOND_NS / 32, abs=1)
 
 
 def test_a_program_of_less_than_a_second_is_divided_as_one_of_a_second() -> None:
@@ -70,13 +72,13 @@ def test_processes_share_what_is_divided_in_full(rates: list[float], most: float
 
 
 def test_beside_other_processes_a_smaller_part_is_divided() -> None:
-    # All together make four times as many, of which each may have a quarter.
+    # All together make eight times as many, of which each may have an eighth.
     time = DividedTime(most_events=1000)
-    time.choose(BEGIN_NS, BEGIN_NS + SECOND_NS, 1000, beside=[1000.0] * 3)
+    time.choose(BEGIN_NS, BEGIN_NS + SECOND_NS, 1000, beside=[1000.0] * 7)
     ((first, last),) = time.within(BEGIN_NS, BEGIN_NS + SECOND_NS)
-    assert last - first == SECOND_NS // 8
+    assert last - first == pytest.approx(SECOND_NS / 32, abs=1)
     # One that makes few calls is divided in full beside them.
-    time.choose(BEGIN_NS + SECOND_NS, BEGIN_NS + 2 * SECOND_NS, 200, beside=[1000.0] * 3)
+    time.choose(BEGIN_NS + SECOND_NS, BEGIN_NS + 2 * SECOND_NS, 120, beside=[1000.0] * 7)
     assert (BEGIN_NS + SECOND_NS, BEGIN_NS + 2 * SECOND_NS) in time.within(BEGIN_NS + SECOND_NS, 2**62)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from factories.watch_calls import BASE_NS, batch, kernel, switch
 from stallprobes.native.layouts.cupti import RecordKind, SwitchOperation
 from stallprobes.watch.attribution import record_store
 from stallprobes.watch.attribution.record_store import RecordStore
-from stallprobes.watch.attribution.switch_clock import SWITCH_TO_WORK_NS, find_offset, waiting_starts
+from stallprobes.watch.attribution.switch_clock import SWITCH_TO_WORK_NS, find_offset, tenures_of, waiting_starts
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 from stallprobes.watch.reading.process import RecordBatch
 
@@ -254,3 +256,28 @@ def test_intervals_as_a_plain_sum_has_them() -> None:
         for start, stop in zip(starts[groups == group], ends[groups == group], strict=True):
             busy[start:stop] = True
         assert busy[begin:end].sum() == value
+
+
+def test_switches_that_could_not_be_placed_are_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, store = [], RecordStore()
+    placed = tenures_of
+
+    def count(*of: Any) -> Any:
+        tried.append(reading)
+        return placed(*of)
+
+    monkeypatch.setattr(record_store, "tenures_of", count)
+    records, _ = slices(400, regular=True, drift=0.0)
+    for reading in range(24):
+        store.add(
+            records if reading in (0, 20) else batch([kernel(reading, reading + 0.5, correlation=reading + 9_000)])
+        )
+        # Twice in a reading is once.
+        for _ in range(2):
+            store.tenures()
+    assert store.unplaced
+    assert tried == [0, 1, 3, 7, 15, 20, 21, 23]
+    store.add(batch([kernel(50, 50.5, correlation=9_999)]))
+    store.tenures(last=True)
+    assert tried[-1] == reading
+    assert len(tried) == 9

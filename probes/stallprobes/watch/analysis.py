@@ -262,7 +262,7 @@ class ProcessAnalysis:
     def _engine_use(self) -> EngineUse:
         tenures = {
             device: EngineTenures(one.contexts, one.starts, one.ends, one.joined)
-            for device, one in self._store.tenures().items()
+            for device, one in self._store.tenures(self._ended).items()
         }
         return EngineUse(tenures, self._store.switches)
 
@@ -310,7 +310,7 @@ class ProcessAnalysis:
         recorded = Recorded(
             records=self._store.beside(slow),
             names=self._store.names,
-            tenures=self._store.tenures(),
+            tenures=self._store.tenures(self._ended),
             run_delays=self._run_delays,
             thread_names=dict(self._names),
             stacks=self._stacks,

@@ -34,6 +34,8 @@ _RECORD = dtype_of(WatchRecord)
 # No time of a real program is as large.
 _MOST_NS = 2**62
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
+# Readings after which switches that could not be placed are tried again, at most.
+_MOST_PAUSE = 7
 
 
 class _EngineWork(NamedTuple):
@@ -167,7 +169,8 @@ class RecordStore:
         self._devices: dict[int, int] = {}
         self._clocks: dict[int, ClockOffset] = {}
         self._tenures: dict[int, Tenures] = {}
-        self._placed = 0
+        # The switches of which the last tenures are, and the readings that have to follow before they are tried again.
+        self._tried = self._pause = 0
 
     def __len__(self) -> int:
         return sum(len(batch.rows) for batch in self._batches)
@@ -230,10 +233,13 @@ class RecordStore:
             found.append(batch.rows if kept.all() else rows_where(batch.rows, kept))
         return joined(_RECORD, found)
 
-    def tenures(self) -> Mapping[int, Tenures]:
-        """The tenures of each GPU, as far as the switches show its clock."""
-        if self.switches == self._placed:
+    def tenures(self, last: bool = False) -> Mapping[int, Tenures]:
+        """The tenures of each GPU, as far as the switches show its clock; ``last``: no reading follows."""
+        # What could not be placed may be by later work, which is tried less and less often.
+        pause = 0 if last else self._pause
+        if self.switches == self._tried and (not self.unplaced or self._new <= pause):
             return self._tenures
+        self._pause = min(2 * self._pause + 1, _MOST_PAUSE) if self.switches == self._tried else 0
         work = self._engine_work()
         devices = set(self._devices.values())
         only = next(iter(devices)) if len(devices) == 1 else -1
@@ -254,8 +260,7 @@ class RecordStore:
             found[device] = tenures
             if clock is not None:
                 self._clocks[device] = clock
-        # What could not be placed may be by later work.
-        self._tenures, self._placed = found, 0 if self.unplaced else self.switches
+        self._tenures, self._tried = found, self.switches
         return found
 
     def _engine_work(self) -> _EngineWork:

@@ -15,8 +15,8 @@ from stallprobes.watch.intervals import int64s
 # (bench_division.py).
 MOST_EVENTS = 100_000
 SECOND_NS = 1_000_000_000
-# With four times as many, an eighth is divided: to read and to choose take time as well.
-_POWER = 1.5
+# With eight times as many, a 32nd is divided: to read and to choose take time as well.
+_POWER = 5 / 3
 # The place of the part in its slice moves by the golden ratio from slice to slice, so that no period of a program can
 # always show the same side.
 _GOLDEN = 0.6180339887498949

@@ -218,8 +218,10 @@ class MapFile(AbstractContextManager["MapFile"]):
         kept = self._blocks()["number"][places] == blocks["number"][places]
         entries = np.arange(layout.BLOCK_CALLS)
         new = (entries >= read[places, None]) & (entries < blocks["calls"][places, None]) & kept[:, None]
-        logged = rows_where(joined(_LOGGED, chunks), new.reshape(-1))
-        rows = self._finished_calls(logged, np.repeat(blocks["thread"][places], new.sum(axis=1)))
+        found = np.flatnonzero(new)
+        every = joined(_LOGGED, chunks)
+        found = found[np.argsort(every["end_ns"][found], kind="stable")]
+        rows = self._finished_calls(rows_at(every, found), blocks["thread"][places][found // layout.BLOCK_CALLS])
         functions = {number: self._api(number)[0] for number in np.flatnonzero(np.bincount(rows["function"])).tolist()}
         return CallBatch(rows, functions, position.move(process, blocks, places[kept]))
 
@@ -253,6 +255,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         return tuple(found)
 
     def _finished_calls(self, logged: NDArray[Any], threads: NDArray[Any]) -> Rows:
+        """The calls of entries of the log, each with its thread."""
         rows, calls = np.zeros(len(logged), DRIVER_CALL), logged["call"]
         for name in ("stream", "context", "correlation", "source", "target", "flags"):
             rows[name] = calls[name]
@@ -265,7 +268,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         self._count(logged["end_ns"].max(initial=0))
         if (logged["end_ns"] < calls["start_ns"]).any():
             raise self._damaged("has a call that ends before it starts")
-        return rows_at(rows, np.argsort(rows["returned_ns"], kind="stable"))
+        return rows
 
     def _blocks(self) -> NDArray[Any]:
         blocks = self._array(_BLOCK, layout.BLOCKS_AT, layout.CALL_BLOCKS)
