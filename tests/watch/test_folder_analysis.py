@@ -206,6 +206,7 @@ def test_a_process_knows_how_many_calls_the_others_that_run_make(stand_in: Stand
                 break
             time.sleep(0.1)
         for one, other in zip(readings, reversed(readings), strict=True):
+            assert other.analysis.rate > 0
             assert list(one.analysis.rates_beside()) == [other.analysis.rate]
         ended.terminate()
         ended.communicate()
