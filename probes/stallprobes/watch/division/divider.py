@@ -194,7 +194,7 @@ class ProcessDivider:
 
     @property
     def divided_share(self) -> float:
-        """The share (0 to 1) of the time so far that is divided: a part, where the process makes too many calls."""
+        """The share (0 to 1) of the time so far that is divided: a part, where all processes make too many calls."""
         return self._time.share
 
     @property

@@ -39,7 +39,7 @@ class SequenceDivision:
 
     ``threads`` are the ids of its threads, first the one that submits and waits most. ``device`` is CUPTI's number of
     the GPU. ``parts`` has the time (ns) of each part that occurs; together they are ``covered_ns``, the time in which
-    all work was recorded, or a sample of that where the process makes too many calls (``divided_time``).
+    all work was recorded, or a sample of that where all processes make too many calls (``divided_time``).
     The other figures are shares of that time without its end. ``host``: the sequence was not waiting
     for the GPU (h). ``gpu``: the GPU worked for it (g). ``price``: what its waits cost at most, 1 - max(h, g).
     ``submitting`` is the share inside calls that submit, ``queue_full`` that in which they found the queue full.
