@@ -86,6 +86,8 @@ def pytest_configure() -> None:
     for name in [name for name in os.environ if _CHANGES_OUTPUT.match(name)]:
         del os.environ[name]
     os.environ.update(LANG="C.UTF-8", TERM="xterm-256color")
+    # As the program's own entry point does: a thread for each processor, started with numpy, costs every process 0.1 s.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What the program remembers for the user who runs the tests stays as it is.
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="stallscope-state-")
 

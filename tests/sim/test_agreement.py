@@ -42,7 +42,7 @@ REPEATED = (
 )
 SECONDS = 1.25
 # Patterns that make so many calls that less is enough.
-MANY_CALLS, FEW_SECONDS = ("launch-storm", "vmm-churn", "profiler-on"), 0.6
+MANY_CALLS, FEW_SECONDS = ("launch-storm", "host-callback", "vmm-churn", "profiler-on"), 0.6
 PHASES = ("call", "wait")
 pytestmark = pytest.mark.usefixtures("in_this_process")
 # By what factors the two may differ: where the recording is within 3 times its quiet, and where it is more.

@@ -1,8 +1,8 @@
 /* A rank of a job: steps of a kernel and a collective, which ends on all ranks once the last one has come.
  *
  * Arguments: its number, the number of ranks, steps, the microseconds of host time before each step, and a file of 8
- * bytes for each rank and step, in which the ranks say when each one came. At the end it prints for how long it waited
- * in collectives, and for how long it ran from the first one to the last (ns).
+ * bytes for each rank and step, in which the ranks say when each one came (ns). At the end it prints when its last
+ * collective ended (ns).
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -79,8 +79,8 @@ __attribute__((noinline)) static void prepare_batch(uint64_t host_us)
     steps_done++;
 }
 
-/* Returns for how long the rank waited for the last one; ``end`` becomes the end of the collective. */
-__attribute__((noinline)) static uint64_t train_step(uint64_t *arrivals, long rank, long ranks, uint64_t *end)
+/* Returns when the collective ended. */
+__attribute__((noinline)) static uint64_t train_step(uint64_t *arrivals, long rank, long ranks)
 {
     /* The collective begins after the kernel, so that to wait for its stream is to wait for both. */
     struct { void *stream; } parameters = {COLLECTIVE_HANDLE};
@@ -89,16 +89,15 @@ __attribute__((noinline)) static uint64_t train_step(uint64_t *arrivals, long ra
     uint64_t start = now() + 4 * US, came = start + 500 * US;
     stand_in_replay_call(STAND_IN_cuStreamSynchronize, 0, &parameters, NULL, OWN_CONTEXT, ++correlation);
     __atomic_store_n(&arrivals[rank], came, __ATOMIC_RELEASE);
-    uint64_t last = wait_for_all(arrivals, ranks);
-    *end = last + 300 * US + (uint64_t)rank * US;
+    uint64_t end = wait_for_all(arrivals, ranks) + 300 * US + (uint64_t)rank * US;
     uint64_t present = now();
-    if (present < *end)
-        rest(*end - present);
+    if (present < end)
+        rest(end - present);
     record("_Z4gemmPf", start, came, COMPUTE_STREAM, computes);
-    record("ncclDevKernel_AllReduce_Sum_f32_RING_LL", came, *end, COLLECTIVE_STREAM, reduces);
+    record("ncclDevKernel_AllReduce_Sum_f32_RING_LL", came, end, COLLECTIVE_STREAM, reduces);
     stand_in_replay_call(STAND_IN_cuStreamSynchronize, 1, &parameters, &result, OWN_CONTEXT, correlation);
     steps_done++;
-    return last - came;
+    return end;
 }
 
 int main(int count, char **arguments)
@@ -107,7 +106,7 @@ int main(int count, char **arguments)
         return 2;
     long rank = strtol(arguments[1], NULL, 10), ranks = strtol(arguments[2], NULL, 10);
     long steps = strtol(arguments[3], NULL, 10);
-    uint64_t host_us = strtoull(arguments[4], NULL, 10), waited = 0, first = 0, end = 0;
+    uint64_t host_us = strtoull(arguments[4], NULL, 10), end = 0;
     size_t size = (size_t)(ranks * steps) * sizeof(uint64_t);
     int file = open(arguments[5], O_RDWR | O_CLOEXEC);
     uint64_t *arrivals = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -116,9 +115,8 @@ int main(int count, char **arguments)
     cuInit(0);
     for (long step = 0; step < steps; step++) {
         prepare_batch(host_us);
-        waited += train_step(arrivals + step * ranks, rank, ranks, &end);
-        first = first ? first : end;
+        end = train_step(arrivals + step * ranks, rank, ranks);
     }
-    printf("%" PRIu64 " %" PRIu64 "\n", waited, end - first);
+    printf("%" PRIu64 "\n", end);
     return 0;
 }
