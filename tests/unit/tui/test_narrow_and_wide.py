@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from stallprobes.verdicts.verdict import Verdict
 from stallscope.tui.common.lines import Line, fit, shortened
 from stallscope.tui.common.plots import axis_labels, decade_label
 from stallscope.tui.matrix.grid import GridView, grid_layout, grid_lines
+from stallscope.tui.matrix.view_model import LEGEND, CellLabel
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
@@ -90,6 +92,19 @@ def test_no_two_columns_or_rows_of_the_matrix_have_the_same_name(
     assert len(labels) == len(rows)
     if at.columns + view.pinned < len(columns):
         assert f"of {len(columns)}" in text(grid_lines(view, width, height)[0][1])
+
+
+def test_what_is_seen_is_explained_before_what_is_not() -> None:
+    marks = ("×3.0c!!", "×94kw?", "·", "–")
+    columns = tuple(f"column {number}" for number in range(len(marks)))
+    labels = {("d2d", name): (CellLabel(mark),) * 3 for name, mark in zip(columns, marks, strict=True)}
+    view = GridView("check", ("d2d",), columns, labels, parts=("", ""), legend=LEGEND)
+    for width in (71, 80, 200):
+        legend = text(grid_lines(view, width, 24)[-1][1]).rstrip()
+        assert len(legend) < width
+        explained = re.split(r"\s{2,}", legend.strip())
+        assert {"c call", "w wait", "!! stalled", "? drift", "– unsupported", "· not reached"} <= set(explained)
+        assert "! slower" in explained or width < 200
 
 
 def _table(rows: list[ProbeRow], focus: str, width: int, height: int) -> tuple[list[str], ProbeTable]:

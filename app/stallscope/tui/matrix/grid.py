@@ -16,7 +16,6 @@ from stallscope.tui.common.lines import (
     Targets,
     WheelWidget,
     cut,
-    length,
     rule,
     shortened,
 )
@@ -133,7 +132,8 @@ def grid_lines(view: GridView, width: int, height: int) -> list[tuple[Targets, L
         targets: Targets = [(start, start + at.cell, key) for start, key in zip(starts, keys, strict=True)]
         out += [(targets, line) for line in _row(view, row, columns, at)]
     if at.legend:
-        out.append(([], _legend(view, width, at.each)))
+        texts = [text for _, line in out[1 + at.head :] for text, _ in line]
+        out.append(([], _legend(view, width, at.each, texts)))
     return out
 
 
@@ -222,14 +222,32 @@ def _head_style(view: GridView, column: int) -> str:
     return "live" if view.columns[column] == view.fresh else "dim"
 
 
-def _legend(view: GridView, width: int, each: int) -> Line:
-    """As much of the legend as fits; with one line per row also the letters of call and wait."""
+def _legend(view: GridView, width: int, each: int, drawn: Sequence[str]) -> Line:
+    """As much of the legend as fits; where not all does, rather what occurs in the ``drawn`` texts of the cells.
+
+    With one line per row also the letters of call and wait.
+    """
+
+    def is_seen(entry: tuple[str, str]) -> bool:
+        return entry in letters or any(_ends_with_mark(text, entry[0]) for text in drawn)
+
+    letters = () if each == 2 and view.parts[0] else (("c", "call"), ("w", "wait"))
+    entries, room, fitting = (*letters, *view.legend), width - 1, set()
+    for entry in sorted(entries, key=is_seen, reverse=True):
+        needed = len(entry[0]) + len(entry[1]) + 3
+        if needed <= room:
+            room -= needed
+            fitting.add(entry)
     line: Line = [(" ", "")]
-    more = () if each == 2 and view.parts[0] else (("c", "call"), ("w", "wait"))
-    for mark, words in (*more, *view.legend):
-        if length(line) + len(mark) + len(words) + 3 <= width:
-            line += [(mark, "key"), (f" {words}  ", "dim")]
+    for mark, words in (entry for entry in entries if entry in fitting):
+        line += [(mark, "key"), (f" {words}  ", "dim")]
     return line
+
+
+def _ends_with_mark(text: str, mark: str) -> bool:
+    """Whether a cell's text ends with a mark, which is not the end of a longer one such as ``!!``."""
+    text = text.rstrip()
+    return text.endswith(mark) and not text.removesuffix(mark).endswith(mark)
 
 
 class Grid(WheelWidget):
