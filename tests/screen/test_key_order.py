@@ -17,12 +17,13 @@ from textual.events import Key, MouseDown, MouseUp
 from textual.pilot import Pilot
 
 from factories.matrix_examples import screen_example
-from factories.screen import SharedMonitor, monitor, running, until
+from factories.screen import QUICK, SharedMonitor, is_open, monitor, running, until
 from factories.terminal import OpenTerminal
 from factories.waiting import LIMIT_S
 from stallprobes.matrix import check_file
 from stallprobes.patterns.remedy_code import CodeLanguage
 from stallscope.tui import key_order
+from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Dialog, Prompt
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
@@ -34,6 +35,8 @@ from stallscope.tui.matrix.known_checks import KnownCheck, Unmeasured
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.sources.engine_thread import EngineRequest
+from stallscope.tui.sources.live import LiveSource
 
 # One event loop for all tests, since the monitor runs in it.
 pytestmark = pytest.mark.usefixtures("without_terminal_updates")
@@ -236,6 +239,46 @@ async def test_help_and_the_way_back_wait_for_no_check_and_no_key_waits_for_ever
                 assert isinstance(pilot.app.screen, Help)
             await burst(pilot, "escape", "escape")
             without_check(pilot)
+
+
+@contextmanager
+def loading_app(released: threading.Event) -> Iterator[StallscopeApp]:
+    """An app whose first screen is not there before ``released`` is set."""
+    source = LiveSource(EngineRequest(sim="h200"))
+
+    def created() -> LiveSource:
+        assert released.wait(LIMIT_S)
+        return source
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(key_order, "_LONGEST_HELD_S", LIMIT_S)
+        yield StallscopeApp(created, QUICK)
+    source.close()
+
+
+async def test_keys_wait_for_the_first_screen_and_for_the_probes_that_they_switch() -> None:
+    released = threading.Event()
+    with loading_app(released) as app:
+        async with app.run_test() as pilot:
+            send(pilot, "2", "x", "1", "question_mark")
+            await until(pilot, lambda: len(app.keys))
+            assert not is_open(pilot, Monitor)
+            released.set()
+            await until(pilot, lambda: isinstance(app.screen, Help))
+            await burst(pilot, "escape")
+            await until(pilot, lambda: "spin" in running(pilot))
+            assert "d2h-pageable-fresh" not in running(pilot)
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+async def test_a_key_that_quits_waits_for_no_screen(key: str) -> None:
+    released = threading.Event()
+    with loading_app(released) as app:
+        async with app.run_test() as pilot:
+            send(pilot, key)
+            await until(pilot, lambda: app._exit)
+            assert not len(app.keys)
+            released.set()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from textual.binding import Binding, BindingType
 from textual.command import CommandInput, CommandList, CommandPalette
 from textual.dom import DOMNode
 from textual.driver import Driver
-from textual.events import Event
+from textual.events import Event, Key
 from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
@@ -69,9 +69,14 @@ class Palette(TopScreen, CommandPalette):
 
 
 class LoadingScreen(Screen[None]):
-    """The first frame, shown while the modules of the first screen are loaded."""
+    """The first frame, shown while the modules of the first screen are loaded. Keys typed meanwhile wait for that."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "app.quit", "quit")]
+
+    def holds(self, event: Key) -> bool:
+        """Whether a key waits for the first screen: each but those that quit or suspend the program."""
+        active = self.active_bindings.get(event.key)
+        return active is None or active.binding.action not in ("app.quit", "quit", "suspend_process")
 
     def compose(self) -> ComposeResult:
         """One line."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.events import Key
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView, ProbeRow, report_text
@@ -43,15 +44,14 @@ OBSERVATIONS_PER_S, UNWATCHED_PER_S = 10.0, 1.0
 # Frames while nothing but the header moves: each costs time, also one that draws nothing.
 UNWATCHED_FRAMES_PER_S = 2.0
 FROZEN_HEADERS_PER_S = 1.0
+_PROBE_KEYS = (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
 
 
 class Monitor(MovingScreen[ProbeSource, MonitorState]):
     """The main screen: ``state`` is what it shows, ``monitor_view`` the view model that is drawn."""
 
     NAME = "monitor"
-    PROBE_BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key, f"probe('{key}')", show=False) for key in (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
-    ]
+    PROBE_BINDINGS: ClassVar[list[BindingType]] = [Binding(key, f"probe('{key}')", show=False) for key in _PROBE_KEYS]
     BINDINGS = PROBE_BINDINGS
 
     def __init__(self, context: ScreenContext, source: ProbeSource, recorder: Recorder | None = None) -> None:
@@ -104,6 +104,15 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             (f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[-1]}", aggressors),
             (f"{VICTIM_KEYS[0]} {VICTIM_KEYS[1]} … {HOST_KEY}", victims),
         )
+
+    @property
+    def reads(self) -> bool:
+        """Whether the first observation has not come."""
+        return self.state.observation is None
+
+    def holds(self, event: Key) -> bool:
+        """Whether a key waits for the first observation: each that acts on what it shows, and those of probes."""
+        return super().holds(event) or (self.reads and event.key in _PROBE_KEYS)
 
     # Observations.
 
