@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.watch.division.divided_time import SECOND_NS, DividedTime, most_of_each
+from stallprobes.watch.division.divided_time import PERIOD_NS, SECOND_NS, DividedTime, most_of_each
 
 BEGIN_NS = 7_000_000_000
 
@@ -80,6 +80,43 @@ def test_beside_other_processes_a_smaller_part_is_divided() -> None:
     # One that makes few calls is divided in full beside them.
     time.choose(BEGIN_NS + SECOND_NS, BEGIN_NS + 2 * SECOND_NS, 120, beside=[1000.0] * 7)
     assert (BEGIN_NS + SECOND_NS, BEGIN_NS + 2 * SECOND_NS) in time.within(BEGIN_NS + SECOND_NS, 2**62)
+
+
+def compared_parts(events: int, slices: int, first_ns: int) -> list[tuple[int, int]]:
+    """The parts of a process that is compared with others, whose slices of a second begin at a time of its own."""
+    time = DividedTime(most_events=1000)
+    for number in range(slices):
+        begin = first_ns + number * SECOND_NS
+        time.choose(begin, begin + SECOND_NS, events, compared=True)
+    found = time.within(0, 2**62)
+    assert time.share == pytest.approx(sum(last - first for first, last in found) / (slices * SECOND_NS))
+    return found
+
+
+def test_processes_that_are_compared_have_their_parts_at_the_same_time() -> None:
+    small, large = compared_parts(3000, 80, BEGIN_NS), compared_parts(2000, 80, BEGIN_NS + 300_000_000)
+    lengths = [last - first for first, last in small[1:-1]]
+    assert lengths == pytest.approx([PERIOD_NS / 3 ** (5 / 3)] * len(lengths), abs=2)
+    assert len(small) >= 80 * SECOND_NS // PERIOD_NS - 1
+    for first, last in small[1:-1]:
+        assert any(begin <= first and last <= end for begin, end in large)
+    # The place in the period is another one each time.
+    places = [(first % PERIOD_NS) / (PERIOD_NS - (last - first)) for first, last in small[1:-1]]
+    assert sum(place < 0.5 for place in places) == pytest.approx(len(places) / 2, abs=1)
+
+
+def test_of_what_is_compared_at_least_an_eighth_is_divided() -> None:
+    parts = compared_parts(100_000, 80, BEGIN_NS)
+    assert {last - first for first, last in parts[1:-1]} == {PERIOD_NS // 8}
+
+
+def test_of_the_last_slice_of_what_is_compared_the_end_is_divided_too() -> None:
+    time = DividedTime(most_events=1000)
+    time.choose(BEGIN_NS, BEGIN_NS + 2 * PERIOD_NS, 80_000, last=True, compared=True)
+    *parts, (first, last) = time.within(BEGIN_NS, 2**62)
+    assert last == BEGIN_NS + 2 * PERIOD_NS
+    assert last - first == pytest.approx(2 * PERIOD_NS / 10 ** (5 / 3), abs=1)
+    assert parts
 
 
 def test_times_that_are_done_are_forgotten() -> None:

@@ -118,14 +118,24 @@ def test_a_row_of_equal_collectives_has_several_matches() -> None:
     assert not near.ambiguous
 
 
-def member(starts: list[int], ends: list[int], offset_ns: int = 0, known: list[int] | None = None) -> Member:
-    """A rank that did nothing but wait between its kernels, and was the host's in 1 us of it."""
+def member(
+    starts: list[int],
+    ends: list[int],
+    offset_ns: int = 0,
+    known: list[int] | None = None,
+    divided: tuple[int, int] = (-(10**9), 10**9),
+) -> Member:
+    """A rank that did nothing but wait between its kernels, and was the host's in 1 us of it.
+
+    ``divided`` is when the divided time begins and ends.
+    """
     rows = np.zeros(len(starts), COLLECTIVE)
     rows["start"], rows["end"] = int64s(starts) + offset_ns, int64s(ends) + offset_ns
     rows["parts"][:, NUMBERS[Part.HOST]] = int64s(ends) - ends[0]
-    exposed = CoveredTime(Spans(int64s(rows["start"]), int64s(rows["end"])))
+    exposed = CoveredTime(Spans(int64s(rows["start"]), int64s(rows["end"])).within(*divided))
+    whole = CoveredTime(Spans(*(int64s([time]) for time in divided)))
     places = int64s(range(len(starts)) if known is None else known)
-    return Member(rows=rows, places=places, offset_ns=offset_ns, tolerance_ns=5 * US, exposed=exposed)
+    return Member(rows=rows, places=places, offset_ns=offset_ns, tolerance_ns=5 * US, exposed=exposed, divided=whole)
 
 
 def test_the_last_rank_of_a_round_is_waited_for() -> None:
@@ -138,6 +148,15 @@ def test_the_last_rank_of_a_round_is_waited_for() -> None:
     assert found.exposed.tolist() == found.waits.tolist()
     assert found.communicates[0].tolist() == [500 * US] * 3
     assert found.whole.tolist() == [[False, True, True]] * 2
+
+
+def test_of_a_kernel_that_began_before_the_divided_time_the_wait_is_known_and_no_share() -> None:
+    times = [0, 1000 * US, 2000 * US], [500 * US, 1500 * US, 2500 * US]
+    first = member(*times, divided=(100 * US, 3000 * US))
+    found = rounds_of([first, member([300 * US, 1300 * US, 2300 * US], times[1])])
+    assert found.waits[0].tolist() == [300 * US] * 3
+    assert found.exposed[0].tolist() == [0, 300 * US, 300 * US]
+    assert found.communicates[0].tolist() == [0, 500 * US, 500 * US]
 
 
 def test_a_wait_is_the_shorter_one_by_either_reading_of_the_ends() -> None:

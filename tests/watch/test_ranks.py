@@ -9,6 +9,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import jsonschema
@@ -18,8 +19,10 @@ import pytest
 from factories.rank_files import FIRST_PID, WatchedRanks, torchrun
 from factories.rank_programs import ALL_GATHER, MS, SYNC_ALL, US, Action, Call, Host, Kernel, Reduce, Sync, run_ranks
 from stallprobes.files.schemas import schema
+from stallprobes.watch import analysis
 from stallprobes.watch.analysis import watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
+from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figures_text, ranks_text, verdict_text
@@ -104,6 +107,40 @@ def by_rank(found: WatchFindings) -> list[ProcessFindings]:
 
 def share(process: ProcessFindings, part: Part) -> float:
     return sequence_of(process).share(part)
+
+
+@pytest.mark.parametrize(("most", "least", "highest"), [(900, 0.3, 0.6), (100, 0.12, 0.2)])
+def test_of_ranks_that_make_many_calls_the_same_parts_are_divided(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, least: float, highest: float
+) -> None:
+    monkeypatch.setattr(analysis, "ProcessDivider", partial(ProcessDivider, most_events=most))
+    runs = run_ranks(steps(1), steps=2600)
+    first, second = by_rank(
+        found := WatchedRanks(folder, runs, devices=(0, 1)).found(polls=np.arange(1, 24, 1.1).tolist())
+    )
+    assert ranks_texts(found.processes) == [HOST_SENTENCE]
+    for process in (first, second):
+        assert least < sequence_of(process).recorded < highest
+        assert 0.9 * ranks_of(process).collectives < ranks_of(process).matched
+    assert share(first, Part.RANK_WAIT) == pytest.approx(5 / 9.15, abs=0.02)
+    assert share(second, Part.RANK_WAIT) == 0
+    assert sequence_of(first).verdict is Bound.COMMUNICATION
+
+
+def test_collectives_that_come_seldom_are_matched_across_the_parts_that_are_divided(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "ProcessDivider", partial(ProcessDivider, most_events=1))
+
+    def program(rank: int, _: int) -> Sequence[Action]:
+        return [Host((200 + 100 * rank) * MS, SLOW_LINE), Kernel(2 * MS), Reduce(MS), Sync()]
+
+    runs = run_ranks(program, steps=200)
+    first, _ = by_rank(found := WatchedRanks(folder, runs, devices=(0, 1)).found(polls=np.arange(1, 60, 1.1).tolist()))
+    assert ranks_texts(found.processes) == [HOST_SENTENCE]
+    assert sequence_of(first).recorded < 0.2
+    # Of a step of 303 ms, 100 ms.
+    assert share(first, Part.RANK_WAIT) == pytest.approx(100 / 303, abs=0.05)
 
 
 def test_a_rank_that_is_slow_by_its_host_is_what_the_other_one_waits_for(folder: Path) -> None:

@@ -239,9 +239,9 @@ def _share(one: _Sequence, part: NDArray[np.int64]) -> Figure:
     parts = np.zeros(length, dtype=np.int64)
     parts[: len(part)] = part
     found = figure(parts, whole, min(int(whole.sum()) / every, 1.0))
-    # Kernels of several streams may communicate at once.
+    # Kernels of several streams may communicate at once. Those that end after a divided time are not among them.
     most = one.division.share(Part.COMMUNICATION)
-    scale = every / one.division.steady_ns
+    scale = max(every / one.division.steady_ns, most * every / sum(exposed_ns(sums) for sums, _ in one.figures.series))
     return Figure(*(min(bound * scale, most) for bound in (found.share, found.low, found.high)))
 
 

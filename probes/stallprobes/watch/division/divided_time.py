@@ -20,6 +20,9 @@ _POWER = 5 / 3
 # The place of the part in its slice moves by the golden ratio from slice to slice, so that no period of a program can
 # always show the same side.
 _GOLDEN = 0.6180339887498949
+# Processes whose times are compared have their parts in the same place of each such period of the clock, and at least
+# such a share of it, so that most collectives have the one before them in the same part.
+PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
 
 
 def most_of_each(rates: Iterable[float], most: float) -> float:
@@ -46,24 +49,39 @@ class DividedTime:
         self._slices = self._whole_ns = self._left_ns = 0
 
     def choose(
-        self, begin_ns: int, until_ns: int, events: int, last: bool = False, beside: Iterable[float] = ()
+        self,
+        begin_ns: int,
+        until_ns: int,
+        events: int,
+        last: bool = False,
+        beside: Iterable[float] = (),
+        compared: bool = False,
     ) -> None:
         """Choose from the next slice, which has so many calls and operations; of the ``last`` one, its end.
 
-        ``beside`` are the calls and operations a second of each other process.
+        ``beside`` are the calls and operations a second of each other process. ``compared``: what this process does is
+        compared with what others do at the same time. Their parts are in the same place, the smaller ones inside the
+        larger ones; a slice may have none.
         """
         length_ns = until_ns - begin_ns
         # Of a program that runs for less than a second, everything is.
         seconds = max(length_ns, SECOND_NS) / SECOND_NS
         most = most_of_each((events / seconds, *beside), self._most) * seconds
-        self._whole_ns += max(length_ns, 0)
-        if events > most:
+        share = (most / events) ** _POWER if events > most else 1.0
+        parts = [(begin_ns, until_ns)]
+        if share < 1:
             self._slices += 1
-            part_ns = int(length_ns * (most / events) ** _POWER)
-            begin_ns += int((length_ns - part_ns) * (1 if last else self._slices * _GOLDEN % 1))
-            until_ns = begin_ns + part_ns
-            self._left_ns += length_ns - part_ns
-        self._chosen = united((self._chosen, Spans(int64s([begin_ns]), int64s([until_ns]))))
+            if compared:
+                parts = _in_periods(begin_ns, until_ns, max(share, LEAST_COMPARED))
+            if not compared or last:
+                part_ns = int(length_ns * share)
+                first_ns = begin_ns + int((length_ns - part_ns) * (1 if last else self._slices * _GOLDEN % 1))
+                parts = [*(parts if compared else ()), (first_ns, first_ns + part_ns)]
+        begins, ends = zip(*parts, strict=True) if parts else ((), ())
+        chosen = united((Spans(int64s(begins), int64s(ends)),))
+        self._whole_ns += max(length_ns, 0)
+        self._left_ns += max(length_ns, 0) - int((chosen.ends - chosen.begins).sum())
+        self._chosen = united((self._chosen, chosen))
 
     @property
     def share(self) -> float:
@@ -79,3 +97,14 @@ class DividedTime:
         """Forget times that ended before ``time_ns``."""
         kept = self._chosen.ends > time_ns
         self._chosen = Spans(self._chosen.begins[kept], self._chosen.ends[kept])
+
+
+def _in_periods(begin_ns: int, until_ns: int, share: float) -> list[tuple[int, int]]:
+    """The parts of the periods from ``begin_ns`` to ``until_ns``, of which each has such a ``share``."""
+    part_ns, found = int(PERIOD_NS * share), []
+    for period in range(begin_ns // PERIOD_NS, until_ns // PERIOD_NS + 1):
+        first_ns = period * PERIOD_NS + int((PERIOD_NS - part_ns) * (period * _GOLDEN % 1))
+        part = max(first_ns, begin_ns), min(first_ns + part_ns, until_ns)
+        if part[0] < part[1]:
+            found.append(part)
+    return found

@@ -376,11 +376,11 @@ class ProcessDivider:
         self._new_calls, self._new_records = calls.later(), records.later()
         events = calls.count + records.count
         self.rate = events / max((until - begin) / SECOND_NS, 1.0)
-        # What two ranks do at a time is compared: each would choose another one.
-        self._time.choose(begin, until, 0 if self._communication else events, self._ended, beside)
+        # What two ranks do at a time is compared.
+        self._time.choose(begin, until, events, self._ended, beside, compared=bool(self._communication))
         chosen = self._time.within(begin, until)
         # Of what began before the slice, little is new.
-        if partly := bool(chosen) and chosen != [(begin, until)]:
+        if partly := begin < until and chosen != [(begin, until)]:
             calls.choose(chosen, begin)
         outermost = calls_of(joined(DRIVER_CALL, calls.taken()), self._functions)
         if partly:
@@ -390,7 +390,8 @@ class ProcessDivider:
                 chosen,
                 begin,
                 lambda rows, starts, ends: (
-                    neighbours_of(rows, starts, ends, chosen) | np.isin(rows["correlation"], copies)
+                    # A part of the next slice may begin with it.
+                    neighbours_of(rows, starts, ends, [*chosen, (until, until)]) | np.isin(rows["correlation"], copies)
                 ),
             )
         taken = joined(_RECORD, records.taken())
@@ -462,10 +463,12 @@ class ProcessDivider:
         sequence.contexts.update(distinct(column(rows, "context")).tolist())
         # Calls that reach over the border of two slices count twice, which changes no order.
         parts = self._time.within(begin, until)
+        whole = parts == [(begin, until)]
+        # Without a part it has hardly any calls that are known.
         share = sum(last - first for first, last in parts) / max(until - begin, 1) or 1.0
         sequence.calls += round(sum(len(of.spans.within(begin, until).begins) for of in own.values()) / share)
         # Of a new one, calls before the first part are not known, but work may be.
-        if share == 1 or begin > sequence.began_ns:
+        if whole or begin > sequence.began_ns:
             sequence.note_late(*_late(rows, begin))
         starts, ends = column(rows, "start"), column(rows, "end")
         if not self._ended:

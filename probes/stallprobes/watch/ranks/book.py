@@ -338,8 +338,9 @@ class RankBook:
         new = (ends > communicator.until_ns) & (ends <= until)
         if not new.any():
             return
-        members = [Member(rows=rows, places=np.arange(len(rows)), offset_ns=0, tolerance_ns=0,
-                          exposed=self._tracks[reference.sequence].exposed)]  # fmt: skip
+        first = self._tracks[reference.sequence]
+        members = [Member(rows=rows, places=np.arange(len(rows)), offset_ns=0, tolerance_ns=0, exposed=first.exposed,
+                          divided=first.divided)]  # fmt: skip
         keys = [reference]
         for key, member in list(communicator.members.items())[1:]:
             found = self._match(reference, key, member.offset_ns)
@@ -360,6 +361,7 @@ class RankBook:
                     offset_ns=found.offset_ns,
                     tolerance_ns=found.tolerance_ns,
                     exposed=track.exposed,
+                    divided=track.divided,
                 )
             )
         communicator.until_ns = min(until, int(ends[-1]))

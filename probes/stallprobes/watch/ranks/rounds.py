@@ -23,7 +23,7 @@ class Member:
     """A rank's kernels (COLLECTIVE), and the place of each round's among them, -1 where it is not known: int64[rounds].
 
     Its ends are ``offset_ns`` later than those of the first member, give or take less than ``tolerance_ns``.
-    ``exposed`` are the times in which no other kernel of it ran.
+    ``exposed`` are the times in which no other kernel of it ran, among the ``divided`` ones.
     """
 
     rows: Rows
@@ -31,6 +31,7 @@ class Member:
     offset_ns: int
     tolerance_ns: int
     exposed: CoveredTime
+    divided: CoveredTime
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,9 +40,9 @@ class Rounds:
 
     ``starts`` are when the member's kernels began. ``present``: the kernel of the member is known, and the round is
     none that cannot be one. ``waits``: for how long it waited for the ``last`` one, that came latest of those present;
-    ``exposed`` is the part of it in which no other kernel ran, and ``communicates`` that of the whole kernel. ``parts``
-    is what the member did since the round before (int64[members][rounds][parts]), and ``whole`` whether all of that is
-    known.
+    ``exposed`` is the part of it in which no other kernel ran, and ``communicates`` that of the whole kernel; both are
+    0 where not all of the kernel's time is divided. ``parts`` is what the member did since the round before
+    (int64[members][rounds][parts]), and ``whole`` whether all of that is known.
     """
 
     starts: NDArray[np.int64]
@@ -65,7 +66,7 @@ def rounds_of(members: Sequence[Member]) -> Rounds:
     for number, member in enumerate(members):
         at, rows = np.flatnonzero(present[number]), member.rows[member.places[present[number]]]
         starts[number, at], ends[number, at] = rows["start"], rows["end"]
-        communicates[number, at] = _covered(member.exposed, int64s(rows["start"]), int64s(rows["end"]))
+        communicates[number, at] = _covered(member, int64s(rows["start"]), int64s(rows["end"]))
         if len(at) > 1:
             did, took = np.diff(rows["parts"], axis=0), np.diff(int64s(rows["end"]))
             parts[number, at[1:]] = did
@@ -85,7 +86,9 @@ def rounds_of(members: Sequence[Member]) -> Rounds:
     waits = np.where(present & (waits > tolerance), np.minimum(waits, ends - starts), 0)
     exposed = np.zeros(shape, dtype=np.int64)
     for number, member in enumerate(members):
-        exposed[number] = _covered(member.exposed, starts[number], starts[number] + waits[number])
+        exposed[number] = np.minimum(
+            _covered(member, starts[number], starts[number] + waits[number]), communicates[number]
+        )
     return Rounds(
         starts=starts,
         present=present,
@@ -98,5 +101,7 @@ def rounds_of(members: Sequence[Member]) -> Rounds:
     )
 
 
-def _covered(times: CoveredTime, begins: Int64s, ends: Int64s) -> Int64s:
-    return np.where(ends > begins, times.before(ends) - times.before(begins), 0)
+def _covered(member: Member, begins: Int64s, ends: Int64s) -> Int64s:
+    """The exposed time of a member between some times; 0 where not all of it is divided."""
+    exposed, divided = (times.before(ends) - times.before(begins) for times in (member.exposed, member.divided))
+    return np.where((ends > begins) & (divided == ends - begins), exposed, 0)

@@ -126,6 +126,11 @@ class SequenceTrack:
         """The times in which its kernels that communicate ran, and no other one."""
         return CoveredTime(self._exposed)
 
+    @property
+    def divided(self) -> CoveredTime:
+        """The times in which all its work was recorded and divided."""
+        return CoveredTime(self._recorded)
+
     def knows(self, times: Int64s) -> Flags:
         """Which times lie far enough inside what is recorded, so that a partner's time does too."""
         places = self._recorded.place(times - _MARGIN_NS)
