@@ -92,7 +92,6 @@ static void rest(long ms)
 
 static void take_settings(void)
 {
-    memcpy(ss_settings.folder, control->folder, sizeof ss_settings.folder - 1);
     memcpy(ss_settings.cupti, control->cupti, sizeof ss_settings.cupti - 1);
     /* A thread may still be in a callback of the recording before. */
     ss_store(ss_settings.slow_ns, control->slow_ns);

@@ -1,4 +1,5 @@
-/* The file of this process: one mapping with holes, to which space is given when it is needed.
+/* The file of this process: one mapping with holes, to which space is given when it is needed. It lies in the folder of the
+ * settings; without a folder it is a memfd, which stallscope takes from outside by its name in /proc.
  *
  * Space is given by posix_fallocate before the first write, since a write to a hole of a full disk would end the
  * program with SIGBUS. The file is opened again for that: the program may close every descriptor that it does not know.
@@ -21,8 +22,8 @@
 #include "clock.h"
 #include "inject.h"
 
-/* MEMFD_CLOEXEC, which older headers lack. */
-enum { NAMES_TRIED = 10000, MEMFD_CLOEXEC = 1 };
+/* MFD_CLOEXEC and MFD_ALLOW_SEALING, which older headers lack. */
+enum { NAMES_TRIED = 10000, MEMFD_CLOEXEC = 1, MEMFD_SEALABLE = 2 };
 
 struct ss_private *ss_private;
 struct ss_file_header *ss_header;
@@ -32,7 +33,9 @@ static struct {
     char path[PATH_MAX];
     dev_t device;
     ino_t inode;
-} file;
+    /* That of a memfd, by which it is reached from outside; -1 for a file in a folder. */
+    int descriptor;
+} file = {.descriptor = -1};
 /* The slots that have space: to read from a hole may need space too, and end the program for the lack of it. */
 static uint8_t slot_ready[SS_SLOTS];
 static uint8_t range_ready[SS_RANGES];
@@ -115,9 +118,38 @@ static int private_folder(void)
     return folder;
 }
 
+/* Closes the memfd of a recording before, or of the parent, unless the program uses its number for something else. */
+static void close_memory(void)
+{
+    struct stat status;
+    if (file.descriptor >= 0 && !ss_file_status(file.descriptor, &status) && status.st_dev == file.device &&
+        status.st_ino == file.inode)
+        close(file.descriptor);
+    file.descriptor = -1;
+}
+
+/* As new_file, without a folder. */
+static int new_memory(void)
+{
+    static uint32_t made;
+    char name[64];
+    close_memory();
+    snprintf(name, sizeof name, SS_RECORDING_NAME "%ld-%u.watch", (long)getpid(), made++ % NAMES_TRIED);
+    int found = (int)syscall(SYS_memfd_create, name, MEMFD_CLOEXEC | MEMFD_SEALABLE);
+    if (found >= 0 && fchmod(found, S_IRUSR | S_IWUSR)) {
+        close(found);
+        return -1;
+    }
+    file.descriptor = found;
+    snprintf(file.path, sizeof file.path, "/proc/self/fd/%d", found);
+    return found;
+}
+
 /* A new file; its name has the process's number and how many files a process of this number made before. */
 static int new_file(void)
 {
+    if (!ss_settings.folder[0])
+        return new_memory();
     int folder = private_folder();
     int found = -1;
     for (int number = 0; folder >= 0 && found < 0 && number < NAMES_TRIED; number++) {
@@ -163,7 +195,7 @@ int ss_give_space(uint64_t offset, uint64_t size)
     int cancel;
     /* A thread must not end inside the driver's call because a cancellation was pending. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    int descriptor = open(file.path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    int descriptor = open(file.path, O_RDWR | (file.descriptor < 0 ? O_NOFOLLOW : 0) | O_CLOEXEC);
     int failed = descriptor < 0 || ss_file_status(descriptor, &status) || status.st_dev != file.device ||
                  status.st_ino != file.inode || allocate(descriptor, offset, size);
     if (descriptor >= 0)
@@ -233,11 +265,14 @@ int ss_open_file(uint32_t flags)
     if (size_allowed() && !ss_file_status(descriptor, &status) && !allocate(descriptor, 0, first) &&
         !ftruncate(descriptor, SS_FILE_BYTES))
         base = mmap(NULL, SS_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    if (base == MAP_FAILED && (ftruncate(descriptor, 0) || fchmod(descriptor, S_IRUSR)))
+    if (base == MAP_FAILED && file.descriptor < 0 && (ftruncate(descriptor, 0) || fchmod(descriptor, S_IRUSR)))
         unlink(file.path);
-    close(descriptor);
-    if (base == MAP_FAILED)
+    if (base == MAP_FAILED || file.descriptor < 0)
+        close(descriptor);
+    if (base == MAP_FAILED) {
+        file.descriptor = -1;
         return -1;
+    }
     /* A forked process must not write to its parent's file, and a core dump is no place for it. */
     madvise(base, SS_FILE_BYTES, MADV_DONTFORK);
     madvise(base, SS_FILE_BYTES, MADV_DONTDUMP);
@@ -274,6 +309,7 @@ void ss_close_file(void)
         madvise(ss_header, SS_FILE_BYTES, MADV_DONTDUMP);
     }
     close(nowhere);
+    close_memory();
 }
 
 static struct ss_slot *slot_at(uint32_t number)

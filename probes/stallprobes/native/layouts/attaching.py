@@ -12,9 +12,11 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Int32, Int64, UInt32, UInt64, structure
 
-CONTROL_FORMAT = 1
+CONTROL_FORMAT = 2
 CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
 CONTROL_NAME = "stallscope-control"
+# Begin of the name of the memfd with the file of a recording; the process's own number and that of the file follow.
+RECORDING_NAME = "stallscope-watch-"
 # In the paths of modules: the library has no file where the attacher loads it.
 LIBRARY_NAME = "stallscope-inject.so"
 # The function that the attacher calls in the library. No other library has one of this name.
@@ -22,7 +24,6 @@ ENTRY = "stallscope_attach_library"
 # Set to 1: the library sleeps from the start until it is woken.
 ASLEEP_VARIABLE = "STALLSCOPE_WATCH_ASLEEP"
 
-FOLDER_TEXT = 3072
 CUPTI_TEXT = 1024
 
 
@@ -55,7 +56,7 @@ class Control(ctypes.Structure):
     """What stallscope asks of the library, and its answers.
 
     ``pid`` is the process's number in its own namespace, ``start_ticks`` when it began, as in /proc. ``wish`` is 1 for
-    recording to ``folder`` with ``slow_ns``, ``cost_ppm`` and ``flags`` (``Flag``), 0 for sleep. ``cupti`` is the
+    recording to a memfd with ``slow_ns``, ``cost_ppm`` and ``flags`` (``Flag``), 0 for sleep. ``cupti`` is the
     libcupti to load where the process has none, or one that records no context switches. ``recording`` is a
     ``WatchState``; ``code`` and ``step`` are the result and the name of the last function that was called.
     ``began_ns`` and ``ready_ns`` are when the last request was begun and done (CLOCK_MONOTONIC). ``held_ns`` is the
@@ -88,7 +89,6 @@ class Control(ctypes.Structure):
     ready_ns: UInt64
     held_ns: UInt64
     step: Annotated[bytes, ctypes.c_char * 48]
-    folder: Annotated[bytes, ctypes.c_char * FOLDER_TEXT]
     cupti: Annotated[bytes, ctypes.c_char * CUPTI_TEXT]
 
 
