@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import time
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from factories.watched_programs import PROGRAMS
-from stallprobes.watch.attaching import Attachment, attach, folder_for
+from stallprobes.watch.attaching.attached_processes import AttachedProcesses
+from stallprobes.watch.attaching.attachment import Attachment
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.reading.folder import ProcessPlace
-from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile, watch_files
+from stallprobes.watch.reading.map_reader import IncompleteFile
 
 # A first subscription may take seconds on a busy GPU.
 _ROWS_S = 60.0
@@ -127,12 +126,12 @@ def attach_once(
     """
     if asks:
         program.ask()
-    folder = folder_for(program.pid)
+    processes = AttachedProcesses()
     try:
         begun_s = time.monotonic()
-        attached = attach(program.pid, options, folder)
+        attached = processes.attach(program.pid, options)
         attach_s = time.monotonic() - begun_s
-        rows_s = _rows_after(attached, begun_s) if asks else 0.0
+        rows_s = _rows_after(processes, begun_s) if asks else 0.0
         time.sleep(max(seconds - (time.monotonic() - begun_s), 0))
         detach_begun_s = time.monotonic()
         if hangs:
@@ -141,9 +140,9 @@ def attach_once(
             attached.detach()
         detach_s = time.monotonic() - detach_begun_s
         answer = program.ask() if asks else Answer(0, 0, 0)
-        calls, records = _recorded(folder)
+        calls, records = _recorded(processes)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        processes.close()
     return Attached(
         attached.stopped_ns, attached.held_up_ns, attach_s, rows_s, detach_s, answer.longest_ns, answer.median_ns,
         calls, records,
@@ -159,20 +158,20 @@ def detach_hanging(program: GpuProgram, attached: Attachment) -> None:
         detaching.result()
 
 
-def _rows_after(attached: Attachment, begun_s: float) -> float:
+def _rows_after(processes: AttachedProcesses, begun_s: float) -> float:
     """How long after the begin a call was recorded first."""
     while time.monotonic() - begun_s < _ROWS_S:
-        if _recorded(attached.folder)[0]:
+        if _recorded(processes)[0]:
             return time.monotonic() - begun_s
         time.sleep(0.02)
     return _ROWS_S
 
 
-def _recorded(folder: Path) -> tuple[int, int]:
-    """The calls and the records in a folder with one process."""
-    for path in watch_files(folder):
+def _recorded(processes: AttachedProcesses) -> tuple[int, int]:
+    """The calls and the records of one process."""
+    for path in processes.files():
         try:
-            with MapFile(path, ProcessPlace().owner) as file:
+            with processes.open(path) as file:
                 process = file.read()
         except IncompleteFile:
             continue

@@ -9,15 +9,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from factories.stand_in import StandIn
+from factories.stand_in import OPTIONS, StandIn
+from factories.watched_folders import FolderContents, read_folder
 from stallprobes.native.sources import ATTACHER, INJECTED
-from stallprobes.watch.attaching import attachment
+from stallprobes.watch.attaching import access, helper
+from stallprobes.watch.attaching.attached_processes import AttachedProcesses
+from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.environment import WatchOptions
 
 NOBODY = 65534
 # Users of a program, where the tests may choose: root, and one without any rights.
@@ -90,17 +94,65 @@ class RunningProgram:
 
 def use_built(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the attacher and the library of the stand-ins used."""
-    monkeypatch.setattr(attachment, "attacher", lambda: stand_in.folder / ATTACHER)
-    monkeypatch.setattr(attachment, "injected_library", lambda: stand_in.folder / INJECTED)
+    use_programs(monkeypatch, stand_in.folder / ATTACHER, stand_in.folder / INJECTED)
 
 
-def attacher_command(stand_in: StandIn, pid: int, library: str = INJECTED) -> list[str]:
-    """The command by which a library is loaded into a process."""
+def use_programs(monkeypatch: pytest.MonkeyPatch, attacher: Path, library: Path) -> None:
+    """Have an attacher and a library used."""
+    for module in (access, helper):
+        monkeypatch.setattr(module, "native_programs", lambda: (attacher, library))
+
+
+def run_attacher(
+    stand_in: StandIn, pid: int, library: str = INJECTED, settings: Mapping[str, str] = _NOTHING
+) -> subprocess.CompletedProcess[str]:
+    """The attacher, once it has loaded a library into a process."""
+    with start_attacher(stand_in, pid, library, settings) as started:
+        output, errors = started.communicate()
+    return subprocess.CompletedProcess(started.args, started.returncode, output, errors)
+
+
+def start_attacher(
+    stand_in: StandIn, pid: int, library: str = INJECTED, settings: Mapping[str, str] = _NOTHING
+) -> subprocess.Popen[str]:
+    """The attacher that loads a library into a process."""
     target = Target(pid)
-    found = find_functions(target)
-    addresses = [f"{address:x}" for address in (found.syscall, found.sigreturn, *found.functions)]
-    threads = map(str, target.sleeping_threads())
-    return [str(stand_in.folder / ATTACHER), str(pid), *addresses, str(stand_in.folder / library), *threads]
+    with ProcessImage.of(pid) as image, open(stand_in.folder / library, "rb") as file:
+        found = find_functions(target, image)
+        addresses = [f"{address:x}" for address in (found.syscall, found.sigreturn, *found.functions)]
+        kept = (file.fileno(), image.memory, image.descriptor)
+        return subprocess.Popen(
+            [str(stand_in.folder / ATTACHER), str(pid), *addresses, *map(str, kept),
+             *map(str, target.sleeping_threads())],
+            pass_fds=kept, env=dict(settings), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, errors="replace",
+        )  # fmt: skip
+
+
+class Attached:
+    """A program that is attached by this process, with its recordings."""
+
+    _opened: ClassVar[list[AttachedProcesses]] = []
+
+    def __init__(self, pid: int, options: WatchOptions = OPTIONS) -> None:
+        """Attach. Raises WatchError."""
+        self.processes = AttachedProcesses()
+        self._opened.append(self.processes)
+        self.attachment = self.processes.attach(pid, options)
+
+    def detach(self) -> None:
+        """Detach. Raises WatchError where the program does not answer."""
+        self.processes.detach(self.attachment)
+
+    def contents(self) -> FolderContents:
+        """What was recorded."""
+        return read_folder(self.processes)
+
+    @classmethod
+    def close_all(cls) -> None:
+        """Close what all have opened."""
+        while cls._opened:
+            cls._opened.pop().close()
 
 
 def as_user(user: int, function: Callable[[], Any]) -> Any:

@@ -19,7 +19,7 @@ from stallprobes.native.layouts.watch_file import CallFlag, Flag, SampledTime, S
 from stallprobes.watch import folder_analysis
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.folder_analysis import FolderAnalysis
-from stallprobes.watch.reading.folder import ProcessPlace
+from stallprobes.watch.reading.source import FolderSource
 
 FIRST_PID = 4000
 START_TICKS = 100
@@ -98,7 +98,7 @@ class WatchedRanks:
         end; else that is when it reads last, while they run."""
         end_ns = max(run.end_ns for run in self._runs)
         self._start()
-        analysis = FolderAnalysis(self.folder, place=ProcessPlace(proc=self._proc))
+        analysis = FolderAnalysis(FolderSource(self.folder, self._proc))
         for at_ns in [*(BEGIN_NS + round(at * 1e9) for at in polls), end_ns]:
             for run in self._runs:
                 self._write(run.until(min(at_ns, run.end_ns)), None if at_ns < run.end_ns else run.end_ns)

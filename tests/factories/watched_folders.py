@@ -14,9 +14,9 @@ from stallprobes.errors import WatchError
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
-from stallprobes.watch.reading.folder import HERE, ProcessPlace, check_folder
-from stallprobes.watch.reading.map_reader import IncompleteFile, MapFile, watch_files
+from stallprobes.watch.reading.map_reader import IncompleteFile
 from stallprobes.watch.reading.process import RecordBatch, WatchedProcess, memory_kind
+from stallprobes.watch.reading.source import FolderSource, WatchSource
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class FolderContents:
     incomplete: int
 
 
-def read_folder(folder: Path, place: ProcessPlace = HERE) -> FolderContents:
-    """All processes that wrote to ``folder``. Raises WatchError if it is not private."""
-    check_folder(folder, place)
-    paths = list(watch_files(folder))
+def read_folder(source: WatchSource | Path) -> FolderContents:
+    """All processes of a source, or of a folder. Raises WatchError if that is not private."""
+    source = FolderSource(source) if isinstance(source, Path) else source
+    paths = source.files()
     processes, problems = [], []
     incomplete = 0
     for path in paths:
         try:
-            with MapFile(path, place.owner) as file:
+            with source.open(path) as file:
                 processes.append(file.read())
         except IncompleteFile:
             incomplete += 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from factories.attached_gpu import GpuProgram, attach_once, build_loop, detach_hanging
-from stallprobes.watch.attaching import attach, folder_for
+from stallprobes.watch.attaching.attached_processes import AttachedProcesses
 from stallprobes.watch.environment import WatchOptions
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -68,14 +68,14 @@ def test_a_framework_computes_the_same(kind: str) -> None:
 def test_a_program_that_hangs_can_be_attached() -> None:
     with GpuProgram.python("gate") as program:
         for _ in range(3):
-            folder = folder_for(program.pid)
-            attached = attach(program.pid, EVERYTHING, folder)
+            processes = AttachedProcesses()
+            attached = processes.attach(program.pid, EVERYTHING)
             # It opens the gate, and closes it again: calls then begin and end while they are recorded.
             program.ask()
             program.ask()
             # CUPTI waits for the lock that what hangs holds: as a detach says, it ends once that does.
             detach_hanging(program, attached)
-            shutil.rmtree(folder, ignore_errors=True)
+            processes.close()
         program.ask()
         program.end()
 

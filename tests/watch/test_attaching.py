@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,42 +15,39 @@ from factories.attaching import (
     CALLS,
     NOBODY,
     USERS,
+    Attached,
     RunningProgram,
     as_user,
-    attacher_command,
     open_to_all,
+    run_attacher,
+    start_attacher,
     use_built,
+    use_programs,
 )
 from factories.stand_in import OPTIONS, SLOW_LIBRARY, StandIn
 from factories.waiting import wait_until
-from factories.watched_folders import FolderContents, read_folder
+from factories.watched_folders import FolderContents
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import ControlState, StubState
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, WatchState
-from stallprobes.watch.attaching import Attachment, attach, attachment, folder_for, refusal
+from stallprobes.native.sources import ATTACHER
+from stallprobes.watch.attaching import attachment, loading
+from stallprobes.watch.attaching.attached_processes import AttachedProcesses
 from stallprobes.watch.attaching.control import Control
-from stallprobes.watch.attaching.in_flight import threads_in_driver
+from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.loaded_functions import find_functions
+from stallprobes.watch.attaching.refusals import refusal
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions, asleep_variables
-from stallprobes.watch.reading.folder import ProcessPlace
 
 # More than the attacher makes.
 MOST_STEPS = 80
-_folders: list[Path] = []
 
 
 @pytest.fixture(autouse=True)
-def _folders_are_removed() -> Iterator[None]:
+def _recordings_are_closed() -> Iterator[None]:
     yield
-    while _folders:
-        shutil.rmtree(_folders.pop(), ignore_errors=True)
-
-
-def new_folder(pid: int) -> Path:
-    """A folder for a process, which is removed behind the test."""
-    _folders.append(folder_for(pid))
-    return _folders[-1]
+    Attached.close_all()
 
 
 @pytest.fixture(autouse=True)
@@ -60,14 +56,12 @@ def _built(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     open_to_all(stand_in.folder)
 
 
-def recorded(program: RunningProgram, attached: Attachment) -> FolderContents:
-    """What the program's folder has once calls were recorded and stallscope has detached."""
-    target = Target(program.pid)
-    place = ProcessPlace(owner=target.owner()[0])
+def recorded(program: RunningProgram, attached: Attached) -> FolderContents:
+    """What is recorded once the program has made calls and stallscope has detached."""
     before = program.launches()
     wait_until(lambda: program.launches() > before + 500, "launches while it is attached")
     attached.detach()
-    return read_folder(attached.folder, place)
+    return attached.contents()
 
 
 def check(contents: FolderContents, records: bool = True, in_storm: bool = False) -> None:
@@ -91,8 +85,8 @@ def test_the_thread_that_is_borrowed_has_all_as_before(stand_in: StandIn, call: 
     with RunningProgram(stand_in, call, *words.split()) as program:
         before = program.launches()
         assert refusal(program.pid) is None
-        attached = attach(program.pid, OPTIONS, new_folder(program.pid))
-        assert attached.stopped_ns > 0
+        attached = Attached(program.pid)
+        assert attached.attachment.stopped_ns > 0
         check(recorded(program, attached))
         assert program.launches() > before
         assert program.end() == (0, "", "")
@@ -103,10 +97,10 @@ def test_it_is_woken_again_with_other_options(stand_in: StandIn, user: int) -> N
     with RunningProgram(stand_in, "poll", user=user if user != os.geteuid() else None) as program:
         options = [OPTIONS, WatchOptions(calls_only=True), WatchOptions(stacks=False, cost=1.0), OPTIONS]
         for number, chosen in enumerate(options):
-            attached = attach(program.pid, chosen, new_folder(program.pid))
+            attached = Attached(program.pid, chosen)
             # It is loaded once.
-            assert (attached.stopped_ns > 0) is (number == 0)
-            assert attached.held_up_ns > 0
+            assert (attached.attachment.stopped_ns > 0) is (number == 0)
+            assert attached.attachment.held_up_ns > 0
             contents = recorded(program, attached)
             check(contents, records=not chosen.calls_only)
             (process,) = contents.processes
@@ -125,7 +119,7 @@ def test_a_libcupti_that_the_program_may_not_read_is_sent(
     monkeypatch.setenv(CUPTI_VARIABLE, str(hidden / "libcupti.so.13"))
     with RunningProgram(stand_in, "poll", user=NOBODY, settings={"LD_LIBRARY_PATH": ""}) as program:
         for _ in range(2):
-            check(recorded(program, attach(program.pid, OPTIONS, new_folder(program.pid))))
+            check(recorded(program, Attached(program.pid)))
         assert program.end() == (0, "", "")
 
 
@@ -136,7 +130,7 @@ def test_beside_many_threads_that_launch_kinds_are_switched_on(stand_in: StandIn
     CPU that so many records take.
     """
     with RunningProgram(stand_in, "epoll", "many", "storm") as program:
-        attached = [recorded(program, attach(program.pid, OPTIONS, new_folder(program.pid))) for _ in range(5)]
+        attached = [recorded(program, Attached(program.pid)) for _ in range(5)]
         for contents in attached:
             check(contents, in_storm=True)
         processes = [process for contents in attached for process in contents.processes]
@@ -149,10 +143,9 @@ def test_an_ordinary_user_attaches_to_a_program_of_their_own(stand_in: StandIn) 
     with RunningProgram(stand_in, "poll", user=NOBODY) as program:
 
         def watch() -> tuple[int, int]:
-            attached = attach(program.pid, OPTIONS, new_folder(program.pid))
+            attached = Attached(program.pid)
             attached.detach()
-            (process,) = read_folder(attached.folder).processes
-            shutil.rmtree(attached.folder)
+            (process,) = attached.contents().processes
             return process.pid, process.state
 
         assert as_user(NOBODY, watch) == (program.pid, WatchState.RECORDING)
@@ -165,10 +158,7 @@ def test_a_tracer_that_is_killed_behind_any_step_changes_nothing(stand_in: Stand
     with RunningProgram(stand_in, *words.split()) as program:
         codes = []
         for steps in range(1, MOST_STEPS):
-            command = attacher_command(stand_in, program.pid)
-            done = subprocess.run(
-                command, env={"STALLSCOPE_ATTACH_STEPS": str(steps)}, capture_output=True, text=True, errors="replace"
-            )
+            done = run_attacher(stand_in, program.pid, settings={"STALLSCOPE_ATTACH_STEPS": str(steps)})
             codes.append(done.returncode)
             before = program.launches()
             wait_until(lambda before=before: program.launches() > before, "launches")  # type: ignore[misc]
@@ -177,14 +167,14 @@ def test_a_tracer_that_is_killed_behind_any_step_changes_nothing(stand_in: Stand
         # Each state in between was reached, and the attacher came to its end at last.
         assert len(codes) > 20
         assert codes == [*[-signal.SIGKILL] * (len(codes) - 1), 0], done.stdout
-        check(recorded(program, attach(program.pid, OPTIONS, new_folder(program.pid))))
+        check(recorded(program, Attached(program.pid)))
         assert program.end() == (0, "", "")
 
 
 def test_a_tracer_that_is_killed_inside_dlopen_does_not_keep_the_thread(stand_in: StandIn, tmp_path: Path) -> None:
     go = tmp_path / "go"
     with RunningProgram(stand_in, "poll", "handler", settings={"SLOW_LIBRARY_GO": str(go)}) as program:
-        tracer = subprocess.Popen(attacher_command(stand_in, program.pid, SLOW_LIBRARY), stdout=subprocess.PIPE)
+        tracer = start_attacher(stand_in, program.pid, SLOW_LIBRARY)
         maps = Path(f"/proc/{program.pid}/maps")
         wait_until(lambda: "stallscope-inject" in maps.read_text(), "the library inside dlopen")
         tracer.kill()
@@ -199,10 +189,10 @@ def test_a_library_that_takes_long_is_under_way(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = tmp_path / "go"
-    monkeypatch.setattr(attachment, "injected_library", lambda: stand_in.folder / SLOW_LIBRARY)
+    use_programs(monkeypatch, stand_in.folder / ATTACHER, stand_in.folder / SLOW_LIBRARY)
     with RunningProgram(stand_in, "poll", settings={"SLOW_LIBRARY_GO": str(go)}) as program:
         with pytest.raises(WatchError, match=r"attaching to .* is still under way: .*; try again\.$"):
-            attach(program.pid, OPTIONS, new_folder(program.pid))
+            Attached(program.pid)
         go.touch()
         program.launches()
         assert program.end() == (0, "", "")
@@ -212,10 +202,10 @@ def test_a_library_that_cannot_be_loaded_is_refused(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "none.so").write_bytes(b"no library")
-    monkeypatch.setattr(attachment, "injected_library", lambda: tmp_path / "none.so")
+    use_programs(monkeypatch, stand_in.folder / ATTACHER, tmp_path / "none.so")
     with RunningProgram(stand_in, "poll", "handler") as program:
         with pytest.raises(WatchError, match=r"cannot load the library \(.*file too short\): start it with"):
-            attach(program.pid, OPTIONS, new_folder(program.pid))
+            Attached(program.pid)
         program.launches()
         assert program.end() == (0, "", "")
 
@@ -223,10 +213,9 @@ def test_a_library_that_cannot_be_loaded_is_refused(
 def test_a_library_whose_stallscope_was_killed_falls_asleep(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "poll") as program:
         reading, writing = os.pipe()
-        folder = new_folder(program.pid)
         watcher = os.fork()
         if not watcher:
-            attach(program.pid, OPTIONS, folder)
+            Attached(program.pid)
             os.write(writing, b"r")
             signal.pause()
         assert os.read(reading, 1) == b"r"
@@ -240,7 +229,7 @@ def test_a_library_whose_stallscope_was_killed_falls_asleep(stand_in: StandIn) -
         os.waitpid(watcher, 0)
         wait_until(lambda: control.state is ControlState.ASLEEP, "sleep")
         control.close()
-        check(recorded(program, attach(program.pid, OPTIONS, new_folder(program.pid))))
+        check(recorded(program, Attached(program.pid)))
         assert program.end() == (0, "", "")
 
 
@@ -248,7 +237,7 @@ def test_cupti_that_another_tool_has_is_left_to_it(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "poll", settings={"STAND_IN_SUBSCRIBE": "39"}) as program:
         for _ in range(2):
             with pytest.raises(WatchError, match=r"another tool uses CUPTI in .*, which was left as it was: end nsys"):
-                attach(program.pid, OPTIONS, new_folder(program.pid))
+                Attached(program.pid)
             program.launches()
         assert program.end() == (0, "", "")
 
@@ -257,9 +246,9 @@ def test_a_subscription_that_takes_long_is_waited_for_by_name(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RunningProgram(stand_in, "poll", settings={"STAND_IN_WAITS": str(tmp_path / "go")}) as program:
-        attached = attach(program.pid, OPTIONS, new_folder(program.pid))
-        assert attached.waits_for == f"cuptiSubscribe has not returned in attached (process {program.pid})"
-        assert attached.problem == ""
+        attached = Attached(program.pid)
+        assert attached.attachment.waits_for == f"cuptiSubscribe has not returned in attached (process {program.pid})"
+        assert attached.attachment.problem == ""
         monkeypatch.setattr(attachment, "DETACH_S", 0.1)
         with pytest.raises(
             WatchError, match="is still recorded, since cuptiSubscribe does not return in it: that ends"
@@ -268,13 +257,13 @@ def test_a_subscription_that_takes_long_is_waited_for_by_name(
         program.launches()
         (tmp_path / "go").touch()
         wait_until(lambda: refusal(program.pid) is None, "sleep")
-        check(recorded(program, attach(program.pid, OPTIONS, new_folder(program.pid))))
+        check(recorded(program, Attached(program.pid)))
         assert program.end() == (0, "", "")
 
 
 def test_the_own_profiler_of_a_program_works_after_detaching(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "wait", program="profiler") as program:
-        attach(program.pid, OPTIONS, new_folder(program.pid)).detach()
+        Attached(program.pid).detach()
         assert program.ask() == "0"
         assert program.line() == "1 record of its own, by CLOCK_REALTIME"
         assert program.end() == (0, "", "")
@@ -282,7 +271,7 @@ def test_the_own_profiler_of_a_program_works_after_detaching(stand_in: StandIn) 
 
 def test_the_own_profiler_of_a_program_finds_cupti_taken_meanwhile(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "wait", program="profiler") as program:
-        attached = attach(program.pid, OPTIONS, new_folder(program.pid))
+        attached = Attached(program.pid)
         assert program.ask() == "39"
         assert program.end() == (0, "", "")
         # The program has ended.
@@ -298,12 +287,12 @@ def asleep(stand_in: StandIn) -> dict[str, str]:
 def test_a_program_that_was_started_asleep_needs_no_ptrace(
     stand_in: StandIn, asleep: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attachment, "attacher", lambda: Path("/nowhere"))
+    use_programs(monkeypatch, Path("/nowhere"), Path("/nowhere"))
     # No thread of it could be borrowed.
     with RunningProgram(stand_in, "read", settings=asleep) as program:
         for _ in range(2):
-            attached = attach(program.pid, OPTIONS, new_folder(program.pid))
-            assert attached.stopped_ns == 0
+            attached = Attached(program.pid)
+            assert attached.attachment.stopped_ns == 0
             check(recorded(program, attached))
         assert program.end() == (0, "", "")
 
@@ -316,37 +305,36 @@ def test_a_program_that_sleeps_to_its_end_writes_nothing(stand_in: StandIn, asle
 
 def test_a_program_ends_as_it_would_while_it_is_attached(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "poll") as program:
-        attached = attach(program.pid, OPTIONS, new_folder(program.pid))
+        attached = Attached(program.pid)
         program.launches()
         assert program.end() == (0, "", "")
         attached.detach()
-        (process,) = read_folder(attached.folder, ProcessPlace(owner=os.geteuid())).processes
+        (process,) = attached.contents().processes
         assert process.ended_ns is not None
         assert process.calls > 0
 
 
 def test_a_program_that_ends_while_it_is_attached_has_ended(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     with RunningProgram(stand_in, "poll") as program:
-        folder = new_folder(program.pid)
 
-        def end(target: Target) -> None:
+        def end(target: Target, image: ProcessImage) -> None:
             assert program.end() == (0, "", "")
-            find_functions(target)
+            find_functions(target, image)
 
-        monkeypatch.setattr(attachment, "find_functions", end)
+        monkeypatch.setattr(loading, "find_functions", end)
         with pytest.raises(
             WatchError, match=r"^attached \(process \d+\) has ended meanwhile: there is nothing to attach"
         ):
-            attach(program.pid, OPTIONS, folder)
+            Attached(program.pid)
 
 
 def test_a_thread_that_is_blocked_in_the_driver_is_seen_from_outside(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "poll", "hung") as program:
-        found = {one.name: one for one in threads_in_driver(Target(program.pid))}
+        found = {one.name: one for one in AttachedProcesses().in_driver(Target(program.pid))}
         assert "hung" in found
         assert found["hung"].wait
         assert "cuda-EvtHandlr" not in found
-        attached = attach(program.pid, OPTIONS, new_folder(program.pid))
+        attached = Attached(program.pid)
         contents = recorded(program, attached)
         (process,) = contents.processes
         # Its call had begun before.
@@ -356,9 +344,7 @@ def test_a_thread_that_is_blocked_in_the_driver_is_seen_from_outside(stand_in: S
 
 def test_the_attacher_says_how_far_it_came(stand_in: StandIn, tmp_path: Path) -> None:
     with RunningProgram(stand_in, "poll", settings={"SLOW_LIBRARY_GO": str(tmp_path / "go")}) as program:
-        done = subprocess.run(
-            attacher_command(stand_in, program.pid, SLOW_LIBRARY), capture_output=True, text=True, check=False
-        )
+        done = run_attacher(stand_in, program.pid, SLOW_LIBRARY)
         state = re.search(r"^state (\d+)$", done.stdout, re.MULTILINE)
         assert state is not None
         assert int(state[1]) == StubState.LOADING

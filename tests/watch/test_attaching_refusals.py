@@ -19,14 +19,16 @@ from pathlib import Path
 
 import pytest
 
-from factories.attaching import NOBODY, RunningProgram, as_user, open_to_all, use_built
+from factories.attaching import NOBODY, Attached, RunningProgram, as_user, open_to_all, use_built
 from factories.command_line import start
-from factories.stand_in import OPTIONS, StandIn
+from factories.stand_in import StandIn
 from factories.waiting import wait_until
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
-from stallprobes.watch.attaching import attach, folder_for, refusal, refusals
+from stallprobes.watch.attaching import refusals
 from stallprobes.watch.attaching.control import Control
+from stallprobes.watch.attaching.image import ProcessImage
+from stallprobes.watch.attaching.refusals import refusal
 from stallprobes.watch.attaching.target import Mapping, Target
 
 _ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
@@ -77,7 +79,7 @@ def test_a_thread_is_no_process() -> None:
     thread = threading.Thread(target=ended.wait)
     thread.start()
     try:
-        code = f"from stallprobes.watch.attaching import refusal; print(refusal({thread.native_id}))"
+        code = f"from stallprobes.watch.attaching.refusals import refusal; print(refusal({thread.native_id}))"
         done = subprocess.run([sys.executable, "-c", code], env=_environment(), capture_output=True, text=True)
     finally:
         ended.set()
@@ -285,8 +287,8 @@ def test_a_filter_of_the_container_is_none_of_the_program(
 def test_a_32_bit_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "4711"
     folder.mkdir()
-    (folder / "status").write_text("Name:\told\nState:\tS (sleeping)\nTgid:\t4711\n")
-    (folder / "exe").write_bytes(b"\x7fELF\x01\x01")
+    (folder / "status").write_text("Name:\told\nState:\tS (sleeping)\nTgid:\t4711\nVmSize:\t8 kB\n")
+    (folder / "maps").write_text("ff800000-fffff000 rw-p 00000000 00:00 0    [stack]\n")
     target = Target(4711, tmp_path)
     assert refusals._not_a_program(target) == (
         "old (process 4711) is a 32-bit program: only 64-bit programs can be attached."
@@ -322,8 +324,11 @@ def test_a_c_library_without_what_is_needed(program: RunningProgram, monkeypatch
     from stallprobes.watch.attaching import loaded_functions
 
     monkeypatch.setattr(loaded_functions, "NAMES", ("dlopen", "no_such_function"))
-    with pytest.raises(WatchError, match=r"^no_such_function cannot be found in the C library of .*: only programs"):
-        loaded_functions.find_functions(Target(program.pid))
+    with (
+        ProcessImage.of(program.pid) as image,
+        pytest.raises(WatchError, match=r"^no_such_function cannot be found in the C library of .*: only programs"),
+    ):
+        loaded_functions.find_functions(Target(program.pid), image)
     program.launches()
 
 
@@ -335,9 +340,7 @@ def test_a_c_library_whose_file_was_deleted(stand_in: StandIn, tmp_path: Path, m
     with RunningProgram(stand_in, "poll", settings={"LD_LIBRARY_PATH": f"{tmp_path}:{stand_in.folder}"}) as program:
         (tmp_path / "libc.so.6").unlink()
         assert any(one.path.endswith("/libc.so.6 (deleted)") for one in Target(program.pid).mappings())
-        folder = folder_for(program.pid)
-        attach(program.pid, OPTIONS, folder).detach()
-        shutil.rmtree(folder)
+        Attached(program.pid).detach()
         program.launches()
         assert program.end() == (0, "", "")
 
@@ -350,28 +353,10 @@ def test_a_program_that_was_started_to_be_watched(stand_in: StandIn, tmp_path: P
     assert "was started to be watched, by stallscope watch or with the variables of --print-env: use" in found
 
 
-def test_no_place_to_write_to(program: RunningProgram, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "parents", lambda target: [])
-    assert "can write to neither /dev/shm, /tmp nor /var/tmp, where its calls would be" in sentence(program.pid)
-
-
-def test_a_folder_that_cannot_be_written_to(
-    program: RunningProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "open"
-    folder.mkdir()
-    folder.chmod(0o777)
-    with pytest.raises(WatchError, match=r"cannot write to its private folder: make room in /dev/shm or /tmp\.$"):
-        attach(program.pid, OPTIONS, folder)
-    program.launches()
-
-
 def test_a_library_of_another_version(program: RunningProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     from stallprobes.native.layouts import attaching as layout
 
-    folder = folder_for(program.pid)
-    attach(program.pid, OPTIONS, folder).detach()
-    shutil.rmtree(folder)
+    Attached(program.pid).detach()
     monkeypatch.setattr(layout, "CONTROL_FORMAT", layout.CONTROL_FORMAT + 1)
     assert sentence(program.pid).endswith("is of another version of stallscope: restart it.")
 
@@ -379,9 +364,7 @@ def test_a_library_of_another_version(program: RunningProgram, monkeypatch: pyte
 def test_a_control_that_the_program_closed(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     use_built(stand_in, monkeypatch)
     with RunningProgram(stand_in, "poll") as program:
-        folder = folder_for(program.pid)
-        attach(program.pid, OPTIONS, folder).detach()
-        shutil.rmtree(folder)
+        Attached(program.pid).detach()
         monkeypatch.setattr(Control, "of", lambda target: None)
         assert "has closed the file by which stallscope wakes the library in it" in sentence(program.pid)
 
@@ -427,15 +410,13 @@ def test_a_program_without_a_free_descriptor(program: RunningProgram) -> None:
     """The first system call that is made in it succeeds, and the second fails: the memory is returned."""
     before = resource.prlimit(program.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(program.pid, resource.RLIMIT_NOFILE, (3, before[1]))
-    folder = folder_for(program.pid)
     parts = len(list(Target(program.pid).mappings()))
     with pytest.raises(WatchError, match=r"\(memfd_create: Too many open files\) and was left as it was: try again\.$"):
-        attach(program.pid, OPTIONS, folder)
+        Attached(program.pid)
     assert len(list(Target(program.pid).mappings())) == parts
     program.launches()
     resource.prlimit(program.pid, resource.RLIMIT_NOFILE, before)
-    attach(program.pid, OPTIONS, folder).detach()
-    shutil.rmtree(folder)
+    Attached(program.pid).detach()
     program.launches()
     assert program.end() == (0, "", "")
 
@@ -448,9 +429,7 @@ def test_a_small_stack_is_left_alone(stand_in: StandIn, monkeypatch: pytest.Monk
     try:
         with RunningProgram(stand_in, "poll") as program:
             resource.setrlimit(resource.RLIMIT_STACK, before)
-            folder = folder_for(program.pid)
-            attach(program.pid, OPTIONS, folder).detach()
-            shutil.rmtree(folder)
+            Attached(program.pid).detach()
             program.launches()
             assert program.end() == (0, "", "")
     finally:

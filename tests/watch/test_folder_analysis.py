@@ -23,7 +23,7 @@ from stallprobes.watch.environment import cupti_of_this_machine
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
-from stallprobes.watch.reading.folder import ProcessLife, ProcessPlace, create_folder
+from stallprobes.watch.reading.folder import ProcessLife, create_folder
 from stallprobes.watch.reading.map_reader import watch_files
 from stallprobes.watch.reading.process import WatchedProcess
 
@@ -81,7 +81,7 @@ def test_what_a_process_writes_between_its_first_reading_and_its_end_is_read(
     path = folder / "4-0.watch"
     write_watch_file(path, slots=0)
 
-    def continues_and_ends(process: WatchedProcess, place: ProcessPlace) -> ProcessLife:
+    def continues_and_ends(process: WatchedProcess, place: Path) -> ProcessLife:
         write_watch_file(path)
         return ProcessLife.ENDED
 

@@ -19,10 +19,12 @@ from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call, proces
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.findings import CallInFlight
 from stallprobes.watch.folder_analysis import FolderAnalysis
-from stallprobes.watch.process_inspector import LOOK_AFTER_NS, ProcessInspector, kernel_wait
+from stallprobes.watch.process_inspector import LOOK_AFTER_NS, ProcessInspector
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
-from stallprobes.watch.reading.process import NOTHING_READ, RUNNING, WatchedProcess, WatchedThread
-from stallprobes.watch.reading.py_spy import MOST_FRAMES, PySpyRun, parsed
+from stallprobes.watch.reading.kernel_wait import RUNNING, kernel_wait
+from stallprobes.watch.reading.process import NOTHING_READ, WatchedProcess, WatchedThread
+from stallprobes.watch.reading.py_spy import MOST_FRAMES, PySpyRun, parsed, started_here
+from stallprobes.watch.reading.source import FolderSource
 from stallprobes.watch.sentences import in_flight_text
 
 PROGRAM = SOURCES.parent / "slow_steps.py"
@@ -102,17 +104,22 @@ def test_long_and_strange_texts_are_cut_and_cannot_reach_the_terminal() -> None:
     ],
 )
 def test_a_py_spy_that_fails_gives_a_reason(tmp_path: Path, body: str, problem: str) -> None:
-    run = PySpyRun(fake_py_spy(tmp_path, body), 1)
+    run = PySpyRun(started_here(fake_py_spy(tmp_path, body), 1))
     run.wait(WAIT_S)
     assert run.found is not None
     assert run.found.problem == problem
 
 
 def test_a_py_spy_that_cannot_be_executed_gives_a_reason(tmp_path: Path) -> None:
-    run = PySpyRun(tmp_path / "missing", 1)
+    run = PySpyRun(started_here(tmp_path / "missing", 1))
     run.wait(WAIT_S)
     assert run.found is not None
     assert "No such file" in run.found.problem
+
+
+def inspector_with(py_spy: Path | None) -> ProcessInspector:
+    """An inspector of processes here, with a program in the place of py-spy; None: the one that is installed."""
+    return ProcessInspector(FolderSource(Path("/nowhere"), py_spy=py_spy))
 
 
 def looked(inspector: ProcessInspector, read: WatchedProcess, now_us: float) -> None:
@@ -123,7 +130,7 @@ def looked(inspector: ProcessInspector, read: WatchedProcess, now_us: float) -> 
 
 
 def test_a_call_in_flight_is_looked_at_once_it_is_old(tmp_path: Path) -> None:
-    inspector = ProcessInspector(answering(tmp_path, spied(OTHER)))
+    inspector = inspector_with(answering(tmp_path, spied(OTHER)))
     read = python_process(waiting_thread())
     inspector.look(read, at_ns(OLD_US - 1))
     assert inspector.reading(read).kernel_waits == {}
@@ -135,7 +142,7 @@ def test_a_call_in_flight_is_looked_at_once_it_is_old(tmp_path: Path) -> None:
 
 
 def test_a_stack_belongs_to_a_call_that_lasted_for_all_of_the_reading(tmp_path: Path) -> None:
-    inspector = ProcessInspector(answering(tmp_path, spied(OTHER)))
+    inspector = inspector_with(answering(tmp_path, spied(OTHER)))
     inspector.look(python_process(waiting_thread()), at_ns(OLD_US))
     inspector.wait(WAIT_S)
     # It returned before py-spy, which ran at the present, had ended.
@@ -147,7 +154,7 @@ def test_a_stack_belongs_to_a_call_that_lasted_for_all_of_the_reading(tmp_path: 
 def test_what_is_missing_without_py_spy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    inspector = ProcessInspector()
+    inspector = inspector_with(None)
     read = python_process(waiting_thread())
     inspector.look(read, at_ns(OLD_US))
     (problem,) = inspector.reading(read).problems
@@ -159,9 +166,7 @@ def test_what_is_missing_without_py_spy_is_said(tmp_path: Path, monkeypatch: pyt
 
 def test_a_py_spy_that_may_not_read_the_process_is_not_run_again(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    inspector = ProcessInspector(
-        fake_py_spy(tmp_path, f"open({str(runs)!r}, 'a').write('x'); sys.exit('No permission')")
-    )
+    inspector = inspector_with(fake_py_spy(tmp_path, f"open({str(runs)!r}, 'a').write('x'); sys.exit('No permission')"))
     for begin_us in (1e7, 2e7, 3e7):
         read = python_process(waiting_thread(begin_us))
         looked(inspector, read, begin_us + OLD_US)
@@ -191,8 +196,9 @@ def test_where_a_thread_is_in_the_kernel(
     for name, text in (("wchan", wchan), ("syscall", syscall)):
         if text is not None:
             (task / name).write_text(text)
-    assert kernel_wait(1, 2, tmp_path) == found
-    assert kernel_wait(1, 3, tmp_path) == ""
+    assert kernel_wait(task) == found
+    assert kernel_wait(task.with_name("3")) == ""
+    assert kernel_wait(None) == ""
 
 
 def test_a_sentence_about_a_call_in_flight_says_where_it_waits() -> None:

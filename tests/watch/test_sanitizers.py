@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from factories.attaching import RunningProgram, attacher_command, use_built
+from factories.attaching import Attached, RunningProgram, run_attacher, use_built
 from factories.pythons import VERSIONS, python_of
 from factories.sanitizers import OPTIONS, SANITIZERS, UNOPTIMIZED, works
 from factories.stand_in import COMPILER, SOURCES, StandIn
-from factories.stand_in import OPTIONS as STAND_IN_OPTIONS
 from factories.waiting import wait_until
 from factories.watched_folders import read_folder
 from stallprobes.native.layouts.watch_file import SLOTS
-from stallprobes.watch.attaching import attach, folder_for
 from stallprobes.watch.environment import WatchOptions
 
 CASES = (
@@ -136,18 +133,17 @@ def test_no_sanitizer_finds_anything_while_a_program_is_attached(
     detaches = "address" in str(sanitized.folder)
     with RunningProgram(sanitized, *words.split(), settings=options) as program:
         for _ in range(3 if detaches else 1):
-            folder = folder_for(program.pid)
-            attached = attach(program.pid, STAND_IN_OPTIONS, folder)
+            attached = Attached(program.pid)
             before = program.launches()
             wait_until(lambda before=before: program.launches() > before + 200, "launches")  # type: ignore[misc]
             if detaches:
                 attached.detach()
-            (process,) = read_folder(folder).processes
-            shutil.rmtree(folder)
+            (process,) = attached.contents().processes
             assert process.calls > 0
             program.launches()
         code, output, errors = program.end()
         attached.detach()
+    Attached.close_all()
     assert "Sanitizer" not in errors
     assert "runtime error" not in errors
     assert (code, output) == (0, ""), errors
@@ -156,9 +152,8 @@ def test_no_sanitizer_finds_anything_while_a_program_is_attached(
 def test_no_sanitizer_finds_anything_in_a_killed_attacher(sanitized: StandIn) -> None:
     with RunningProgram(sanitized, "poll", settings=OPTIONS) as program:
         for steps in (5, 9, 12, 20, 26):
-            command = attacher_command(sanitized, program.pid)
             environment = {**OPTIONS, "STALLSCOPE_ATTACH_STEPS": str(steps)}
-            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            done = run_attacher(sanitized, program.pid, settings=environment)
             assert "Sanitizer" not in done.stderr
             program.launches()
         assert program.end()[0] == 0

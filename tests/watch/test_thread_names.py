@@ -23,6 +23,7 @@ from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
+from stallprobes.watch.reading.source import FolderSource
 from stallprobes.watch.thread_names import PAUSE_NS, POOL, RunFunction, ThreadNames, has_role, run_function
 
 PROGRAM = PROGRAMS / "named_threads.py"
@@ -206,17 +207,17 @@ def test_a_name_that_is_set_later_is_read_now_and_then(tmp_path: Path) -> None:
     )  # fmt: skip
     for number, name in ((MAIN, "python3"), (OTHER, "python3"), (102, "other"), (103, "other")):
         comm(tmp_path, number, name)
-    made.look(read, 0, tmp_path)
+    made.look(read, 0, FolderSource(tmp_path, tmp_path).thread)
     assert names(made.named(read, {})) == ["MainThread", "python3", "reader", "python3", "python3"]
     comm(tmp_path, OTHER, "pt_autograd_1")
-    made.look(read, PAUSE_NS - 1, tmp_path)
+    made.look(read, PAUSE_NS - 1, FolderSource(tmp_path, tmp_path).thread)
     assert [one.id for one in made.nameless(read)] == [MAIN, OTHER, 104]
-    made.look(read, PAUSE_NS, tmp_path)
+    made.look(read, PAUSE_NS, FolderSource(tmp_path, tmp_path).thread)
     assert names(made.named(read, {})) == ["MainThread", "autograd 1", "reader", "python3", "python3"]
     assert [one.id for one in made.nameless(read)] == [MAIN, 104]
     # It is not read again, also not once the thread has ended.
     comm(tmp_path, OTHER, "other").unlink()
-    made.look(read, 2 * PAUSE_NS, tmp_path)
+    made.look(read, 2 * PAUSE_NS, FolderSource(tmp_path, tmp_path).thread)
     assert names(made.named(read, {}))[1] == "autograd 1"
 
 
@@ -226,7 +227,7 @@ def test_threads_inherit_the_name_that_the_main_thread_has_now(tmp_path: Path) -
     stacks = {1: started(frame("serve"))}
     assert names(made.named(read, stacks)) == ["MainThread", "VLLM::EngineCor"]
     comm(tmp_path, MAIN, "VLLM::EngineCor")
-    made.look(read, 0, tmp_path)
+    made.look(read, 0, FolderSource(tmp_path, tmp_path).thread)
     assert names(made.named(read, stacks)) == ["MainThread", "serve"]
 
 
@@ -234,7 +235,7 @@ def test_a_hostile_name_cannot_reach_the_terminal(tmp_path: Path) -> None:
     made = ThreadNames()
     read = python_process(thread(OTHER, name="python3"))
     comm(tmp_path, OTHER, "\x1b[2J")
-    made.look(read, 0, tmp_path)
+    made.look(read, 0, FolderSource(tmp_path, tmp_path).thread)
     assert names(made.named(read, {})) == ["\ufffd[2J"]
 
 
@@ -269,7 +270,7 @@ def write_line(program: subprocess.Popen[str]) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stallprobes.watch.process_inspector.find_py_spy", lambda: None)
+    monkeypatch.setattr("stallprobes.watch.reading.source.find_py_spy", lambda: None)
 
 
 def recorded(folder: Path) -> WatchedProcess:
@@ -347,7 +348,7 @@ def test_py_spy_is_asked_for_threads_without_a_name_only(tmp_path: Path) -> None
     py_spy = tmp_path / "py-spy"
     py_spy.write_text(f"#!/bin/sh\necho x >> {asked}\necho '[]'\n")
     py_spy.chmod(0o755)
-    inspector = ProcessInspector(py_spy)
+    inspector = ProcessInspector(FolderSource(tmp_path, py_spy=py_spy))
     named = python_process(thread(MAIN, name="python3"), thread(OTHER, name="reader"))
     inspector.look(named, at_ns(0))
     inspector.wait(60.0)

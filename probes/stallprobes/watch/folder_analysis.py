@@ -1,4 +1,4 @@
-"""Analysis of all processes that write to one folder, read again and again while they run."""
+"""Analysis of all processes of one source, read again and again while they run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from stallprobes.errors import WatchError
-from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.watch_file import BLOCK_CALLS, CALL_BLOCKS, RECORDS
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
@@ -25,10 +24,11 @@ from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.rank_findings import RankFindings
 from stallprobes.watch.ranks.book import RankBook
 from stallprobes.watch.ranks.series import ProcessKey
-from stallprobes.watch.reading.folder import HERE, MOST_FILES, ProcessLife, ProcessPlace, check_folder, life_of
-from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile, MapFile, watch_files
+from stallprobes.watch.reading.folder import ProcessLife, life_of
+from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
-from stallprobes.watch.reading.process_rank import Rank, environment_of, rank_of
+from stallprobes.watch.reading.process_rank import Rank, rank_of
+from stallprobes.watch.reading.source import FolderSource, WatchSource
 from stallprobes.watch.reading.stack_reader import StackReader
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
@@ -66,21 +66,20 @@ class _ReadFile:
 
 
 class FolderAnalysis:
-    """The analysis of the processes of one folder.
+    """The analysis of the processes of one source.
 
-    ``folder`` has to be private; None has no process. ``known`` are the pairs that stall on this machine, by a saved
-    check or a reference. ``listener`` gets each reading of a process, its new records and calls, and the time
-    (CLOCK_MONOTONIC). ``place`` is where the processes are.
+    A path as ``source`` is that of a private folder; None has no process. ``known`` are the pairs that stall on this
+    machine, by a saved check or a reference. ``listener`` gets each reading of a process, its new records and calls,
+    and the time (CLOCK_MONOTONIC).
     """
 
     def __init__(
         self,
-        folder: Path | None,
+        source: WatchSource | Path | None,
         known: KnownStalls | None = None,
         listener: ReadingListener | None = None,
-        place: ProcessPlace = HERE,
     ) -> None:
-        self._folder, self._place = folder, place
+        self._source = FolderSource(source) if isinstance(source, Path) else source
         self._listener = listener
         self._known = known
         self._readings: dict[Path, _ReadFile] = {}
@@ -110,26 +109,24 @@ class FolderAnalysis:
     def poll(self, progress: Callable[[float], None] = lambda _: None) -> None:
         """Read what is new; ``progress`` is called with the share (0 to 1) of the files that are read.
 
-        Raises WatchError if the folder is not private or has too many files.
+        Raises WatchError if the files cannot be read, or are too many.
         """
-        if self._folder is None:
+        source = self._source
+        if source is None:
             return
-        check_folder(self._folder, self._place)
-        paths = list(watch_files(self._folder))
-        if len(paths) > MOST_FILES:
-            raise WatchError(f"{printable(str(self._folder))} has {len(paths)} files; at most {MOST_FILES} are read.")
+        paths = source.files()
         for number, path in enumerate(paths):
             progress(number / len(paths))
             reading = self._readings.get(path)
             if reading is None:
-                inspector = ProcessInspector(proc=self._place.proc)
+                inspector = ProcessInspector(source)
                 reading = self._readings[path] = _ReadFile(ProcessAnalysis(self._known), inspector)
                 reading.analysis.others = partial(self._kernels_beside, reading)
                 reading.analysis.rates_beside = partial(self._rates_beside, reading)
             if reading.ended:
                 continue
             try:
-                self._read(path, reading)
+                self._read(source, path, reading)
             except IncompleteFile:
                 continue
             except WatchError as error:
@@ -173,13 +170,14 @@ class FolderAnalysis:
         """The calls and operations a second of each other process that runs."""
         return [one.analysis.rate for one in self._readings.values() if one is not reading and not one.ended]
 
-    def _read(self, path: Path, reading: _ReadFile) -> None:
-        with MapFile(path, self._place.owner) as file:
+    def _read(self, source: WatchSource, path: Path, reading: _ReadFile) -> None:
+        with source.open(path) as file:
             before = reading.process or file.read()
             # Before the reading that counts: what it wrote until its end is then read.
-            ended = life_of(before, self._place) is not ProcessLife.RUNNING
+            place = source.process(before.pid)
+            ended = place is None or life_of(before, place) is not ProcessLife.RUNNING
             if reading.process is None and not ended:
-                reading.rank = rank_of(environment_of(before.pid, self._place.proc))
+                reading.rank = rank_of(source.environment(before.pid))
             process = file.read(before)
             records = file.records(reading.position)
             # Before the calls: those that finished before a sample was taken are among these then.
@@ -191,7 +189,7 @@ class FolderAnalysis:
             filled = max((len(records) + records.missed) / RECORDS, (len(calls) + calls.missed) / IN_LOG)
             reading.room_s = (now_ns - reading.last_ns) / 1e9 * _ROOM / filled if filled else math.inf
             reading.last_ns = now_ns
-            _sample_run_delays(process, self._place.proc, reading.delays, now_ns)
+            _sample_run_delays(process, source, reading.delays, now_ns)
             reading.inspector.look(process, now_ns)
         process = reading.inspector.names.named(process, reading.stacks.stacks)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
@@ -234,14 +232,17 @@ def _last_sign(process: WatchedProcess) -> int:
 
 
 def _sample_run_delays(
-    process: WatchedProcess, proc: Path, delays: dict[int, deque[tuple[int, int, int]]], now_ns: int
+    process: WatchedProcess, source: WatchSource, delays: dict[int, deque[tuple[int, int, int]]], now_ns: int
 ) -> None:
     for thread in process.threads:
         if thread.ended_ns is not None:
             continue
+        folder = source.thread(process.pid, thread.id)
+        if folder is None:
+            continue
         try:
             # Time on a CPU, time without one though ready to run (ns), number of time-slices.
-            fields = (proc / str(process.pid) / "task" / str(thread.id) / "schedstat").read_bytes().split()
+            fields = (folder / "schedstat").read_bytes().split()
             sample = now_ns, int(fields[1]), int(fields[0])
         except (OSError, IndexError, ValueError):
             continue

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.reading.kernel_wait import kernel_wait
 from stallprobes.watch.reading.process import (
-    RUNNING,
     CallKey,
     DriverCall,
     OutsideReading,
     WatchedProcess,
 )
-from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads, find_py_spy
+from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads
+from stallprobes.watch.reading.source import WatchSource
 from stallprobes.watch.thread_names import ThreadNames
 
-_PROC = Path("/proc")
 # A call that has been in flight for this long is inspected.
 LOOK_AFTER_NS = 50_000_000
 # Between two runs of py-spy on one process.
 PAUSE_NS = 1_000_000_000
-_LONGEST_FUNCTION = 64
-# The system calls in which a thread of a CUDA program waits.
-_SYSTEM_CALLS = {
-    "x86_64": {
-        0: "read", 7: "poll", 16: "ioctl", 23: "select", 24: "sched_yield", 35: "nanosleep", 202: "futex",
-        230: "clock_nanosleep", 232: "epoll_wait", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait",
-    },
-    "aarch64": {
-        22: "epoll_pwait", 29: "ioctl", 63: "read", 72: "pselect6", 73: "ppoll", 98: "futex", 101: "nanosleep",
-        115: "clock_nanosleep", 124: "sched_yield",
-    },
-}  # fmt: skip
 
 
 class ProcessInspector:
     """Reads one process from outside, again and again while it runs; ``names`` are those of its threads."""
 
-    def __init__(self, py_spy: Path | None = None, proc: Path = _PROC) -> None:
-        """``py_spy`` is the program; None: the one that is installed, if any.
-
-        ``proc`` is where the process has the number that it knows of itself; py-spy needs the one here.
-        """
-        self._py_spy = (py_spy or find_py_spy()) if proc == _PROC else None
-        self._proc = proc
+    def __init__(self, source: WatchSource) -> None:
+        """``source`` has the process."""
+        self._source = source
         self.names = ThreadNames()
         self._stacks: dict[CallKey, CallStack] = {}
         self._kernel_waits: dict[CallKey, str] = {}
@@ -61,14 +42,16 @@ class ProcessInspector:
     def look(self, process: WatchedProcess, now_ns: int) -> None:
         """Look at ``process``, which runs, at ``now_ns`` (CLOCK_MONOTONIC)."""
         self._collect(process)
-        self.names.look(process, now_ns, self._proc)
+        self.names.look(process, now_ns, self._source.thread)
         old = {
             call.key: call
             for thread in process.threads
             for call in thread.in_flight[:1]
             if now_ns - call.begin_ns >= LOOK_AFTER_NS
         }
-        self._kernel_waits = {key: kernel_wait(process.pid, call.thread, self._proc) for key, call in old.items()}
+        self._kernel_waits = {
+            key: kernel_wait(self._source.thread(process.pid, call.thread)) for key, call in old.items()
+        }
         # Those that have returned are in the next reading of the file at the latest.
         for key in self._stacks.keys() - old.keys() - self._in_flight:
             del self._stacks[key]
@@ -90,8 +73,8 @@ class ProcessInspector:
         if not self._wanted or not process.python or (process.python_stacks and not self._in_flight):
             return
         without = "threads have the names of the functions that they run, and calls in flight no Python frames"
-        if self._py_spy is None:
-            yield f"py-spy is not installed (pip install py-spy): Python's {without}."
+        if self._source.no_spy:
+            yield f"{self._source.no_spy}: Python's {without}."
         elif self._problem:
             yield f"py-spy could not read the process ({self._problem}): Python's {without}."
 
@@ -104,12 +87,12 @@ class ProcessInspector:
             return
         self._wanted = True
         paused = self._begun_ns is not None and now_ns - self._begun_ns < PAUSE_NS
-        if self._py_spy is None or self._problem or self._run is not None or paused:
+        if self._source.no_spy or self._problem or self._run is not None or paused:
             return
         self._begun_ns = now_ns
         self._named |= threads
         self._looked_at |= new_calls
-        self._run = PySpyRun(self._py_spy, process.pid)
+        self._run = self._source.spy(process.pid)
 
     def _collect(self, process: WatchedProcess) -> None:
         """Take what py-spy found, if it has ended."""
@@ -135,29 +118,3 @@ def _stacks_of_calls(process: WatchedProcess, found: PythonThreads) -> Iterator[
         for slow in thread.slow_calls:
             if slow.begin_ns <= found.begin_ns and slow.end_ns >= found.end_ns and slow.thread == thread.id:
                 yield slow.key, stack
-
-
-def kernel_wait(pid: int, thread: int, root: Path = _PROC) -> str:
-    """The function of the kernel in which a thread waits, else its system call, or RUNNING; "" if not known."""
-    folder = root / str(pid) / "task" / str(thread)
-    try:
-        # The name, in parentheses, may contain anything.
-        if (folder / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"R":
-            return RUNNING
-    except (OSError, IndexError):
-        return ""
-    function = _first_word(folder / "wchan")
-    if function not in ("", "0"):
-        return printable(function)[:_LONGEST_FUNCTION]
-    number = _first_word(folder / "syscall")
-    if not number.isdigit() or len(number) > 4:
-        return ""
-    return _SYSTEM_CALLS.get(platform.machine(), {}).get(int(number), f"system call {number}")
-
-
-def _first_word(path: Path) -> str:
-    try:
-        words = path.read_bytes().split()
-    except OSError:
-        return ""
-    return words[0].decode("utf-8", "replace") if words else ""

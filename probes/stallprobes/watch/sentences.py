@@ -19,7 +19,8 @@ from stallprobes.watch.cost import AttachingCost, WatchCost
 from stallprobes.watch.division.divided_time import MOST_EVENTS
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.kernel_names import short_name
-from stallprobes.watch.reading.process import RUNNING, WatchedProcess
+from stallprobes.watch.reading.kernel_wait import RUNNING
+from stallprobes.watch.reading.process import WatchedProcess
 
 # Fewer context switches that could not be placed hide nothing: each process has some at its start.
 _MANY_SWITCHES = 16

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -93,8 +93,11 @@ class ThreadNames:
         self._by_stack: dict[int, RunFunction] = {}
         self._certain: dict[_ThreadKey, str] = {}
 
-    def look(self, process: WatchedProcess, now_ns: int, root: Path = Path("/proc")) -> None:
-        """Read the system's names of threads of ``process``, which runs, that had none of the program's so far."""
+    def look(self, process: WatchedProcess, now_ns: int, folder_of: Callable[[int, int], Path | None]) -> None:
+        """Read the system's names of threads of ``process``, which runs, that had none of the program's so far.
+
+        ``folder_of`` is the folder in /proc of a thread by the numbers of its process and its own, None if not known.
+        """
         if self._read_ns is not None and now_ns - self._read_ns < PAUSE_NS:
             return
         self._read_ns = now_ns
@@ -102,9 +105,12 @@ class ThreadNames:
         self._system = {key: name for key, name in self._system.items() if key in known}
         self._certain = {key: name for key, name in self._certain.items() if key in known}
         for thread in self._named_by_default(process):
+            folder = folder_of(process.pid, thread.id)
             try:
-                name = (root / str(process.pid) / "task" / str(thread.id) / "comm").read_bytes()
+                name = (folder / "comm").read_bytes() if folder is not None else b""
             except OSError:
+                continue
+            if not name:
                 continue
             self._system[_key(thread)] = printable(name.rstrip(b"\n").decode("utf-8", "replace"))
 

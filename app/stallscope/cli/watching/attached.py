@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from stallprobes.errors import EXIT_ENGINE, FileNotWritten, WatchError
 from stallprobes.files.ending_signals import unwound_by_signals
 from stallprobes.traces.trace import Trace
 from stallprobes.units import duration_ns, plural
-from stallprobes.watch.attaching import Attachment, attach, folder_for, refusal
-from stallprobes.watch.attaching.attachment import ATTACH_S, DETACH_S
-from stallprobes.watch.attaching.in_flight import ThreadInDriver, threads_in_driver
-from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.attaching.attached_processes import AttachedProcesses
+from stallprobes.watch.attaching.attachment import ATTACH_S, DETACH_S, Attachment
+from stallprobes.watch.attaching.in_flight import ThreadInDriver
+from stallprobes.watch.attaching.refusals import refusal
+from stallprobes.watch.attaching.target import Target, family
 from stallprobes.watch.cost import AttachingCost
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import WatchRecorder
 from stallprobes.watch.live.trace_history import TriggeringCall
-from stallprobes.watch.reading.folder import ProcessPlace
-from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
-from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
+from stallprobes.watch.reading.folder_lock import places, remove_abandoned
+from stallprobes.watch.reading.py_spy import PySpyRun
 from stallprobes.watch.sentences import frame_text
 from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN_MEANWHILE
 from stallscope.cli.process import diagnostics, foreground
@@ -66,7 +64,7 @@ def run_attached(
     """
     reason = refusal(pid)
     # A launcher such as torchrun makes no CUDA calls itself.
-    if reason is not None and not (children and any(_with_cuda(_descendants(pid)))):
+    if reason is not None and not (children and any(_with_cuda(family(pid)[1:]))):
         raise WatchError(reason)
     remove_abandoned(places())
     with unwound_by_signals():
@@ -138,14 +136,11 @@ class AttachedWatch:
     """The attachments of a process and, if wanted, of its descendants; what they write is read as ``live``."""
 
     def __init__(self, pid: int, options: WatchOptions, files: WatchFiles, children: bool) -> None:
-        """Nothing is attached yet. Raises WatchError where there is no folder for it."""
+        """Nothing is attached yet."""
         self._target = Target(pid)
         self._options, self._files, self._children = options, files, children
-        # Before the folder, which nobody would remove if it cannot be made.
         self.recorder = None if files.record is None else WatchRecorder(files.record, self._trace_of)
-        self._folder = folder_for(pid)
-        self._lock: FolderLock | None = None
-        self._attachments: dict[int, Attachment] = {}
+        self._processes = AttachedProcesses()
         self._refused: dict[int, str] = {}
         self._in_flight: list[ThreadInDriver] = []
         self._spied: PySpyRun | None = None
@@ -153,31 +148,27 @@ class AttachedWatch:
         self._report_wanted = False
         self.failures: list[Exception] = []
         program = WatchedProgram(self._target.name or "a process", pid=pid)
-        self.live = LiveProgram(self._folder, program, options.known, files.keep_ns, self._place())
+        self.live = LiveProgram(self._processes, program, options.known, files.keep_ns)
 
     def _trace_of(self, call: TriggeringCall) -> Trace:
         return self.live.trace_of(call)
 
-    def _place(self) -> ProcessPlace:
-        own = len(Target(os.getpid()).numbers("NSpid"))
-        is_below = len(self._target.numbers("NSpid")) > own
-        proc = self._target.folder / "root" / "proc" if is_below else Path("/proc")
-        return ProcessPlace(proc, self._target.owner()[0])
+    @property
+    def _attachments(self) -> dict[int, Attachment]:
+        return self._processes.attachments
 
     def begin(self, no_screen: str) -> None:
-        """Attach, and say so. Raises WatchError; then nothing is attached and the folder is gone."""
+        """Attach, and say so. Raises WatchError; then nothing is attached."""
         try:
-            self._lock = FolderLock.create(self._folder)
             with Progress() as progress:
                 progress.begin(f"attaching to {self._target.title}", at_most_s=ATTACH_S)
-                self._in_flight = threads_in_driver(self._target)
+                self._in_flight = self._blocked()
                 first = self._attach_first()
         except BaseException:
             self.remove()
             raise
-        py_spy = find_py_spy()
-        if self._in_flight and py_spy is not None:
-            self._spied = PySpyRun(py_spy, first.pid)
+        if self._in_flight and not first.access.no_spy and self._target.shares_files():
+            self._spied = first.access.spy(first.target)
         self._attach_children()
         where = f" without a screen: {no_screen}" if no_screen else ""
         stopped = f", of which a thread was stopped for {duration_ns(first.stopped_ns)}" if first.stopped_ns else ""
@@ -189,15 +180,16 @@ class AttachedWatch:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all attached processes have ended."""
-        return all(Target(pid).has_ended for pid in list(self._attachments))
+        """Whether all attached processes have ended, or execute other programs."""
+        return all(one.has_ended for one in list(self._attachments.values()))
 
     def note(self) -> str:
         """What is waited for, or that the processes have ended; "" for nothing."""
-        if self.has_ended:
-            return "the process has ended"
         # Another thread may add some.
         attached = list(self._attachments.values())
+        if all(one.has_ended for one in attached):
+            is_replaced = any(one.is_replaced for one in attached)
+            return "the process has executed another program" if is_replaced else "the process has ended"
         waits = next((text for one in attached if (text := one.waits_for)), "")
         problem = next((text for one in attached if (text := one.problem)), "")
         return f"waiting: {waits}" if waits else problem.rstrip(".")
@@ -236,7 +228,7 @@ class AttachedWatch:
                     self.failures.append(WatchError(attachment.problem))
                 progress.begin(f"detaching from {Target(attachment.pid).title}", at_most_s=DETACH_S)
                 with kept(self.failures, WatchError):
-                    attachment.detach()
+                    self._processes.detach(attachment)
 
     def report(self) -> int:
         """Write the report to stdout, and the files; returns the exit code of the command."""
@@ -262,25 +254,33 @@ class AttachedWatch:
         return WatchExit.FAILED if self.failures else 0
 
     def notes(self) -> list[str]:
-        """Sentences on processes that were not attached, and on calls that had begun before."""
-        return [*(f"Not attached: {reason}" for reason in self._refused.values()), *self._begun_before()]
+        """Sentences on processes that were not attached, on what was lost, and on calls that had begun before."""
+        replaced = (one.target.title for one in self._attachments.values() if one.is_replaced)
+        return [
+            *(f"Not attached: {reason}" for reason in self._refused.values()),
+            *(f"{title} has executed another program, of which nothing is recorded." for title in replaced),
+            *(f"{problem[:1].upper()}{problem[1:]}" for problem in self._processes.problems),
+            *self._begun_before(),
+        ]
 
     def costs(self) -> list[AttachingCost]:
         """What attaching cost the processes."""
         return [AttachingCost(one.pid, one.stopped_ns, one.held_up_ns) for one in self._attachments.values()]
 
     def remove(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        if self._lock is not None:
-            self._lock.release()
+        """Give up what was taken for the processes."""
+        self._processes.close()
+
+    def _blocked(self) -> list[ThreadInDriver]:
+        """The threads of the process that are inside the driver."""
+        return self._processes.in_driver(self._target)
 
     def _begun_before(self) -> Iterator[str]:
         """The calls that were in flight when the recording began and still are, by where their threads wait."""
         before = {one.thread for one in self._in_flight}
         seen = {thread.id for process in self.live.processes for thread in process.threads if thread.calls}
         # A thread that has made calls since has returned from that one.
-        still = [one for one in threads_in_driver(self._target) if one.thread in before - seen]
+        still = [one for one in self._blocked() if one.thread in before - seen]
         spied = None if self._spied is None else self._spied.found
         for one in still[:_MOST_NAMED]:
             text = f"A call of thread {one.name} ({one.thread}) was in flight before, and has not returned"
@@ -294,7 +294,7 @@ class AttachedWatch:
         """Attach to the process, or to those that it started if it uses no CUDA itself. Raises WatchError."""
         pid = self._target.pid
         if not self._children or any(_with_cuda([pid])):
-            self._attachments[pid] = attach(pid, self._options, self._folder)
+            self._processes.attach(pid, self._options)
         else:
             self._attach_children()
         if not self._attachments:
@@ -305,10 +305,10 @@ class AttachedWatch:
         if not self._children:
             return
         self._looked_s = time.monotonic()
-        new = (pid for pid in _descendants(self._target.pid) if pid not in self._attachments.keys() | self._refused)
+        new = (pid for pid in family(self._target.pid)[1:] if pid not in self._attachments.keys() | self._refused)
         for pid in _with_cuda(new):
             try:
-                self._attachments[pid] = attach(pid, self._options, self._folder)
+                self._processes.attach(pid, self._options)
             except WatchError as error:
                 self._refused[pid] = str(error)
 
@@ -319,17 +319,3 @@ def _with_cuda(pids: Iterable[int]) -> Iterator[int]:
         with suppress(OSError):
             if any("/libcuda.so" in one.path for one in Target(pid).mappings()):
                 yield pid
-
-
-def _descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that these have."""
-    parents: dict[int, int] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with suppress(OSError, IndexError, ValueError):
-                # The name, in parentheses, may contain anything.
-                parents[int(folder.name)] = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
-    found = [pid]
-    for parent in found:
-        found += [child for child, of in parents.items() if of == parent]
-    return found[1:]

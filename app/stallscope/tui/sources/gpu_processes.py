@@ -17,7 +17,7 @@ def refusal_of(pid: int) -> str | None:
 
     It is asked in the reading thread, so that the first frame need not wait for its modules.
     """
-    refusal: str | None = import_module("stallprobes.watch.attaching").refusal(pid)
+    refusal: str | None = import_module("stallprobes.watch.attaching.refusals").refusal(pid)
     return refusal
 
 

@@ -1,10 +1,16 @@
 /* The attacher: lets a thread of another process load the injected library, by ptrace alone.
  *
- * stallscope-attach PID SYSCALL RETURN DLOPEN DLSYM DLERROR ERRNO LIBRARY TID...
+ * stallscope-attach PID SYSCALL RETURN DLOPEN DLSYM DLERROR ERRNO LIBRARY MEMORY PROCESS TID...
  *
  * SYSCALL is the address of the instructions "syscall; ret" in the process, RETURN that of those which call
- * rt_sigreturn; then follow the addresses of functions of its C library, the library's file, and the threads to be tried
- * in turn. Lines of "name value" on standard output say what was done; the last ones are of enum outcome.
+ * rt_sigreturn; then follow the addresses of functions of its C library, three descriptors that it inherits, and the
+ * threads to be tried in turn. LIBRARY is the library's file, MEMORY the process's memory (/proc/PID/mem), PROCESS a
+ * descriptor of the process (pidfd_open), or -1 before Linux 5.3. Lines of "name value" on standard output say what was
+ * done; the last ones are of enum outcome.
+ *
+ * The memory belongs to the program in which the addresses were found: where the process executes another one meanwhile,
+ * nothing of that is read or written. Of the process's descriptors only one is used, the memfd for the library, and only
+ * after it is known to be an empty memfd.
  *
  * A thread is borrowed that sleeps in a system call and holds no lock. Each state in which the tracer leaves it, also by
  * being killed, is one from which it returns by itself: before any register is changed, a signal's frame lies on its
@@ -31,6 +37,8 @@ enum outcome {
     UNDER_WAY = 5,
     /* dlopen or the library's entry failed. */
     NOT_LOADED = 6,
+    /* The process has executed another program. It was left as it was. */
+    REPLACED = 7,
 };
 
 static int say(enum outcome outcome, const char *text)
@@ -77,10 +85,13 @@ enum {
     BETWEEN_TRIES_NS = 5000000,
 };
 #define MS UINT64_C(1000000)
+/* System calls that older headers lack; their numbers are the same everywhere. */
+enum { SYS_PIDFD_GETFD = 438 };
 
 /* What is known of the process. */
 static struct {
     pid_t pid;
+    int memory, descriptor;
     uint64_t syscall, sigreturn;
     uint64_t dlopen, dlsym, dlerror, errno_location;
 } process;
@@ -159,16 +170,23 @@ static int wait_for_stop(void)
 
 static int write_to_process(uint64_t at, const void *from, size_t bytes)
 {
-    struct iovec here = {(void *)from, bytes}, there = {(void *)(uintptr_t)at, bytes};
-    ssize_t written = process_vm_writev(process.pid, &here, 1, &there, 1, 0);
+    ssize_t written = pwrite(process.memory, from, bytes, (off_t)at);
     step();
-    return written == (ssize_t)bytes ? 0 : fail("process_vm_writev");
+    return written == (ssize_t)bytes ? 0 : fail("writing to its memory");
 }
 
 static int read_stub(uint64_t region, struct ss_stub *stub)
 {
-    struct iovec here = {stub, sizeof *stub}, there = {(void *)(uintptr_t)(region + BLOCK_AT), sizeof *stub};
-    return process_vm_readv(process.pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof *stub ? 0 : -1;
+    return pread(process.memory, stub, sizeof *stub, (off_t)(region + BLOCK_AT)) == (ssize_t)sizeof *stub ? 0 : -1;
+}
+
+/* Whether the process still executes the program in which the addresses were found. */
+static int is_same_program(void)
+{
+    static const uint8_t expected[] = {0x0f, 0x05, 0xc3};
+    uint8_t found[sizeof expected];
+    return pread(process.memory, found, sizeof found, (off_t)process.syscall) == (ssize_t)sizeof found &&
+           !memcmp(found, expected, sizeof found);
 }
 
 /* Stops the thread, and reads all that it has; 1 if it is not where it may be borrowed. */
@@ -182,6 +200,10 @@ static int stop_thread(pid_t tid)
     int status = wait_for_stop();
     if (status < 0)
         return -1;
+    if (!is_same_program()) {
+        errno = ESRCH;
+        return fail("it has executed another program");
+    }
     struct iovec state = {thread.before.xstate, sizeof thread.before.xstate};
     if (trace(PTRACE_GETREGS, 0, (uintptr_t)&thread.before.registers))
         return fail("PTRACE_GETREGS");
@@ -275,22 +297,67 @@ static int64_t checked(long number, const char *name, const uint64_t arguments[6
     return result;
 }
 
+/* The process's descriptor with a number, opened as little as its kind allows; -1 without it. */
+static int take_descriptor(int64_t number)
+{
+    if (process.descriptor >= 0) {
+        int taken = (int)syscall(SYS_PIDFD_GETFD, process.descriptor, (int)number, 0);
+        if (taken >= 0 || errno != ENOSYS)
+            return taken;
+    }
+    char path[64];
+    /* Of whatever kind the file is by now, O_PATH opens none. */
+    snprintf(path, sizeof path, "/proc/%d/fd/%" PRId64, (int)process.pid, number);
+    return open(path, O_PATH | O_CLOEXEC);
+}
+
+/* Whether a descriptor is of an empty memfd: other threads of the process may have put another file at its number. */
+static int is_new_memory(int taken)
+{
+    struct stat status, own_status;
+    int own = (int)syscall(SYS_memfd_create, "stallscope-own", MFD_CLOEXEC);
+    int is_new = own >= 0 && !fstat(own, &own_status) && !fstat(taken, &status) && S_ISREG(status.st_mode) &&
+                 status.st_dev == own_status.st_dev && !status.st_nlink && !status.st_size;
+    if (own >= 0)
+        close(own);
+    return is_new;
+}
+
+/* The descriptor, opened for writing where it was not. */
+static int opened_for_writing(int taken)
+{
+    int flags = fcntl(taken, F_GETFL);
+    if (flags < 0 || !(flags & O_PATH))
+        return taken;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", taken);
+    int opened = open(path, O_WRONLY | O_CLOEXEC);
+    close(taken);
+    return opened;
+}
+
 /* A memfd of the process with the library; its number there. */
 static int64_t send_library(const uint8_t *library, size_t bytes, uint64_t name_at)
 {
     const uint64_t arguments[6] = {name_at, MFD_CLOEXEC};
     int64_t number = checked(SYS_memfd_create, "memfd_create", arguments);
-    char path[64];
     if (number < 0)
         return -1;
-    snprintf(path, sizeof path, "/proc/%d/fd/%" PRId64, (int)process.pid, number);
-    int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    int taken = take_descriptor(number);
     step();
+    if (taken < 0)
+        return fail("the process's memfd");
+    if (!is_new_memory(taken)) {
+        close(taken);
+        errno = EBADF;
+        return fail("the process's memfd");
+    }
+    int descriptor = opened_for_writing(taken);
     if (descriptor < 0)
         return fail("the process's memfd");
     size_t written = 0;
     while (written < bytes) {
-        ssize_t more = write(descriptor, library + written, bytes - written);
+        ssize_t more = pwrite(descriptor, library + written, bytes - written, (off_t)written);
         if (more <= 0)
             break;
         written += (size_t)more;
@@ -385,6 +452,8 @@ static int follow(uint64_t region, uint64_t began)
     while (!read_stub(region, &stub) && stub.state != SS_STUB_DONE && now() < limit)
         rest(50000);
     uint64_t ended = (uint64_t)stub.ended[0] * 1000000000u + (uint64_t)stub.ended[1];
+    if (stub.state != SS_STUB_DONE && !is_same_program())
+        return say(REPLACED, "it has executed another program");
     if (stub.state != SS_STUB_DONE) {
         printf("state %u\n", (unsigned)stub.state);
         return say(UNDER_WAY, "the stub has not ended");
@@ -413,9 +482,9 @@ static int attach(const uint8_t *library, size_t bytes, char **tids)
             }
             let_go();
             if (result < 0)
-                return say(REFUSED, reason);
+                return say(is_same_program() ? REFUSED : REPLACED, reason);
         }
-    return say(NO_THREAD, reason);
+    return say(is_same_program() ? NO_THREAD : REPLACED, reason);
 }
 
 static uint64_t address(const char *text)
@@ -425,8 +494,8 @@ static uint64_t address(const char *text)
 
 int main(int count, char **words)
 {
-    if (count < 10)
-        return say(REFUSED, "PID SYSCALL RETURN DLOPEN DLSYM DLERROR ERRNO LIBRARY TID... are needed");
+    if (count < 12)
+        return say(REFUSED, "PID SYSCALL RETURN DLOPEN DLSYM DLERROR ERRNO LIBRARY MEMORY PROCESS TID... are needed");
     process.pid = (pid_t)strtol(words[1], NULL, 10);
     process.syscall = address(words[2]);
     process.sigreturn = address(words[3]);
@@ -434,15 +503,17 @@ int main(int count, char **words)
     process.dlsym = address(words[5]);
     process.dlerror = address(words[6]);
     process.errno_location = address(words[7]);
-    int file = open(words[8], O_RDONLY | O_CLOEXEC);
+    int file = (int)strtol(words[8], NULL, 10);
+    process.memory = (int)strtol(words[9], NULL, 10);
+    process.descriptor = (int)strtol(words[10], NULL, 10);
     struct stat status;
-    if (file < 0 || fstat(file, &status))
+    if (fstat(file, &status) || !status.st_size)
         return say(REFUSED, "the library cannot be read");
     const uint8_t *library = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0);
     close(file);
     if (library == MAP_FAILED)
         return say(REFUSED, "the library cannot be read");
-    return attach(library, (size_t)status.st_size, words + 9);
+    return attach(library, (size_t)status.st_size, words + 11);
 }
 
 #endif

@@ -6,6 +6,7 @@
  * killed, the recording ends too.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
@@ -34,8 +35,9 @@ enum {
     RECORDS_MS = 200,
     /* When calls are first waited for longer. */
     PATIENCE_MS = 20,
-    /* How long stallscope may take to send a libcupti. */
+    /* How long stallscope may take to send a libcupti, and to take the file of a recording. */
     SENDING_MS = 10000,
+    TAKING_MS = 1000,
     /* How long the end of a recording waits for a moment without a call in flight, where two hundred threads make calls or
      * one hangs. From CUPTI 13.1 on kinds are switched off all the same then: nobody needs the records that are lost.
      * CUPTI 13.0 has crashed in such a switch. */
@@ -122,6 +124,17 @@ static void receive_cupti(void)
     }
     if (control->sends_cupti)
         strcpy(ss_settings.cupti, path);
+}
+
+/* Waits until stallscope has taken the file of the recording that begins: the program may end soon, and the file with it. */
+void ss_hand_file_over(int memory)
+{
+    ss_store(control->file_taken, 0);
+    ss_store_release(control->file_descriptor, (uint32_t)memory + 1);
+    uint64_t limit = ss_clock() + TAKING_MS * MS;
+    while (!ss_load_acquire(control->file_taken) && ss_clock() < limit)
+        rest(1);
+    ss_store_release(control->file_descriptor, 0);
 }
 
 static void return_stub(void)
@@ -255,12 +268,13 @@ void ss_stop_control(void)
 /* The memory that is shared; NULL without it. A forked process has none: it is its parent's. */
 static struct ss_control *new_control(void)
 {
-    descriptor = (int)syscall(SYS_memfd_create, SS_CONTROL_NAME, MEMFD_CLOEXEC);
+    descriptor = (int)syscall(SYS_memfd_create, SS_CONTROL_NAME, MEMFD_CLOEXEC | 2);
     if (descriptor < 0)
         return NULL;
     void *memory = MAP_FAILED;
     if (!ftruncate(descriptor, sizeof *control) && !ss_file_status(descriptor, &identity))
         memory = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    fcntl(descriptor, 1033, 1 | 2 | 4);
     if (memory == MAP_FAILED) {
         close(descriptor);
         return NULL;

@@ -57,6 +57,7 @@ uint64_t ss_rest_after(uint64_t began, uint64_t held_since);
 int ss_start_control(void);
 void ss_stop_control(void);
 void ss_note_step(const char *function);
+void ss_hand_file_over(int memory);
 
 /* map.c */
 int ss_file_status(int descriptor, struct stat *status);

@@ -278,6 +278,8 @@ int ss_open_file(uint32_t flags)
     madvise(base, SS_FILE_BYTES, MADV_DONTDUMP);
     file.device = status.st_dev;
     file.inode = status.st_ino;
+    if (flags & SS_FLAG_LATE)
+        ss_hand_file_over(descriptor);
     memset(slot_ready, 0, sizeof slot_ready);
     memset(range_ready, 0, sizeof range_ready);
     memset(counted, 0, sizeof counted);

@@ -64,7 +64,9 @@ class Control(ctypes.Structure):
     ``stub_bytes`` are the attacher's memory, to be returned.
 
     Where the process finds no file of a libcupti, ``sends_cupti`` is 1: the library makes a memfd, whose number plus 1
-    it writes to ``cupti_descriptor``, and waits until stallscope has filled it and set ``cupti_sent``.
+    it writes to ``cupti_descriptor``, and waits until stallscope has filled it and set ``cupti_sent``. In the
+    same way it waits, before a recording begins, until stallscope has taken the memfd ``file_descriptor`` and set
+    ``file_taken``.
     """
 
     magic: UInt64
@@ -85,6 +87,8 @@ class Control(ctypes.Structure):
     sends_cupti: UInt32
     cupti_descriptor: UInt32
     cupti_sent: UInt32
+    file_descriptor: UInt32
+    file_taken: UInt32
     began_ns: UInt64
     ready_ns: UInt64
     held_ns: UInt64

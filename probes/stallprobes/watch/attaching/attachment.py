@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import subprocess
 import time
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 
-from stallprobes.errors import NativeLibraryError, WatchError
-from stallprobes.foreign_text import printable
+from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import ControlState
 from stallprobes.native.layouts.watch_file import WatchState
-from stallprobes.native.library import attacher, injected_library
+from stallprobes.watch.attaching.access import TargetAccess
 from stallprobes.watch.attaching.control import Control
-from stallprobes.watch.attaching.loaded_functions import find_functions
-from stallprobes.watch.attaching.places import shared_folder
+from stallprobes.watch.attaching.image import ProcessImage
+from stallprobes.watch.attaching.loading import ATTACHER_S, Loaded, replaced_sentence
 from stallprobes.watch.attaching.refusals import ended_meanwhile, refusal
-from stallprobes.watch.attaching.target import Target, remedy_for_rights
+from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions, named_cupti
 
-# The attacher waits for the stub for 5 s itself.
-_ATTACHER_S = 30.0
 # How long the thread that was borrowed may take to be back in its system call.
 _BACK_S = 0.1
 # A first subscription can take seconds on a busy GPU: the caller shows what is waited for after so long.
@@ -32,61 +26,69 @@ ANSWER_S = 1.5
 # How long a detach waits for the library: a call that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
 _CONTROL_S = 2.0
-_NOT_PERMITTED = os.strerror(errno.EPERM)
 # How long more where a libcupti is sent to the process.
 _SENDING_S = 10.0
 # What attaching takes at most: each of its parts has a limit.
-ATTACH_S = _ATTACHER_S + _BACK_S + _CONTROL_S + ANSWER_S + _SENDING_S
-
-
-class _Outcome(IntEnum):
-    """What the attacher says of itself (enum outcome in attach.c)."""
-
-    ATTACHED = 0
-    REFUSED = 3
-    NO_THREAD = 4
-    UNDER_WAY = 5
-    NOT_LOADED = 6
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """The library was loaded by a thread, which was stopped for ``stopped_ns``; ``region`` is the attacher's memory."""
-
-    stopped_ns: int
-    region: tuple[int, int]
+ATTACH_S = ATTACHER_S + _BACK_S + _CONTROL_S + ANSWER_S + _SENDING_S
+# Time (s) between two looks at which program a process executes.
+_LOOK_S = 1.0
 
 
 @dataclass
 class Attachment:
-    """The injected library of the process ``pid``, which writes to ``folder`` until ``detach``.
+    """The injected library of the process ``target``, which records until ``detach``.
 
-    ``stopped_ns`` is how long a thread of the process was stopped, 0 where the library was there already.
+    ``stopped_ns`` is how long a thread of the process was stopped, 0 where the library was there already. ``access`` is
+    the way to the process.
     """
 
-    pid: int
-    folder: Path
+    target: Target
     stopped_ns: int
+    access: TargetAccess
     _control: Control = field(repr=False)
-    _target: Target = field(repr=False)
+    _began_ns: int = field(default_factory=time.monotonic_ns, repr=False)
     _detached: bool = field(default=False, repr=False)
+    _replaced: bool = field(default=False, repr=False)
+    _looked_s: float = field(default=0.0, repr=False)
+
+    @property
+    def pid(self) -> int:
+        """The number of the process here."""
+        return self.target.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process, or the program that was attached, has ended."""
+        return self.target.has_ended or self.is_replaced
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the process executes another program by now. It is looked at once a second."""
+        if not self._replaced and not self._detached and time.monotonic() - self._looked_s >= _LOOK_S:
+            self._looked_s = time.monotonic()
+            self._replaced = _is_replaced(self.target)
+        return self._replaced
+
+    def take_file(self) -> int | None:
+        """The descriptor of the recording's file, which passes to the caller; None where it was not taken."""
+        return self._control.take_file()
 
     @property
     def waits_for(self) -> str:
         """What the recording waits for before it begins, as a clause; "" once it has begun."""
-        if self._control.is_done or self._target.has_ended:
+        if self._control.is_done or self.has_ended:
             return ""
-        return f"{self._control.step} has not returned in {self._target.title}"
+        return f"{self._control.step} has not returned in {self.target.title}"
 
     @property
     def held_up_ns(self) -> int:
         """How long a call of the program may have been held up while the recording began or ended, at most (ns)."""
-        return self._control.held_ns
+        return min(self._control.held_ns, time.monotonic_ns() - self._began_ns)
 
     @property
     def problem(self) -> str:
         """Why nothing is recorded, as a sentence; "" if it is, or is still to begin."""
-        return _failure(self._target, self._control) if self._control.is_done and not self._detached else ""
+        return _failure(self.target, self._control) if self._control.is_done and not self._detached else ""
 
     def detach(self) -> None:
         """Switch everything off and unsubscribe; the library stays in the process, asleep. Only the first time counts.
@@ -95,32 +97,37 @@ class Attachment:
         """
         if self._detached:
             return
+        self._replaced = self._replaced or _is_replaced(self.target)
         self._detached = True
         with self._control as control:
-            if self._target.has_ended:
+            if self.target.has_ended or self._replaced:
                 return
             control.sleep()
-            if not control.wait(DETACH_S, self._target) and not self._target.has_ended:
-                raise WatchError(
-                    f"{self._target.title} is still recorded, since {control.step} does not return in it: that ends"
-                    " by itself once it does."
-                )
+            if control.wait(DETACH_S, self.target) or self.target.has_ended:
+                return
+        self._replaced = _is_replaced(self.target)
+        if self.target.state in ("T", "t"):
+            raise WatchError(f"{self.target.title} is stopped: its recording ends once it continues.")
+        if not self._replaced:
+            raise WatchError(
+                f"{self.target.title} is still recorded, since {control.step} does not return in it: that ends by"
+                " itself once it does."
+            )
 
 
-def attach(pid: int, options: WatchOptions, folder: Path) -> Attachment:
-    """Let the injected library record the process ``pid`` to ``folder``.
+def attach(target: Target, options: WatchOptions, access: TargetAccess) -> Attachment:
+    """Let the injected library record a process to a memfd of that process.
 
-    It is loaded where it is not there yet. The recording may begin later: see ``Attachment.waits_for``. Raises
-    WatchError with the reason where the process cannot be attached or nothing can be recorded; the process then is as
-    it was.
+    It is loaded where it is not there yet, by ``access``. The recording may begin later: see ``Attachment.waits_for``.
+    Raises WatchError with the reason where the process cannot be attached or nothing can be recorded; the process then
+    is as it was.
     """
-    reason = refusal(pid)
+    reason = refusal(target.pid)
     if reason is not None:
         raise WatchError(reason)
-    target = Target(pid)
     title = target.title
     try:
-        return _attached(target, options, folder)
+        return _attached(target, options, access)
     except (WatchError, OSError) as error:
         if target.has_ended:
             raise WatchError(ended_meanwhile(title)) from error
@@ -129,59 +136,35 @@ def attach(pid: int, options: WatchOptions, folder: Path) -> Attachment:
         raise
 
 
-def _attached(target: Target, options: WatchOptions, folder: Path) -> Attachment:
-    shared = shared_folder(target, folder)
-    control, loaded = Control.of(target), _Loaded(0, (0, 0))
+def _attached(target: Target, options: WatchOptions, access: TargetAccess) -> Attachment:
+    began_ns = time.monotonic_ns()
+    control, loaded = Control.of(target), Loaded(0, 0, (0, 0))
     if control is None:
-        loaded = _load(target)
+        with ProcessImage.of(target.pid) as image:
+            loaded = access.load(target, image, target.sleeping_threads())
         control = _new_control(target)
     try:
         if not control.lock():
             raise WatchError(f"{target.title} is watched by another stallscope: end that first.")
+        region = loaded.region if loaded.thread and _is_back(target, loaded.thread) else (0, 0)
         cupti, sends = _cupti(target)
-        control.record(shared.there, options, cupti, loaded.region, sends)
+        control.record(options, cupti, region, sends)
         control.wait(ANSWER_S + (_SENDING_S if sends else 0), target)
         if control.is_done and (failure := _failure(target, control)):
             raise WatchError(failure)
     except BaseException:
         control.close()
         raise
-    return Attachment(target.pid, folder, loaded.stopped_ns, control, target)
+    # The process measures its own stop, which cannot have been longer than all of this.
+    stopped_ns = min(max(loaded.stopped_ns, 0), time.monotonic_ns() - began_ns)
+    return Attachment(target, stopped_ns, access, control, began_ns)
 
 
-def _load(target: Target) -> _Loaded:
-    """Let a thread of the process load the library. Raises WatchError."""
-    try:
-        program, library = attacher(), injected_library()
-    except NativeLibraryError as error:
-        raise WatchError(error.sentence) from error
-    found = find_functions(target)
-    addresses = [found.syscall, found.sigreturn, *found.functions]
-    words = [str(program), str(target.pid), *(f"{address:x}" for address in addresses), str(library)]
-    try:
-        done = subprocess.run(
-            [*words, *map(str, target.sleeping_threads())], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=_ATTACHER_S, errors="replace",
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise WatchError(f"the attacher cannot be run ({error}): reinstall stallscope.") from error
-    said = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
-    reason = printable(said.get("reason", "")) or f"exit code {done.returncode}"
-    who = target.title
-    match done.returncode:
-        case _Outcome.ATTACHED:
-            region = int(said["region"]), int(said["region_bytes"])
-            back = _is_back(target, int(said["tid"]))
-            return _Loaded(int(said["stopped_ns"]), region if back else (0, 0))
-        case _Outcome.UNDER_WAY:
-            raise WatchError(f"attaching to {who} is still under way: a thread of it loads the library; try again.")
-        case _Outcome.NO_THREAD:
-            raise WatchError(f"{reason} in {who}: try again.")
-        case _Outcome.NOT_LOADED:
-            raise WatchError(f"{who} cannot load the library ({reason}): start it with stallscope watch.")
-        case _:
-            remedy = remedy_for_rights() if _NOT_PERMITTED in reason else "try again"
-            raise WatchError(f"{who} cannot be attached ({reason}) and was left as it was: {remedy}.")
+def _is_replaced(target: Target) -> bool:
+    """Whether a process that had the library executes another program."""
+    with contextlib.suppress(OSError):
+        return not target.has_ended and not target.has_library
+    return False
 
 
 def _is_back(target: Target, thread: int) -> bool:
@@ -198,6 +181,8 @@ def _is_back(target: Target, thread: int) -> bool:
 def _new_control(target: Target) -> Control:
     due = time.monotonic() + _CONTROL_S
     while (control := Control.of(target)) is None:
+        if _is_replaced(target):
+            raise WatchError(replaced_sentence(target.title))
         if time.monotonic() >= due or target.has_ended:
             raise WatchError(
                 f"the library in {target.title} does not answer: restart the program with stallscope watch."
@@ -220,9 +205,11 @@ def _cupti(target: Target) -> tuple[Path | None, bool]:
 
 def _failure(target: Target, control: Control) -> str:
     """Why a recording did not begin, a sentence with what to do; "" if it did."""
+    who = target.title
+    if control.state is None or control.recording is None:
+        return f"the memory by which stallscope wakes the library in {who} is damaged: restart the program."
     if control.state is not ControlState.FAILED:
         return ""
-    who = target.title
     match control.recording:
         case WatchState.CUPTI_TAKEN:
             return (
@@ -234,6 +221,6 @@ def _failure(target: Target, control: Control) -> str:
         case WatchState.CUPTI_TOO_OLD:
             return f"the libcupti of {who} is older than that of CUDA 12.0: install a newer one."
         case WatchState.STARTING:
-            return f"{who} cannot write to its private folder: make room in /dev/shm or /tmp."
+            return f"{who} has no room for a recording: give it more memory, or use --calls-only."
         case _:
             return f"CUPTI cannot be used in {who} ({control.step} returned {control.code}): restart the program."

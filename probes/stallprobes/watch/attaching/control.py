@@ -7,7 +7,7 @@ import fcntl
 import mmap
 import os
 import platform
-import shutil
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +19,7 @@ from stallprobes.native.layouts import attaching as layout
 from stallprobes.native.layouts.attaching import ControlState
 from stallprobes.native.layouts.structure import offset_of
 from stallprobes.native.layouts.watch_file import EVERYTHING_PPM, Flag, WatchState
+from stallprobes.watch.attaching import memory_files
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions
 
@@ -28,6 +29,7 @@ _FUTEX_WAKE = 1
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
 _LOOK_S = 0.002
 _SIZE = ctypes.sizeof(layout.Control)
+_FUNCTION = re.compile(r"\w+")
 
 
 class Control:
@@ -37,26 +39,35 @@ class Control:
         self._descriptor: int | None = descriptor
         self._words, self._memory = words, memory
         self._sent: Path | None = None
+        self._file: int | None = None
 
     @classmethod
     def of(cls, target: Target) -> Control | None:
         """The control of a process; None without the library. Raises WatchError where it is of another version."""
-        with suppress(OSError):
-            for link in (target.folder / "fd").iterdir():
-                with suppress(OSError):
-                    if os.readlink(link).startswith(f"/memfd:{layout.CONTROL_NAME}"):
-                        found = cls._opened(link, target)
-                        if found is not None:
-                            return found
+        try:
+            numbers = list(memory_files.numbers_of(target, layout.CONTROL_NAME))
+        except OSError:
+            return None
+        for number, _ in numbers:
+            with suppress(OSError):
+                found = cls._taken(target, number)
+                if found is not None:
+                    return found
         return None
 
     @classmethod
-    def _opened(cls, path: Path, target: Target) -> Control | None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    def _taken(cls, target: Target, number: int) -> Control | None:
+        descriptor = memory_files.take(target, number, os.O_RDWR)
         try:
-            if os.fstat(descriptor).st_size != _SIZE:
+            # Of another size, or without its seals, the memory could be cut off while it is read.
+            is_sealed = memory_files.seals(descriptor) & fcntl.F_SEAL_SHRINK
+            if os.fstat(descriptor).st_size != _SIZE or not is_sealed:
                 raise WatchError(f"the library in {target.title} is of another version of stallscope: restart it.")
-            memory = mmap.mmap(descriptor, _SIZE)
+            try:
+                memory = mmap.mmap(descriptor, _SIZE)
+            except PermissionError as error:
+                # Another seal: nobody can write to it any more, the library neither.
+                raise WatchError(f"{target.title} has sealed the memory of the library in it: restart it.") from error
             words = layout.Control.from_buffer(memory)
             known = (words.magic, words.pid, words.start_ticks)
             # A forked process has the descriptors of its parent.
@@ -81,6 +92,9 @@ class Control:
 
     def close(self) -> None:
         """Release the lock and the memory. A library that still records falls asleep then."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
         if self._descriptor is not None:
             # The mapping has a copy of the descriptor, which would keep the lock.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
@@ -88,19 +102,24 @@ class Control:
             self._descriptor = None
 
     @property
-    def state(self) -> ControlState:
-        """What the library does."""
-        return ControlState(self._words.state)
+    def state(self) -> ControlState | None:
+        """What the library does; None for a number that it never writes."""
+        with suppress(ValueError):
+            return ControlState(self._words.state)
+        return None
 
     @property
-    def recording(self) -> WatchState:
-        """The state of the last recording that was asked for."""
-        return WatchState(self._words.recording)
+    def recording(self) -> WatchState | None:
+        """The state of the last recording that was asked for; None for a number that the library never writes."""
+        with suppress(ValueError):
+            return WatchState(self._words.recording)
+        return None
 
     @property
     def step(self) -> str:
         """The function that the library calls, or called last."""
-        return bytes(self._words.step).decode(errors="replace")
+        name = bytes(self._words.step).decode("ascii", "replace")
+        return name if _FUNCTION.fullmatch(name) else "a function of the library"
 
     @property
     def code(self) -> int:
@@ -109,7 +128,7 @@ class Control:
 
     @property
     def held_ns(self) -> int:
-        """The longest time (ns) in which calls may have been held up since the last recording began."""
+        """The longest time (ns) in which calls may have been held up since the last recording began, by the process."""
         return int(self._words.held_ns)
 
     @property
@@ -130,28 +149,27 @@ class Control:
 
     def record(
         self,
-        folder: Path,
         options: WatchOptions,
         cupti: Path | None,
         stub: tuple[int, int] = (0, 0),
         sends_cupti: bool = False,
     ) -> None:
-        """Ask for a recording to ``folder``, by its path in the process. Raises WatchError for a path that is too long.
+        """Ask for a recording. Raises WatchError where the path of ``cupti`` is too long.
 
         ``stub`` is the memory that the attacher left, its address and size. ``sends_cupti``: the process does not see
         the file ``cupti``, which is sent while ``wait`` waits.
         """
         self._sent = cupti if sends_cupti else None
-        name, library = os.fsencode(folder), os.fsencode("" if cupti is None or sends_cupti else cupti)
-        if len(name) >= layout.FOLDER_TEXT or len(library) >= layout.CUPTI_TEXT:
-            raise WatchError(f"the path {folder} is too long: set TMPDIR to a shorter one.")
+        library = os.fsencode("" if cupti is None or sends_cupti else cupti)
+        if len(library) >= layout.CUPTI_TEXT:
+            raise WatchError(f"the path {cupti} is too long: install nvidia-cuda-cupti in another folder.")
         words = self._words
         flags = Flag.CALLS_ONLY if options.calls_only else 0
         flags |= Flag.YIELD if options.yield_to_profiler else 0
         flags |= 0 if options.stacks else Flag.NO_STACKS
         words.wish, words.flags = 1, int(flags)
         words.slow_ns, words.cost_ppm = options.slow_ns, round(options.cost * EVERYTHING_PPM)
-        words.folder, words.cupti = name, library
+        words.cupti = library
         words.stub_at, words.stub_bytes = stub
         words.sends_cupti = int(self._sent is not None)
         self._ask()
@@ -165,6 +183,8 @@ class Control:
         """Wait, at most so long, until the library has done what it was asked for; whether it has."""
         due = time.monotonic() + seconds
         while not self.is_done:
+            if self._file is None and self._words.file_descriptor:
+                self._take_file(target)
             if self._sent is not None and self._words.cupti_descriptor:
                 self._send(target, self._sent)
                 self._sent = None
@@ -173,12 +193,31 @@ class Control:
             time.sleep(_LOOK_S)
         return True
 
+    def take_file(self) -> int | None:
+        """The descriptor of the recording's file, which passes to the caller; None if there is none (any more)."""
+        descriptor, self._file = self._file, None
+        return descriptor
+
+    def _take_file(self, target: Target) -> None:
+        with suppress(OSError):
+            self._file = memory_files.take(target, int(self._words.file_descriptor) - 1, os.O_RDONLY)
+        self._words.file_taken = 1
+
     def _send(self, target: Target, library: Path) -> None:
         """Write a library to the memory that the process has for it; without it, nothing can be recorded there."""
         with suppress(OSError):
-            memory = target.folder / "fd" / str(int(self._words.cupti_descriptor) - 1)
-            with open(library, "rb") as source, open(memory, "wb", buffering=0) as sink:
-                shutil.copyfileobj(source, sink, 1 << 20)
+            number = int(self._words.cupti_descriptor) - 1
+            memory = memory_files.take(target, number, os.O_WRONLY)
+            try:
+                if os.fstat(memory).st_size:
+                    return
+                with open(library, "rb") as source:
+                    at = 0
+                    while part := source.read(1 << 20):
+                        written = os.pwrite(memory, part, at)
+                        source.seek(at := at + written)
+            finally:
+                os.close(memory)
             self._words.cupti_sent = 1
 
     @property

@@ -5,17 +5,19 @@ A thread that is blocked there has addresses of libcuda on its stack. One that r
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from stallprobes.foreign_text import printable
-from stallprobes.watch.attaching.target import Mapping, Target
-from stallprobes.watch.process_inspector import kernel_wait
+from stallprobes.watch.attaching.image import ProcessImage
+from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.reading.kernel_wait import kernel_wait
 
-# Frames of a call from Python into the driver take some kilobytes.
+# Size (bytes) of the part of a stack that is searched: frames of a call from Python into the driver take kilobytes.
 _STACK_BYTES = 1 << 14
+# Largest number of threads whose stacks are searched.
+MAX_THREADS = 4096
 _OWN_THREADS = ("cuda", "stallscope-")
 
 
@@ -28,28 +30,44 @@ class ThreadInDriver:
     wait: str
 
 
-def threads_in_driver(target: Target) -> list[ThreadInDriver]:
-    """The threads of a process that are blocked inside the driver; none where its memory cannot be read."""
-    try:
-        code = [one for one in target.mappings() if "x" in one.mode and "/libcuda.so" in one.path]
-        with open(target.folder / "mem", "rb", buffering=0) as memory:
-            return sorted(_blocked(target, code, memory.fileno()), key=lambda one: one.thread)
-    except OSError:
-        return []
+def blocked_threads(target: Target) -> dict[int, int]:
+    """Stack pointers of the threads of a process that are blocked in a system call, by thread.
 
-
-def _blocked(target: Target, code: Sequence[Mapping], memory: int) -> Iterator[ThreadInDriver]:
+    Raises OSError where there is no such process.
+    """
+    pointers: dict[int, int] = {}
     for folder in (target.folder / "task").iterdir():
         try:
             name = (folder / "comm").read_text(errors="replace").strip()
             # Number and arguments of the system call, stack pointer, program counter.
             words = (folder / "syscall").read_text().split()
-            if len(words) < 3 or name.startswith(_OWN_THREADS):
-                continue
-            stack = os.pread(memory, _STACK_BYTES, int(words[-2], 16))
+            if len(words) >= 3 and not name.startswith(_OWN_THREADS):
+                pointers[int(folder.name)] = int(words[-2], 16)
         except (OSError, ValueError):
+            continue
+        if len(pointers) == MAX_THREADS:
+            break
+    return pointers
+
+
+def threads_in_driver(target: Target, image: ProcessImage, pointers: Mapping[int, int]) -> Iterator[int]:
+    """The threads among those with stack ``pointers`` whose stacks have addresses of libcuda. Raises OSError."""
+    code = [one for one in target.mappings() if "x" in one.mode and "/libcuda.so" in one.path]
+    for thread, pointer in pointers.items():
+        try:
+            stack = image.read(pointer, _STACK_BYTES)
+        except OSError:
             continue
         addresses = struct.unpack(f"<{len(stack) // 8}Q", stack[: len(stack) // 8 * 8])
         if any(one.start <= address < one.end for address in addresses for one in code):
-            thread = int(folder.name)
-            yield ThreadInDriver(thread, printable(name), kernel_wait(target.pid, thread))
+            yield thread
+
+
+def described(target: Target, threads: list[int]) -> list[ThreadInDriver]:
+    """The threads of a process with their names and where they wait."""
+    found = []
+    for thread in sorted(threads):
+        folder = target.folder / "task" / str(thread)
+        name = Target(thread, target.folder / "task").name
+        found.append(ThreadInDriver(thread, printable(name), kernel_wait(folder)))
+    return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stallprobes.errors import WatchError
+from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.target import Mapping, Target, remedy_for_rights
 
 NAMES = ("dlopen", "dlsym", "dlerror", "__errno_location")
@@ -32,23 +32,22 @@ class LoadedFunctions:
     functions: tuple[int, ...]
 
 
-def find_functions(target: Target) -> LoadedFunctions:
+def find_functions(target: Target, image: ProcessImage) -> LoadedFunctions:
     """The addresses in a process. Raises WatchError where they cannot be read or found."""
+    found: dict[str, int] = {}
+    places: dict[bytes, int] = {}
     try:
         memory = [one for one in target.mappings() if one.path]
-        with open(target.folder / "mem", "rb", buffering=0) as file:
-            found: dict[str, int] = {}
-            places: dict[bytes, int] = {}
-            for library in _LIBRARIES:
-                parts = [one for one in memory if _name(one) == library]
-                for name, address in _symbols(file.fileno(), parts):
-                    found.setdefault(name, address)
-                for wanted in (_SYSCALL, _SIGRETURN):
-                    place = None if wanted in places else _search(file.fileno(), parts, wanted)
-                    if place is not None:
-                        places[wanted] = place
+        for library in _LIBRARIES:
+            parts = [one for one in memory if _name(one) == library]
+            for name, address in _symbols(image, parts):
+                found.setdefault(name, address)
+            for wanted in (_SYSCALL, _SIGRETURN):
+                place = None if wanted in places else _search(image, parts, wanted)
+                if place is not None:
+                    places[wanted] = place
     except (OSError, struct.error) as error:
-        why = error.strerror if isinstance(error, OSError) else "it changes meanwhile"
+        why = error.strerror if isinstance(error, OSError) else "it is no C library, or changes meanwhile"
         raise WatchError(f"the memory of {target.title} cannot be read ({why}): {remedy_for_rights()}.") from error
     missing = [name for name in NAMES if name not in found]
     if missing or len(places) < 2:
@@ -69,28 +68,28 @@ def _name(part: Mapping) -> str:
     return name
 
 
-def _search(memory: int, parts: Sequence[Mapping], wanted: bytes) -> int | None:
+def _search(image: ProcessImage, parts: Sequence[Mapping], wanted: bytes) -> int | None:
     for part in parts:
         if "x" in part.mode and part.end - part.start <= _MOST_BYTES:
-            at = os.pread(memory, part.end - part.start, part.start).find(wanted)
+            at = image.read(part.start, part.end - part.start).find(wanted)
             if at >= 0:
                 return part.start + at
     return None
 
 
-def _symbols(memory: int, parts: Sequence[Mapping]) -> Iterator[tuple[str, int]]:
+def _symbols(image: ProcessImage, parts: Sequence[Mapping]) -> Iterator[tuple[str, int]]:
     """The functions NAMES of a library that is loaded at ``parts``, with their addresses."""
     if not parts:
         return
     base = min(part.start for part in parts)
-    dynamic = dict(_dynamic(memory, base))
+    dynamic = dict(_dynamic(image, base))
     if _DT_SYMTAB not in dynamic or _DT_STRTAB not in dynamic or _DT_STRSZ not in dynamic:
         return
     # The dynamic linker has made addresses of them.
     symbols, strings = dynamic[_DT_SYMTAB], dynamic[_DT_STRTAB]
-    names = os.pread(memory, min(dynamic[_DT_STRSZ], _MOST_BYTES), strings)
+    names = image.read(strings, min(dynamic[_DT_STRSZ], _MOST_BYTES))
     count = max((strings - symbols) // _SYMBOL.size, 0)
-    table = os.pread(memory, min(count * _SYMBOL.size, _MOST_BYTES), symbols)
+    table = image.read(symbols, min(count * _SYMBOL.size, _MOST_BYTES))
     offsets = {names.find(b"\0" + name.encode() + b"\0") + 1: name for name in NAMES}
     # A name may also be the end of a longer one.
     for name, kind, _, section, value, _ in _SYMBOL.iter_unpack(table[: len(table) // _SYMBOL.size * _SYMBOL.size]):
@@ -105,15 +104,15 @@ def _text(names: bytes, at: int) -> str:
     return names[at:end].decode(errors="replace") if 0 <= end - at <= 32 else ""
 
 
-def _dynamic(memory: int, base: int) -> Iterator[tuple[int, int]]:
-    header = os.pread(memory, 64, base)
+def _dynamic(image: ProcessImage, base: int) -> Iterator[tuple[int, int]]:
+    header = image.read(base, 64)
     if header[:5] != b"\x7fELF\x02":
         return
     table, size, count = struct.unpack_from("<Q", header, 32)[0], *struct.unpack_from("<HH", header, 54)
     for number in range(count):
-        kind, _, _, address = struct.unpack_from("<IIQQ", os.pread(memory, size, base + table + number * size))
+        kind, _, _, address = struct.unpack_from("<IIQQ", image.read(base + table + number * size, size))
         if kind == _PT_DYNAMIC:
-            raw = os.pread(memory, 16 * 128, base + address)
+            raw = image.read(base + address, 16 * 128)
             for at in range(0, len(raw) - 15, 16):
                 tag, value = struct.unpack_from("<qQ", raw, at)
                 if not tag:

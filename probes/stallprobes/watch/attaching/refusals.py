@@ -14,14 +14,15 @@ from pathlib import Path
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import CONTROL_NAME, ControlState
 from stallprobes.watch.attaching.control import Control
-from stallprobes.watch.attaching.places import parents
-from stallprobes.watch.attaching.target import Mapping, Target, may_trace_everything, remedy_for_rights, user_name
+from stallprobes.watch.attaching.rights import may_become_others, may_trace_everything
+from stallprobes.watch.attaching.target import Mapping, Target, group_name, remedy_for_rights, user_name
 
 # What a user does where the process itself can never be attached.
 _ASLEEP = 'start it with the variables of "stallscope watch --print-env --asleep"'
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _STRICT_SECCOMP = "1"
-_ELF32 = b"\x7fELF\x01"
+# End of the addresses of a 32-bit program, and the only mapping above it that one may have.
+_END_OF_32_BITS, _VSYSCALL = 1 << 32, "[vsyscall]"
 
 
 def refusal(pid: int) -> str | None:
@@ -39,7 +40,7 @@ def ended_meanwhile(title: str) -> str:
 
 
 def _reason(target: Target) -> str | None:
-    for check in (_not_there, _ended, _not_a_program, _other_numbers):
+    for check in (_not_there, _ended, _not_a_program):
         if problem := check(target):
             return problem
     if problem := _access(target):
@@ -54,14 +55,14 @@ def _reason(target: Target) -> str | None:
         return str(error)
     if control is not None:
         with control:
-            return _not_to_be_woken(target, control) or _no_place(target)
+            return _not_to_be_woken(target, control)
     checks: Sequence[Callable[[Target, Sequence[Mapping]], str | None]] = (
         _watched, _no_cuda, _not_supported, _traced, _ptrace_scope, _filtered, _no_thread,
     )  # fmt: skip
     for each in checks:
         if problem := each(target, memory):
             return problem
-    return _no_place(target)
+    return None
 
 
 def _not_there(target: Target) -> str | None:
@@ -90,39 +91,30 @@ def _ended(target: Target) -> str | None:
 
 
 def _not_a_program(target: Target) -> str | None:
-    try:
-        with open(target.folder / "exe", "rb") as file:
-            begin = file.read(len(_ELF32))
-    except PermissionError:
-        return None
-    except OSError:
-        if target.numbers("Kthread") == (1,) or not target.field("VmSize"):
-            return f"{target.title} is a thread of the kernel: give the number of a program."
-        return None
-    if begin == _ELF32:
-        return f"{target.title} is a 32-bit program: only 64-bit programs can be attached."
+    if target.numbers("Kthread") == (1,) or not target.field("VmSize"):
+        return f"{target.title} is a thread of the kernel: give the number of a program."
+    with suppress(OSError):
+        # Its file is not opened for that: it is one of the process's own choice.
+        ends = [one.end for one in target.mappings() if one.path != _VSYSCALL]
+        if ends and max(ends) <= _END_OF_32_BITS:
+            return f"{target.title} is a 32-bit program: only 64-bit programs can be attached."
     return None
 
 
-def _other_numbers(target: Target) -> str | None:
-    """The process's own /proc is needed where its numbers are others."""
-    if len(target.numbers("NSpid")) <= len(Target(os.getpid()).numbers("NSpid")):
-        return None
-    with suppress(OSError):
-        if (target.folder / "root" / "proc" / str(target.own_pid) / "status").is_file():
-            return None
-    return f"{target.title} is in a PID namespace without /proc of its own: run stallscope in its container."
-
-
 def _access(target: Target) -> str | None:
-    users = target.numbers("Uid")[:3]
-    if not users or may_trace_everything():
-        return _set_uid(target, users)
-    effective = os.geteuid()
-    if problem := _set_uid(target, users):
+    if problem := _set_uid(target):
         return problem
-    if any(user != effective for user in users):
+    users = target.numbers("Uid")[:3]
+    effective = os.geteuid()
+    if users and users[0] != effective and effective and not may_trace_everything():
         return f"{target.title} belongs to user {user_name(users[0])}: run stallscope as that user, or with sudo."
+    if users and users[0] != effective and not may_become_others():
+        return (
+            f"{target.title} belongs to user {user_name(users[0])}, whom stallscope has to become for what it reads of"
+            f" the process, and may not (CAP_SETUID and CAP_SETGID): {_remedy_for_ids()}."
+        )
+    if may_trace_everything():
+        return None
     with suppress(OSError):
         # The folder itself always has the process's user.
         if os.stat(target.folder / "environ").st_uid != effective:
@@ -131,16 +123,26 @@ def _access(target: Target) -> str | None:
     return None
 
 
-def _set_uid(target: Target, users: Sequence[int]) -> str | None:
-    if len(set(users)) > 1:
-        return (
-            f"{target.title} is a set-uid program, which runs with the rights of user {user_name(users[1])}: start it"
-            " as that user itself."
-        )
+def _remedy_for_ids() -> str:
+    if os.geteuid():
+        return "run stallscope as that user, or with sudo"
+    return "run stallscope as that user, or give root both, as `docker run --cap-add SETUID --cap-add SETGID` does"
+
+
+def _set_uid(target: Target) -> str | None:
+    for kind, whose, name_of in (("Uid", "user", user_name), ("Gid", "group", group_name)):
+        numbers = target.numbers(kind)
+        if len({*numbers}) > 1:
+            return (
+                f"{target.title} is a set-{kind.lower()} program, which runs with the rights of {whose}"
+                f" {name_of(numbers[1])}: start it as that {whose} itself."
+            )
     return None
 
 
 def _not_to_be_woken(target: Target, control: Control) -> str | None:
+    if control.state is None:
+        return f"the memory by which stallscope wakes the library in {target.title} is damaged: restart the program."
     if control.state not in (ControlState.ASLEEP, ControlState.FAILED) or not control.is_free():
         return f"{target.title} is watched by another stallscope: end that first."
     return None
@@ -203,9 +205,9 @@ def _filtered(target: Target, memory: Sequence[Mapping]) -> str | None:
     mode, filters = target.field("Seccomp"), target.numbers("Seccomp_filters")
     if mode in ("", "0"):
         return None
-    first = Target(1, target.folder / "root" / "proc")
     own = Target(os.getpid())
-    shared = [one.numbers("Seccomp_filters") for one in (own, first) if one.field("Seccomp") == mode]
+    alike = (own, target.first_of_namespace() or own)
+    shared = [one.numbers("Seccomp_filters") for one in alike if one.field("Seccomp") == mode]
     if mode != _STRICT_SECCOMP and filters and filters in shared:
         return None
     return (
@@ -223,12 +225,3 @@ def _no_thread(target: Target, memory: Sequence[Mapping]) -> str | None:
     if target.state == "D":
         return f"{target.title} waits for a device and cannot be interrupted: attach once it continues."
     return f"no thread of {target.title} sleeps where it can be borrowed, such as in poll: try again, or {_ASLEEP}."
-
-
-def _no_place(target: Target) -> str | None:
-    if not parents(target):
-        return (
-            f"{target.title} can write to neither /dev/shm, /tmp nor /var/tmp, where its calls would be recorded:"
-            " give it one of them."
-        )
-    return None

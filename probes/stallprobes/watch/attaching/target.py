@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from stallprobes.foreign_text import printable
+from stallprobes.machine.processes import pids
+from stallprobes.native.layouts.attaching import CONTROL_NAME
+from stallprobes.watch.attaching.rights import Identity
 
 # libcuda's own thread, which sleeps in poll and holds no lock.
 EVENT_THREAD = "cuda-EvtHandlr"
 _LONGEST_NAME = 64
-_CAP_SYS_PTRACE = 19
 # The system calls of x86-64 in which a thread sleeps and holds no lock: poll, ppoll, epoll_wait, epoll_pwait, select,
 # pselect6, accept, accept4, clock_nanosleep.
 _SLEEPING = frozenset({7, 271, 232, 281, 23, 270, 43, 288, 230})
@@ -112,6 +116,11 @@ class Target:
                     found["path"],
                 )
 
+    @property
+    def has_library(self) -> bool:
+        """Whether the injected library is in the program that it executes. Raises OSError if that is not known."""
+        return any(CONTROL_NAME in one.path for one in self.mappings())
+
     def sleeping_threads(self) -> list[int]:
         """The threads that sleep where they can be borrowed, libcuda's own first and the main thread last.
 
@@ -136,31 +145,64 @@ class Target:
                 found.append((name != EVENT_THREAD, number == self.pid, number))
         return [number for *_, number in sorted(found)]
 
+    @property
+    def identity(self) -> Identity | None:
+        """Its ids; None where it is not there, or has several users or groups (a set-uid or set-gid program)."""
+        users, groups = self.numbers("Uid"), self.numbers("Gid")
+        if not users or not groups or len({*users}) > 1 or len({*groups}) > 1:
+            return None
+        return Identity(users[0], groups[0], tuple(sorted(self.numbers("Groups"))))
+
     def shares_files(self) -> bool:
-        """Whether paths mean the same in it as here."""
+        """Whether paths mean the same in it as here. Nothing of its file system is looked at for that."""
         try:
             same_mounts = os.readlink(self.folder / "ns" / "mnt") == os.readlink("/proc/self/ns/mnt")
-            return same_mounts and os.path.samefile(self.folder / "root", "/")
+            return same_mounts and os.readlink(self.folder / "root") == os.readlink("/proc/self/root")
         except OSError:
             return False
+
+    def is_foreign(self) -> bool:
+        """Whether it is of another user, or has another root: this process then uses no name that it controls."""
+        return self.owner()[0] != os.geteuid() or not self.shares_files()
 
     def owner(self) -> tuple[int, int]:
         """The numbers of its effective user and group."""
         users, groups = self.numbers("Uid"), self.numbers("Gid")
         return (users[1] if len(users) > 1 else -1), (groups[1] if len(groups) > 1 else -1)
 
+    @property
+    def has_own_numbers(self) -> bool:
+        """Whether it is in a PID namespace below this one, so that its threads have numbers of their own."""
+        return len(self.numbers("NSpid")) > len(Target(os.getpid()).numbers("NSpid"))
 
-def may_trace_everything() -> bool:
-    """Whether this process has the capability to trace those of other users (CAP_SYS_PTRACE)."""
-    own = Target(os.getpid()).field("CapEff")
-    return bool(int(own or "0", 16) >> _CAP_SYS_PTRACE & 1)
+    def threads_here(self) -> dict[int, int]:
+        """The numbers here of its threads by those in its PID namespace. Raises OSError if there is no such process."""
+        tasks = self.folder / "task"
+        return {Target(int(name), tasks).own_pid: int(name) for name in os.listdir(tasks)}
+
+    def first_of_namespace(self) -> Target | None:
+        """The first process (number 1) of its PID namespace; None where it is not seen."""
+        with suppress(OSError):
+            space = os.readlink(self.folder / "ns" / "pid")
+            for pid in pids():
+                one = Target(pid)
+                with suppress(OSError):
+                    if one.own_pid == 1 and os.readlink(one.folder / "ns" / "pid") == space:
+                        return one
+        return None
 
 
-def remedy_for_rights() -> str:
-    """How this process gets the right to trace others; root may lack it in a container."""
-    if os.geteuid():
-        return "run stallscope with sudo"
-    return "root needs CAP_SYS_PTRACE here, as `docker run --cap-add SYS_PTRACE` gives it"
+def family(pid: int) -> list[int]:
+    """A process, and those that it has started, directly or by others."""
+    parents: dict[int, int] = {}
+    for each in pids():
+        with suppress(OSError, IndexError, ValueError):
+            # The name, in parentheses, may contain anything.
+            parents[each] = int(Path(f"/proc/{each}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    found = [pid]
+    for parent in found:
+        found += [child for child, of in parents.items() if of == parent]
+    return found
 
 
 def user_name(number: int) -> str:
@@ -169,3 +211,18 @@ def user_name(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
+
+
+def group_name(number: int) -> str:
+    """A group by name, or by number where it has none here."""
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
+
+
+def remedy_for_rights() -> str:
+    """How this process gets the right to trace others; root may lack it in a container."""
+    if os.geteuid():
+        return "run stallscope with sudo"
+    return "root needs CAP_SYS_PTRACE here, as `docker run --cap-add SYS_PTRACE` gives it"

@@ -13,8 +13,8 @@ from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.live.live_view import NO_FINDINGS, LiveRows, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchTraceHistory
-from stallprobes.watch.reading.folder import HERE, ProcessPlace
 from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.watch.reading.source import WatchSource
 
 # How long what is being read of the processes from outside may take at the end.
 LOOK_S = 5.0
@@ -32,24 +32,23 @@ PRESENT_NS = 2_000_000_000
 
 
 class LiveProgram:
-    """A program whose processes write to ``folder``; None where it cannot be watched.
+    """A program whose processes have their files in ``source``; None where it cannot be watched.
 
-    ``keep_ns`` is how much is kept for traces, None for everything; ``place`` is where the processes
-    are. One thread reads; any other one may ask for the last ``moment`` and for traces.
+    A path as ``source`` is that of a private folder. ``keep_ns`` is how much is kept for traces, None for everything.
+    One thread reads; any other one may ask for the last ``moment`` and for traces.
     """
 
     def __init__(
         self,
-        folder: Path | None,
+        source: WatchSource | Path | None,
         program: WatchedProgram,
         known: KnownStalls | None = None,
         keep_ns: int | None = KEEP_NS,
-        place: ProcessPlace = HERE,
     ) -> None:
         self.program = program
         self.history = WatchTraceHistory(keep_ns)
         self.moment: WatchMoment | None = None
-        self._analysis = FolderAnalysis(folder, known, self.history.feed, place)
+        self._analysis = FolderAnalysis(source, known, self.history.feed)
         self._rows = LiveRows()
         self._findings: WatchFindings = NO_FINDINGS
         self._next_ns = 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
+from stallprobes.native.layouts.attaching import RECORDING_NAME
 from stallprobes.watch.reading.process import WatchedProcess
 
 # More than any program starts; a folder with more is not read.
@@ -30,26 +30,6 @@ class ProcessLife(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     REPLACED = "replaced"
-
-
-@dataclass(frozen=True)
-class ProcessPlace:
-    """Where processes are that write to a folder.
-
-    ``proc`` is where they have the numbers that they know of themselves; ``owner`` is the user to whom the folder and
-    the files belong, None for that of this process.
-    """
-
-    proc: Path = Path("/proc")
-    owner: int | None = None
-
-    @property
-    def user(self) -> int:
-        """The owner of the files."""
-        return os.geteuid() if self.owner is None else self.owner
-
-
-HERE = ProcessPlace()
 
 
 def create_folder(parent: Path | None = None) -> Path:
@@ -79,8 +59,8 @@ def _in_memory() -> Path | None:
     return None
 
 
-def check_folder(folder: Path, place: ProcessPlace = HERE) -> None:
-    """Raises WatchError unless ``folder`` is a directory of its user that nobody else can use."""
+def check_folder(folder: Path) -> None:
+    """Raises WatchError unless ``folder`` is a directory of this process's user that nobody else can use."""
     shown = printable(str(folder))
     try:
         status = folder.lstat()
@@ -88,16 +68,16 @@ def check_folder(folder: Path, place: ProcessPlace = HERE) -> None:
         raise WatchError(f"{shown} cannot be read: {error.strerror}.") from error
     if not stat.S_ISDIR(status.st_mode):
         raise WatchError(f"{shown} is not a folder.")
-    if status.st_uid != place.user or status.st_mode & 0o077:
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise WatchError(f"{shown} is not a folder that only its owner, you, can use: name one that was made for it.")
 
 
-def life_of(process: WatchedProcess, place: ProcessPlace = HERE) -> ProcessLife:
+def life_of(process: WatchedProcess, folder: Path | None = None) -> ProcessLife:
     """Whether ``process`` runs, and still the program that was watched.
 
-    Its number must be the one in ``place``: a process in a container appears to have ended in that of the host.
+    ``folder`` is the one of the process in /proc, None for that of the number that it knows of itself.
     """
-    folder = place.proc / str(process.pid)
+    folder = folder or Path("/proc") / str(process.pid)
     try:
         # The name, in parentheses, may contain anything.
         fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
@@ -110,5 +90,6 @@ def life_of(process: WatchedProcess, place: ProcessPlace = HERE) -> ProcessLife:
         maps = (folder / "maps").read_bytes()
     except OSError:
         return ProcessLife.RUNNING
-    name = f"/{process.pid}-{process.image}.watch".encode()
-    return ProcessLife.RUNNING if name in maps else ProcessLife.REPLACED
+    name = f"{process.pid}-{process.image}.watch"
+    mapped = any(f"{before}{name}".encode() in maps for before in ("/", f"/memfd:{RECORDING_NAME}"))
+    return ProcessLife.RUNNING if mapped else ProcessLife.REPLACED

@@ -79,8 +79,7 @@ def places() -> tuple[Path, ...]:
 def remove_abandoned(parents: Iterable[Path]) -> int:
     """Remove the folders in ``parents`` that no stallscope and no watched process uses any more; their count.
 
-    Only private folders of this user, for root those of all, with the names and the files that stallscope makes; no
-    link is followed.
+    Only private folders of this user, with the names and the files that stallscope makes; no link is followed.
     """
     return sum(_removed(parent, name) for parent in parents for name in _names(parent))
 
@@ -99,8 +98,7 @@ def _removed(parent: Path, name: str) -> bool:
         return False
     try:
         status = os.fstat(folder)
-        # Those of attached programs of other users were made by root.
-        if os.geteuid() not in (0, status.st_uid) or status.st_mode & 0o077:
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             return False
         lock = os.open(LOCK_FILE, _FILE_FLAGS, dir_fd=folder)
         try:

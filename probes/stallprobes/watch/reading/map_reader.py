@@ -112,10 +112,11 @@ class CallPosition:
 class MapFile(AbstractContextManager["MapFile"]):
     """The file of a watched process, open for reading. A context manager."""
 
-    def __init__(self, path: Path, owner: int | None = None) -> None:
+    def __init__(self, path: Path, owner: int | None = None, memory: int | None = None) -> None:
         """Open the file of the user ``owner``, None for the one of this process.
 
-        Raises IncompleteFile, or WatchError if it is none of that user or a symbolic link.
+        ``memory`` is a descriptor of it, which stays the caller's; then ``path`` names it only. Raises IncompleteFile,
+        or WatchError if it is none of that user or a symbolic link.
         """
         self._owner = os.geteuid() if owner is None else owner
         self.path = path
@@ -127,7 +128,8 @@ class MapFile(AbstractContextManager["MapFile"]):
             raise WatchError(f"{self._shown} is not named like the file of a watched process (PID-NUMBER.watch).")
         self._pid, self._image = int(match[1]), int(match[2])
         try:
-            self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            self._file = os.open(path, flags) if memory is None else os.dup(memory)
         except OSError as error:
             raise WatchError(f"{self._shown} cannot be opened: {error.strerror}.") from error
         try:

@@ -18,8 +18,6 @@ from stallprobes.records.rows import Rows
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 
-# In place of a function of the kernel: the thread is on a CPU.
-RUNNING = "running"
 # A call of a process: the id of its thread, and when it began (ns).
 CallKey = tuple[int, int]
 

@@ -18,6 +18,8 @@ _VARIABLES = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
 )
+# Their names.
+VARIABLES = tuple(dict.fromkeys(name for pair in _VARIABLES for name in pair))
 _MOST_RANKS = 1 << 24
 _MOST_BYTES = 1 << 21
 

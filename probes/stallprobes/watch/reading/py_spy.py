@@ -6,22 +6,28 @@ The process is not stopped for it, so what it does meanwhile may be read wrongly
 from __future__ import annotations
 
 import json
+import os
+import selectors
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 
 PROGRAM = "py-spy"
 TIMEOUT_S = 10.0
+# Longest time (s) from the end of its output to its own end.
+_ENDING_S = 1.0
 MOST_BYTES = 16 << 20
 MOST_FRAMES = 256
 _LONGEST_NAME = 64
@@ -50,11 +56,42 @@ def find_py_spy() -> Path | None:
     return Path(found) if found else beside if beside.is_file() else None
 
 
+# Begins py-spy, which writes to two descriptors, and returns what ends it and returns its exit code, None if not known.
+SpyStarter = Callable[[int, int], Callable[[], int | None]]
+
+
+def spy_command(program: Path | str, pid: int) -> list[str]:
+    """The command of one run on a process."""
+    return [str(program), "dump", "--json", "--nonblocking", "--pid", str(pid)]
+
+
+def started_here(program: Path, pid: int) -> SpyStarter:
+    """The starter of ``program`` as a child of this process."""
+
+    def start(output: int, errors: int) -> Callable[[], int | None]:
+        run = subprocess.Popen(
+            spy_command(program, pid), stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+        )
+        return partial(end_spy, run)
+
+    return start
+
+
+def end_spy(run: subprocess.Popen[bytes]) -> int | None:
+    """End a run whose output is closed, or which takes too long; its exit code, None if it did not end by itself."""
+    try:
+        return run.wait(_ENDING_S)
+    except subprocess.TimeoutExpired:
+        run.kill()
+        run.wait()
+        return None
+
+
 class PySpyRun:
     """One run of py-spy on a process, in a thread that takes no signal of this program. ``found`` is None meanwhile."""
 
-    def __init__(self, program: Path, pid: int) -> None:
-        self._command = (str(program), "dump", "--json", "--nonblocking", "--pid", str(pid))
+    def __init__(self, start: SpyStarter) -> None:
+        self._start = start
         self.found: PythonThreads | None = None
         self._thread = threading.Thread(target=self._run, name="py-spy", daemon=True)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -70,19 +107,52 @@ class PySpyRun:
     def _run(self) -> None:
         begin_ns = time.monotonic_ns()
         try:
-            done = subprocess.run(
-                self._command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, start_new_session=True
-            )
-        except (OSError, subprocess.SubprocessError) as error:
+            output, errors, code = self._output()
+        except (OSError, WatchError) as error:
             self.found = PythonThreads(begin_ns, time.monotonic_ns(), problem=_clause(str(error)))
             return
         end_ns = time.monotonic_ns()
-        if done.returncode:
-            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            problem = _clause(lines[0] if lines else f"exit code {done.returncode}")
+        if code:
+            lines = errors.decode("utf-8", "replace").strip().splitlines()
+            problem = _clause(lines[0] if lines else f"exit code {code}")
             self.found = PythonThreads(begin_ns, end_ns, problem=problem)
         else:
-            self.found = parsed(done.stdout, begin_ns, end_ns)
+            self.found = parsed(output, begin_ns, end_ns)
+
+    def _output(self) -> tuple[bytes, bytes, int | None]:
+        """What py-spy writes to both descriptors until their end, at most MOST_BYTES, and its exit code."""
+        pipes = [os.pipe(), os.pipe()]
+        written = {reading: bytearray() for reading, _ in pipes}
+        try:
+            try:
+                end = self._start(*(writing for _, writing in pipes))
+            finally:
+                for _, writing in pipes:
+                    os.close(writing)
+            try:
+                _read_all(written)
+            finally:
+                code = end()
+        finally:
+            for reading, _ in pipes:
+                os.close(reading)
+        output, errors = (bytes(text) for text in written.values())
+        return output, errors, code
+
+
+def _read_all(written: Mapping[int, bytearray]) -> None:
+    """Read descriptors until their end, or until the time or the room for what they give is used up."""
+    due_s = time.monotonic() + TIMEOUT_S
+    with selectors.DefaultSelector() as open_ones:
+        for reading in written:
+            open_ones.register(reading, selectors.EVENT_READ)
+        while open_ones.get_map() and (left_s := due_s - time.monotonic()) > 0:
+            for key, _ in open_ones.select(left_s):
+                part = os.read(key.fd, 1 << 16)
+                text = written[key.fd]
+                if not part or len(text) > MOST_BYTES:
+                    open_ones.unregister(key.fd)
+                text += part
 
 
 def parsed(text: bytes, begin_ns: int, end_ns: int) -> PythonThreads:

@@ -1,0 +1,99 @@
+"""Access to a process: what needs its memory, or names that it controls.
+
+For a process of the caller's own, stallscope does it itself. For one of another user, or with another root, a helper
+that has become that user does it: see ``helper``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+from stallprobes.errors import NativeLibraryError, WatchError
+from stallprobes.native.library import attacher, injected_library
+from stallprobes.watch.attaching.image import ProcessImage
+from stallprobes.watch.attaching.in_flight import threads_in_driver
+from stallprobes.watch.attaching.loading import Loaded, Programs, load_library
+from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.reading.process_rank import environment_of
+from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy, started_here
+from stallprobes.watch.reading.source import NO_PY_SPY
+
+
+class TargetAccess(Protocol):
+    """What is done with a process. All of it raises WatchError where the way to the process is lost."""
+
+    def load(self, target: Target, image: ProcessImage, threads: Sequence[int]) -> Loaded:
+        """Let one of ``threads`` load the library. Raises WatchError; then it is not loaded."""
+
+    def in_driver(self, target: Target, image: ProcessImage, pointers: Mapping[int, int]) -> list[int]:
+        """The threads among those with stack ``pointers`` that are inside the driver; none where that is not known."""
+
+    def environment(self, target: Target) -> Mapping[str, str]:
+        """The environment with which its program was started; empty where it cannot be read."""
+
+    @property
+    def no_spy(self) -> str:
+        """Why py-spy cannot be run on it, as a clause; "" if it can be."""
+
+    def spy(self, target: Target) -> PySpyRun:
+        """A run of py-spy, which has begun."""
+
+    @property
+    def problem(self) -> str:
+        """Why nothing more is done, as a sentence; "" while it is."""
+
+    def close(self) -> None:
+        """Give up what was taken for it."""
+
+
+def native_programs() -> tuple[Path, Path]:
+    """The attacher and the injected library. Raises WatchError where they are missing or damaged."""
+    try:
+        return attacher(), injected_library()
+    except NativeLibraryError as error:
+        raise WatchError(error.sentence) from error
+
+
+class OwnAccess:
+    """Access by this process itself, to processes of its own user with its own root."""
+
+    problem = ""
+
+    def __init__(self) -> None:
+        self._py_spy = find_py_spy()
+
+    def load(self, target: Target, image: ProcessImage, threads: Sequence[int]) -> Loaded:
+        """Run the attacher."""
+        with ExitStack() as opened:
+            descriptors = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in native_programs()]
+            for descriptor in descriptors:
+                opened.callback(os.close, descriptor)
+            return load_library(target, image, Programs(*descriptors), threads)
+
+    def in_driver(self, target: Target, image: ProcessImage, pointers: Mapping[int, int]) -> list[int]:
+        """Search the stacks."""
+        try:
+            return list(threads_in_driver(target, image, pointers))
+        except OSError:
+            return []
+
+    def environment(self, target: Target) -> Mapping[str, str]:
+        """Read it."""
+        return environment_of(target.pid, target.proc)
+
+    @property
+    def no_spy(self) -> str:
+        """A clause where py-spy is not installed."""
+        return "" if self._py_spy is not None else NO_PY_SPY
+
+    def spy(self, target: Target) -> PySpyRun:
+        """Run it."""
+        assert self._py_spy is not None, NO_PY_SPY
+        return PySpyRun(started_here(self._py_spy, target.pid))
+
+    def close(self) -> None:
+        """Nothing was taken."""
