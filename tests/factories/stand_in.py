@@ -21,6 +21,7 @@ from stallprobes.watch.reading.process import WatchedProcess
 SOURCES = Path(__file__).parents[1] / "programs" / "stand_in"
 VERSION = 130100
 SLOW_LIBRARY = "slow-library.so"
+MEDDLING = "meddling.so"
 # Everything, so that no record is missing where the machine is slow.
 OPTIONS = WatchOptions(cost=1.0)
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -68,6 +69,7 @@ class StandIn:
         script.chmod(0o755)
         # Its entry is not reached before the program's folder has a file "go".
         _compile(compiler, "slow_library.c", folder / SLOW_LIBRARY, *flags, "-shared")
+        _compile(compiler, "meddling.c", folder / MEDDLING, "-shared")
         write_header(folder)
         INJECTED_LIBRARY.compile(folder / INJECTED, Compiler((compiler,)), folder, flags)
         ATTACHER_PROGRAM.compile(folder / ATTACHER, Compiler((compiler,)), folder, ("-DSS_ATTACH_STEPS", *flags))

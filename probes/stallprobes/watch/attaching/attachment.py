@@ -14,9 +14,9 @@ from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.watch.attaching.access import TargetAccess
 from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.image import ProcessImage
-from stallprobes.watch.attaching.loading import ATTACHER_S, Loaded, replaced_sentence
+from stallprobes.watch.attaching.loading import ATTACHER_S, Loaded
 from stallprobes.watch.attaching.refusals import ended_meanwhile, refusal
-from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.attaching.target import Target, replaced_sentence
 from stallprobes.watch.environment import WatchOptions, named_cupti
 
 # How long the thread that was borrowed may take to be back in its system call.
@@ -152,6 +152,8 @@ def _attached(target: Target, options: WatchOptions, access: TargetAccess) -> At
         control.wait(ANSWER_S + (_SENDING_S if sends else 0), target)
         if control.is_done and (failure := _failure(target, control)):
             raise WatchError(failure)
+        if not control.is_done and _is_replaced(target):
+            raise WatchError(replaced_sentence(target.title))
     except BaseException:
         control.close()
         raise

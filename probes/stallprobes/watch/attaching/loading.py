@@ -12,7 +12,7 @@ from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.loaded_functions import find_functions
-from stallprobes.watch.attaching.target import Target, remedy_for_rights
+from stallprobes.watch.attaching.target import Target, remedy_for_rights, replaced_sentence
 
 # Longest run (s) of the attacher, which itself waits 5 s for its stub.
 ATTACHER_S = 30.0
@@ -50,11 +50,6 @@ class Programs:
 
     attacher: int
     library: int
-
-
-def replaced_sentence(title: str) -> str:
-    """The sentence on a process that executed another program before the library was in it."""
-    return f"{title} has executed another program meanwhile and was left as it was: try again."
 
 
 def load_library(target: Target, image: ProcessImage, programs: Programs, threads: Sequence[int]) -> Loaded:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +16,21 @@ from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import CONTROL_NAME, ControlState
 from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.rights import may_become_others, may_trace_everything
-from stallprobes.watch.attaching.target import Mapping, Target, group_name, remedy_for_rights, user_name
+from stallprobes.watch.attaching.target import (
+    Mapping,
+    Target,
+    group_name,
+    remedy_for_rights,
+    replaced_sentence,
+    user_name,
+)
 
 # What a user does where the process itself can never be attached.
 _ASLEEP = 'start it with the variables of "stallscope watch --print-env --asleep"'
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _STRICT_SECCOMP = "1"
+# Longest time (s) in which a process that is ending has no memory and has not ended.
+_ENDING_S = 0.5
 # End of the addresses of a 32-bit program, and the only mapping above it that one may have.
 _END_OF_32_BITS, _VSYSCALL = 1 << 32, "[vsyscall]"
 
@@ -30,8 +40,15 @@ def refusal(pid: int) -> str | None:
     target = Target(pid)
     title, had_memory = target.title, target.has_memory
     found = _reason(target)
-    # What is missing of a process that is ending says nothing.
-    return ended_meanwhile(title) if found is not None and had_memory and not target.has_memory else found
+    if found is None or not had_memory or target.has_memory:
+        return found
+    # What is missing of a process that is ending, or just executes another program, says nothing.
+    due_s = time.monotonic() + _ENDING_S
+    while time.monotonic() < due_s and not target.has_ended:
+        if target.has_memory:
+            return replaced_sentence(title)
+        time.sleep(_ENDING_S / 100)
+    return ended_meanwhile(title)
 
 
 def ended_meanwhile(title: str) -> str:
@@ -83,7 +100,7 @@ def _not_there(target: Target) -> str | None:
 
 
 def _ended(target: Target) -> str | None:
-    if target.state in ("Z", "X"):
+    if target.has_ended:
         return f"{target.title} has ended, and waits for its parent only: there is nothing to attach to."
     if target.state == "T":
         return f"{target.title} is stopped: let it continue (kill -CONT {target.pid}), then attach."

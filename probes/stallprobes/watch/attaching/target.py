@@ -87,11 +87,17 @@ class Target:
     @property
     def start_ticks(self) -> int:
         """When it began, in ticks, as in /proc; 0 if that is not known."""
-        try:
+        fields = self._stat()
+        return int(fields[19]) if fields else 0
+
+    def _stat(self) -> list[bytes]:
+        """The fields of its stat from its state on; none where there is no such process."""
+        with suppress(OSError):
             # The name, in parentheses, may contain anything.
-            return int((self.folder / "stat").read_bytes().rpartition(b")")[2].split()[19])
-        except (OSError, IndexError, ValueError):
-            return 0
+            fields = (self.folder / "stat").read_bytes().rpartition(b")")[2].split()
+            if len(fields) > 19:
+                return fields
+        return []
 
     @property
     def has_memory(self) -> bool:
@@ -100,8 +106,13 @@ class Target:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is no such process any more."""
-        return self.state in ("", "Z", "X")
+        """Whether there is no such process any more.
+
+        While other threads run, it has not ended: the first one may have, or just gives its number to another one that
+        executes another program.
+        """
+        fields = self._stat()
+        return not fields or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1)
 
     def mappings(self) -> Iterator[Mapping]:
         """The parts of its memory. Raises OSError where they cannot be read."""
@@ -190,6 +201,11 @@ class Target:
                     if one.own_pid == 1 and os.readlink(one.folder / "ns" / "pid") == space:
                         return one
         return None
+
+
+def replaced_sentence(title: str) -> str:
+    """The sentence on a process that executed another program before the library was in it."""
+    return f"{title} has executed another program meanwhile and was left as it was: try again."
 
 
 def family(pid: int) -> list[int]:

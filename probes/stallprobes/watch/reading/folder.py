@@ -81,7 +81,9 @@ def life_of(process: WatchedProcess, folder: Path | None = None) -> ProcessLife:
     try:
         # The name, in parentheses, may contain anything.
         fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-        ended = fields[0] in (b"Z", b"X") or int(fields[19]) != process.start_ticks
+        # Its first thread may end, or be replaced by one that executes another program, while others run.
+        has_ended = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
+        ended = has_ended or int(fields[19]) != process.start_ticks
     except (OSError, IndexError, ValueError):
         return ProcessLife.ENDED
     if ended:
