@@ -184,7 +184,7 @@ def test_a_full_disk_is_said_and_what_was_written_is_readable(
 
     monkeypatch.setattr(recorder._lines, "_file", Full())
     recorder.put(written[1], output(2))
-    assert recorder.problem == (f"{path} cannot be written: No space left on device; the 1 moments before are readable")
+    assert recorder.problem == (f"{path} cannot be written: No space left on device; the 1 moment before is readable")
     recorder.put(written[2])
     recorder.close()
     assert len(WatchRecording(path)) == 1

@@ -26,10 +26,13 @@ from stallprobes.watch.rank_findings import RankFindings
 from stallprobes.watch.ranks.book import RankBook
 from stallprobes.watch.ranks.series import ProcessKey
 from stallprobes.watch.reading.folder import HERE, MOST_FILES, ProcessLife, ProcessPlace, check_folder, life_of
+from stallprobes.watch.reading.kernel_names import present_parser
 from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile, MapFile, watch_files
+from stallprobes.watch.reading.parser_messages import ParserRequest
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.process_rank import Rank, environment_of, rank_of
 from stallprobes.watch.reading.stack_reader import StackReader
+from stallprobes.watch.sentences import skipped_texts
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
@@ -47,6 +50,7 @@ class _ReadFile:
 
     analysis: ProcessAnalysis
     inspector: ProcessInspector
+    stacks: StackReader
     process: WatchedProcess | None = None
     position: int = 0
     samples: int = 0
@@ -55,7 +59,6 @@ class _ReadFile:
     room_s: float = math.inf
     ended: bool = False
     delays: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
-    stacks: StackReader = field(default_factory=StackReader)
     rank: Rank | None = None
 
     @property
@@ -70,7 +73,7 @@ class FolderAnalysis:
 
     ``folder`` has to be private; None has no process. ``known`` are the pairs that stall on this machine, by a saved
     check or a reference. ``listener`` gets each reading of a process, its new records and calls, and the time
-    (CLOCK_MONOTONIC). ``place`` is where the processes are.
+    (CLOCK_MONOTONIC). ``place`` is where the processes are; ``stack_reader`` makes the reader of one's call stacks.
     """
 
     def __init__(
@@ -79,7 +82,11 @@ class FolderAnalysis:
         known: KnownStalls | None = None,
         listener: ReadingListener | None = None,
         place: ProcessPlace = HERE,
+        stack_reader: Callable[[], StackReader] = StackReader,
     ) -> None:
+        self._stack_reader = stack_reader
+        self._parser = present_parser()
+        self._skipped_before = self._parser.skipped.get(ParserRequest.NAMES, 0)
         self._folder, self._place = folder, place
         self._listener = listener
         self._known = known
@@ -123,7 +130,9 @@ class FolderAnalysis:
             reading = self._readings.get(path)
             if reading is None:
                 inspector = ProcessInspector(proc=self._place.proc)
-                reading = self._readings[path] = _ReadFile(ProcessAnalysis(self._known), inspector)
+                reading = self._readings[path] = _ReadFile(
+                    ProcessAnalysis(self._known), inspector, self._stack_reader()
+                )
                 reading.analysis.others = partial(self._kernels_beside, reading)
                 reading.analysis.rates_beside = partial(self._rates_beside, reading)
             if reading.ended:
@@ -150,7 +159,14 @@ class FolderAnalysis:
         """The findings by all readings so far."""
         found = [_findings(one, one.process) for one in self._readings.values() if one.process is not None]
         began_at_ns = min((process.started.realtime_ns for process in self.processes), default=0)
-        return watch_findings(self._with_ranks(self._sharers.named(found)), began_at_ns, self._problems.values())
+        processes = self._with_ranks(self._sharers.named(found))
+        return watch_findings(processes, began_at_ns, (*self._problems.values(), *self._skipped()))
+
+    def _skipped(self) -> Iterable[str]:
+        """What of the processes' names and files exceeded the limits of reading."""
+        names = self._parser.skipped.get(ParserRequest.NAMES, 0) - self._skipped_before
+        files = {file for reading in self._readings.values() for file in reading.stacks.skipped_files}
+        return skipped_texts(names, len(files))
 
     def _with_ranks(self, processes: tuple[ProcessFindings, ...]) -> tuple[ProcessFindings, ...]:
         """``processes`` with what is known of their communication."""
