@@ -33,7 +33,6 @@ def function_of(path: Path, wanted: str) -> range:
     with opened(path) as descriptor:
         assert descriptor is not None
         file = ElfFile(descriptor)
-        ranges = {function.address: range(function.address, function.address + function.size)
-                  for function in file.functions() if function.size}  # fmt: skip
+        ranges = {address: range(address, address + size) for address, size, _ in file.functions() if size}
         names = file.names_at(sorted(ranges))
     return next(ranges[address] for address, name in names.items() if name == wanted)

@@ -94,7 +94,7 @@ def test_lines_are_those_of_addr2line(tmp_path: Path) -> None:
 def test_code_of_headers_has_no_line_of_the_program() -> None:
     names = (b"/usr/include/c++/12/atomic", b"/home/me/solver.cu", b"")
     places = [TextPlace(StringTable.LINES, number) for number in range(len(names))]
-    rows = {number: LineRow(number, FilePlace(place), 24) for number, place in enumerate(places)}
+    rows = {number: LineRow(FilePlace(place), 24) for number, place in enumerate(places)}
     texts = {place: name + b"\0" for place, name in zip(places, names, strict=True)}
     assert LineTable.named(rows, texts) == {1: SourceLine("/home/me/solver.cu", 24)}
     assert LineTable(b"").rows_at([1]) == {}

@@ -23,6 +23,7 @@ MAX_NAMES = 1 << 16
 # Largest size (bytes) of an address: a longer one is a number that takes long to add to.
 _ADDRESS_BYTES = 8
 _LAST_ADDRESS = (1 << 63) - 1
+_LAST_LINE = 1 << 31
 # What a compiler brings along is no line of the program, also where its code is a part of the program's functions.
 _NOT_OF_PROGRAM = re.compile(r"^/usr/(?:include|lib|local/cuda)|/include/c\+\+/|/targets/[^/]+/include/")
 _PATH, _DIRECTORY = 1, 2
@@ -68,11 +69,15 @@ class FilePlace(NamedTuple):
 
 
 class LineRow(NamedTuple):
-    """A row of the table of lines: ``line`` begins at ``address``; 0 where a sequence ends."""
+    """A line of a source file, before the name of that is read."""
 
-    address: int
     file: FilePlace
     line: int
+
+
+# Address and line of a row of a table, with its file; line 0 where a sequence ends.
+_Row = tuple[int, int, FilePlace]
+_NO_ROW: _Row = (-1, 0, FilePlace())
 
 
 class _InvalidLines(Exception):
@@ -88,24 +93,25 @@ class LineTable:
     def rows_at(self, addresses: Sequence[int]) -> dict[int, LineRow]:
         """The row of each of ``addresses``, which are in order, as far as the table can be read."""
         # The last row that begins after the address before and not after each address.
-        nearest: list[LineRow | None] = [None] * len(addresses)
+        nearest: list[_Row] = [_NO_ROW] * len(addresses)
+        end = addresses[-1] if addresses else -1
         for unit in _units(self._raw):
             try:
                 for row in _rows(unit):
-                    at = bisect_left(addresses, row.address)
-                    if at < len(addresses):
+                    if row[0] <= end:
+                        at = bisect_left(addresses, row[0])
                         known = nearest[at]
                         # Of several at one address, one that ends a sequence comes first.
-                        if known is None or (row.address, row.line > 0) >= (known.address, known.line > 0):
+                        if row[0] > known[0] or (row[0] == known[0] and (row[1] or not known[1])):
                             nearest[at] = row
             except _InvalidLines:
                 continue
         rows: dict[int, LineRow] = {}
-        last: LineRow | None = None
-        for address, row_there in zip(addresses, nearest, strict=True):
-            last = row_there or last
-            if last is not None and last.line:
-                rows[address] = last
+        last = _NO_ROW
+        for address, row in zip(addresses, nearest, strict=True):
+            last = last if row is _NO_ROW else row
+            if last[1]:
+                rows[address] = LineRow(last[2], last[1])
         return rows
 
     @staticmethod
@@ -191,7 +197,7 @@ def _units(raw: bytes) -> Iterator[_Bytes]:
         at = end
 
 
-def _rows(unit: _Bytes) -> Iterator[LineRow]:
+def _rows(unit: _Bytes) -> Iterator[_Row]:
     """The rows of a unit."""
     offset = 8 if unit.number(4) == _LARGE else 4
     if offset == 8:
@@ -237,7 +243,7 @@ def _rows(unit: _Bytes) -> Iterator[LineRow]:
                 dropped = not address
             elif kind == _END_SEQUENCE:
                 if not dropped:
-                    yield LineRow(min(address, _LAST_ADDRESS), no_file, 0)
+                    yield min(address, _LAST_ADDRESS), 0, no_file
                 address, file, line, dropped = 0, 1, 1, False
             if end > unit.end:
                 raise _InvalidLines
@@ -260,7 +266,8 @@ def _rows(unit: _Bytes) -> Iterator[LineRow]:
         if row and not dropped:
             number = file - first_file
             place = files[number] if 0 <= number < len(files) else no_file
-            yield LineRow(min(address, _LAST_ADDRESS), place, min(max(line, 0), 1 << 31))
+            shown = line if 0 < line < _LAST_LINE else min(max(line, 0), _LAST_LINE)
+            yield (address if address < _LAST_ADDRESS else _LAST_ADDRESS), shown, place
 
 
 def _files(unit: _Bytes) -> list[FilePlace]:

@@ -52,12 +52,9 @@ class ElfLimitExceeded(Exception):
     """The tables of the file are larger than is read."""
 
 
-class Function(NamedTuple):
-    """A function as a symbol table has it. ``place`` is that of its name in the file."""
-
-    address: int
-    size: int
-    place: int
+# Address and size of a function, and the place of its name in the file.
+Function = tuple[int, int, int]
+_NO_FUNCTION = (-1, -1, 0)
 
 
 class CodePlaces(NamedTuple):
@@ -125,21 +122,22 @@ class ElfFile:
         Of several functions that begin at one address the largest counts.
         """
         # The last function that begins after the address before and not after each address.
-        nearest: list[Function | None] = [None] * len(addresses)
+        nearest: list[Function] = [_NO_FUNCTION] * len(addresses)
+        end = addresses[-1] if addresses else -1
         for function in self.functions():
-            at = bisect_left(addresses, function.address)
-            if at < len(addresses):
-                known = nearest[at]
-                if known is None or function[:2] >= known[:2]:
+            if function[0] <= end:
+                at = bisect_left(addresses, function[0])
+                if function[:2] >= nearest[at][:2]:
                     nearest[at] = function
         names: dict[int, str] = {}
-        last: Function | None = None
-        for address, function_there in zip(addresses, nearest, strict=True):
-            last = function_there or last
-            if last is not None and address < last.address + (last.size or LONGEST_WITHOUT_SIZE):
-                name = self._text_at(last.place)
+        address, size, place = _NO_FUNCTION
+        for wanted, function in zip(addresses, nearest, strict=True):
+            if function != _NO_FUNCTION:
+                address, size, place = function
+            if place and wanted < address + (size or LONGEST_WITHOUT_SIZE):
+                name = self._text_at(place)
                 if name:
-                    names[address] = printable(name.decode("utf-8", "replace"))
+                    names[wanted] = printable(name.decode("utf-8", "replace"))
         return names
 
     def lines_at(self, addresses: Sequence[int]) -> dict[int, SourceLine]:
@@ -165,7 +163,7 @@ class ElfFile:
         return table.named(rows, texts)
 
     def functions(self) -> Iterator[Function]:
-        """All functions, in the order of the tables. Raises ElfLimitExceeded."""
+        """Address, size and place of the name of all functions, in the order of the tables. Raises ElfLimitExceeded."""
         tables: dict[tuple[int, int, int, int], None] = {}
         for kind in (_DYNAMIC_SYMBOLS, _SYMBOL_TABLE):
             for section in self._sections():
@@ -183,7 +181,7 @@ class ElfFile:
             for chunk in self._chunks(offset, size // _SYMBOL.size * _SYMBOL.size):
                 for name, info, section_number, address, length in _SYMBOL.iter_unpack(chunk):
                     if info & 15 in _FUNCTIONS and section_number and name < names_size and address < 1 << 63:
-                        yield Function(address, length, names_offset + name)
+                        yield address, length, names_offset + name
 
     def build_ids(self) -> Iterator[bytes]:
         """The build ids in the notes of the file."""

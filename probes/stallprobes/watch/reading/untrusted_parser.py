@@ -24,7 +24,6 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
-import stallprobes
 from stallprobes.errors import MalformedJson
 from stallprobes.files.codec import decoded, encoded
 from stallprobes.foreign_text import is_printable
@@ -99,7 +98,7 @@ class UntrustedParser:
     @property
     def skipped(self) -> Mapping[ParserRequest, int]:
         """The number of names and of files that could not be read within the limits."""
-        return dict(self._skipped)
+        return {kind: number for kind, number in self._skipped.items() if number}
 
     def demangled(self, names: Sequence[str]) -> dict[str, str]:
         """The demangled form of each of ``names``, which are mangled; those that are skipped are left out."""
@@ -254,7 +253,7 @@ def start_parser() -> tuple[socket.socket, Callable[[], None]]:
 def spawn_parser() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """The connection to a new process, and the process. Raises OSError."""
     ours, theirs = socket.socketpair()
-    package = str(Path(stallprobes.__file__).absolute().parents[1])
+    package = str(Path(__file__).absolute().parents[3])
     folders = [package, *(folder for folder in sys.path if os.path.isabs(folder))]
     libraries = os.environ.get("LD_LIBRARY_PATH")
     with theirs:
