@@ -41,8 +41,8 @@ Positive = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
 Integer = Annotated[int, Meta(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
 # A latency in microseconds or a ratio, up to what a figure of 64 bits in nanoseconds can make of it.
 Figure = Annotated[float, Meta(ge=0, le=1e18)]
-# Thirty years.
-Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+# A duration of at most 158 years: those of files of watched processes are within ``Nanoseconds``.
+Seconds = Annotated[float, Meta(ge=0, le=5e9)]
 
 Value = TypeVar("Value")
 
