@@ -63,8 +63,8 @@ def elf_file(sections: Sequence[Section]) -> bytes:
         name += len(section.name) + 1
     magic = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     many = len(headers) >= 0xFF00
-    fields = (magic, 3, 62, 1, 0, 0, at, 0, 64, 56, 0, 64, 0 if many else len(headers), 0 if many else len(sections))
-    return _HEADER.pack(*fields) + b"".join(contents) + b"".join(headers)
+    header = (magic, 3, 62, 1, 0, 0, at, 0, 64, 56, 0, 64, 0 if many else len(headers), 0 if many else len(sections))
+    return _HEADER.pack(*header) + b"".join(contents) + b"".join(headers)
 
 
 def with_function(*sections: Section, name: str = "solve") -> bytes:

@@ -6,11 +6,15 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from stallprobes.watch.reading.untrusted_parser import spawn_parser
+
+# Time (s) between two looks at the memory of a process.
+LOOK_S = 0.01
 
 
 class ParserChildren:
@@ -25,22 +29,33 @@ class ParserChildren:
         """A new process, as ``start_parser`` starts it."""
         connection, process = spawn_parser()
         self.pids.append(process.pid)
+        # The kernel's figure of one that has ended is at least the size of the process that started it.
+        threading.Thread(target=self._watch, args=(process.pid,), daemon=True).start()
 
         def end() -> None:
-            peak_kib = _peak_kib(process.pid)
+            self._look(process.pid)
             os.kill(process.pid, signal.SIGKILL)
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
+            process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
             self.signals.append(-process.returncode)
-            # That of a process that has ended is at least the size that this one had when it started it.
-            self._peak_kib = max(self._peak_kib, peak_kib or usage.ru_maxrss)
 
         return connection, end
 
     @property
     def peak_bytes(self) -> int:
         """The largest resident size of all processes, those that run included."""
-        return max([self._peak_kib, *map(_peak_kib, self.pids)]) << 10
+        for pid in self.pids:
+            self._look(pid)
+        return self._peak_kib << 10
+
+    def _watch(self, pid: int) -> None:
+        while self._look(pid):
+            time.sleep(LOOK_S)
+
+    def _look(self, pid: int) -> bool:
+        """Note the largest resident size of a process until now; False if it has ended."""
+        peak_kib = _peak_kib(pid)
+        self._peak_kib = max(self._peak_kib, peak_kib)
+        return peak_kib > 0
 
 
 def _peak_kib(pid: int) -> int:

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from factories.replayed_streams import EVERY_CALL
 from factories.stand_in import COMPILER, StandIn
 from factories.watch_files import write_watch_file
 from stallprobes.errors import WatchError
+from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import FILE_BYTES, MODULES_AT, Module
 from stallprobes.records.libcupti import LibraryFile
 from stallprobes.watch import environment, folder_analysis
@@ -232,7 +234,8 @@ def test_files_and_names_beyond_the_limits_are_counted_in_sentences(folder: Path
     library = tmp_path / "library.so"
     library.write_bytes(with_function())
     write_watch_file(folder / "4-0.watch")
-    at = MODULES_AT + Module.path.offset
+    form: Any = dtype_of(Module)
+    at = MODULES_AT + int(form.fields["path"][1])
     with (folder / "4-0.watch").open("r+b") as file:
         os.pwrite(file.fileno(), os.fsencode(library) + b"\0", at)
     kernel_names.use(UntrustedParser(refuse))
