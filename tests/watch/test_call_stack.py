@@ -8,6 +8,7 @@ from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.watch.attribution.findings import CallSite
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.code_files import CodeFiles
 from stallprobes.watch.reading.process import LoadedModule
 from stallprobes.watch.reading.stack_reader import native_frames, python_frames
 from stallprobes.watch.sentences import frame_text, site_text, stack_text
@@ -166,10 +167,14 @@ def test_what_a_text_says_cannot_reach_the_terminal(text: str) -> None:
 def test_addresses_belong_to_the_module_that_was_loaded_last() -> None:
     old = LoadedModule(0x1000, 0x3000, 0x1000, b"", "/missing/old.so")
     new = LoadedModule(0x2000, 0x4000, 0x2000, b"", "/missing/new.so")
-    frames = native_frames([0x1800, 0x2800, 0x9000], [old, new])
+    frames = native_frames([0x1800, 0x2800, 0x9000], [old, new], CodeFiles())
     assert [(frames[at].file, frames[at].offset) for at in (0x1800, 0x2800, 0x9000)] == [
         ("/missing/old.so", 0x800), ("/missing/new.so", 0x800), ("", 0x9000),
     ]  # fmt: skip
+    # A file that lies elsewhere than it is said to, and an address that no recording has.
+    odd = LoadedModule(0x1000, 0x3000, 0x2000, b"", "/missing/odd.so")
+    frames = native_frames([0x1800, (1 << 64) - 1], [odd], CodeFiles())
+    assert [(frames[at].file, frames[at].offset) for at in frames] == [("/missing/odd.so", None), ("", None)]
     # A path that is not absolute is of another folder than the reader's.
     relative = LoadedModule(0x1000, 0x3000, 0x1000, b"", "host")
-    assert native_frames([0x1800], [relative])[0x1800].function == ""
+    assert native_frames([0x1800], [relative], CodeFiles())[0x1800].function == ""

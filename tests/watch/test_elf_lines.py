@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from factories.code_places import function_of, places_of
 from factories.stand_in import COMPILER
-from stallprobes.watch.reading.elf_lines import ElfLines, LineSections, SourceLine
-from stallprobes.watch.reading.elf_symbols import ElfSymbols
+from stallprobes.watch.reading.elf_lines import FilePlace, LineRow, LineTable, SourceLine, StringTable, TextPlace
 
 SOURCE = """#include <stdlib.h>
 static int __attribute__((noinline)) first(int value)
@@ -42,54 +42,45 @@ def build(folder: Path, *options: str) -> Path:
     return program
 
 
-def function(symbols: ElfSymbols, name: str) -> range:
-    """The addresses of a function."""
-    for value, size in zip(symbols.values.tolist(), symbols.sizes.tolist(), strict=True):
-        if size and symbols.names_at([value]) == {value: name}:
-            return range(value, value + size)
-    raise AssertionError(name)
+def lines_of(program: Path, addresses: Iterable[int]) -> Mapping[int, SourceLine]:
+    places = places_of(program, addresses)
+    assert places is not None
+    return places.lines
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
 def test_the_lines_of_each_function_are_its_own(tmp_path: Path, version: int, level: str) -> None:
-    symbols = ElfSymbols.of(build(tmp_path, level, "-g", f"-gdwarf-{version}"))
-    assert symbols is not None
+    program = build(tmp_path, level, "-g", f"-gdwarf-{version}")
     for name, first, last in (("first", 2, 5), ("second", 7, 11), ("main", 13, 17)):
-        found = symbols.lines_at(function(symbols, name))
+        found = lines_of(program, function_of(program, name))
         assert found
         assert {Path(line.file).name for line in found.values()} == {"solver.c"}
         assert {line.line for line in found.values()} <= set(range(first, last + 1))
-    assert any(line == 9 for _, line in symbols.lines_at(function(symbols, "second")).values())
+    assert any(line == 9 for _, line in lines_of(program, function_of(program, "second")).values())
 
 
 def test_compressed_tables_are_read(tmp_path: Path) -> None:
-    symbols = ElfSymbols.of(build(tmp_path, "-g", "-gz=zlib"))
-    assert symbols is not None
-    assert any(line.line == 9 for line in symbols.lines_at(function(symbols, "second")).values())
+    program = build(tmp_path, "-g", "-gz=zlib")
+    assert any(line.line == 9 for line in lines_of(program, function_of(program, "second")).values())
 
 
 def test_a_program_without_a_table_has_no_lines(tmp_path: Path) -> None:
-    symbols = ElfSymbols.of(build(tmp_path, "-g0"))
-    assert symbols is not None
-    assert symbols.lines is None
-    assert symbols.lines_at(function(symbols, "second")) == {}
+    program = build(tmp_path, "-g0")
+    assert lines_of(program, function_of(program, "second")) == {}
 
 
 def test_a_large_table_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stallprobes.watch.reading.elf_symbols.MOST_LINE_BYTES", 16)
-    symbols = ElfSymbols.of(build(tmp_path, "-g"))
-    assert symbols is not None
-    assert symbols.lines is None
+    monkeypatch.setattr("stallprobes.watch.reading.elf_symbols.MAX_LINE_BYTES", 16)
+    program = build(tmp_path, "-g")
+    assert lines_of(program, function_of(program, "second")) == {}
 
 
 @pytest.mark.skipif(shutil.which("addr2line") is None, reason="no addr2line")
 def test_lines_are_those_of_addr2line(tmp_path: Path) -> None:
     program = build(tmp_path, "-O2", "-g")
-    symbols = ElfSymbols.of(program)
-    assert symbols is not None
-    addresses = [address for name in ("first", "second", "main") for address in function(symbols, name)]
-    found = symbols.lines_at(addresses)
+    addresses = [address for name in ("first", "second", "main") for address in function_of(program, name)]
+    found = lines_of(program, addresses)
     command = ["addr2line", "-e", str(program), *map(hex, addresses)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     for address, text in zip(addresses, said, strict=True):
@@ -101,11 +92,12 @@ def test_lines_are_those_of_addr2line(tmp_path: Path) -> None:
 
 
 def test_code_of_headers_has_no_line_of_the_program() -> None:
-    names = ("/usr/include/c++/12/atomic", "/home/me/solver.cu", "")
-    addresses = np.array([10, 20, 30, 40], np.uint64)
-    table = ElfLines(addresses, np.array([0, 1, 0, 2]), np.array([7, 24, 9, 0]), names)
-    assert table.at([5, 10, 25, 35, 45]) == {25: SourceLine("/home/me/solver.cu", 24)}
-    assert ElfLines.of(LineSections(b"", b"", b"")).at([1]) == {}
+    names = (b"/usr/include/c++/12/atomic", b"/home/me/solver.cu", b"")
+    places = [TextPlace(StringTable.LINES, number) for number in range(len(names))]
+    rows = {number: LineRow(FilePlace(place), 24) for number, place in enumerate(places)}
+    texts = {place: name + b"\0" for place, name in zip(places, names, strict=True)}
+    assert LineTable.named(rows, texts) == {1: SourceLine("/home/me/solver.cu", 24)}
+    assert LineTable(b"").rows_at([1]) == {}
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -120,9 +112,7 @@ def test_damaged_tables_end_without_harm(tmp_path: Path, version: int) -> None:
             damaged[dice.randrange(len(damaged) // 2, len(damaged))] = dice.randrange(256)
         damaged[at] = dice.randrange(256)
         program.write_bytes(damaged)
-        symbols = ElfSymbols.of(program)
-        if symbols is not None:
-            symbols.lines_at([0, 0x1139, 1 << 62])
+        places_of(program, [0, 0x1139, 1 << 62])
 
 
 def test_random_bytes_are_no_lines() -> None:
@@ -130,4 +120,4 @@ def test_random_bytes_are_no_lines() -> None:
     for size in range(200):
         raw = dice.randbytes(size)
         unit = (size + 2).to_bytes(4, "little") + (5).to_bytes(2, "little") + raw
-        ElfLines.of(LineSections(unit, raw, raw)).at([0, 5])
+        LineTable(unit).rows_at([0, 5])

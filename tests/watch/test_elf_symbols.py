@@ -9,24 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from factories.code_places import function_of, places_of
 from factories.stand_in import StandIn
-from stallprobes.watch.reading.elf_symbols import ElfSymbols
 
 ROUNDS = 400
 
 
-def address_of(symbols: ElfSymbols, wanted: str) -> int:
-    """An address inside the function ``wanted``."""
-    names = symbols.names_at(int(value) for value in symbols.values)
-    return next(address for address, name in names.items() if name == wanted) + 3
-
-
 def test_functions_by_address(stand_in: StandIn) -> None:
-    symbols = ElfSymbols.of(stand_in.folder / "host")
-    assert symbols is not None
-    inside = address_of(symbols, "train_step")
-    assert symbols.names_at([inside]) == {inside: "train_step"}
-    assert symbols.names_at([0, 1 << 40, -1, 1 << 70]) == {}
+    path = stand_in.folder / "host"
+    inside = function_of(path, "train_step")[3]
+    places = places_of(path, [0, inside, 1 << 40, -1, 1 << 70])
+    assert places is not None
+    assert places.names == {inside: "train_step"}
 
 
 def test_a_library_without_its_symbol_table_has_those_that_it_exports(stand_in: StandIn, tmp_path: Path) -> None:
@@ -34,14 +28,14 @@ def test_a_library_without_its_symbol_table_has_those_that_it_exports(stand_in: 
     done = subprocess.run(["strip", "-o", str(stripped), str(stand_in.folder / "libcuda.so.1")])
     if done.returncode:
         pytest.skip("no strip")
-    symbols = ElfSymbols.of(stripped)
-    assert symbols is not None
-    inside = address_of(symbols, "cuStreamSynchronize")
-    assert symbols.names_at([inside]) == {inside: "cuStreamSynchronize"}
+    inside = function_of(stripped, "cuStreamSynchronize")[3]
+    places = places_of(stripped, [inside])
+    assert places is not None
+    assert places.names == {inside: "cuStreamSynchronize"}
 
 
 def test_a_file_of_another_build_is_not_used(stand_in: StandIn) -> None:
-    assert ElfSymbols.of(stand_in.folder / "host", b"\x01\x02\x03\x04") is None
+    assert places_of(stand_in.folder / "host", [0x1000], b"\x01\x02\x03\x04") is None
 
 
 def test_what_is_no_elf_file_has_no_symbols(tmp_path: Path) -> None:
@@ -50,7 +44,7 @@ def test_what_is_no_elf_file_has_no_symbols(tmp_path: Path) -> None:
     text.write_text("#!/bin/sh\n" * 100)
     short.write_bytes(b"\x7fELF\x02\x01")
     for path in (pipe, text, short, tmp_path, tmp_path / "missing", Path("/dev/zero")):
-        assert ElfSymbols.of(path) is None
+        assert places_of(path, [0x1000]) is None
 
 
 def test_a_damaged_file_is_read_within_its_limits(stand_in: StandIn, tmp_path: Path) -> None:
@@ -66,7 +60,6 @@ def test_a_damaged_file_is_read_within_its_limits(stand_in: StandIn, tmp_path: P
             damaged[at] = random_numbers.choice((0, 1, 0x7F, 0xFF, random_numbers.randrange(256)))
         cut = random_numbers.randrange(1, len(whole)) if random_numbers.random() < 0.2 else len(whole)
         path.write_bytes(damaged[:cut])
-        symbols = ElfSymbols.of(path, random_numbers.choice((b"", b"\x01")))
-        if symbols is not None:
-            names = symbols.names_at([0x1000, 0x2600, 0x2700, *(int(value) for value in symbols.values[:8])])
-            assert all(len(name) <= 4096 for name in names.values())
+        places = places_of(path, [0x1000, 0x2600, 0x2700], random_numbers.choice((b"", b"\x01")))
+        if places is not None:
+            assert all(len(name) <= 4096 for name in places.names.values())

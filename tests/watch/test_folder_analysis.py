@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 import os
 import signal
+import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from factories.hostile_files import with_function
 from factories.replayed_streams import EVERY_CALL
 from factories.stand_in import COMPILER, StandIn
 from factories.watch_files import write_watch_file
 from stallprobes.errors import WatchError
-from stallprobes.native.layouts.watch_file import FILE_BYTES
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.watch_file import FILE_BYTES, MODULES_AT, Module
 from stallprobes.records.libcupti import LibraryFile
 from stallprobes.watch import environment, folder_analysis
 from stallprobes.watch.division.parts import Part
@@ -23,9 +28,12 @@ from stallprobes.watch.environment import cupti_of_this_machine
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
+from stallprobes.watch.reading import kernel_names
 from stallprobes.watch.reading.folder import ProcessLife, create_folder
 from stallprobes.watch.reading.map_reader import watch_files
 from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.watch.reading.source import FolderSource
+from stallprobes.watch.reading.untrusted_parser import UntrustedParser
 
 
 @pytest.fixture
@@ -217,3 +225,32 @@ def test_a_process_knows_how_many_calls_the_others_that_run_make(stand_in: Stand
         for program in (ended, running):
             program.terminate()
             program.communicate()
+
+
+def test_files_and_names_beyond_the_limits_are_counted_in_sentences(folder: Path, tmp_path: Path) -> None:
+    def refuse() -> tuple[socket.socket, Callable[[], None]]:
+        raise PermissionError
+
+    library = tmp_path / "library.so"
+    library.write_bytes(with_function())
+    write_watch_file(folder / "4-0.watch")
+    form: Any = dtype_of(Module)
+    at = MODULES_AT + int(form.fields["path"][1])
+    with (folder / "4-0.watch").open("r+b") as file:
+        os.pwrite(file.fileno(), os.fsencode(library) + b"\0", at)
+    kernel_names.use(UntrustedParser(refuse))
+    try:
+        analysis = FolderAnalysis(FolderSource(folder, parser=UntrustedParser(refuse)))
+        for _ in range(2):
+            analysis.poll()
+            kernel_names.demangle_all(["_Z3addPf", "_Z5solvei", "gemm"])
+            assert analysis.findings().problems == (
+                "2 names of functions could not be demangled within the limits of time and memory, and are shown as in "
+                "the program.",
+                "1 file of code could not be read within the limits of time and memory: its functions and lines have "
+                "no names.",
+            )
+    finally:
+        kernel_names.use(None)
+    # Another analysis begins from nothing.
+    assert FolderAnalysis(folder).findings().problems == ()

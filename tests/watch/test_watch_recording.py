@@ -6,24 +6,28 @@ import json
 import random
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from factories import command_line
 from factories.full_disk import FullDisk
 from factories.watch_moments import moments, output, record
-from stallprobes.errors import RecordingError
+from stallprobes.errors import FileNotWritten, RecordingError
 from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
 from stallprobes.recording.recording import Recording
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.document import document
 from stallprobes.watch.live import recorder as recorders
+from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchMoment
 from stallprobes.watch.live.recorder import WatchRecorder
 from stallprobes.watch.live.recording import LEAD, WatchRecording, is_watch_recording
 from stallprobes.watch.sentences import call_text
+from stallscope.cli.watching.session import finish_recording
 
 SECONDS = 4
 
@@ -184,9 +188,45 @@ def test_a_full_disk_is_said_and_what_was_written_is_readable(
 
     monkeypatch.setattr(recorder._lines, "_file", Full())
     recorder.put(written[1], output(2))
-    assert recorder.problem == (f"{path} cannot be written: No space left on device; the 1 moments before are readable")
+    assert recorder.problem == (f"{path} cannot be written: No space left on device; the 1 moment before is readable")
     recorder.put(written[2])
     recorder.close()
+    assert len(WatchRecording(path)) == 1
+
+
+def test_a_moment_that_no_reader_accepts_is_left_out_and_counted(tmp_path: Path, written: list[WatchMoment]) -> None:
+    path = tmp_path / "odd.rec"
+    recorder = WatchRecorder(path)
+    recorder.put(written[0], output(1))
+    (process, *_) = written[1].findings.processes
+    odd = replace(process, slow_calls=tuple(replace(call, duration_ns=-1) for call in process.slow_calls))
+    recorder.put(replace(written[1], findings=replace(written[1].findings, processes=(odd,))), output(2))
+    recorder.put(written[2], output(3))
+    recorder.close()
+    assert (recorder.problem, recorder.written, recorder.left_out) == ("", 2, 1)
+    assert recorder.left_out_text.startswith(f"1 moment is not in {path}: ")
+    recording = WatchRecording(path)
+    assert len(recording) == 2
+    # What came since the moment before is in the next one.
+    last = recording.last()
+    assert texts(last.moment.findings) == texts(written[2].findings)
+    assert list(last.output) == output(3).lines
+
+
+def test_a_recording_of_which_every_moment_is_left_out_is_not_there(
+    tmp_path: Path, written: list[WatchMoment], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "odd.rec"
+    recorder = WatchRecorder(path)
+    recorder.put(replace(written[0], at_ns=-1))
+    live = SimpleNamespace(moment=replace(written[1], at_ns=-1))
+    with pytest.raises(FileNotWritten, match=r"^--record: 2 moments are not in .*\.$"):
+        finish_recording(cast(LiveProgram, live), recorder)
+    assert not path.exists()
+    recorder = WatchRecorder(path)
+    recorder.put(written[0])
+    finish_recording(cast(LiveProgram, live), recorder)
+    assert "1 moment is not in" in capsys.readouterr().err
     assert len(WatchRecording(path)) == 1
 
 

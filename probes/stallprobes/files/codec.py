@@ -30,7 +30,8 @@ Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=_WITHO
 # A count, a number of bytes, or nanoseconds.
 Natural = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
 # What the driver or the clock has: a handle, a size, 146 years in nanoseconds.
-Unsigned = Annotated[int, Meta(ge=0, le=2**62)]
+LARGEST_UNSIGNED = 2**62
+Unsigned = Annotated[int, Meta(ge=0, le=LARGEST_UNSIGNED)]
 Nanoseconds = Unsigned
 # What a structured array holds.
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -40,8 +41,8 @@ Positive = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
 Integer = Annotated[int, Meta(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
 # A latency in microseconds or a ratio, up to what a figure of 64 bits in nanoseconds can make of it.
 Figure = Annotated[float, Meta(ge=0, le=1e18)]
-# Thirty years.
-Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+# A duration of at most 158 years: those of files of watched processes are within ``Nanoseconds``.
+Seconds = Annotated[float, Meta(ge=0, le=5e9)]
 
 Value = TypeVar("Value")
 

@@ -13,6 +13,7 @@ from stallprobes.recording.recording_format import LONGEST_LINE, VERSION, Head
 from stallprobes.traces import codec
 from stallprobes.traces.codec import StoredTrace
 from stallprobes.traces.trace import Trace
+from stallprobes.units import plural
 
 # Of all traces of a recording, compressed. One takes some 10 KB, at most some 300.
 _MOST_TRACE_BYTES = 1 << 26
@@ -104,6 +105,11 @@ def not_written(path: Path, error: Exception) -> str:
     """The sentence that ``path`` cannot be written because of ``error``."""
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"{path} cannot be written: {why}"
+
+
+def readable_rest(number: int, noun: str) -> str:
+    """The clause that the ``number`` of entries before a failure are readable; empty without any."""
+    return f"; the {plural(number, noun)} before {'is' if number == 1 else 'are'} readable" if number else ""
 
 
 def _try_to_create(path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import Baseline
-from stallprobes.recording.line_writer import LineWriter, not_written
+from stallprobes.recording.line_writer import LineWriter, not_written, readable_rest
 from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
 from stallprobes.recording.observation import Observation, ProbeSet
 from stallprobes.traces.trace import Trace
@@ -81,7 +81,7 @@ class Recorder:
 
     @property
     def _rest(self) -> str:
-        return f"; the {self.written} observations before are readable" if self.written else ""
+        return readable_rest(self.written, "observation")
 
     def _run(self) -> None:
         try:

@@ -25,11 +25,14 @@ from stallprobes.watch.rank_findings import RankFindings
 from stallprobes.watch.ranks.book import RankBook
 from stallprobes.watch.ranks.series import ProcessKey
 from stallprobes.watch.reading.folder import ProcessLife, life_of
+from stallprobes.watch.reading.kernel_names import present_parser
 from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile
+from stallprobes.watch.reading.parser_messages import ParserRequest
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.process_rank import Rank, rank_of
 from stallprobes.watch.reading.source import FolderSource, WatchSource
 from stallprobes.watch.reading.stack_reader import StackReader
+from stallprobes.watch.sentences import skipped_texts
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
@@ -47,6 +50,7 @@ class _ReadFile:
 
     analysis: ProcessAnalysis
     inspector: ProcessInspector
+    stacks: StackReader
     process: WatchedProcess | None = None
     position: int = 0
     samples: int = 0
@@ -55,7 +59,6 @@ class _ReadFile:
     room_s: float = math.inf
     ended: bool = False
     delays: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
-    stacks: StackReader = field(default_factory=StackReader)
     rank: Rank | None = None
 
     @property
@@ -80,6 +83,8 @@ class FolderAnalysis:
         listener: ReadingListener | None = None,
     ) -> None:
         self._source = FolderSource(source) if isinstance(source, Path) else source
+        self._parser = present_parser()
+        self._skipped_before = self._parser.skipped.get(ParserRequest.NAMES, 0)
         self._listener = listener
         self._known = known
         self._readings: dict[Path, _ReadFile] = {}
@@ -120,7 +125,9 @@ class FolderAnalysis:
             reading = self._readings.get(path)
             if reading is None:
                 inspector = ProcessInspector(source)
-                reading = self._readings[path] = _ReadFile(ProcessAnalysis(self._known), inspector)
+                reading = self._readings[path] = _ReadFile(
+                    ProcessAnalysis(self._known), inspector, source.stack_reader(path)
+                )
                 reading.analysis.others = partial(self._kernels_beside, reading)
                 reading.analysis.rates_beside = partial(self._rates_beside, reading)
             if reading.ended:
@@ -147,7 +154,14 @@ class FolderAnalysis:
         """The findings by all readings so far."""
         found = [_findings(one, one.process) for one in self._readings.values() if one.process is not None]
         began_at_ns = min((process.started.realtime_ns for process in self.processes), default=0)
-        return watch_findings(self._with_ranks(self._sharers.named(found)), began_at_ns, self._problems.values())
+        processes = self._with_ranks(self._sharers.named(found))
+        return watch_findings(processes, began_at_ns, (*self._problems.values(), *self._skipped()))
+
+    def _skipped(self) -> Iterable[str]:
+        """What of the processes' names and files exceeded the limits of reading."""
+        names = self._parser.skipped.get(ParserRequest.NAMES, 0) - self._skipped_before
+        files = {file for reading in self._readings.values() for file in reading.stacks.skipped_files}
+        return skipped_texts(names, len(files))
 
     def _with_ranks(self, processes: tuple[ProcessFindings, ...]) -> tuple[ProcessFindings, ...]:
         """``processes`` with what is known of their communication."""

@@ -164,6 +164,20 @@ def headline(thread: ThreadFindings) -> str:
     return f"{100 * thread.lost_share:.0f} % of the time of {who} is waiting: {causes}."
 
 
+def skipped_texts(names: int, files: int) -> Iterator[str]:
+    """The sentences about ``names`` of functions and ``files`` of code that are beyond what is read."""
+    if names:
+        yield (
+            f"{plural(names, 'name')} of functions could not be demangled within the limits of time and memory, and "
+            f"{'is' if names == 1 else 'are'} shown as in the program."
+        )
+    if files:
+        yield (
+            f"{plural(files, 'file')} of code could not be read within the limits of time and memory: "
+            f"{'its' if files == 1 else 'their'} functions and lines have no names."
+        )
+
+
 def gaps(
     process: WatchedProcess,
     lost: Iterable[TimeLost],

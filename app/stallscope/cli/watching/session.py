@@ -182,6 +182,10 @@ def finish_recording(live: LiveProgram, recorder: WatchRecorder | None, output: 
     recorder.close()
     if recorder.problem:
         raise FileNotWritten(f"--record: {recorder.problem}.")
+    if recorder.left_out:
+        if not recorder.written:
+            raise FileNotWritten(f"--record: {recorder.left_out_text}.")
+        diagnostics.print_message(recorder.left_out_text)
     diagnostics.print_message(f"recorded to {recorder.path}; stallscope replay shows it")
 
 

@@ -18,6 +18,7 @@ from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.in_flight import threads_in_driver
 from stallprobes.watch.attaching.loading import Loaded, Programs, load_library
 from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.reading.code_files import open_regular
 from stallprobes.watch.reading.process_rank import environment_of
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy, started_here
 from stallprobes.watch.reading.source import NO_PY_SPY
@@ -34,6 +35,9 @@ class TargetAccess(Protocol):
 
     def environment(self, target: Target) -> Mapping[str, str]:
         """The environment with which its program was started; empty where it cannot be read."""
+
+    def open_module(self, target: Target, path: str) -> int | None:
+        """A descriptor of a regular file by its name in the process; None where it cannot be opened."""
 
     @property
     def no_spy(self) -> str:
@@ -84,6 +88,10 @@ class OwnAccess:
     def environment(self, target: Target) -> Mapping[str, str]:
         """Read it."""
         return environment_of(target.pid, target.proc)
+
+    def open_module(self, target: Target, path: str) -> int | None:
+        """Open it by its name here."""
+        return open_regular(path)
 
     @property
     def no_spy(self) -> str:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from stallprobes.errors import WatchError
@@ -28,6 +29,7 @@ from stallprobes.watch.reading.folder import MOST_FILES
 from stallprobes.watch.reading.map_reader import FILE_NAME, MapFile
 from stallprobes.watch.reading.py_spy import PySpyRun
 from stallprobes.watch.reading.source import NO_PY_SPY
+from stallprobes.watch.reading.stack_reader import StackReader
 
 # Time (s) between two searches for new files and threads.
 _SEARCH_S = 1.0
@@ -133,6 +135,11 @@ class AttachedProcesses:
         """The environment of a process; empty where it cannot be read."""
         recorded = self._recorded(pid)
         return {} if recorded is None else recorded.access.environment(recorded.target)
+
+    def stack_reader(self, path: Path) -> StackReader:
+        """A reader that opens the files of a process's code on the way to the process."""
+        recorded = self._files[path]
+        return StackReader(opener=partial(recorded.access.open_module, recorded.target))
 
     @property
     def no_spy(self) -> str:

@@ -28,6 +28,8 @@ _FUTEX_WAKE = 1
 # The library itself tries the lock for a moment now and then.
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
 _LOOK_S = 0.002
+# Time (s) between two looks at which program the process executes.
+_REPLACED_S = 0.1
 _SIZE = ctypes.sizeof(layout.Control)
 _FUNCTION = re.compile(r"\w+")
 
@@ -180,16 +182,26 @@ class Control:
         self._ask()
 
     def wait(self, seconds: float, target: Target) -> bool:
-        """Wait, at most so long, until the library has done what it was asked for; whether it has."""
-        due = time.monotonic() + seconds
+        """Wait, at most so long, until the library has done what it was asked for; whether it has.
+
+        Where the process has ended, or executes another program, it is not waited for.
+        """
+        begun = time.monotonic()
+        due, look_again = begun + seconds, begun + _REPLACED_S
         while not self.is_done:
             if self._file is None and self._words.file_descriptor:
                 self._take_file(target)
             if self._sent is not None and self._words.cupti_descriptor:
                 self._send(target, self._sent)
                 self._sent = None
-            if time.monotonic() >= due or target.has_ended:
+            now = time.monotonic()
+            if now >= due or target.has_ended:
                 return self.is_done
+            if now >= look_again:
+                look_again = now + _REPLACED_S
+                with suppress(OSError):
+                    if not target.has_library:
+                        return self.is_done
             time.sleep(_LOOK_S)
         return True
 

@@ -17,7 +17,7 @@ from stallprobes.watch.attribution.other_processes import OthersWork, OtherWork,
 from stallprobes.watch.attribution.other_threads import CulpritCalls
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.intervals import GroupMembers, Int64s, int64s
-from stallprobes.watch.reading.kernel_names import demangled
+from stallprobes.watch.reading.kernel_names import demangle_all
 from stallprobes.watch.reading.process import DriverCall, shared_fields
 
 # Pieces of work of one call that are read, the last ones before its end, and groups of them that are kept.
@@ -186,10 +186,13 @@ class EvidenceReader:
             total[1] += end - start
             total[2] += max(min(end, end_ns) - max(start, begin_ns), 0)
             total[3] += size
-        found = [
+        longest = sorted(sums.items(), key=lambda item: -item[1][2])[:MOST_GROUPS]
+        names = {place: self._names.get(place, "") for (_, place, *_), _ in longest}
+        functions = demangle_all(names.values())
+        return tuple(
             WorkInFront(
                 kind=RecordKind(kind),
-                name=demangled(self._names.get(name, "")),
+                name=functions[names[name]],
                 copy=_DIRECTIONS.get(direction, CopyKind.UNKNOWN) if kind in _COPIES else None,
                 context=context,
                 stream=stream,
@@ -199,9 +202,8 @@ class EvidenceReader:
                 bytes=size,
                 own=bool(own),
             )
-            for (kind, name, direction, context, stream, own), (count, total_ns, overlap_ns, size) in sums.items()
-        ]
-        return tuple(sorted(found, key=lambda one: -one.overlap_ns)[:MOST_GROUPS])
+            for (kind, name, direction, context, stream, own), (count, total_ns, overlap_ns, size) in longest
+        )
 
 
 def _of_groups(groups: Int64s, values: NDArray[Any]) -> Int64s:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from stallprobes.errors import MalformedJson
 from stallprobes.files.codec import Nanoseconds, WallSeconds
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.recording.common_lines import StoredTelemetry
-from stallprobes.recording.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, not_written
+from stallprobes.recording.line_writer import LONGEST_TEXT_OF_LINE, LineWriter, not_written, readable_rest
 from stallprobes.recording.recording_format import Line
 from stallprobes.traces.trace import Trace
+from stallprobes.units import plural
 from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFindings, WatchFindings
 from stallprobes.watch.live.live_view import MOST_ROWS, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import TriggeringCall
@@ -61,12 +63,13 @@ class WatchRecorder:
     """Writes moments to ``path``, a new file that is created with the first of them.
 
     ``trace_of`` makes the trace of a slow call. ``problem`` is a sentence once writing has failed; then nothing more is
-    written. Raises RecordingError where the file exists or cannot be created.
+    written. ``left_out`` counts the moments with values that no reader accepts, as a damaged file of a process may give
+    them; they are not written. Raises RecordingError where the file exists or cannot be created.
     """
 
     def __init__(self, path: Path, trace_of: Callable[[TriggeringCall], Trace] | None = None) -> None:
         self.path = path
-        self.written = self.traces = 0
+        self.written = self.traces = self.left_out = 0
         self.problem = ""
         self._lines = LineWriter(path, MomentLine.key)
         self._trace_of = trace_of
@@ -100,8 +103,15 @@ class WatchRecorder:
         try:
             write()
         except (OSError, ValueError) as error:
-            rest = f"; the {self.written} moments before are readable" if self.written else ""
-            self.problem = f"{not_written(self.path, error)}{rest}"
+            self.problem = f"{not_written(self.path, error)}{readable_rest(self.written, 'moment')}"
+
+    @property
+    def left_out_text(self) -> str:
+        """The sentence, without its end, about the moments that are left out; empty without any."""
+        if not self.left_out:
+            return ""
+        left_out = f"{plural(self.left_out, 'moment')} {'is' if self.left_out == 1 else 'are'} not in {self.path}"
+        return f"{left_out}: what a process wrote of itself has values that no reader accepts"
 
     def _put(
         self, moment: WatchMoment, output: OutputLines | None, telemetry: TelemetrySnapshot | None, last: bool
@@ -111,8 +121,13 @@ class WatchRecorder:
             text = self._line(moment, None, None, 0)
         if len(text) > LONGEST_TEXT_OF_LINE:
             raise ValueError("a moment is larger than a line may be")
+        if not _is_readable(text):
+            self.left_out += 1
+            return
         self._lines.put(text)
         self.written += 1
+        if output is not None:
+            self._output = output.before + len(output.lines)
         self._keep(moment.findings, moment.at_ns)
         self._put_trace(moment, last)
 
@@ -122,7 +137,6 @@ class WatchRecorder:
         new: list[str] = []
         if output is not None:
             new = list(output.lines)[max(self._output - output.before, 0) :][-_MOST_OUTPUT_IN_LINE:]
-            self._output = output.before + len(output.lines)
         return MomentLine(
             moment.wall_s,
             moment.at_ns,
@@ -173,6 +187,15 @@ class WatchRecorder:
             slowest = max(settled, key=lambda call: call.duration_ns)
             self._traced_ns, self._last_traced_end_ns = moment.at_ns, slowest.end_ns
             self.traces += self._lines.put_trace(self._trace_of(TriggeringCall.of(slowest)))
+
+
+def _is_readable(text: bytes) -> bool:
+    """Whether a reader accepts the line of a moment."""
+    try:
+        MomentLine.of_text(text)
+    except MalformedJson:
+        return False
+    return True
 
 
 def call_key(process: ProcessFindings, call: ExplainedCall) -> SlowCallKey:

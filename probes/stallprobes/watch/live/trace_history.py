@@ -29,7 +29,7 @@ from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.attribution.record_store import RecordStore
 from stallprobes.watch.division.call_kinds import Waits, waits_of
 from stallprobes.watch.intervals import Int64s, int64s
-from stallprobes.watch.reading.kernel_names import demangled, short_name
+from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 
 KEEP_NS = 12_000_000_000
@@ -302,9 +302,12 @@ class _ProcessPart:
 
     def kernels(self) -> list[str]:
         """The kernel's name of each row of ``work``, "" for other work."""
-        known = {place: short_name(demangled(name)) for place, name in self._kept.names.items()}
-        named = np.where(self._work["kind"] == int(RecordKind.KERNEL), self._work["name"], 0)
-        return [known.get(place, "") for place in named.tolist()]
+        places = np.where(self._work["kind"] == int(RecordKind.KERNEL), self._work["name"], 0)
+        names = self._kept.names
+        mangled = {place: names[place] for place in np.unique(places).tolist() if place in names}
+        functions = demangle_all(mangled.values())
+        shown = {place: short_name(functions[name]) for place, name in mangled.items()}
+        return [shown.get(place, "") for place in places.tolist()]
 
     def overheads(self) -> Rows:
         """The driver's overhead as rows of a trace."""

@@ -15,7 +15,7 @@ from stallprobes.watch.division.collectives import COLLECTIVE, CollectiveBatch, 
 from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, Spans, united
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.ranks.matching import CLOCK_ERROR_NS, Kernels
-from stallprobes.watch.reading.kernel_names import demangled, short_name
+from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 
 # A process: its id, and how many programs it has executed before.
 ProcessKey = tuple[int, int]
@@ -98,14 +98,12 @@ class SequenceTrack:
         self._recorded = united((self._recorded, batch.recorded))
         self.until_ns = batch.until_ns
         self.recorded_ns += int((batch.recorded.ends - batch.recorded.begins).sum())
+        places = np.unique(batch.rows["name"]).tolist()
+        functions = demangle_all(names.get(place, "") for place in (*batch.kernels, *places))
         for place, ns in batch.kernels.items():
-            self.kernels[short_name(demangled(names.get(place, "")))] += ns
+            self.kernels[short_name(functions[names.get(place, "")])] += ns
         # From here on it is the number of the kernel's name.
-        codes = {
-            place: numbers.of(demangled(name))
-            for place in np.unique(batch.rows["name"]).tolist()
-            if is_nccl(name := names.get(place, ""))
-        }
+        codes = {place: numbers.of(functions[name]) for place in places if is_nccl(name := names.get(place, ""))}
         rows = rows_where(batch.rows, np.isin(batch.rows["name"], list(codes)))
         rows["name"] = [codes[place] for place in rows["name"].tolist()]
         exposed = CoveredTime(self._exposed)

@@ -1,25 +1,29 @@
 """Source lines of a program's code by address, from the table of lines (DWARF 2 to 5) in its ELF file.
 
 Compilers write it with -g. The file may be damaged, or made by a hostile program: what lies outside its section, or is
-of an unknown form, ends the reading of its unit. Large tables are not read: that would hold up who reads calls.
+of an unknown form, ends the reading of its unit. No table of rows or of files is built: only the rows that are asked
+for have the names of their files. Large tables are not read: that would hold up who reads calls.
 """
 
 from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stallprobes.foreign_text import printable
 
-# A table of a million bytes takes half a second.
-MOST_LINE_BYTES = 1 << 20
-MOST_NAMES = 1 << 16
+# Largest size (bytes) of a table: a million bytes take half a second.
+MAX_LINE_BYTES = 1 << 20
+# Largest number of files or folders in a unit.
+MAX_NAMES = 1 << 16
+# Largest size (bytes) of an address: a longer one is a number that takes long to add to.
+_ADDRESS_BYTES = 8
+_LAST_ADDRESS = (1 << 63) - 1
+_LAST_LINE = 1 << 31
 # What a compiler brings along is no line of the program, also where its code is a part of the program's functions.
 _NOT_OF_PROGRAM = re.compile(r"^/usr/(?:include|lib|local/cuda)|/include/c\+\+/|/targets/[^/]+/include/")
 _PATH, _DIRECTORY = 1, 2
@@ -37,63 +41,105 @@ class SourceLine(NamedTuple):
     line: int
 
 
+class StringTable(IntEnum):
+    """The sections of a file that have the names of source files."""
+
+    LINES = 0
+    STRINGS = 1
+    LINE_STRINGS = 2
+
+
+class TextPlace(NamedTuple):
+    """Where a text begins."""
+
+    table: StringTable
+    offset: int
+
+
+class FilePlace(NamedTuple):
+    """Where the name of a source file, and that of its folder, begin; None where it has none."""
+
+    name: TextPlace | None = None
+    folder: TextPlace | None = None
+
+    @property
+    def texts(self) -> Iterator[TextPlace]:
+        """The texts that it needs."""
+        return (text for text in self if text is not None)
+
+
+class LineRow(NamedTuple):
+    """A line of a source file, before the name of that is read."""
+
+    file: FilePlace
+    line: int
+
+
+# Address and line of a row of a table, with its file; line 0 where a sequence ends.
+_Row = tuple[int, int, FilePlace]
+_NO_ROW: _Row = (-1, 0, FilePlace())
+
+
 class _InvalidLines(Exception):
     """The table, or a unit of it, cannot be read."""
 
 
-class LineSections(NamedTuple):
-    """The sections of a file that lines need: the table, and two with strings."""
+class LineTable:
+    """The lines in the section ``.debug_line``, whose content is ``raw``."""
 
-    lines: bytes
-    strings: bytes
-    line_strings: bytes
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
 
-
-@dataclass(frozen=True, eq=False)
-class ElfLines:
-    """The lines of one file by address: line ``lines[n]`` of file ``names[files[n]]`` begins at ``addresses[n]``.
-
-    Line 0: none is known from there on.
-    """
-
-    addresses: NDArray[np.uint64]
-    files: NDArray[np.int64]
-    lines: NDArray[np.int64]
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, sections: LineSections) -> ElfLines:
-        """The lines in the sections of a file, as far as they can be read."""
-        names: dict[str, int] = {}
-        rows: list[tuple[int, int, int]] = []
-        for unit in _units(sections.lines):
+    def rows_at(self, addresses: Sequence[int]) -> dict[int, LineRow]:
+        """The row of each of ``addresses``, which are in order, as far as the table can be read."""
+        # The last row that begins after the address before and not after each address.
+        nearest: list[_Row] = [_NO_ROW] * len(addresses)
+        end = addresses[-1] if addresses else -1
+        for unit in _units(self._raw):
             try:
-                rows.extend(_rows(unit, sections, names))
+                for row in _rows(unit):
+                    if row[0] <= end:
+                        at = bisect_left(addresses, row[0])
+                        known = nearest[at]
+                        # Of several at one address, one that ends a sequence comes first.
+                        if row[0] > known[0] or (row[0] == known[0] and (row[1] or not known[1])):
+                            nearest[at] = row
             except _InvalidLines:
                 continue
-        # Of several at one address, one that ends a sequence comes first.
-        rows.sort(key=lambda row: (row[0], row[2] > 0))
-        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        return cls(table[:, 0].astype(np.uint64), table[:, 1], table[:, 2], tuple(names))
+        rows: dict[int, LineRow] = {}
+        last = _NO_ROW
+        for address, row in zip(addresses, nearest, strict=True):
+            last = last if row is _NO_ROW else row
+            if last[1]:
+                rows[address] = LineRow(last[2], last[1])
+        return rows
 
-    def at(self, addresses: Iterable[int]) -> dict[int, SourceLine]:
-        """The lines of the program's own sources at some addresses of the file as it is linked."""
-        found = {}
-        for address in addresses:
-            place = int(np.searchsorted(self.addresses, np.uint64(address), "right")) - 1
-            if place < 0 or not self.lines[place]:
+    @staticmethod
+    def named(rows: Mapping[int, LineRow], texts: Mapping[TextPlace, bytes]) -> dict[int, SourceLine]:
+        """``rows`` with the names of their files, those of the program's own sources.
+
+        ``texts`` are the bytes at the places of names; a text without an end among them is too long for a name.
+        """
+        lines: dict[int, SourceLine] = {}
+        for address, row in rows.items():
+            parts = [texts.get(place, b"") for place in row.file.texts]
+            if not all(b"\0" in part for part in parts):
                 continue
-            name = self.names[int(self.files[place])]
-            if name and not _NOT_OF_PROGRAM.search(name):
-                found[address] = SourceLine(name, int(self.lines[place]))
-        return found
+            name, folder = (
+                "" if place is None else texts[place].split(b"\0", 1)[0].decode("utf-8", "replace")
+                for place in row.file
+            )
+            path = printable(os.path.join(folder, name))
+            if path and not _NOT_OF_PROGRAM.search(path):
+                lines[address] = SourceLine(path, row.line)
+        return lines
 
 
 class _Bytes:
     """A part of a section that is read from its begin on."""
 
-    def __init__(self, raw: bytes, at: int = 0, end: int | None = None) -> None:
-        self.raw, self.at, self.end = raw, at, len(raw) if end is None else end
+    def __init__(self, raw: bytes, at: int, end: int) -> None:
+        self.raw, self.at, self.end = raw, at, end
 
     def number(self, size: int) -> int:
         """An unsigned number of so many bytes."""
@@ -110,31 +156,31 @@ class _Bytes:
 
     def leb(self) -> int:
         """An unsigned number, seven bits in each byte."""
-        found = shift = 0
+        value = shift = 0
         while True:
             byte = self.number(1)
-            found |= (byte & 127) << shift
+            value |= (byte & 127) << shift
             shift += 7
             if byte < 128:
-                return found
+                return value
             if shift > 63:
                 raise _InvalidLines
 
     def signed_leb(self) -> int:
         """The same with a sign."""
         first = self.at
-        found = self.leb()
+        value = self.leb()
         bits = 7 * (self.at - first)
-        return found - (1 << bits) if found >> (bits - 1) & 1 else found
+        return value - (1 << bits) if value >> (bits - 1) & 1 else value
 
-    def text(self) -> str:
-        """A text to its zero."""
-        end = self.raw.find(b"\0", self.at, self.end)
+    def text(self) -> TextPlace | None:
+        """The place of a text, which ends with a zero; None if it is empty."""
+        first = self.at
+        end = self.raw.find(b"\0", first, self.end)
         if end < 0:
             raise _InvalidLines
-        found = self.raw[self.at : end].decode("utf-8", "replace")
         self.at = end + 1
-        return found
+        return TextPlace(StringTable.LINES, first) if end > first else None
 
 
 def _units(raw: bytes) -> Iterator[_Bytes]:
@@ -151,8 +197,8 @@ def _units(raw: bytes) -> Iterator[_Bytes]:
         at = end
 
 
-def _rows(unit: _Bytes, sections: LineSections, names: dict[str, int]) -> Iterator[tuple[int, int, int]]:
-    """Address, number of the file in ``names``, and line of each row of a unit; line 0 at the ends of sequences."""
+def _rows(unit: _Bytes) -> Iterator[_Row]:
+    """The rows of a unit."""
     offset = 8 if unit.number(4) == _LARGE else 4
     if offset == 8:
         unit.skip(8)
@@ -170,13 +216,15 @@ def _rows(unit: _Bytes, sections: LineSections, names: dict[str, int]) -> Iterat
     lengths = [unit.number(1) for _ in range(max(first_special - 1, 0))]
     if not line_range or program > unit.end:
         raise _InvalidLines
-    paths = _paths_5(unit, sections, offset) if version >= 5 else _paths(unit)
-    numbers = [names.setdefault(printable(path), len(names)) for path in paths]
-    none = names.setdefault("", len(names))
+    files = _files_5(unit, offset) if version >= 5 else _files(unit)
+    # Until version 4 the first file has number 1, from 5 on number 0.
+    first_file = 0 if version >= 5 else 1
+    no_file = FilePlace()
     unit.at = program
     address, file, line, dropped = 0, 1, 1, False
     while unit.at < unit.end:
-        code = unit.number(1)
+        code = unit.raw[unit.at]
+        unit.at += 1
         row = False
         if code >= first_special:
             code -= first_special
@@ -188,12 +236,14 @@ def _rows(unit: _Bytes, sections: LineSections, names: dict[str, int]) -> Iterat
             end = unit.at + size
             kind = unit.number(1) if size else 0
             if kind == _SET_ADDRESS and size > 1:
+                if size - 1 > _ADDRESS_BYTES:
+                    raise _InvalidLines
                 address = unit.number(size - 1)
                 # Of functions that the linker has left out.
                 dropped = not address
             elif kind == _END_SEQUENCE:
                 if not dropped:
-                    yield min(address, (1 << 63) - 1), none, 0
+                    yield min(address, _LAST_ADDRESS), 0, no_file
                 address, file, line, dropped = 0, 1, 1, False
             if end > unit.end:
                 raise _InvalidLines
@@ -214,63 +264,65 @@ def _rows(unit: _Bytes, sections: LineSections, names: dict[str, int]) -> Iterat
             for _ in range(lengths[code - 1]):
                 unit.leb()
         if row and not dropped:
-            # Until version 4 the first file has number 1, from 5 on number 0.
-            number = file if version >= 5 else file - 1
-            known = numbers[number] if 0 <= number < len(numbers) else none
-            yield min(address, (1 << 63) - 1), known, min(max(line, 0), 1 << 31)
+            number = file - first_file
+            place = files[number] if 0 <= number < len(files) else no_file
+            shown = line if 0 < line < _LAST_LINE else min(max(line, 0), _LAST_LINE)
+            yield (address if address < _LAST_ADDRESS else _LAST_ADDRESS), shown, place
 
 
-def _paths(unit: _Bytes) -> list[str]:
+def _files(unit: _Bytes) -> list[FilePlace]:
     """The files of a unit, in versions 2 to 4."""
-    folders = [""]
+    folders: list[TextPlace | None] = [None]
     while folder := unit.text():
         folders.append(folder)
-    paths: list[str] = []
-    while (name := unit.text()) and len(paths) < MOST_NAMES:
+        if len(folders) > MAX_NAMES:
+            raise _InvalidLines
+    files: list[FilePlace] = []
+    while (name := unit.text()) and len(files) < MAX_NAMES:
         number = unit.leb()
         # When it was changed, and its size.
         unit.leb()
         unit.leb()
-        paths.append(os.path.join(folders[number] if number < len(folders) else "", name))
-    return paths
+        files.append(FilePlace(name, folders[number] if number < len(folders) else None))
+    return files
 
 
-def _paths_5(unit: _Bytes, sections: LineSections, offset: int) -> list[str]:
+def _files_5(unit: _Bytes, offset: int) -> list[FilePlace]:
     """The files of a unit, in version 5."""
-    folders = [name for name, _ in _entries(unit, sections, offset)]
+    folders = [name for name, _ in _entries(unit, offset)]
     return [
-        os.path.join(folders[folder] if folder < len(folders) else "", name)
-        for name, folder in _entries(unit, sections, offset)
+        FilePlace(name, folders[folder] if folder < len(folders) else None) for name, folder in _entries(unit, offset)
     ]
 
 
-def _entries(unit: _Bytes, sections: LineSections, offset: int) -> list[tuple[str, int]]:
+def _entries(unit: _Bytes, offset: int) -> list[tuple[TextPlace | None, int]]:
     """Names with the numbers of their folders."""
     forms = [(unit.leb(), unit.leb()) for _ in range(unit.number(1))]
     count = unit.leb()
-    if count > MOST_NAMES or (count and not forms):
+    if count > MAX_NAMES or (count and not forms):
         raise _InvalidLines
-    found = []
+    entries: list[tuple[TextPlace | None, int]] = []
     for _ in range(count):
-        name, folder = "", 0
+        name: TextPlace | None = None
+        folder = 0
         for kind, form in forms:
-            value = _value(unit, form, sections, offset)
-            if kind == _PATH and isinstance(value, str):
+            value = _value(unit, form, offset)
+            if kind == _PATH and not isinstance(value, int):
                 name = value
             elif kind == _DIRECTORY and isinstance(value, int):
                 folder = value
-        found.append((name, folder))
-    return found
+        entries.append((name, folder))
+    return entries
 
 
-def _value(unit: _Bytes, form: int, sections: LineSections, offset: int) -> str | int:
+def _value(unit: _Bytes, form: int, offset: int) -> TextPlace | int | None:
     match form:
         case 0x08:
             return unit.text()
         case 0x0E:
-            return _Bytes(sections.strings, unit.number(offset)).text()
+            return TextPlace(StringTable.STRINGS, unit.number(offset))
         case 0x1F:
-            return _Bytes(sections.line_strings, unit.number(offset)).text()
+            return TextPlace(StringTable.LINE_STRINGS, unit.number(offset))
         case 0x0F:
             return unit.leb()
         case 0x0B:

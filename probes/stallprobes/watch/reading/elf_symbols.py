@@ -1,7 +1,8 @@
-"""Functions of a program or library by address, from the symbol tables of its ELF file.
+"""Functions and source lines of a program or library by address, from the tables of its ELF file.
 
 The file may be damaged, or made by a hostile program: every offset and size is checked against the file and against a
-limit before it is used. Only 64-bit little-endian files are read.
+limit before it is used, and tables are read in parts, so that none of them needs memory of its size. Only 64-bit
+little-endian files are read.
 """
 
 from __future__ import annotations
@@ -10,198 +11,284 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from stallprobes.foreign_text import printable
-from stallprobes.watch.reading.elf_lines import MOST_LINE_BYTES, ElfLines, LineSections, SourceLine
+from stallprobes.watch.reading.elf_lines import MAX_LINE_BYTES, LineTable, SourceLine, StringTable, TextPlace
 
-# Larger tables than any real library has: 4 million symbols, and names as C++ templates have.
-MOST_SECTIONS = 1 << 16
-MOST_SYMBOL_BYTES = 96 << 20
-MOST_NOTE_BYTES = 1 << 16
+# Largest number of sections: what 16 bits of a symbol can name.
+MAX_SECTIONS = 1 << 16
+# Largest size (bytes) of all symbol tables of a file together, and of a table of strings: 4 million symbols, more than
+# any real library has, take two seconds.
+MAX_SYMBOL_BYTES = 96 << 20
+# Largest size (bytes) of all notes of a file that are searched for its build id.
+MAX_NOTE_BYTES = 1 << 18
+# Longest name (bytes) of a function or of a source file.
 LONGEST_SYMBOL = 4096
-# Functions written in assembler may have no size.
+# Largest size (bytes) of a function without one in the table, as those written in assembler.
 LONGEST_WITHOUT_SIZE = 1 << 14
+# Bytes of a table that are read at a time: a multiple of a symbol's size.
+_CHUNK_BYTES = 24 << 15
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+# Name, info, section, address, size.
+_SYMBOL = struct.Struct("<IBxHQQ")
 _NOTE = struct.Struct("<III")
 _SYMBOL_TABLE, _NOTES, _DYNAMIC_SYMBOLS = 2, 7, 11
 _BUILD_ID = 3
 _COMPRESSED, _ZLIB = 1 << 11, 1
 _COMPRESSION = struct.Struct("<IIQQ")
-_FUNCTION, _INDIRECT_FUNCTION = 2, 10
-_SECTION = np.dtype(
-    [
-        ("name", "<u4"), ("type", "<u4"), ("flags", "<u8"), ("address", "<u8"), ("offset", "<u8"), ("size", "<u8"),
-        ("link", "<u4"), ("info", "<u4"), ("alignment", "<u8"), ("entry", "<u8"),
-    ]
-)  # fmt: skip
-_SYMBOL = np.dtype(
-    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
-)
+# A function, and one that is chosen when it is first called.
+_FUNCTIONS = (2, 10)
+_LINE_SECTIONS = {b".debug_line": StringTable.LINES, b".debug_str": StringTable.STRINGS}
+_LINE_SECTIONS[b".debug_line_str"] = StringTable.LINE_STRINGS
+_LONGEST_SECTION_NAME = 16
 
 
-@dataclass(frozen=True, eq=False)
-class ElfSymbols:
-    """The functions of one file in the order of their addresses. ``places`` are those of their names in the file."""
+class ElfLimitExceeded(Exception):
+    """The tables of the file are larger than is read."""
 
-    path: Path
-    values: NDArray[np.uint64]
-    sizes: NDArray[np.uint64]
-    places: NDArray[np.int64]
 
-    @classmethod
-    def of(cls, path: Path, build_id: bytes = b"") -> ElfSymbols | None:
-        """The functions of the file at ``path``; None if it cannot be read, or has another build id than ``build_id``.
+# Address and size of a function, and the place of its name in the file.
+Function = tuple[int, int, int]
+_NO_FUNCTION = (-1, -1, 0)
 
-        An empty ``build_id`` fits every file.
-        """
-        try:
-            with _ElfFile(path) as file:
-                if build_id and build_id not in file.build_ids():
-                    return None
-                return cls(path, *file.functions())
-        except (OSError, _InvalidElf):
+
+class CodePlaces(NamedTuple):
+    """The mangled names of functions, and the lines of the program's own sources, by address of the file as linked.
+
+    Addresses without a name or line are left out.
+    """
+
+    names: Mapping[int, str]
+    lines: Mapping[int, SourceLine]
+
+
+def places_in(descriptor: int, build_id: bytes, addresses: Iterable[int]) -> CodePlaces | None:
+    """The code at ``addresses`` of the open file ``descriptor``; None if it cannot be read, or has another build id.
+
+    An empty ``build_id`` fits every file. Raises ElfLimitExceeded.
+    """
+    wanted = sorted({address for address in addresses if 0 <= address < 1 << 63})
+    try:
+        file = ElfFile(descriptor)
+        if build_id and build_id not in file.build_ids():
             return None
-
-    def names_at(self, addresses: Iterable[int]) -> dict[int, str]:
-        """The mangled names of functions by address of the file as it is linked, without those that have none."""
-        found: dict[int, str] = {}
-        try:
-            with _ElfFile(self.path) as file:
-                for address in addresses:
-                    if name := self._name_at(file, address):
-                        found[address] = name
-        except (OSError, _InvalidElf):
-            pass
-        return found
-
-    def lines_at(self, addresses: Iterable[int]) -> Mapping[int, SourceLine]:
-        """Lines of the program's own sources by address, where the file has a table of lines that is not too large."""
-        return {} if self.lines is None else self.lines.at(addresses)
-
-    @cached_property
-    def lines(self) -> ElfLines | None:
-        """The lines of the file; None without any."""
-        try:
-            with _ElfFile(self.path) as file:
-                return file.lines()
-        except (OSError, _InvalidElf):
-            return None
-
-    def _name_at(self, file: _ElfFile, address: int) -> str:
-        if not 0 <= address < 1 << 63:
-            return ""
-        at = int(np.searchsorted(self.values, np.uint64(address), "right")) - 1
-        if at < 0:
-            return ""
-        if address >= int(self.values[at]) + (int(self.sizes[at]) or LONGEST_WITHOUT_SIZE):
-            return ""
-        return file.text_at(int(self.places[at]))
+        names = file.names_at(wanted)
+    except (OSError, _InvalidElf):
+        return None
+    try:
+        return CodePlaces(names, file.lines_at(wanted))
+    except (OSError, _InvalidElf):
+        return CodePlaces(names, {})
 
 
 class _InvalidElf(Exception):
     """The file is no ELF file that can be read."""
 
 
-class _ElfFile(AbstractContextManager["_ElfFile"]):
-    """An ELF file, open for reading. A context manager."""
+class _Section(NamedTuple):
+    """A header of a section."""
 
-    def __init__(self, path: Path) -> None:
-        # A pipe or a device must not hold the reader up.
-        self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        try:
-            status = os.fstat(self._file)
-            if not stat.S_ISREG(status.st_mode):
-                raise _InvalidElf
-            self._size = status.st_size
-            self._sections = self._read_sections()
-        except BaseException:
-            os.close(self._file)
-            raise
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry: int
 
-    def __exit__(self, *error: object) -> None:
-        os.close(self._file)
 
-    def functions(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
-        """Addresses, sizes and places of the names of all functions, by address."""
-        tables = [table for kind in (_DYNAMIC_SYMBOLS, _SYMBOL_TABLE) for table in self._tables(kind)]
-        if not tables:
-            return np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.int64)
-        values, sizes, places = (np.concatenate([table[at] for table in tables]) for at in range(3))
-        # Of several at one address, the largest.
-        order = np.lexsort((sizes, values))
-        return values[order], sizes[order], places[order].astype(np.int64)
+class ElfFile:
+    """An ELF file, open for reading as ``descriptor``, which stays open."""
 
-    def lines(self) -> ElfLines | None:
-        """The lines of the file; None if it has no table of lines, or a large one."""
-        table = self._named(".debug_line", MOST_LINE_BYTES)
-        if not table:
-            return None
-        strings, line_strings = (self._named(name, MOST_SYMBOL_BYTES) for name in (".debug_str", ".debug_line_str"))
-        return ElfLines.of(LineSections(table, strings, line_strings))
+    def __init__(self, descriptor: int) -> None:
+        self._file = descriptor
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _InvalidElf
+        self._size = status.st_size
+        self._headers = self._read_headers()
 
-    def _named(self, name: str, most: int) -> bytes:
-        """The content of the section with a name; empty without one, or if it is larger than ``most``."""
-        if self._name_section >= len(self._sections):
-            return b""
-        names = int(self._sections[self._name_section]["offset"])
-        for section in self._sections:
-            if self.text_at(names + int(section["name"])) == name:
-                size = int(section["size"])
-                raw = self._bytes(int(section["offset"]), size) if size <= most else b""
-                return _inflated(raw, most) if int(section["flags"]) & _COMPRESSED else raw
-        return b""
+    def names_at(self, addresses: Sequence[int]) -> dict[int, str]:
+        """The mangled names of the functions at ``addresses``, which are in order.
+
+        Of several functions that begin at one address the largest counts.
+        """
+        # The last function that begins after the address before and not after each address.
+        nearest: list[Function] = [_NO_FUNCTION] * len(addresses)
+        end = addresses[-1] if addresses else -1
+        for function in self.functions():
+            if function[0] <= end:
+                at = bisect_left(addresses, function[0])
+                if function[:2] >= nearest[at][:2]:
+                    nearest[at] = function
+        names: dict[int, str] = {}
+        address, size, place = _NO_FUNCTION
+        for wanted, function in zip(addresses, nearest, strict=True):
+            if function != _NO_FUNCTION:
+                address, size, place = function
+            if place and wanted < address + (size or LONGEST_WITHOUT_SIZE):
+                name = self._text_at(place)
+                if name:
+                    names[wanted] = printable(name.decode("utf-8", "replace"))
+        return names
+
+    def lines_at(self, addresses: Sequence[int]) -> dict[int, SourceLine]:
+        """The lines of the program's own sources at ``addresses``, which are in order.
+
+        Empty without a table of lines, or with one that is larger than MAX_LINE_BYTES.
+        """
+        sections = self._line_sections()
+        section = sections.get(StringTable.LINES)
+        content = b"" if section is None else self._content(section)
+        if not content:
+            return {}
+        table = LineTable(content)
+        rows = table.rows_at(addresses)
+        texts: dict[TextPlace, bytes] = {}
+        for kind in StringTable:
+            offsets = {text.offset for row in rows.values() for text in row.file.texts if text.table is kind}
+            if kind is StringTable.LINES:
+                found = {offset: content[offset : offset + LONGEST_SYMBOL] for offset in offsets}
+            else:
+                found = self._texts(sections[kind], sorted(offsets)) if kind in sections else {}
+            texts |= {TextPlace(kind, offset): text for offset, text in found.items()}
+        return table.named(rows, texts)
+
+    def functions(self) -> Iterator[Function]:
+        """Address, size and place of the name of all functions, in the order of the tables. Raises ElfLimitExceeded."""
+        tables: dict[tuple[int, int, int, int], None] = {}
+        for kind in (_DYNAMIC_SYMBOLS, _SYMBOL_TABLE):
+            for section in self._sections():
+                if section.type == kind:
+                    names = self._section(section.link)
+                    if section.entry != _SYMBOL.size or names is None or names.offset >= self._size:
+                        raise _InvalidElf
+                    if section.size > self._size:
+                        raise _InvalidElf
+                    # A table that several headers name counts once.
+                    tables[section.offset, section.size, names.offset, names.size] = None
+        if sum(size for _, size, _, _ in tables) > MAX_SYMBOL_BYTES:
+            raise ElfLimitExceeded
+        for offset, size, names_offset, names_size in tables:
+            for chunk in self._chunks(offset, size // _SYMBOL.size * _SYMBOL.size):
+                for name, info, section_number, address, length in _SYMBOL.iter_unpack(chunk):
+                    if info & 15 in _FUNCTIONS and section_number and name < names_size and address < 1 << 63:
+                        yield address, length, names_offset + name
 
     def build_ids(self) -> Iterator[bytes]:
         """The build ids in the notes of the file."""
-        for section in self._sections[self._sections["type"] == _NOTES]:
-            if section["size"] <= MOST_NOTE_BYTES:
-                yield from _build_ids(self._bytes(int(section["offset"]), int(section["size"])))
+        notes = {(section.offset, section.size): None for section in self._sections() if section.type == _NOTES}
+        rest = MAX_NOTE_BYTES
+        for offset, size in notes:
+            content = self._bytes(offset, size) if size <= rest else b""
+            rest -= len(content)
+            yield from _build_ids(content)
 
-    def text_at(self, place: int) -> str:
-        """The text at ``place``, to its first zero."""
-        raw = os.pread(self._file, LONGEST_SYMBOL, place) if 0 <= place < self._size else b""
-        return printable(raw.split(b"\0", 1)[0].decode("utf-8", "replace"))
+    def _line_sections(self) -> dict[StringTable, _Section]:
+        """The sections that lines need, of each name the first."""
+        names = self._section(self._name_section)
+        if names is None:
+            return {}
+        sections: dict[StringTable, _Section] = {}
+        for section in self._sections():
+            at = names.offset + section.name
+            name = os.pread(self._file, _LONGEST_SECTION_NAME, at) if at < self._size else b""
+            kind = _LINE_SECTIONS.get(name.split(b"\0", 1)[0])
+            if kind is not None:
+                sections.setdefault(kind, section)
+                if len(sections) == len(_LINE_SECTIONS):
+                    break
+        return sections
 
-    def _tables(self, kind: int) -> Iterator[tuple[NDArray[Any], ...]]:
-        for section in self._sections[self._sections["type"] == kind]:
-            size, link = int(section["size"]), int(section["link"])
-            if size > MOST_SYMBOL_BYTES or link >= len(self._sections) or int(section["entry"]) != _SYMBOL.itemsize:
-                raise _InvalidElf
-            count = size // _SYMBOL.itemsize
-            rows = np.frombuffer(self._bytes(int(section["offset"]), count * _SYMBOL.itemsize), _SYMBOL)
-            names = self._sections[link]
-            inside = rows["name"] < names["size"]
-            kinds = rows["info"] & 15
-            kept = rows[inside & (rows["section"] != 0) & ((kinds == _FUNCTION) | (kinds == _INDIRECT_FUNCTION))]
-            if int(names["offset"]) >= self._size:
-                raise _InvalidElf
-            yield kept["value"], kept["size"], kept["name"].astype(np.int64) + int(names["offset"])
+    def _content(self, section: _Section) -> bytes:
+        """The content of a section, decompressed; empty if it is damaged or larger than MAX_LINE_BYTES."""
+        if section.size > MAX_LINE_BYTES:
+            return b""
+        raw = self._bytes(section.offset, section.size)
+        if not section.flags & _COMPRESSED:
+            return raw
+        if not _is_zlib(raw):
+            return b""
+        inflater = zlib.decompressobj()
+        try:
+            content = inflater.decompress(raw[_COMPRESSION.size :], MAX_LINE_BYTES)
+        except zlib.error:
+            return b""
+        return b"" if inflater.unconsumed_tail else content
 
-    def _read_sections(self) -> NDArray[Any]:
+    def _texts(self, section: _Section, offsets: Sequence[int]) -> dict[int, bytes]:
+        """LONGEST_SYMBOL bytes of a section from each of ``offsets`` on, which are in order; decompressed."""
+        if section.flags & _COMPRESSED:
+            return _pieces(self._inflated(section), offsets)
+        return {
+            offset: os.pread(self._file, min(LONGEST_SYMBOL, section.size - offset), section.offset + offset)
+            for offset in offsets
+            if offset < section.size and section.offset + offset < self._size
+        }
+
+    def _inflated(self, section: _Section) -> Iterator[bytes]:
+        """The content of a compressed section, in parts, as far as it can be read and within MAX_SYMBOL_BYTES."""
+        inflater: zlib._Decompress | None = None
+        rest = MAX_SYMBOL_BYTES
+        for raw in self._chunks(section.offset, section.size):
+            if inflater is None:
+                if not _is_zlib(raw):
+                    return
+                inflater, raw = zlib.decompressobj(), raw[_COMPRESSION.size :]
+            while raw and rest > 0:
+                try:
+                    content = inflater.decompress(raw, _CHUNK_BYTES)
+                except zlib.error:
+                    return
+                rest -= len(content)
+                yield content
+                raw = inflater.unconsumed_tail
+            if rest <= 0 or inflater.eof:
+                return
+
+    def _read_headers(self) -> bytes:
         raw = self._bytes(0, _HEADER.size)
         if not raw.startswith(_MAGIC):
             raise _InvalidElf
         fields = _HEADER.unpack(raw)
-        self._name_section = fields[13]
-        offset, size, count = fields[6], fields[11], fields[12]
-        if not offset or (count and size != _SECTION.itemsize):
+        offset, size, count, self._name_section = fields[6], fields[11], fields[12], fields[13]
+        if not offset or (count and size != _SECTION.size):
             raise _InvalidElf
         if not count:
             # More than fit into the header: the first section has the number.
-            count = int(np.frombuffer(self._bytes(offset, _SECTION.itemsize), _SECTION)[0]["size"])
-        if count > MOST_SECTIONS:
+            count = _Section(*_SECTION.unpack(self._bytes(offset, _SECTION.size))).size
+        if count > MAX_SECTIONS:
             raise _InvalidElf
-        return np.frombuffer(self._bytes(offset, count * _SECTION.itemsize), _SECTION)
+        return self._bytes(offset, count * _SECTION.size)
+
+    def _sections(self) -> Iterator[_Section]:
+        return map(_Section._make, _SECTION.iter_unpack(self._headers))
+
+    def _section(self, number: int) -> _Section | None:
+        """Section ``number``; None if there is none."""
+        if number * _SECTION.size >= len(self._headers):
+            return None
+        return _Section(*_SECTION.unpack_from(self._headers, number * _SECTION.size))
+
+    def _text_at(self, place: int) -> bytes:
+        """The text at ``place``, to its first zero."""
+        raw = os.pread(self._file, LONGEST_SYMBOL, place) if 0 <= place < self._size else b""
+        return raw.split(b"\0", 1)[0]
+
+    def _chunks(self, offset: int, size: int) -> Iterator[bytes]:
+        """``size`` bytes from ``offset`` on, in parts."""
+        if offset > self._size or size > self._size - offset:
+            raise _InvalidElf
+        for at in range(offset, offset + size, _CHUNK_BYTES):
+            yield self._bytes(at, min(_CHUNK_BYTES, offset + size - at))
 
     def _bytes(self, offset: int, size: int) -> bytes:
         if offset > self._size or size > self._size - offset:
@@ -212,16 +299,29 @@ class _ElfFile(AbstractContextManager["_ElfFile"]):
         return raw
 
 
-def _inflated(raw: bytes, most: int) -> bytes:
-    """A compressed section; empty if it is damaged, compressed otherwise, or larger than ``most``."""
-    if len(raw) < _COMPRESSION.size or _COMPRESSION.unpack_from(raw)[0] != _ZLIB:
-        return b""
-    try:
-        inflater = zlib.decompressobj()
-        found = inflater.decompress(raw[_COMPRESSION.size :], most)
-    except zlib.error:
-        return b""
-    return b"" if inflater.unconsumed_tail else found
+def _is_zlib(raw: bytes) -> bool:
+    """Whether a compressed section that begins with ``raw`` is compressed with zlib."""
+    return len(raw) >= _COMPRESSION.size and _COMPRESSION.unpack_from(raw)[0] == _ZLIB
+
+
+def _pieces(parts: Iterable[bytes], offsets: Sequence[int]) -> dict[int, bytes]:
+    """LONGEST_SYMBOL bytes of the joined ``parts`` from each of ``offsets`` on, which are in order."""
+    pieces: dict[int, bytes] = {}
+    window, first, waiting = b"", 0, list(reversed(offsets))
+    for part in parts:
+        window += part
+        end = first + len(window)
+        while waiting and waiting[-1] + LONGEST_SYMBOL <= end:
+            offset = waiting.pop()
+            pieces[offset] = window[offset - first : offset - first + LONGEST_SYMBOL]
+        if not waiting:
+            return pieces
+        kept = min(max(waiting[-1], first), end)
+        window, first = window[kept - first :], kept
+    for offset in waiting:
+        if offset < first + len(window):
+            pieces[offset] = window[offset - first :][:LONGEST_SYMBOL]
+    return pieces
 
 
 def _build_ids(notes: bytes) -> Iterator[bytes]:

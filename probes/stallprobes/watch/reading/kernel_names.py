@@ -2,28 +2,90 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
-from collections.abc import Callable
-from functools import cache, lru_cache, partial
-from typing import Any
+import threading
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
-from stallprobes.foreign_text import printable
+from stallprobes.watch.reading.untrusted_parser import UntrustedParser, shared_parser
 
-_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")
 _MANGLED = re.compile(r"_Z[A-Za-z0-9_.$]{1,1000}")
+# Longest part (characters) that is shown of a mangled name that cannot be demangled within limits.
+LONGEST_MANGLED = 200
+# Length (characters) of all names that are kept, of which the oldest half is then dropped.
+_MAX_KEPT = 1 << 24
 _ANONYMOUS = "(anonymous namespace)"
 # A function's own name: the last part before the parameters, once template arguments are left out.
 _RETURN_TYPE = re.compile(r"^[\w:<>*&\s]+ (?=[\w:~]+$)")
 
 
-@lru_cache(maxsize=4096)
+class _DemangledNames:
+    """Demangled names that are kept, and the parser for others. Threads may share it."""
+
+    def __init__(self) -> None:
+        self.parser: UntrustedParser | None = None
+        self._kept: dict[str, str] = {}
+        self._length = 0
+        self._lock = threading.Lock()
+
+    def of(self, names: Iterable[str]) -> dict[str, str]:
+        """The demangled form of each name."""
+        texts: dict[str, str] = {}
+        unknown: dict[str, None] = {}
+        kept = self._kept
+        for name in names:
+            text = kept.get(name)
+            if text is not None:
+                texts[name] = text
+            elif _MANGLED.fullmatch(name):
+                unknown[name] = None
+            else:
+                texts[name] = name
+        if unknown:
+            texts |= self._asked(list(unknown))
+        return texts
+
+    def use(self, parser: UntrustedParser | None) -> None:
+        """Ask ``parser`` from now on, also for what is kept; None: the shared one."""
+        with self._lock:
+            self.parser, self._kept, self._length = parser, {}, 0
+
+    def _asked(self, names: list[str]) -> dict[str, str]:
+        with self._lock:
+            found = (self.parser or shared_parser()).demangled(names)
+            texts = {name: found[name] if name in found else _shown(name) for name in names}
+            self._length += sum(len(name) + len(text) for name, text in texts.items())
+            self._kept |= texts
+            if self._length > _MAX_KEPT:
+                self._kept = dict(list(self._kept.items())[len(self._kept) // 2 :])
+                self._length = sum(len(name) + len(text) for name, text in self._kept.items())
+        return texts
+
+
+_names = _DemangledNames()
+
+
+def use(parser: UntrustedParser | None) -> None:
+    """Let ``parser`` demangle names from now on; None: the shared one."""
+    _names.use(parser)
+
+
+def present_parser() -> UntrustedParser:
+    """The parser that demangles names."""
+    return _names.parser or shared_parser()
+
+
 def demangled(name: str) -> str:
-    """``name`` as in the source: ``void add<float>(float*, int)``. Unchanged if it is not mangled or not valid."""
-    demangle = _demangler()
-    if demangle is None or not _MANGLED.fullmatch(name):
-        return name
-    return printable(demangle(name.encode()) or name)
+    """``name`` as in the source: ``void add<float>(float*, int)``. Unchanged if it is not mangled or not valid.
+
+    Where its demangled form exceeds the limits, the begin of the mangled one.
+    """
+    return _names.of((name,))[name]
+
+
+def demangle_all(names: Iterable[str]) -> Mapping[str, str]:
+    """The demangled form of each name, as ``demangled`` has it: one request for many."""
+    return _names.of(names)
 
 
 @lru_cache(maxsize=4096)
@@ -44,24 +106,5 @@ def short_name(name: str) -> str:
     return found or name
 
 
-@cache
-def _demangler() -> Callable[[bytes], str | None] | None:
-    for library in _LIBRARIES:
-        try:
-            function = ctypes.CDLL(library).__cxa_demangle
-        except (OSError, AttributeError):
-            continue
-        function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
-        function.restype = ctypes.c_void_p
-        return partial(_call_demangler, function)
-    return None
-
-
-def _call_demangler(function: Any, name: bytes) -> str | None:
-    address = function(name, None, None, ctypes.byref(ctypes.c_int()))
-    if not address:
-        return None
-    try:
-        return ctypes.string_at(address).decode("utf-8", "replace")
-    finally:
-        ctypes.CDLL(None).free(ctypes.c_void_p(address))
+def _shown(mangled: str) -> str:
+    return mangled if len(mangled) <= LONGEST_MANGLED else f"{mangled[:LONGEST_MANGLED]}…"

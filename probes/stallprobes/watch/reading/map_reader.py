@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.errors import WatchError
+from stallprobes.files.codec import LARGEST_INTEGER
 from stallprobes.foreign_text import printable
 from stallprobes.latency.histogram import LOWER, UPPER, Histogram
 from stallprobes.native.dtypes import dtype_of
@@ -452,6 +453,10 @@ class MapFile(AbstractContextManager["MapFile"]):
         flags, kinds = int(header["flags"]), int(header["kinds"])
         losses = {kind: self._count(header["losses"][kind]) for kind in LossKind}
         losses[LossKind.NO_HISTOGRAM] += sum(thread.lost for _, thread in slots)
+        calls = (thread.calls for use, thread in slots if use != SlotUse.UNUSED)
+        # Documents have these figures as they are.
+        for number in (*losses.values(), sum(calls)):
+            self._limited(number, LARGEST_INTEGER, "count")
         return WatchedProcess(
             pid=self._pid,
             parent_pid=int(header["parent_pid"]),

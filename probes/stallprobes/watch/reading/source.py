@@ -15,6 +15,8 @@ from stallprobes.watch.reading.folder import MOST_FILES, check_folder
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process_rank import environment_of
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy, started_here
+from stallprobes.watch.reading.stack_reader import StackReader
+from stallprobes.watch.reading.untrusted_parser import UntrustedParser
 
 NO_PY_SPY = "py-spy is not installed (pip install py-spy)"
 
@@ -37,6 +39,9 @@ class WatchSource(Protocol):
     def environment(self, pid: int) -> Mapping[str, str]:
         """The environment with which the program of a process was started; empty where it cannot be read."""
 
+    def stack_reader(self, path: Path) -> StackReader:
+        """A reader of the call stacks in a file, which opens the files of its process's code."""
+
     @property
     def no_spy(self) -> str:
         """Why py-spy cannot be run on the processes, as a clause; "" if it can be."""
@@ -48,11 +53,18 @@ class WatchSource(Protocol):
 class FolderSource:
     """Source of a private folder, to which processes of this user write.
 
-    ``py_spy`` is the program; None: the one that is installed, if any.
+    ``py_spy`` is the program; None: the one that is installed, if any. ``parser`` reads the files of code; None: that
+    of names.
     """
 
-    def __init__(self, folder: Path, proc: Path = Path("/proc"), py_spy: Path | None = None) -> None:
-        self._folder, self._proc = folder, proc
+    def __init__(
+        self,
+        folder: Path,
+        proc: Path = Path("/proc"),
+        py_spy: Path | None = None,
+        parser: UntrustedParser | None = None,
+    ) -> None:
+        self._folder, self._proc, self._parser = folder, proc, parser
         self._py_spy = py_spy or find_py_spy()
 
     def files(self) -> list[Path]:
@@ -78,6 +90,10 @@ class FolderSource:
     def environment(self, pid: int) -> Mapping[str, str]:
         """The environment of a process, empty where it cannot be read."""
         return environment_of(pid, self._proc)
+
+    def stack_reader(self, path: Path) -> StackReader:
+        """A reader that opens files by their names here."""
+        return StackReader(self._parser)
 
     @property
     def no_spy(self) -> str:

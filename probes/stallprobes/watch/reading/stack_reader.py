@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
+from stallprobes.files.codec import LARGEST_UNSIGNED
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
-from stallprobes.watch.reading.elf_symbols import ElfSymbols
-from stallprobes.watch.reading.kernel_names import demangled
+from stallprobes.watch.reading.code_files import CodeFiles, Opener, open_regular
+from stallprobes.watch.reading.kernel_names import demangle_all
 from stallprobes.watch.reading.map_reader import MapFile
 from stallprobes.watch.reading.process import LoadedModule, RecordedStack, SampleBatch, WatchedProcess
+from stallprobes.watch.reading.untrusted_parser import UntrustedParser
 
 # A name may hold what separates the parts: the last of them separates.
 _PYTHON_FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
@@ -26,10 +26,17 @@ _LAST_CHARACTER = 0x10FFFF
 class StackReader:
     """Reads each stack of one process once. ``stacks`` has those read so far by their number in the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, parser: UntrustedParser | None = None, opener: Opener = open_regular) -> None:
+        """``parser`` reads the files of code, which ``opener`` opens; None: the parser of names."""
+        self._code = CodeFiles(parser, opener)
         self.stacks: dict[int, CallStack] = {}
         self._frames: dict[int, StackFrame] = {}
         self._sampled: set[int] = set()
+
+    @property
+    def skipped_files(self) -> frozenset[str]:
+        """Paths of the files of code that could not be read within limits."""
+        return frozenset(self._code.skipped)
 
     def read(self, file: MapFile, process: WatchedProcess, samples: SampleBatch | None = None) -> None:
         """Read the stacks of the threads and slow calls of ``process`` and of ``samples`` that are new.
@@ -45,7 +52,7 @@ class StackReader:
             return
         unknown = {address for stack in found.values() for address in stack.addresses} - self._frames.keys()
         if unknown:
-            self._frames |= native_frames(unknown, file.modules())
+            self._frames |= native_frames(unknown, file.modules(), self._code)
         for number, stack in found.items():
             self.stacks[number] = self._stack(stack)
 
@@ -64,34 +71,39 @@ def python_frames(text: str, cut: bool = False) -> tuple[tuple[StackFrame, ...],
     return tuple(_python_frame(match) for match in matches if match), more
 
 
-def native_frames(addresses: Iterable[int], modules: Iterable[LoadedModule]) -> Mapping[int, StackFrame]:
+def native_frames(
+    addresses: Iterable[int], modules: Iterable[LoadedModule], code: CodeFiles
+) -> Mapping[int, StackFrame]:
     """The frame of each address. Where modules overlap, the last one was loaded last."""
-    known = tuple(reversed(tuple(modules)))
+    latest_first = tuple(reversed(tuple(modules)))
     members: dict[LoadedModule | None, list[int]] = {}
     for address in addresses:
-        module = next((one for one in known if one.start <= address < one.end), None)
+        module = next((module for module in latest_first if module.start <= address < module.end), None)
         members.setdefault(module, []).append(address)
-    return {address: frame for module, of in members.items() for address, frame in _frames_of(module, of)}
+    return {address: frame for module, inside in members.items() for address, frame in _frames_of(module, inside, code)}
 
 
-def _frames_of(module: LoadedModule | None, addresses: Iterable[int]) -> Iterator[tuple[int, StackFrame]]:
+def _frames_of(
+    module: LoadedModule | None, addresses: Iterable[int], code: CodeFiles
+) -> Iterator[tuple[int, StackFrame]]:
     if module is None:
         for address in addresses:
-            yield address, StackFrame(FrameKind.NATIVE, "", "", None, address)
+            yield address, StackFrame(FrameKind.NATIVE, "", "", None, _offset(address))
         return
-    offsets = {address: address - module.base for address in addresses}
-    symbols = _symbols(module.path, module.build_id) if module.path.startswith("/") else None
-    names = symbols.names_at(offsets.values()) if symbols is not None else {}
-    lines = symbols.lines_at(offsets.values()) if symbols is not None else {}
+    offsets = {address: _offset(address - module.base) for address in addresses}
+    known = [offset for offset in offsets.values() if offset is not None]
+    places = code.code(module.path, module.build_id, known)
+    functions = demangle_all(places.names.values())
     for address, offset in offsets.items():
-        name, line = demangled(names.get(offset, "")), lines.get(offset)
+        name, line = (None, None) if offset is None else (places.names.get(offset), places.lines.get(offset))
         source, number = ("", None) if line is None else line
-        yield address, StackFrame(FrameKind.NATIVE, name, printable(module.path), number, offset, source)
+        function = "" if name is None else functions[name]
+        yield address, StackFrame(FrameKind.NATIVE, function, printable(module.path), number, offset, source)
 
 
-@lru_cache(maxsize=64)
-def _symbols(path: str, build_id: bytes) -> ElfSymbols | None:
-    return ElfSymbols.of(Path(path), build_id)
+def _offset(value: int) -> int | None:
+    """An offset; None where the module lies elsewhere than the file says, or that is damaged."""
+    return value if 0 <= value <= LARGEST_UNSIGNED else None
 
 
 def _python_frame(match: re.Match[str]) -> StackFrame:

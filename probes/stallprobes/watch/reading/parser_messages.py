@@ -1,0 +1,69 @@
+"""Messages between stallscope and the process that parses what programs wrote, with their limits.
+
+A message is the size of its content (4 bytes), its kind (4 bytes) and its content in JSON. A request for the code of a
+file has the descriptor of the file beside it. For the names of a request, an answer for each follows, in their order;
+for a file there is one.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+
+HEADER = struct.Struct("<II")
+# Largest size (bytes) of a request and of an answer. The answer about a file has two texts for each address.
+MAX_REQUEST_BYTES = 1 << 20
+MAX_ANSWER_BYTES = 1 << 22
+# Largest number of names, and of addresses of one file, in a request.
+MAX_NAMES = 256
+MAX_ADDRESSES = 256
+# Largest size (bytes) of data memory of the process: files and names that need more are not read.
+MAX_DATA_BYTES = 256 << 20
+
+
+class ParserRequest(IntEnum):
+    """What is asked for."""
+
+    NAMES = 1
+    FILE = 2
+
+
+class FileAnswer(IntEnum):
+    """What became of a file: its code was read, it cannot be (as it is none, or of another build), it is too large."""
+
+    READ = 1
+    NOT_READABLE = 2
+    TOO_LARGE = 3
+
+
+class NameAnswer(IntEnum):
+    """What became of a name: its demangled form follows, or it is too long."""
+
+    DEMANGLED = 1
+    TOO_LONG = 2
+
+
+class InvalidMessage(Exception):
+    """The message is larger than it may be."""
+
+
+def receive_content(connection: socket.socket, size: int, wait: Callable[[], None] = lambda: None) -> bytes:
+    """The next ``size`` bytes, before each part of which ``wait`` is called. Raises EOFError where they end early."""
+    parts: list[bytes] = []
+    while size:
+        wait()
+        part = connection.recv(min(size, 1 << 16))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def message(kind: IntEnum, content: bytes, limit: int) -> bytes:
+    """A message. Raises InvalidMessage if it is larger than ``limit``."""
+    if len(content) > limit:
+        raise InvalidMessage
+    return HEADER.pack(len(content), kind) + content

@@ -1,0 +1,141 @@
+"""Process that parses the names and files of other programs: ELF, DWARF and mangled names.
+
+It has little memory, no capability and no descriptor but that of its connection; the files come as open descriptors,
+and it opens no names. A file or name for which that is not enough ends it: stallscope starts another one. It imports
+neither NumPy nor anything else that takes long to load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+from typing import Any
+
+from stallprobes.watch.reading.demangler import NameLimitExceeded, demangled_within_limits, demangler
+from stallprobes.watch.reading.elf_symbols import CodePlaces, ElfLimitExceeded, places_in
+from stallprobes.watch.reading.parser_messages import (
+    HEADER,
+    MAX_ANSWER_BYTES,
+    MAX_DATA_BYTES,
+    MAX_REQUEST_BYTES,
+    FileAnswer,
+    InvalidMessage,
+    NameAnswer,
+    ParserRequest,
+    message,
+    receive_content,
+)
+
+# Longest CPU time (s) for a name, which takes some microseconds, and for a file.
+NAME_CPU_S, FILE_CPU_S = 0.5, 5.0
+# Number of descriptors that may be open: that of the connection is among them, and one file.
+_MAX_DESCRIPTORS = 4
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
+_LAST_CAPABILITY = 63
+# Header and data of capset(2): version 3, this thread, and two words each of no capability.
+_CAPSET_HEADER = struct.pack("<Ii", 0x20080522, 0)
+_NO_CAPABILITIES = bytes(24)
+# User and group that own no file.
+_NOBODY = 65534
+
+
+def serve(connection: socket.socket) -> None:
+    """Give up what this process does not need, and answer requests until the other end is closed."""
+    restrict(connection.fileno())
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            _answer(connection)
+
+
+def restrict(descriptor: int) -> None:
+    """Give up memory, rights and descriptors, but ``descriptor``.
+
+    What a kernel or a container refuses is left out: the process then has less to lose in the first place.
+    """
+    # Its library cannot be loaded afterwards.
+    demangler()
+    libc = ctypes.CDLL(None)
+    for other in map(int, os.listdir("/proc/self/fd")):
+        # That of the list itself is closed already.
+        with contextlib.suppress(OSError):
+            if other != descriptor:
+                os.close(other)
+    limits = (
+        (resource.RLIMIT_DATA, MAX_DATA_BYTES),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_NOFILE, _MAX_DESCRIPTORS),
+    )
+    for limit, value in limits:
+        present = resource.getrlimit(limit)[1]
+        value = value if present == resource.RLIM_INFINITY else min(value, present)
+        resource.setrlimit(limit, (value, value))
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    for capability in range(_LAST_CAPABILITY + 1):
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    if os.geteuid() == 0:
+        # Without capabilities, root still owns its files.
+        with contextlib.suppress(OSError):
+            os.setgroups([])
+            os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+            os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    libc.capset(_CAPSET_HEADER, _NO_CAPABILITIES)
+
+
+def _answer(connection: socket.socket) -> None:
+    """Answer the next request. Raises EOFError without one."""
+    header, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, 1)
+    try:
+        if not header:
+            raise EOFError
+        header += receive_content(connection, HEADER.size - len(header))
+        size, kind = HEADER.unpack(header)
+        if size > MAX_REQUEST_BYTES:
+            raise EOFError
+        content = json.loads(receive_content(connection, size))
+        if kind == ParserRequest.NAMES:
+            _answer_names(connection, content)
+        else:
+            connection.sendall(_file_answer(descriptors[0], content))
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _answer_names(connection: socket.socket, names: list[str]) -> None:
+    for name in names:
+        # Whatever takes longer ends the process: nothing else ends the C++ library.
+        signal.setitimer(signal.ITIMER_PROF, NAME_CPU_S)
+        try:
+            text = json.dumps(demangled_within_limits(name), ensure_ascii=False).encode()
+            answer = message(NameAnswer.DEMANGLED, text, MAX_ANSWER_BYTES)
+        except (NameLimitExceeded, InvalidMessage, MemoryError):
+            answer = HEADER.pack(0, NameAnswer.TOO_LONG)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        connection.sendall(answer)
+
+
+def _file_answer(descriptor: int, request: dict[str, Any]) -> bytes:
+    signal.setitimer(signal.ITIMER_PROF, FILE_CPU_S)
+    try:
+        places = places_in(descriptor, bytes.fromhex(request["build_id"]), request["addresses"])
+        if places is None:
+            return HEADER.pack(0, FileAnswer.NOT_READABLE)
+        return message(FileAnswer.READ, _file_content(places), MAX_ANSWER_BYTES)
+    except (ElfLimitExceeded, InvalidMessage, MemoryError):
+        return HEADER.pack(0, FileAnswer.TOO_LARGE)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _file_content(places: CodePlaces) -> bytes:
+    names = list(places.names.items())
+    lines = [(address, *line) for address, line in places.lines.items()]
+    return json.dumps({"names": names, "lines": lines}, ensure_ascii=False).encode()

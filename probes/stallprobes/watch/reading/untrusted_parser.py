@@ -1,0 +1,297 @@
+"""Client of the process that parses the names and files of other programs: its answers are limited and untrusted.
+
+A request that takes too long, ends the process or has an invalid answer loses its item, which is counted; the next one
+has a new process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from msgspec import Meta, Struct
+
+from stallprobes.errors import MalformedJson
+from stallprobes.files.codec import decoded, encoded
+from stallprobes.foreign_text import is_printable
+from stallprobes.watch.reading.demangler import LONGEST_DEMANGLED
+from stallprobes.watch.reading.elf_lines import SourceLine
+from stallprobes.watch.reading.elf_symbols import LONGEST_SYMBOL, CodePlaces
+from stallprobes.watch.reading.parser_messages import (
+    HEADER,
+    MAX_ADDRESSES,
+    MAX_ANSWER_BYTES,
+    MAX_NAMES,
+    MAX_REQUEST_BYTES,
+    FileAnswer,
+    InvalidMessage,
+    NameAnswer,
+    ParserRequest,
+    message,
+    receive_content,
+)
+
+# Longest time (s) for the answers to a request.
+REQUEST_S = 5.0
+# Number of failures in a row, and time (s) lost in failures and slow requests, after which a kind is not asked for.
+MAX_FAILURES, MAX_LOST_S = 8, 30.0
+# Time (s) from which an answered request is slow: the symbols of the largest libraries take a fifth of it.
+_SLOW_S = 1.0
+# Longest time (s) for which the end of a killed process is awaited.
+_END_S = 1.0
+# What the process runs; the folders of modules follow the descriptor.
+_START = (
+    "import sys; sys.path[:] = sys.argv[2:]; from socket import socket; "
+    "from stallprobes.watch.reading.parser_process import serve; serve(socket(fileno=int(sys.argv[1])))"
+)
+
+# Our end of the connection to a new process, and what ends that process. Raises OSError where it cannot be started.
+Starter = Callable[[], tuple[socket.socket, Callable[[], None]]]
+
+_Kind = TypeVar("_Kind", bound=IntEnum)
+_Address = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_LineNumber = Annotated[int, Meta(ge=1, le=1 << 31)]
+_Symbol = Annotated[str, Meta(max_length=LONGEST_SYMBOL)]
+# With its folder, and a slash between them.
+_Path = Annotated[str, Meta(max_length=2 * LONGEST_SYMBOL + 1)]
+_Demangled = Annotated[str, Meta(max_length=LONGEST_DEMANGLED)]
+
+
+class _Code(Struct, forbid_unknown_fields=True):
+    """The answer about a file that was read."""
+
+    names: Annotated[list[tuple[_Address, _Symbol]], Meta(max_length=MAX_ADDRESSES)]
+    lines: Annotated[list[tuple[_Address, _Path, _LineNumber]], Meta(max_length=MAX_ADDRESSES)]
+
+
+class _NoAnswer(Exception):
+    """The process has ended, takes too long, or gives an answer that is not valid."""
+
+
+class UntrustedParser:
+    """Parser of names and files, in a process of its own that is started when it is needed. Threads may share it."""
+
+    def __init__(self, starter: Starter | None = None, seconds: float = REQUEST_S) -> None:
+        """``starter`` starts the process; ``seconds`` is the longest time for the answers to a request."""
+        self._starter = start_parser if starter is None else starter
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._connection: socket.socket | None = None
+        self._end: Callable[[], None] = _nothing
+        self._skipped: Counter[ParserRequest] = Counter()
+        self._failures: Counter[ParserRequest] = Counter()
+        self._lost_s: dict[ParserRequest, float] = dict.fromkeys(ParserRequest, 0.0)
+
+    @property
+    def skipped(self) -> Mapping[ParserRequest, int]:
+        """The number of names and of files that could not be read within the limits."""
+        return {kind: number for kind, number in self._skipped.items() if number}
+
+    def demangled(self, names: Sequence[str]) -> dict[str, str]:
+        """The demangled form of each of ``names``, which are mangled; those that are skipped are left out."""
+        texts: dict[str, str] = {}
+        rest = list(names)
+        with self._lock:
+            while rest and not self._has_given_up(ParserRequest.NAMES):
+                asked, done = rest[:MAX_NAMES], 0
+                with self._request(ParserRequest.NAMES):
+                    for name, text in zip(asked, self._name_answers(asked), strict=True):
+                        done += 1
+                        self._failures[ParserRequest.NAMES] = 0
+                        if text is None:
+                            self._skipped[ParserRequest.NAMES] += 1
+                        else:
+                            texts[name] = text
+                # The first name without an answer is the one that failed.
+                rest = rest[min(done + 1, len(asked)) :]
+            self._skipped[ParserRequest.NAMES] += len(rest)
+        return texts
+
+    def code(self, descriptor: int, build_id: bytes, addresses: Collection[int]) -> CodePlaces | None:
+        """The code at ``addresses`` of the open file ``descriptor``, if it has the build id; None if it is skipped.
+
+        A file that is no ELF file, or is of another build, has no code.
+        """
+        wanted = [address for address in addresses if 0 <= address < 1 << 63]
+        names: dict[int, str] = {}
+        lines: dict[int, SourceLine] = {}
+        with self._lock:
+            for at in range(0, len(wanted), MAX_ADDRESSES):
+                code = self._code(descriptor, build_id, wanted[at : at + MAX_ADDRESSES])
+                if code is None:
+                    self._skipped[ParserRequest.FILE] += 1
+                    return None
+                names.update(code.names)
+                lines.update(code.lines)
+        return CodePlaces(names, lines)
+
+    def close(self) -> None:
+        """End the process. The next request starts another one."""
+        with self._lock:
+            self._close()
+
+    def _name_answers(self, names: Sequence[str]) -> Iterator[str | None]:
+        """The demangled form of each name; None for one that becomes too long."""
+        due = self._send(ParserRequest.NAMES, encoded(names))
+        for _ in names:
+            kind, content = self._receive(NameAnswer, due)
+            if kind is NameAnswer.TOO_LONG:
+                yield None
+            else:
+                yield _checked(decoded(content, _Demangled))
+
+    def _code(self, descriptor: int, build_id: bytes, addresses: Sequence[int]) -> CodePlaces | None:
+        if self._has_given_up(ParserRequest.FILE):
+            return None
+        with self._request(ParserRequest.FILE):
+            request = encoded({"build_id": build_id.hex(), "addresses": addresses})
+            kind, content = self._receive(FileAnswer, self._send(ParserRequest.FILE, request, descriptor))
+            code = decoded(content, _Code) if kind is FileAnswer.READ else _Code([], [])
+            asked = set(addresses)
+            names = {address: _checked(name) for address, name in code.names if address in asked}
+            lines = {address: SourceLine(_checked(file), line) for address, file, line in code.lines}
+            if len(names) != len(code.names) or not lines.keys() <= asked:
+                raise _NoAnswer
+            self._failures[ParserRequest.FILE] = 0
+            return None if kind is FileAnswer.TOO_LARGE else CodePlaces(names, lines)
+        return None
+
+    @contextmanager
+    def _request(self, kind: ParserRequest) -> Iterator[None]:
+        """A request of a kind. If it fails, that is counted and the process ended."""
+        began_s, failed = time.monotonic(), False
+        try:
+            yield
+        except (_NoAnswer, OSError, EOFError, InvalidMessage, MalformedJson, UnicodeDecodeError):
+            self._close()
+            failed = True
+            self._failures[kind] += 1
+            # Of names, the others of the request have their answers.
+            self._skipped[kind] += kind is ParserRequest.NAMES
+        except BaseException:
+            # An answer may be on its way.
+            self._close()
+            raise
+        finally:
+            took_s = time.monotonic() - began_s
+            if failed or took_s >= _SLOW_S:
+                self._lost_s[kind] += took_s
+
+    def _has_given_up(self, kind: ParserRequest) -> bool:
+        return self._failures[kind] >= MAX_FAILURES or self._lost_s[kind] >= MAX_LOST_S
+
+    def _send(self, kind: ParserRequest, content: bytes, *descriptors: int) -> float:
+        """Send a request. Returns the time at which its answers are due."""
+        connection = self._connected()
+        due = time.monotonic() + self._seconds
+        request = message(kind, content, MAX_REQUEST_BYTES)
+        connection.settimeout(self._seconds)
+        socket.send_fds(connection, [request[: HEADER.size]], descriptors)
+        connection.sendall(request[HEADER.size :])
+        return due
+
+    def _receive(self, kinds: type[_Kind], due: float) -> tuple[_Kind, bytes]:
+        """The next answer, before the time ``due``."""
+        connection = self._connection
+        assert connection is not None
+
+        def wait() -> None:
+            left = due - time.monotonic()
+            if left <= 0:
+                raise _NoAnswer
+            connection.settimeout(left)
+
+        size, kind = HEADER.unpack(receive_content(connection, HEADER.size, wait))
+        if size > MAX_ANSWER_BYTES or kind not in kinds._value2member_map_:
+            raise _NoAnswer
+        return kinds(kind), receive_content(connection, size, wait)
+
+    def _connected(self) -> socket.socket:
+        """The connection to the process, which is started if there is none. Raises OSError."""
+        if self._connection is not None and _has_ended(self._connection):
+            # Between two requests: that is no failure of either.
+            self._close()
+        if self._connection is None:
+            self._connection, self._end = self._starter()
+        return self._connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._end()
+        self._end = _nothing
+
+
+def start_parser() -> tuple[socket.socket, Callable[[], None]]:
+    """Start the process as a child of this one: the connection to it, and what ends it. Raises OSError."""
+    connection, process = spawn_parser()
+
+    def end() -> None:
+        # The child of root has another user, and ends by itself where root may not kill that.
+        with contextlib.suppress(OSError):
+            process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
+
+    return connection, end
+
+
+def spawn_parser() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """The connection to a new process, and the process. Raises OSError."""
+    ours, theirs = socket.socketpair()
+    package = str(Path(__file__).absolute().parents[3])
+    folders = [package, *(folder for folder in sys.path if os.path.isabs(folder))]
+    libraries = os.environ.get("LD_LIBRARY_PATH")
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                # Neither the folder in which it starts nor the environment has modules for it.
+                [sys.executable, "-I", "-S", "-B", "-c", _START, str(theirs.fileno()), *folders],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={} if libraries is None else {"LD_LIBRARY_PATH": libraries},
+            )
+        except BaseException:
+            ours.close()
+            raise
+    return ours, process
+
+
+@cache
+def shared_parser() -> UntrustedParser:
+    """The parser of this process, where nothing else is said."""
+    return UntrustedParser()
+
+
+def _checked(text: str) -> str:
+    if not is_printable(text):
+        raise _NoAnswer
+    return text
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Whether the other end is closed, or sent something unasked."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _nothing() -> None:
+    pass

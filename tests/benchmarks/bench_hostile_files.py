@@ -1,0 +1,204 @@
+"""Hostile files against what reads them: structured mutation of names, ELF and DWARF, and of watch files.
+
+    python tests/benchmarks/bench_hostile_files.py [--minutes 2] [--seed 1] [--kind names,elf,compiled,watch]
+
+Each round makes a hostile input of the next kind. Names, ELF files made of counts and lengths, and compiled programs
+with changed bytes go to the real process that parses them, as their addresses and names would come from a program.
+Watch files with changed fields are read, and everything is made of them that `watch` makes: report, document, trace and
+recording. Each minute, and at the end, a line has the rounds, the inputs that were skipped, how many processes a signal
+ended, the tracebacks, and the largest resident memory of the parsing processes and of this one. It exits 1 where there
+was a traceback, a round took more than 15 s, or a parsing process had more than 300 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from factories import hostile_files as files
+from factories.damaged_watch_files import DamagedFile, use
+from factories.parser_children import ParserChildren
+from factories.recorded_programs import PROGRAMS, recorded
+from factories.stand_in import COMPILER
+from stallprobes.foreign_text import is_printable
+from stallprobes.watch.reading.code_files import CodeFiles
+from stallprobes.watch.reading.map_reader import watch_files
+from stallprobes.watch.reading.untrusted_parser import UntrustedParser
+
+PEAK_BYTES = 300 << 20
+PRINTED_S = 60.0
+# Longest time (s) of a round: a request has 5 s, and a name that fails is asked for once.
+ROUND_S = 15.0
+# Rounds after which the parser is a new one: it gives up after many failures.
+RENEWED = 4
+ADDRESSES = 32
+SOURCE = "int first(int a) { return a * 3; }\nint main(void) { return first(1); }\n"
+ODD_NUMBERS = (0, 1, 2, 3, 127, 128, 255, 256, 0xFFFF, 0x10000, 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1)
+
+# What makes and reads a hostile input; it raises what is a failure.
+Round = Callable[[], None]
+
+
+class Mutation:
+    """The rounds of each kind. ``skipped`` counts what exceeded the limits, by kind."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.children = ParserChildren()
+        self.skipped: Counter[str] = Counter()
+        self._dice, self._folder = random.Random(seed), folder
+        self._parser = UntrustedParser(self.children.start)
+        self._asked = 0
+        self._programs = list(self._compiled())
+        self._watched = list(self._watch_files(seed))
+        self.kinds: dict[str, Round] = {
+            "names": self.names,
+            "elf": self.elf,
+            "compiled": self.compiled,
+            "watch": self.watch,
+        }
+
+    def names(self) -> None:
+        """Mangled names: those that double, and changed ones, among valid ones that have to come."""
+        dice = self._dice
+        name = files.doubling_name(dice.choice((2, 8, 12, 14, 20, 24, 40, 80)))
+        letters = list(name)
+        for _ in range(dice.choice((0, 0, 1, 4, 16))):
+            letters[dice.randrange(2, len(letters))] = dice.choice("0123456789_AEFILNPRSTXZabcdijlsv$.")
+        asked = ["_Z3addPf", "".join(letters), "_Z5solvei"]
+        texts = self._renewed("names").demangled(asked)
+        assert all(
+            texts.get(name) in (name, text) for name, text in (("_Z3addPf", "add(float*)"), ("_Z5solvei", "solve(int)"))
+        )
+        assert all(map(is_printable, texts.values()))
+
+    def elf(self) -> None:
+        """Files of counts times lengths, some with changed bytes."""
+        dice = self._dice
+        length, count = (round(10 ** dice.uniform(0, most)) for most in (6, 4))
+        raw = dice.choice(
+            (
+                lambda: files.long_folder(length, count, dice.choice((2, 3, 4))),
+                lambda: files.shared_line_string(10 * length, count, compressed=dice.random() < 0.5),
+                lambda: files.long_address(min(length, 500_000), 50 * count),
+                lambda: files.many_rows(100 * count),
+                lambda: files.many_notes(6 * count, min(length, 1 << 18)),
+                lambda: files.repeated_symbols(1 + count // 50, 10 * length),
+                lambda: files.nearly_endless([1 + count // 20]),
+            )
+        )()
+        self._read(self._changed(raw) if dice.random() < 0.5 else raw, range(files.ADDRESS, files.ADDRESS + ADDRESSES))
+
+    def compiled(self) -> None:
+        """Programs of a compiler with changed bytes."""
+        self._read(self._changed(self._dice.choice(self._programs)), range(0x1100, 0x1200, 256 // ADDRESSES))
+
+    def watch(self) -> None:
+        """Recorded watch files with changed fields, to every output."""
+        folder, damaged = self._dice.choice(self._watched)
+        with damaged.changed():
+            problems = use(folder, self._folder)
+        self.skipped["watch"] += bool(problems)
+
+    def close(self) -> None:
+        """End the parser."""
+        self._parser.close()
+
+    def _read(self, raw: bytes, addresses: range) -> None:
+        path = self._folder / "library.so"
+        path.write_bytes(raw)
+        # The same name with other contents.
+        found = CodeFiles(self._renewed("files")).code(str(path), b"", addresses)
+        assert set(found.names) | set(found.lines) <= set(addresses)
+        assert all(map(is_printable, (*found.names.values(), *(line.file for line in found.lines.values()))))
+
+    def _renewed(self, kind: str) -> UntrustedParser:
+        """The parser, a new one from time to time. What the last request skipped is counted."""
+        self._asked += 1
+        if self._asked % RENEWED == 0:
+            self.skipped.update({asked.name.lower(): number for asked, number in self._parser.skipped.items()})
+            self._parser.close()
+            self._parser = UntrustedParser(self.children.start)
+        return self._parser
+
+    def _changed(self, raw: bytes) -> bytes:
+        """A copy with some bytes or numbers changed, most of them in headers and tables, or cut."""
+        dice, changed = self._dice, bytearray(raw)
+        for _ in range(dice.choice((1, 2, 4, 16))):
+            at = dice.choice((dice.randrange(64), dice.randrange(len(raw)), max(len(raw) - dice.randrange(1, 2048), 0)))
+            size = dice.choice((1, 2, 4, 8))
+            number = dice.choice((*ODD_NUMBERS, len(raw), len(raw) - 1, dice.randrange(2**32)))
+            changed[at : at + size] = (number % 2 ** (8 * size)).to_bytes(size, "little")
+        return bytes(changed[: dice.randrange(len(changed))] if dice.random() < 0.1 else changed)
+
+    def _compiled(self) -> Iterator[bytes]:
+        assert COMPILER is not None, "this benchmark needs a C compiler"
+        source, program = self._folder / "source.c", self._folder / "program"
+        source.write_text(SOURCE)
+        for options in (["-gdwarf-2"], ["-gdwarf-4"], ["-gdwarf-5"], ["-g", "-gz=zlib"], ["-g", "-gdwarf64"]):
+            done = subprocess.run([COMPILER, *options, "-o", str(program), str(source)], capture_output=True)
+            if not done.returncode:
+                yield program.read_bytes()
+
+    def _watch_files(self, seed: int) -> Iterator[tuple[Path, DamagedFile]]:
+        for name in PROGRAMS:
+            folder = self._folder / name
+            folder.mkdir(mode=0o700)
+            recorded(name, folder)
+            for path in watch_files(folder):
+                yield folder, DamagedFile(path, seed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kind", default="names,elf,compiled,watch")
+    options = parser.parse_args()
+    rounds: Counter[str] = Counter()
+    tracebacks, longest_s, next_s = 0, 0.0, PRINTED_S
+    with tempfile.TemporaryDirectory() as folder:
+        mutation = Mutation(options.seed, Path(folder))
+        began_s = time.monotonic()
+
+        def line() -> str:
+            signals = Counter(number for number in mutation.children.signals if number not in (0, 9))
+            own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+            return (
+                f"{time.monotonic() - began_s:6.0f} s: rounds {dict(rounds)}, skipped {dict(mutation.skipped)}, "
+                f"signals {dict(signals)}, tracebacks {tracebacks}, longest {longest_s:.1f} s, "
+                f"peak {mutation.children.peak_bytes / 1e6:.0f} MB, here {own:.0f} MB"
+            )
+
+        for kind in itertools.cycle(options.kind.split(",")):
+            if time.monotonic() - began_s >= 60 * options.minutes:
+                break
+            round_s = time.monotonic()
+            try:
+                mutation.kinds[kind]()
+            except Exception:
+                tracebacks += 1
+                print(f"round {rounds[kind]} of {kind}, seed {options.seed}:\n{traceback.format_exc()}", flush=True)
+            rounds[kind] += 1
+            longest_s = max(longest_s, time.monotonic() - round_s)
+            if time.monotonic() - began_s >= next_s:
+                print(line(), flush=True)
+                next_s += PRINTED_S
+        mutation.close()
+        print(line())
+    return int(tracebacks > 0 or longest_s > ROUND_S or mutation.children.peak_bytes > PEAK_BYTES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
