@@ -10,6 +10,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from stallprobes.errors import FileNotWritten
+from stallprobes.files import atomic
+
 # More than a path has.
 _LONGEST = 1 << 16
 
@@ -25,8 +28,8 @@ def write(name: str, text: str) -> Path | None:
     path = file(name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError:
+        atomic.write(path, (text.encode(errors="backslashreplace"),), force=True)
+    except (OSError, FileNotWritten):
         return None
     return path
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from factories import documents, host_checks, matrices
 from factories.verdicts import verdict
 from stallprobes.errors import CheckFileError
-from stallprobes.files import atomic, schemas
+from stallprobes.files import schemas
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import check_file
@@ -591,17 +591,8 @@ def test_what_is_there_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_comes_to_be_meanwhile_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.json"
-    monkeypatch.setattr(atomic, "_fill", lambda beside, *_: (beside.write_text("x"), path.write_text("mine")))
-    with pytest.raises(CheckFileError, match="already exists"):
-        check_file.save(host_checks.every_status(), path)
-    assert path.read_text() == "mine"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_where_no_links_can_be_made_saving_works_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: object) -> None:
+    def none(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", none)
