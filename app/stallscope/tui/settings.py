@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stallprobes.errors import StallprobesError
+from stallprobes.errors import StallprobesError, reason_of
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Action, all_actions
 
 DOCUMENT = """\
@@ -96,7 +96,7 @@ def load(file: Path | None = None) -> Settings:
     except (FileNotFoundError, NotADirectoryError):
         return Settings()
     except OSError as error:
-        raise SettingsError(f"{file}: {error.strerror or error}") from error
+        raise SettingsError(f"{file}: {reason_of(error)}") from error
     except RecursionError as error:
         raise SettingsError(f"{file}: it is nested too deeply") from error
     except (SettingsError, ValueError) as error:

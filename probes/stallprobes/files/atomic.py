@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from stallprobes.errors import FileNotWritten
+from stallprobes.errors import FileNotWritten, reason_of
 from stallprobes.files.ending_signals import unwound_by_signals
 
 # Errors of file systems without hard links.
@@ -257,5 +257,5 @@ def _real(path: Path) -> Path:
 def _sentence(path: Path, error: Exception) -> FileNotWritten:
     if isinstance(error, FileExistsError):
         return FileNotWritten(f"{path} already exists: name another file, or overwrite it with --force")
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    why = reason_of(error)
     return FileNotWritten(f"{path} cannot be written: {why}")

@@ -24,6 +24,7 @@ from stallprobes.errors import (
     MalformedJson,
     OversizedData,
     TruncatedJson,
+    reason_of,
 )
 from stallprobes.files import atomic, codec, compression, user_state
 from stallprobes.files.compression import Compression, DecompressedStream
@@ -140,7 +141,7 @@ def load(path: Path | str, progress: Callable[[float], None] = lambda _: None) -
     except MemoryError:
         raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        why = reason_of(error)
         raise CheckFileError(f"{path} cannot be read: {why}") from error
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from stallprobes.errors import CheckFileError, MalformedJson
+from stallprobes.errors import CheckFileError, MalformedJson, reason_of
 from stallprobes.files import codec
 from stallprobes.files.codec import Document, Figure, Name, Natural, Positive, Text, about
 from stallprobes.foreign_text import escaped_json
@@ -216,7 +216,7 @@ def load(path: Path) -> Reference:
             raise CheckFileError(f"{path} is not a reference: none is larger than {_LARGEST >> 20} MiB")
         return read(data, path.stem)
     except OSError as error:
-        raise CheckFileError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise CheckFileError(f"{path} cannot be read: {reason_of(error)}") from error
     except UnicodeDecodeError:
         raise CheckFileError(f"{path} is not a reference: it is not UTF-8") from None
     except MalformedJson as error:

@@ -14,7 +14,7 @@ from os import fstat
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
-from stallprobes.errors import DamagedData, OversizedData, RecordingError
+from stallprobes.errors import DamagedData, OversizedData, RecordingError, reason_of
 from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, Head, Line
 
@@ -168,5 +168,5 @@ def _checked(line: bytes) -> bytes | None:
 def _unreadable(path: Path, error: Exception) -> RecordingError:
     if isinstance(error, IsADirectoryError):
         return RecordingError(f"{path} is a folder: name a file in it")
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    why = reason_of(error)
     return RecordingError(f"{path} cannot be read: {why}")

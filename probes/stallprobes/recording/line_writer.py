@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from stallprobes.errors import FileNotWritten, MalformedJson, RecordingError
+from stallprobes.errors import FileNotWritten, MalformedJson, RecordingError, reason_of
 from stallprobes.files import atomic
 from stallprobes.files.codec import encoded
 from stallprobes.recording.common_lines import TraceLine
@@ -104,7 +104,7 @@ def created(path: Path) -> BinaryIO:
 
 def not_written(path: Path, error: Exception) -> str:
     """The sentence that ``path`` cannot be written because of ``error``."""
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    why = reason_of(error)
     return f"{path} cannot be written: {why}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Self, TextIO
 
+from stallprobes.errors import reason_of
 from stallprobes.foreign_text import escaped_json
 from stallscope.cli.process.diagnostics import CommandError, ExitCode, is_terminal
 from stallscope.cli.process.streams import guarded
@@ -91,7 +92,7 @@ def _write_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise ClosedPipeError from None
     except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
+        raise CommandError(ExitCode.USAGE, f"the result could not be written: {reason_of(error)}") from error
 
 
 def _width(stream: TextIO, terminal: bool) -> int:

@@ -26,7 +26,7 @@ from stallprobes.engine.sim.parameters import (
     SlowdownParameters,
 )
 from stallprobes.engine.sim.sampling import LatencyDistribution
-from stallprobes.errors import StallprobesError
+from stallprobes.errors import StallprobesError, reason_of
 
 DEFAULT = "h200"
 _MOST = 1e9
@@ -181,7 +181,7 @@ def _parsed_file(place: Any, where: str) -> dict[str, Any]:
     except IsADirectoryError as error:
         raise ProfileError(f"{where} is a folder: name a file in it") from error
     except OSError as error:
-        raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from error
+        raise ProfileError(f"{where} cannot be read: {reason_of(error)}") from error
     except UnicodeDecodeError as error:
         raise ProfileError(f"{where} is damaged: it is not text in UTF-8") from error
     except RecursionError as error:
