@@ -101,6 +101,14 @@ class FileNotWritten(StallprobesError):
     """The file could not be written and nothing was changed on disk; the message is one sentence."""
 
 
+class FileNotRead(StallprobesError):
+    """The file that the user named cannot be read; the message is one sentence."""
+
+
+class FileMissing(FileNotRead):
+    """There is no such file."""
+
+
 class MalformedJson(StallprobesError):
     """The text is not JSON of the expected structure; the message is a clause that says where and what is wrong."""
 

@@ -10,8 +10,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from stallprobes.errors import FileNotWritten
-from stallprobes.files import atomic
+from stallprobes.errors import FileNotRead, FileNotWritten, OversizedData
+from stallprobes.files import atomic, input_file
 
 # More than a path has.
 _LONGEST = 1 << 16
@@ -36,8 +36,6 @@ def write(name: str, text: str) -> Path | None:
 
 def read(name: str) -> str:
     """The text of the file ``name``; "" where there is none or it cannot be read."""
-    with suppress(OSError, ValueError):
-        path = file(name)
-        if path.is_file() and path.stat().st_size <= _LONGEST:
-            return path.read_text(encoding="utf-8")
+    with suppress(FileNotRead, OversizedData, ValueError):
+        return input_file.read(file(name), _LONGEST).decode()
     return ""

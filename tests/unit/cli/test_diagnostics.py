@@ -32,7 +32,7 @@ def kinds() -> list[type[BaseException]]:
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
 def test_an_error_without_a_text_has_a_reason(kind: type[BaseException]) -> None:
-    words = {MemoryError: "too little memory"}.get(kind, f"an error of the kind {kind.__name__}")
+    words = "too little memory" if kind is MemoryError else f"an error of the kind {kind.__name__}"
     assert reason_of(kind()) == words
     assert kind_and_text(kind()) == kind.__name__
 

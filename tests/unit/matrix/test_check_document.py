@@ -315,14 +315,18 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     def denied(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", denied)
+    monkeypatch.setattr(os, "open", denied)
     with pytest.raises(CheckFileError, match="cannot be read: Permission denied"):
         check_file.load(tmp_path / "a.json")
 
 
-def test_a_file_without_end_is_not_read_to_its_end() -> None:
-    with pytest.raises(CheckFileError, match="is not a check: none is so large"):
-        check_file.load("/dev/zero")
+def test_a_pipe_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_file, "LARGEST", 2 << 20)
+    with subprocess.Popen(["cat", "/dev/zero"], stdout=subprocess.PIPE) as endless:
+        assert endless.stdout is not None
+        with pytest.raises(CheckFileError, match="is not a check: none is so large"):
+            check_file.load(f"/proc/self/fd/{endless.stdout.fileno()}")
+        endless.kill()
 
 
 BEGIN = '{"schema": "stallscope.check/2", "cells": ['
