@@ -317,6 +317,9 @@ def test_another_process_that_is_watched_is_named_with_the_kernel_that_ran_longe
     found = first([call], records, tenures=slices, others=lambda: others)
     assert [one.process for one in found.evidence.engine] == ["add of trainer (pid 8)"]
     assert "another process: add of trainer (pid 8) had the graphics engine for 2.40 ms" in cause_text(found)
+    nameless = OtherWork.of("trainer (pid 8)", rows_of([kernel(100, 2300, name=0)]), NAMES)
+    found = first([call], records, tenures=slices, others=lambda: [nameless])
+    assert "another process: trainer (pid 8) had the graphics engine" in cause_text(found)
     found = first([call], records, tenures=slices, others=lambda: others[2:])
     assert "another process: another process had the graphics engine" in cause_text(found)
 
@@ -632,6 +635,8 @@ def test_the_first_launch_of_a_kernel_loads_it() -> None:
     assert (found.cause, found.certainty) == (WaitCause.LAZY_LOADING, Certainty.KNOWN)
     assert cause_text(found) == "because of loading the kernel at its first launch: the first launch of add"
     assert again.cause is WaitCause.UNATTRIBUTED
+    nameless = first(calls[:1], [kernel(3000, 3100, name=0, correlation=5)], first_launches={(1, 0): 5})
+    assert cause_text(nameless).endswith("at its first launch: the first launch of a kernel without a name")
     # A stronger cause.
     beside = explained([*calls, pageable_copy(0, 2990)], work, first_launches={(1, 1): 5})[0]
     assert beside.cause is WaitCause.PAGEABLE_COPY
