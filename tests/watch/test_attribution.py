@@ -642,6 +642,35 @@ def test_the_first_launch_of_a_kernel_loads_it() -> None:
     assert beside.cause is WaitCause.PAGEABLE_COPY
 
 
+@pytest.mark.parametrize(
+    ("recorded", "kind", "cause"),
+    [
+        (MemoryKind.PINNED, MemoryKind.PINNED, WaitCause.UNATTRIBUTED),
+        (MemoryKind.MANAGED, MemoryKind.MANAGED, WaitCause.UNATTRIBUTED),
+        (MemoryKind.PAGEABLE, MemoryKind.PAGEABLE, WaitCause.PAGEABLE_COPY),
+        (MemoryKind.UNKNOWN, MemoryKind.PAGEABLE, WaitCause.PAGEABLE_COPY),
+        (99, MemoryKind.PAGEABLE, WaitCause.PAGEABLE_COPY),
+    ],
+)
+def test_memory_is_of_the_kind_that_the_driver_recorded(recorded: int, kind: MemoryKind, cause: WaitCause) -> None:
+    """As host memory of cuMemCreate is, which the library takes for pageable."""
+    calls = [slow(LAUNCH, 0, 3000, correlation=5), pageable_copy(0, 2990, correlation=6)]
+    work = [kernel(3000, 3100, correlation=5), copy(100, 2900, correlation=6, stream=3, target=recorded)]  # type: ignore[arg-type]
+    launch, copied = explained(calls, work)
+    assert (copied.source, copied.target) == (MemoryKind.DEVICE, kind)
+    assert launch.cause is cause
+    assert explained(calls, work[:1])[1].target is MemoryKind.PAGEABLE
+
+
+def test_one_kind_of_a_call_of_several_copies_is_none_of_the_others() -> None:
+    calls = [pageable_copy(0, 2990, correlation=6)]
+    work = [
+        copy(at, at + 10, correlation=6, target=kind)
+        for at, kind in ((1, MemoryKind.PINNED), (20, MemoryKind.PAGEABLE))
+    ]
+    assert first(calls, work).target is MemoryKind.PAGEABLE
+
+
 GATED = [slow(D2H, 0, 100_000, correlation=5, target=MemoryKind.PAGEABLE, source=MemoryKind.DEVICE)]
 OF_GATED = copy(99_980, 99_990, correlation=5)
 HOLDING: Mapping[str, Any] = {"complete": True, "may_hold_streams": True}
