@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -226,6 +227,16 @@ def test_the_environment_is_that_of_the_process(tmp_path: Path) -> None:
     (tmp_path / "7" / "environ").write_bytes(b"RANK=1\0LANG=\xff\0RANK=2\0nothing\0")
     assert environment_of(7, tmp_path)["RANK"] == "1"
     assert environment_of(8, tmp_path) == {}
+
+
+def test_an_environment_that_is_no_file_is_none(tmp_path: Path) -> None:
+    """As a process in a namespace of its own may have made it."""
+    (tmp_path / "7").mkdir()
+    os.mkfifo(tmp_path / "7" / "environ")
+    (tmp_path / "8").mkdir()
+    (tmp_path / "8" / "environ").symlink_to("/dev/zero")
+    assert (environment_of(7, tmp_path), environment_of(8, tmp_path)) == ({}, {})
+    assert environment_of(os.getpid(), Path("/proc"))
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,21 @@ def test_a_name_of_the_users_code_is_kept_and_replaces_that_of_a_library() -> No
     assert names(made.named(python_process(replace(first, started_ns=at_ns(9))), stacks)) == ["loop"]
 
 
+def test_a_name_of_the_system_that_is_no_file_is_none(tmp_path: Path) -> None:
+    """As a process in a namespace of its own may have made it."""
+    read = python_process(thread(MAIN, name="python3"), thread(OTHER, name="python3"), thread(102, name="python3"))
+    for one in read.threads:
+        (tmp_path / str(read.pid) / "task" / str(one.id)).mkdir(parents=True)
+    folder = tmp_path / str(read.pid) / "task"
+    os.mkfifo(folder / str(MAIN) / "comm")
+    (folder / str(OTHER) / "comm").symlink_to("/dev/zero")
+    (folder / "102" / "comm").write_bytes(b"answers\n")
+    made = ThreadNames()
+    made.look(read, at_ns(0), tmp_path)
+    assert names(made.named(read, {}))[2] == "answers"
+    assert "\0" not in "".join(names(made.named(read, {})))
+
+
 @pytest.mark.parametrize(
     ("given", "name"),
     [

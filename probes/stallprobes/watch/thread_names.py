@@ -19,6 +19,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from stallprobes.errors import FileNotRead
+from stallprobes.files import input_file
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
@@ -103,8 +105,9 @@ class ThreadNames:
         self._certain = {key: name for key, name in self._certain.items() if key in known}
         for thread in self._named_by_default(process):
             try:
-                name = (root / str(process.pid) / "task" / str(thread.id) / "comm").read_bytes()
-            except OSError:
+                with input_file.opened(root / str(process.pid) / "task" / str(thread.id) / "comm") as file:
+                    name = file.read(_LONGEST_NAME)
+            except (FileNotRead, OSError):
                 continue
             self._system[_key(thread)] = printable(name.rstrip(b"\n").decode("utf-8", "replace"))
 

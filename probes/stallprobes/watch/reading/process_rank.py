@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stallprobes.errors import FileNotRead
+from stallprobes.files import input_file
 from stallprobes.files.codec import Unsigned
 
 # Variables of torchrun, Open MPI, PMI, PMIx and Slurm, and the one with the number of ranks; the first that is there
@@ -46,11 +48,14 @@ def rank_of(environment: Mapping[str, str]) -> Rank | None:
 
 
 def environment_of(pid: int, proc: Path) -> Mapping[str, str]:
-    """The environment with which the program of a process was started; empty where it cannot be read."""
+    """The environment with which the program of a process was started; empty where it cannot be read.
+
+    What is in ``proc`` may be the process's own work: it need not be a file.
+    """
     try:
-        with (proc / str(pid) / "environ").open("rb") as file:
+        with input_file.opened(proc / str(pid) / "environ") as file:
             text = file.read(_MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
+    except (FileNotRead, OSError):
         return {}
     # The first of two with one name is the one that counts.
     return dict(reversed([(name, value) for name, _, value in (one.partition("=") for one in text.split("\0"))]))
