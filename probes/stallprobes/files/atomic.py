@@ -35,7 +35,8 @@ def named_file(name: str) -> Path:
 def ready(path: Path, *, force: bool) -> None:
     """Raise FileNotWritten if ``write`` would refuse ``path`` now. To be called before work that takes long.
 
-    It creates and removes an empty file in the folder, since permissions alone do not say that this is possible.
+    It creates an empty file in the folder, without a name or removed at once, since permissions alone do not say that
+    this is possible.
     """
     _refuse(path, force=force)
     folder = _real(path).parent
@@ -83,15 +84,7 @@ def write(path: Path, chunks: Iterable[bytes], *, force: bool, mode: int | None 
             try:
                 new.create()
                 new.fill(chunks, mode)
-                try:
-                    new.put(target, force=force)
-                except FileExistsError:
-                    raise
-                except OSError:
-                    if new.named:
-                        raise
-                    new.copy()
-                    new.put(target, force=force)
+                new.put_whole(target, force=force)
             finally:
                 new.discard()
         _sync_folder(target.parent)
@@ -154,8 +147,20 @@ class _NewFile:
             file.flush()
             os.fsync(self.descriptor)
 
-    def copy(self) -> None:
-        """Continue with a copy that has a temporary name, for where links to files without a name are forbidden."""
+    def put_whole(self, target: Path, *, force: bool) -> None:
+        """As ``put``, for a file that nobody writes any more: where it cannot be linked, a copy of it gets the name."""
+        try:
+            self.put(target, force=force)
+        except FileExistsError:
+            raise
+        except OSError:
+            if self.named:
+                raise
+            self._copy()
+            self.put(target, force=force)
+
+    def _copy(self) -> None:
+        """Continue with a copy that has a temporary name."""
         before = self.descriptor
         with open(_name_of(before), "rb") as source:
             self.named = True
@@ -186,8 +191,8 @@ class _NewFile:
         os.replace(self._path, target)
 
     def _link(self, path: Path) -> None:
-        # Only with the descriptor of a folder Python calls linkat, which follows the link in /proc. The kernel
-        # ignores the descriptor, since the name is absolute.
+        # Only with src_dir_fd Python calls linkat, which follows the link in /proc. The kernel ignores the descriptor,
+        # since the name is absolute.
         os.link(_name_of(self.descriptor), path, src_dir_fd=self.descriptor, follow_symlinks=True)
 
     def discard(self) -> None:
@@ -257,5 +262,4 @@ def _real(path: Path) -> Path:
 def _sentence(path: Path, error: Exception) -> FileNotWritten:
     if isinstance(error, FileExistsError):
         return FileNotWritten(f"{path} already exists: name another file, or overwrite it with --force")
-    why = reason_of(error)
-    return FileNotWritten(f"{path} cannot be written: {why}")
+    return FileNotWritten(f"{path} cannot be written: {reason_of(error)}")

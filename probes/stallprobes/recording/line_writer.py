@@ -104,8 +104,7 @@ def created(path: Path) -> BinaryIO:
 
 def not_written(path: Path, error: Exception) -> str:
     """The sentence that ``path`` cannot be written because of ``error``."""
-    why = reason_of(error)
-    return f"{path} cannot be written: {why}"
+    return f"{path} cannot be written: {reason_of(error)}"
 
 
 def _require_new(path: Path) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Self, TextIO
 
-from stallprobes.errors import reason_of
 from stallprobes.foreign_text import escaped_json
 from stallscope.cli.process.diagnostics import CommandError, ExitCode, is_terminal
 from stallscope.cli.process.streams import guarded
@@ -92,6 +91,8 @@ def _write_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise ClosedPipeError from None
     except OSError as error:
+        from stallprobes.errors import reason_of
+
         raise CommandError(ExitCode.USAGE, f"the result could not be written: {reason_of(error)}") from error
 
 

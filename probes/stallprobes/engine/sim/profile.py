@@ -185,7 +185,7 @@ def _content(name: str) -> bytes:
     except FileNotRead as error:
         raise ProfileError(str(error)) from error
     except OversizedData as error:
-        raise ProfileError(f"{name} is not a profile: {error}, and no profile has") from error
+        raise ProfileError(f"{name} is not a profile: {error}, which no profile has") from error
 
 
 def _tables(read: Callable[[], bytes], where: str) -> dict[str, Any]:
