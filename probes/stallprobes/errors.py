@@ -1,7 +1,8 @@
 """Exceptions that cross package borders, and the exit codes of the process.
 
 Every message is one sentence for the user: what is wrong and what to do. Exceptions that never leave their package are
-defined where they are raised. This module imports nothing.
+defined where they are raised. This module imports nothing. ``reason_of`` and ``kind_and_text`` are for errors of other
+origin, which need not have a text.
 """
 
 from __future__ import annotations
@@ -100,6 +101,14 @@ class FileNotWritten(StallprobesError):
     """The file could not be written and nothing was changed on disk; the message is one sentence."""
 
 
+class FileNotRead(StallprobesError):
+    """The file that the user named cannot be read; the message is one sentence."""
+
+
+class FileMissing(FileNotRead):
+    """There is no such file."""
+
+
 class MalformedJson(StallprobesError):
     """The text is not JSON of the expected structure; the message is a clause that says where and what is wrong."""
 
@@ -138,3 +147,16 @@ class NotComparable(StallprobesError):
 
 class TimelinesDiffer(NotComparable):
     """One of two checks was made with the timeline, so that nothing makes them comparable."""
+
+
+def reason_of(error: BaseException) -> str:
+    """The reason that ``error`` gives, as a clause that is never empty: the system's words, its text, or its kind."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error).strip()
+    if isinstance(error, MemoryError):
+        return f"too little memory ({text})" if text else "too little memory"
+    return text or f"an error of the kind {type(error).__name__}"
+
+
+def kind_and_text(error: BaseException) -> str:
+    """The kind of ``error``, and its text if it has one: for a defect, whose text alone says too little."""
+    return f"{type(error).__name__}: {text}" if (text := str(error).strip()) else type(error).__name__

@@ -199,10 +199,15 @@ def test_every_setting_can_be_set() -> None:
 
 
 def test_a_profile_that_is_a_folder_or_no_text_is_one_sentence(tmp_path: Path) -> None:
-    folder, binary = tmp_path / "a.toml", tmp_path / "b.toml"
+    folder, binary, large = tmp_path / "a.toml", tmp_path / "b.toml", tmp_path / "c.toml"
     folder.mkdir()
     binary.write_bytes(b"\xff\xfe")
-    for file, words in ((folder, "is a folder: name a file in it"), (binary, "is damaged: it is not text in UTF-8")):
+    large.write_bytes(b"#" * (1 << 19))
+    for file, words in (
+        (folder, "is a folder: name a file in it"),
+        (binary, "is damaged: it is not text in UTF-8"),
+        (large, "is not a profile: it has more than 256 KiB, which no profile has"),
+    ):
         with pytest.raises(ProfileError) as caught:
             profile.load(str(file))
         assert str(caught.value) == f"{file} {words}"

@@ -276,6 +276,22 @@ def test_what_is_missing_is_said() -> None:
     )
 
 
+def test_kernels_without_a_name_are_said() -> None:
+    count = 151
+    lost = dict.fromkeys(LossKind, 0)
+    gaps = analyzed(process(losses=lost | {LossKind.NO_NAME: count})).gaps
+    assert gaps == (
+        "151 kernels ran without a name: there was no space for more different ones. Whether such a kernel "
+        "communicates, or ran for the first time, is not known: it counts as computing.",
+    )
+    (one,) = analyzed(process(losses=lost | {LossKind.NO_NAME: 1})).gaps
+    assert one.startswith("1 kernel ran without a name")
+    found = analyzed(process(losses=lost | {LossKind.NO_NAME: count}))
+    made = json.loads(json.dumps(document(watch_findings([found], 0))))
+    jsonschema.validate(made, schema("stallscope.watch/2"), cls=jsonschema.Draft202012Validator)
+    assert (made["processes"][0]["losses"]["no-name"], made["processes"][0]["gaps"]) == (count, list(gaps))
+
+
 def test_findings_need_a_reading() -> None:
     with pytest.raises(ValueError, match="no reading"):
         ProcessAnalysis().findings()

@@ -317,6 +317,9 @@ def test_another_process_that_is_watched_is_named_with_the_kernel_that_ran_longe
     found = first([call], records, tenures=slices, others=lambda: others)
     assert [one.process for one in found.evidence.engine] == ["add of trainer (pid 8)"]
     assert "another process: add of trainer (pid 8) had the graphics engine for 2.40 ms" in cause_text(found)
+    nameless = OtherWork.of("trainer (pid 8)", rows_of([kernel(100, 2300, name=0)]), NAMES)
+    found = first([call], records, tenures=slices, others=lambda: [nameless])
+    assert "another process: trainer (pid 8) had the graphics engine" in cause_text(found)
     found = first([call], records, tenures=slices, others=lambda: others[2:])
     assert "another process: another process had the graphics engine" in cause_text(found)
 
@@ -632,9 +635,40 @@ def test_the_first_launch_of_a_kernel_loads_it() -> None:
     assert (found.cause, found.certainty) == (WaitCause.LAZY_LOADING, Certainty.KNOWN)
     assert cause_text(found) == "because of loading the kernel at its first launch: the first launch of add"
     assert again.cause is WaitCause.UNATTRIBUTED
+    nameless = first(calls[:1], [kernel(3000, 3100, name=0, correlation=5)], first_launches={(1, 0): 5})
+    assert cause_text(nameless).endswith("at its first launch: the first launch of a kernel without a name")
     # A stronger cause.
     beside = explained([*calls, pageable_copy(0, 2990)], work, first_launches={(1, 1): 5})[0]
     assert beside.cause is WaitCause.PAGEABLE_COPY
+
+
+@pytest.mark.parametrize(
+    ("recorded", "kind", "cause"),
+    [
+        (MemoryKind.PINNED, MemoryKind.PINNED, WaitCause.UNATTRIBUTED),
+        (MemoryKind.MANAGED, MemoryKind.MANAGED, WaitCause.UNATTRIBUTED),
+        (MemoryKind.PAGEABLE, MemoryKind.PAGEABLE, WaitCause.PAGEABLE_COPY),
+        (MemoryKind.UNKNOWN, MemoryKind.PAGEABLE, WaitCause.PAGEABLE_COPY),
+        (99, MemoryKind.PAGEABLE, WaitCause.PAGEABLE_COPY),
+    ],
+)
+def test_memory_is_of_the_kind_that_the_driver_recorded(recorded: int, kind: MemoryKind, cause: WaitCause) -> None:
+    """As host memory of cuMemCreate is, which the library takes for pageable."""
+    calls = [slow(LAUNCH, 0, 3000, correlation=5), pageable_copy(0, 2990, correlation=6)]
+    work = [kernel(3000, 3100, correlation=5), copy(100, 2900, correlation=6, stream=3, target=recorded)]  # type: ignore[arg-type]
+    launch, copied = explained(calls, work)
+    assert (copied.source, copied.target) == (MemoryKind.DEVICE, kind)
+    assert launch.cause is cause
+    assert explained(calls, work[:1])[1].target is MemoryKind.PAGEABLE
+
+
+def test_one_kind_of_a_call_of_several_copies_is_none_of_the_others() -> None:
+    calls = [pageable_copy(0, 2990, correlation=6)]
+    work = [
+        copy(at, at + 10, correlation=6, target=kind)
+        for at, kind in ((1, MemoryKind.PINNED), (20, MemoryKind.PAGEABLE))
+    ]
+    assert first(calls, work).target is MemoryKind.PAGEABLE
 
 
 GATED = [slow(D2H, 0, 100_000, correlation=5, target=MemoryKind.PAGEABLE, source=MemoryKind.DEVICE)]

@@ -330,6 +330,33 @@ def test_records_of_the_start_up_are_not_in_the_cost_since() -> None:
     assert cost.high == pytest.approx(1000 * 6e-6)
 
 
+@pytest.mark.parametrize("compared", [False, True], ids=["by calls and records", "compared"])
+def test_a_switch_of_records_may_hold_a_call_up(compared: bool) -> None:
+    count = 41 if compared else 5
+    spans = [(100.0 * at, 100.0 * (at + 1), at % 2 == 0, 100.0 * at, 1000) for at in range(count)]
+    found = windows(*spans)
+    # The switches at both ends of a window without records take 1 ms together.
+    took = np.where(found.on, found.took, found.took - 1 * MS)
+    low, high = (cost_of(_process(each, calls=0), count * 100 * MS) for each in (found, replace(found, took=took)))
+    assert (low.compared > 0) is compared
+    assert high.low == low.low
+    assert low.high == pytest.approx(0.0, abs=1e-3)
+    without = count // 2
+    assert high.high - low.high == pytest.approx(without * MS / ((count - 1) * 100 * MS), abs=1e-4)
+
+
+def test_the_time_of_switches_is_that_of_windows_that_have_ended() -> None:
+    found = windows(
+        (0, 100, True, 0, 1), (100, 200, False, None, 1), (200, 300, True, 250, 1), (300, 0, False, None, 1)
+    )
+    assert found.switching_ns(0) == 0
+    shorter = replace(found, took=np.maximum(found.took - 3 * MS, 0))
+    assert shorter.switching_ns(0) == 3 * MS
+    assert shorter.switching_ns(int(found.begins[2])) == 0
+    # A damaged file may have any time.
+    assert replace(found, took=found.took + 10**12).switching_ns(0) == 0
+
+
 def test_few_comparisons_measure_nothing() -> None:
     spans = [(100.0 * at, 100.0 * (at + 1), at % 2 == 0, 100.0 * at, 1000) for at in range(12)]
     assert cost_of(_process(windows(*spans), calls=0), 1200 * MS).compared == 0

@@ -30,6 +30,7 @@ from stallprobes.native.library import injected_library
 from stallprobes.native.sources import LIBRARIES
 from stallprobes.watch import environment as watch_environment
 from stallprobes.watch.environment import INJECTION_VARIABLE
+from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.recorder import MOST_WORDS
 from stallprobes.watch.live.recording import WatchRecording
 from stallprobes.watch.reading.folder import create_folder
@@ -670,6 +671,30 @@ def test_a_defect_of_the_watch_has_its_own_exit_code(watch: Watch, monkeypatch: 
     assert (code, out) == (125, "")
     assert "KeyError: 'a defect'" in err
     assert err.splitlines()[-1] == "stallscope: watch failed, as shown above"
+
+
+def test_memory_that_is_too_little_is_no_defect(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has no text of its own."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(session, "run", fail)
+    code, out, err = watch(*PROGRAM)
+    assert (code, out) == (125, "")
+    assert err.startswith("stallscope: too little memory")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_reading_for_which_memory_is_too_little_is_a_sentence(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(LiveProgram, "findings", fail)
+    code, _, err = watch(*PROGRAM)
+    assert code == 7
+    assert err.splitlines()[-1].startswith("stallscope: too little memory")
+    assert "Traceback" not in err
 
 
 def test_a_program_runs_also_where_no_library_can_be_executed(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,7 +224,7 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
     except (ClosedPipeError, BrokenPipeError):
         _end_by_broken_pipe()
     except MemoryError as error:
-        diagnostics.print_message(limits.shortage_behind(error) or "too little memory")
+        diagnostics.print_message(diagnostics.shortage_behind(error) or "too little memory")
         return ExitCode.FAILED
     except ModuleNotFoundError as error:
         if not received.interrupted:
@@ -232,13 +232,13 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
         return ExitCode.FAILED
     except Exception as error:
         # Not loaded for what ends without an error, such as --help.
-        from stallprobes.errors import EngineError, StallprobesError
+        from stallprobes.errors import EngineError, StallprobesError, reason_of
 
         if isinstance(error, StallprobesError):
-            sentence = str(error)
+            sentence = reason_of(error)
             diagnostics.print_message(sentence if isinstance(error, EngineError) else sentence.rstrip("."))
             return error.exit_code
-        why = limits.shortage_behind(error)
+        why = diagnostics.shortage_behind(error)
         if why is not None:
             diagnostics.print_message(why)
             return ExitCode.FAILED

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallprobes.errors import CheckFileError, FileNotWritten
+from stallprobes.errors import CheckFileError, FileNotRead, FileNotWritten
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.progress import Progress
 
@@ -140,9 +140,11 @@ def _refuse_stdout(option: str, path: Path, remedy: str) -> None:
 
 
 def _is_prometheus_export(path: Path) -> bool:
-    with suppress(OSError):
-        # Reading a FIFO would wait for its writer.
+    from stallprobes.files import input_file
+
+    with suppress(FileNotRead, OSError):
+        # What is read of a pipe is gone.
         if path.is_file():
-            with open(path, "rb") as file:
+            with input_file.opened(path) as file:
                 return file.read(len(_PROMETHEUS_START)) == _PROMETHEUS_START
     return False

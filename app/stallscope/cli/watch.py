@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from stallprobes.errors import CheckFileError, FileNotWritten, RecordingError, WatchError
+from stallprobes.errors import StallprobesError, reason_of
 from stallscope.cli import command as cli_command
 from stallscope.cli import options, output_files
 from stallscope.cli.command import CliCommand
@@ -49,11 +49,14 @@ class WatchCommand(CliCommand):
             return super().invoke(ctx)
         except CommandError as error:
             raise _failed(error.sentence) if isinstance(error.exit_code, ExitCode) else error from error
-        except (CheckFileError, WatchError, FileNotWritten, RecordingError) as error:
-            raise _failed(str(error)) from error
+        except StallprobesError as error:
+            raise _failed(reason_of(error)) from error
         except (click.ClickException, click.exceptions.Exit, ClosedPipeError, BrokenPipeError, ModuleNotFoundError):
             raise
-        except Exception as error:  # a defect in stallscope
+        except Exception as error:
+            if (why := diagnostics.shortage_behind(error)) is not None:
+                raise _failed(why) from error
+            # A defect in stallscope.
             traceback.print_exc()
             raise _failed("watch failed, as shown above") from error
 

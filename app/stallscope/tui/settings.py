@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stallprobes.errors import StallprobesError
+from stallprobes.errors import FileMissing, FileNotRead, OversizedData, StallprobesError
+from stallprobes.files import input_file
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Action, all_actions
 
 DOCUMENT = """\
@@ -86,17 +87,15 @@ def load(file: Path | None = None) -> Settings:
     """The settings in ``file``; the defaults where it does not exist. Raises SettingsError."""
     file = path() if file is None else file
     try:
-        with open(file, "rb") as stream:
-            data = stream.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise SettingsError(f"the file is larger than {_MOST_BYTES // 1024} KiB")
-        return _validated(tomllib.loads(data.decode()))
+        return _validated(tomllib.loads(input_file.read(file, _MOST_BYTES).decode()))
     except UnicodeDecodeError as error:
         raise SettingsError(f"{file}: it is not text in UTF-8") from error
-    except (FileNotFoundError, NotADirectoryError):
+    except FileMissing:
         return Settings()
-    except OSError as error:
-        raise SettingsError(f"{file}: {error.strerror or error}") from error
+    except FileNotRead as error:
+        raise SettingsError(str(error)) from error
+    except OversizedData as error:
+        raise SettingsError(f"{file}: the file is larger than {_MOST_BYTES // 1024} KiB") from error
     except RecursionError as error:
         raise SettingsError(f"{file}: it is nested too deeply") from error
     except (SettingsError, ValueError) as error:

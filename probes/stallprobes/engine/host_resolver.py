@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.errors import Unsupported
+from stallprobes.errors import Unsupported, reason_of
 from stallprobes.model import Arg, Buffer, HostFunction, KernelArgs, Op, Resource, Space, Text, Word
 from stallprobes.native.library import core
 
@@ -161,7 +161,7 @@ class HostResolver:
             return self.memory.pageable(buffer)
         except (OSError, MemoryError) as error:
             raise Unsupported(
-                f"{buffer.nbytes} bytes of memory for {buffer.name} cannot be allocated: {error}"
+                f"{buffer.nbytes} bytes of memory for {buffer.name} cannot be allocated: {reason_of(error)}"
             ) from error
 
 

@@ -44,7 +44,7 @@ from stallprobes.engine.protocol import (
 from stallprobes.engine.resident import CallStopped, LocalControl
 from stallprobes.engine.second_process import SecondProcess, limited, own_probes
 from stallprobes.engine.slots import SlotThread, SlotWriter
-from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported
+from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupported, kind_and_text
 from stallprobes.model import Process
 from stallprobes.native.layouts.board import EngineState
 
@@ -157,7 +157,7 @@ class EngineServer:
             return self._fail(Failed(error.exit_code, error.sentence, self._running), error.exit_code)
         except Exception as error:
             traceback.print_exc()
-            sentence = f"internal error of the engine: {type(error).__name__}: {error}"
+            sentence = f"internal error of the engine: {kind_and_text(error)}"
             return self._fail(Failed(EXIT_ENGINE, sentence, self._running), EXIT_ENGINE)
         if self._slots is not None:
             self._slots.stop()

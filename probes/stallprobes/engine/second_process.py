@@ -15,7 +15,7 @@ from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
 from stallprobes.engine.process import EngineProcess
 from stallprobes.engine.protocol import Failed, FromEngine, ProbeStopped, Ready, Refused, Start, Stop
-from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
+from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported, reason_of
 from stallprobes.model import Buffer, Probe, Process, Space
 
 # Less than the time in which a session expects its engine to be ready.
@@ -37,7 +37,7 @@ class SecondProcess:
         try:
             self._process = EngineProcess.spawn(board.fd, start.backend, of_engine=True)
         except OSError as error:
-            raise BackendError(EXIT_ENGINE, f"the second process could not be created: {error}") from error
+            raise BackendError(EXIT_ENGINE, f"the second process could not be created: {reason_of(error)}") from error
         options = replace(start.options, timeline=False)
         self._process.connect(
             replace(start, options=limited(options, start.probes, Process.SECOND), process=Process.SECOND),

@@ -29,7 +29,7 @@ from stallprobes.engine.protocol import (
 from stallprobes.engine.resident import CallStopped, ResidentFactory
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows
-from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline
+from stallprobes.errors import EXIT_ENGINE, EngineFailed, EngineLost, NoTimeline, reason_of
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
@@ -450,4 +450,4 @@ class Session:
 
 
 def _not_created(error: OSError) -> EngineFailed:
-    return EngineFailed(EXIT_ENGINE, f"the engine process could not be created: {error.strerror or error}")
+    return EngineFailed(EXIT_ENGINE, f"the engine process could not be created: {reason_of(error)}")

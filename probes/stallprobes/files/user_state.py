@@ -10,6 +10,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from stallprobes.errors import FileNotRead, FileNotWritten, OversizedData
+from stallprobes.files import atomic, input_file
+
 # More than a path has.
 _LONGEST = 1 << 16
 
@@ -25,16 +28,14 @@ def write(name: str, text: str) -> Path | None:
     path = file(name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError:
+        atomic.write(path, (text.encode(errors="backslashreplace"),), force=True)
+    except (OSError, FileNotWritten):
         return None
     return path
 
 
 def read(name: str) -> str:
     """The text of the file ``name``; "" where there is none or it cannot be read."""
-    with suppress(OSError, ValueError):
-        path = file(name)
-        if path.is_file() and path.stat().st_size <= _LONGEST:
-            return path.read_text(encoding="utf-8")
+    with suppress(FileNotRead, OversizedData, ValueError):
+        return input_file.read(file(name), _LONGEST).decode()
     return ""

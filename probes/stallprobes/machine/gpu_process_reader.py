@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from stallprobes.errors import kind_and_text
 from stallprobes.machine.gpu_processes import GpuProcessList
 
 PERIOD_S = 1.0
@@ -60,7 +61,7 @@ class GpuProcessReader:
                 self.failure = ""
             except Exception as error:
                 # Driver and package of different versions can disagree about a structure.
-                self.failure = f"{type(error).__name__}: {error}"
+                self.failure = kind_and_text(error)
             self._began_s = None
             self._read_once.set()
             self._quit.wait(max(self._period_s, (time.thread_time() - begun_cpu_s) / _SHARE))

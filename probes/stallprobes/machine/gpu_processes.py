@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from stallprobes.errors import NvmlUnavailable
+from stallprobes.errors import NvmlUnavailable, reason_of
 from stallprobes.machine import nvml, processes
 from stallprobes.machine.processes import PROC, ProcessStatus
 
@@ -287,7 +287,7 @@ def answer_of(refusal: Callable[[int], str | None], pid: int) -> str | None:
     try:
         return refusal(pid)
     except OSError as error:
-        return f"its files in /proc cannot be read ({error.strerror}): it may have ended."
+        return f"its files in /proc cannot be read ({reason_of(error)}): it may have ended."
 
 
 def _names(folder: Path) -> list[str]:

@@ -48,9 +48,9 @@ def shortage(error: BaseException) -> str | None:
         number = one.errno if isinstance(one, OSError) else None
         text = str(one).lower() if isinstance(one, ImportError | OSError) else ""
         if isinstance(one, MemoryError) or number == errno.ENOMEM or any(words in text for words in _UNMAPPED):
-            return _little_memory()
+            return f"{_little_memory()}: {_remedy()}"
         if number in (errno.EMFILE, errno.ENFILE):
-            return _few_files()
+            return f"{_few_files()}: raise the limit"
         if isinstance(one, RuntimeError) and _NO_THREAD in str(one):
             return f"no thread can be started: {_little_memory()}, or too many processes (ulimit -u)"
     return None
@@ -69,11 +69,21 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _little_memory() -> str:
+    limit = _memory_limit()
+    known = "" if limit is None else f" (limit of the address space, ulimit -v: {limit // _MIB} MiB)"
+    return f"too little memory{known}"
+
+
+def _remedy() -> str:
+    return "end other programs, or use a machine with more" if _memory_limit() is None else "raise the limit"
+
+
+def _memory_limit() -> int | None:
+    """Limit of the address space (bytes), None without one."""
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    known = "" if limit == resource.RLIM_INFINITY else f" (limit of the address space, ulimit -v: {limit // _MIB} MiB)"
-    return f"too little memory{known}"
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _few_files() -> str:

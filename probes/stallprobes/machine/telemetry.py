@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
-from stallprobes.errors import NvmlUnavailable
+from stallprobes.errors import NvmlUnavailable, kind_and_text
 from stallprobes.machine import nvml
 from stallprobes.machine.gpus import GpuProcess, processes_on
 
@@ -229,7 +229,7 @@ class Telemetry:
                         return
                 except Exception as error:
                     # Driver and package of different versions can disagree about a structure: only this field fails.
-                    why = f"{type(error).__name__}: {error}"
+                    why = kind_and_text(error)
                 finally:
                     reader.calling = None
                 reader.readings = {**reader.readings, one.name: TelemetryReading(value, self._clock(), why)}

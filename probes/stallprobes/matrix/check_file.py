@@ -20,12 +20,14 @@ from msgspec import Raw, Struct
 from stallprobes.errors import (
     CheckFileError,
     DamagedData,
+    FileNotRead,
     FileNotWritten,
     MalformedJson,
     OversizedData,
     TruncatedJson,
+    reason_of,
 )
-from stallprobes.files import atomic, codec, compression, user_state
+from stallprobes.files import atomic, codec, compression, input_file, user_state
 from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.foreign_text import escaped_json
 from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, WrittenCheck
@@ -129,10 +131,10 @@ def load(path: Path | str, progress: Callable[[float], None] = lambda _: None) -
     ``progress`` is called with the share (0 to 1) of the cells that are read.
     """
     try:
-        with open(path, "rb") as file:
+        with input_file.opened(path) as file:
             return _read(path, file, progress)
-    except IsADirectoryError:
-        raise CheckFileError(f"{path} is a folder: name a file in it") from None
+    except FileNotRead as error:
+        raise CheckFileError(str(error)) from error
     except OversizedData:
         raise CheckFileError(
             f"{path} is not a check: none is so large ({_largest(0) >> 20} MiB for one machine); name another file"
@@ -140,8 +142,7 @@ def load(path: Path | str, progress: Callable[[float], None] = lambda _: None) -
     except MemoryError:
         raise CheckFileError(f"{path} does not fit into memory: read it on a larger machine") from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise CheckFileError(f"{path} cannot be read: {why}") from error
+        raise CheckFileError(f"{path} cannot be read: {reason_of(error)}") from error
 
 
 def _read(path: Path | str, file: BinaryIO, progress: Callable[[float], None]) -> Matrix:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import PurePath
 
-from stallprobes.errors import CannotMerge
+from stallprobes.errors import CannotMerge, reason_of
 from stallprobes.latency.histogram import MOST
 from stallprobes.latency.window import ChannelMap, Window, merged_groups
 from stallprobes.matrix import outliers
@@ -164,7 +164,7 @@ def merge(
         return merger.result(progress)
     except OSError as error:
         raise CannotMerge(
-            f"The checks cannot be merged in {tempfile.gettempdir()}: {error.strerror or error}; "
+            f"The checks cannot be merged in {tempfile.gettempdir()}: {reason_of(error)}; "
             "set TMPDIR to a folder with more space"
         ) from error
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from stallprobes.errors import CheckFileError, MalformedJson
-from stallprobes.files import codec
+from stallprobes.errors import CheckFileError, FileNotRead, MalformedJson, OversizedData
+from stallprobes.files import codec, input_file
 from stallprobes.files.codec import Document, Figure, Name, Natural, Positive, Text, about
 from stallprobes.foreign_text import escaped_json
 from stallprobes.latency.ratio import Quantile
@@ -210,13 +210,11 @@ def _json(value: object) -> str:
 def load(path: Path) -> Reference:
     """The reference in the file ``path``, named after it. Raises CheckFileError for any other content."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(_LARGEST + 1)
-        if len(data) > _LARGEST:
-            raise CheckFileError(f"{path} is not a reference: none is larger than {_LARGEST >> 20} MiB")
-        return read(data, path.stem)
-    except OSError as error:
-        raise CheckFileError(f"{path} cannot be read: {error.strerror or error}") from error
+        return read(input_file.read(path, _LARGEST), path.stem)
+    except FileNotRead as error:
+        raise CheckFileError(str(error)) from error
+    except OversizedData:
+        raise CheckFileError(f"{path} is not a reference: none is larger than {_LARGEST >> 20} MiB") from None
     except UnicodeDecodeError:
         raise CheckFileError(f"{path} is not a reference: it is not UTF-8") from None
     except MalformedJson as error:

@@ -14,7 +14,8 @@ from os import fstat
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
-from stallprobes.errors import DamagedData, OversizedData, RecordingError
+from stallprobes.errors import DamagedData, FileNotRead, OversizedData, RecordingError, reason_of
+from stallprobes.files import input_file
 from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, Head, Line
 
@@ -63,6 +64,8 @@ class RecordingLines:
         try:
             self._file = _seekable(path)
             head = self._file.readline(LONGEST_HEAD)
+        except FileNotRead as error:
+            raise RecordingError(str(error)) from error
         except (OSError, ValueError) as error:
             raise _unreadable(path, error) from error
         try:
@@ -144,7 +147,7 @@ class RecordingLines:
 def _seekable(path: Path) -> BinaryIO:
     """``path``, opened; what comes out of a pipe is copied to a temporary file first."""
     with ExitStack() as opened:
-        file = opened.enter_context(path.open("rb"))
+        file = opened.enter_context(input_file.opened(path))
         if stat.S_ISREG(fstat(file.fileno()).st_mode):
             opened.pop_all()
             return file
@@ -166,7 +169,4 @@ def _checked(line: bytes) -> bytes | None:
 
 
 def _unreadable(path: Path, error: Exception) -> RecordingError:
-    if isinstance(error, IsADirectoryError):
-        return RecordingError(f"{path} is a folder: name a file in it")
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return RecordingError(f"{path} cannot be read: {why}")
+    return RecordingError(f"{path} cannot be read: {reason_of(error)}")

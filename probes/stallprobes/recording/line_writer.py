@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from stallprobes.errors import MalformedJson, RecordingError
+from stallprobes.errors import FileNotWritten, MalformedJson, RecordingError, reason_of
+from stallprobes.files import atomic
 from stallprobes.files.codec import encoded
 from stallprobes.recording.common_lines import TraceLine
 from stallprobes.recording.recording_format import LONGEST_LINE, VERSION, Head
@@ -28,7 +30,7 @@ class LineWriter:
     """
 
     def __init__(self, path: Path, kind: str = "") -> None:
-        _try_to_create(path)
+        _require_new(path)
         self._path, self._kind = path, kind
         self._file: BinaryIO | None = None
         self._zlib = zlib.compressobj(6)
@@ -103,8 +105,7 @@ def created(path: Path) -> BinaryIO:
 
 def not_written(path: Path, error: Exception) -> str:
     """The sentence that ``path`` cannot be written because of ``error``."""
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"{path} cannot be written: {why}"
+    return f"{path} cannot be written: {reason_of(error)}"
 
 
 def readable_rest(number: int, noun: str) -> str:
@@ -112,12 +113,11 @@ def readable_rest(number: int, noun: str) -> str:
     return f"; the {plural(number, noun)} before {'is' if number == 1 else 'are'} readable" if number else ""
 
 
-def _try_to_create(path: Path) -> None:
-    """Raise RecordingError unless ``path`` can be created. It is not left behind."""
+def _require_new(path: Path) -> None:
+    """Raise RecordingError unless ``path`` can be created."""
+    if os.path.lexists(path):
+        raise RecordingError(f"{path} exists; a recording never overwrites a file: name another one")
     try:
-        created(path).close()
-        path.unlink()
-    except FileExistsError:
-        raise RecordingError(f"{path} exists; a recording never overwrites a file: name another one") from None
-    except (OSError, ValueError) as error:
-        raise RecordingError(not_written(path, error)) from error
+        atomic.ready(path, force=False)
+    except FileNotWritten as error:
+        raise RecordingError(str(error)) from error

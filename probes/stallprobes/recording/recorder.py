@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stallprobes.engine.snapshot import Snapshot
+from stallprobes.errors import kind_and_text
 from stallprobes.latency.baseline import Baseline
 from stallprobes.recording.line_writer import LineWriter, not_written, readable_rest
 from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
@@ -90,7 +91,7 @@ class Recorder:
             self.problem = f"{not_written(self.path, error)}{self._rest}"
         except Exception as error:
             # A value that the format cannot hold. Who puts observations must not wait for a thread that has ended.
-            self.problem = f"{self.path} cannot be written: {type(error).__name__}: {error}{self._rest}"
+            self.problem = f"{self.path} cannot be written: {kind_and_text(error)}{self._rest}"
         else:
             return
         while (item := self._queue.get()) is not None:

@@ -42,8 +42,9 @@ class WatchCost:
 
     It lies between ``low`` and ``high``, with 95 % confidence where windows with records were ``compared`` with those
     without beside them, so many times: then it is the cost since records were off first, after the start of the
-    program. Without comparisons, ``high`` is the most that so many calls and records cost. ``recorded`` is the share of
-    all time with records, ``budget`` what it may cost, 1 for everything.
+    program. Without comparisons, ``high`` is the most that so many calls and records cost. It contains the time of the
+    switches between windows, for which a call may be held up. ``recorded`` is the share of all time with records,
+    ``budget`` what it may cost, 1 for everything.
     """
 
     low: Share
@@ -66,6 +67,7 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
         low, high = low + min(max(least, 0.0), possible), high + min(max(most, 0.0), possible)
     else:
         high += possible
+    high += windows.switching_ns(since_ns) / max(now_ns - since_ns, 1)
     return WatchCost(
         low=min(low, 1.0),
         high=min(high, 1.0),

@@ -238,6 +238,11 @@ def gaps(
             f"{plural(process.unfinished, 'record')} of calls that were held up had no content when CUPTI gave its "
             "buffers back: their work is missing."
         )
+    if process.nameless_kernels:
+        yield (
+            f"{plural(process.nameless_kernels, 'kernel')} ran without a name: there was no space for more different "
+            "ones. Whether such a kernel communicates, or ran for the first time, is not known: it counts as computing."
+        )
     if process.lost_calls:
         yield f"{process.lost_calls} calls were not recorded."
     unlogged = process.losses.get(LossKind.NO_BLOCK, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,13 +196,13 @@ def test_the_file_is_replaced_at_once_and_readable_for_every_user(umask: int, tm
 
 def test_the_collector_never_sees_a_file_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
-    fill = atomic._fill
+    fill = atomic._NewFile.fill
 
-    def watched(beside: Path, *rest: object) -> None:
-        fill(beside, *rest)  # type: ignore[arg-type]
+    def watched(new: atomic._NewFile, chunks: Iterable[bytes], mode: int | None) -> None:
+        fill(new, chunks, mode)
         seen.extend(tmp_path.glob("*.prom"))
 
-    monkeypatch.setattr(atomic, "_fill", watched)
+    monkeypatch.setattr(atomic._NewFile, "fill", watched)
     prometheus.write(host_checks.host(1), tmp_path / "stallscope.prom")
     assert seen == []
 

@@ -77,7 +77,7 @@ def test_without_an_observation_there_is_no_file(tmp_path: Path) -> None:
     ("place", "words"),
     [
         (lambda folder: folder, "exists; a recording never overwrites a file"),
-        (lambda folder: folder / "missing" / "a.rec", "cannot be written: No such file or directory"),
+        (lambda folder: folder / "missing" / "a.rec", "cannot be written: the folder "),
         (lambda folder: folder / ("x" * 300), "cannot be written: File name too long"),
         (lambda folder: folder / "a\0b", "cannot be written: embedded null byte"),
         (lambda _folder: Path("/dev/full"), "exists; a recording never overwrites a file"),

@@ -56,6 +56,31 @@ def print_message(sentence: str) -> None:
     status_line.write_above(f"stallscope: {printable(sentence)}\n")
 
 
+def print_failure(error: BaseException) -> None:
+    """Print what went wrong: the error's own sentence, the shortage behind it, or for a defect its traceback."""
+    from stallprobes.errors import StallprobesError, reason_of
+
+    if isinstance(error, CommandError | StallprobesError):
+        print_message(reason_of(error).rstrip("."))
+    elif (why := shortage_behind(error)) is not None:
+        print_message(why)
+    else:
+        import traceback
+
+        traceback.print_exception(error)
+        print_message("this is a defect of stallscope: please report it")
+
+
+def shortage_behind(error: BaseException) -> str | None:
+    """The shortage that caused ``error``, as a clause; None if another reason did."""
+    try:
+        from stallprobes.machine.shortage import shortage
+
+        return shortage(error)
+    except MemoryError:
+        return "too little memory"
+
+
 def confirm(question: str) -> bool:
     """Ask on stderr and read the answer from stdin; anything but yes is no."""
     status_line.clear()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
+from stallprobes.errors import reason_of
 from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.inherited_signals import signals_to_reset
 
@@ -176,7 +177,7 @@ def not_started(name: str, error: OSError | ValueError) -> CommandError:
             return CommandError(WatchExit.NOT_EXECUTABLE, f"{name} cannot be executed: its interpreter does not exist")
         where = "" if os.path.sep in name else " in the folders of PATH"
         return CommandError(WatchExit.NOT_FOUND, f"the program {name or '(an empty name)'} was not found{where}")
-    reason = error.strerror if isinstance(error, OSError) else str(error)
+    reason = reason_of(error)
     return CommandError(WatchExit.NOT_EXECUTABLE, f"{name} cannot be executed: {reason}")
 
 

@@ -52,16 +52,6 @@ def require_screen() -> None:
     _require(screen_shortage())
 
 
-def shortage_behind(error: Exception) -> str | None:
-    """The shortage that caused ``error``, as a clause; None if another reason did."""
-    try:
-        from stallprobes.machine.shortage import shortage
-
-        return shortage(error)
-    except MemoryError:
-        return "too little memory"
-
-
 def _require(why: str | None) -> None:
     if why is not None:
         raise CommandError(ExitCode.FAILED, why)

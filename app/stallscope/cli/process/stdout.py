@@ -91,7 +91,9 @@ def _write_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise ClosedPipeError from None
     except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"the result could not be written: {error.strerror}") from error
+        from stallprobes.errors import reason_of
+
+        raise CommandError(ExitCode.USAGE, f"the result could not be written: {reason_of(error)}") from error
 
 
 def _width(stream: TextIO, terminal: bool) -> int:

@@ -250,7 +250,7 @@ class AttachedWatch:
         with Output() as out:
             show_watch(out, found, self._target.title, problems, self._files.full, self.costs())
         for failure in self.failures:
-            diagnostics.print_message(str(failure).rstrip("."))
+            diagnostics.print_failure(failure)
         return WatchExit.FAILED if self.failures else 0
 
     def notes(self) -> list[str]:

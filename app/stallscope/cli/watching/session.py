@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -133,7 +132,7 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
         with Output() as out:
             show_watch(out, found, str(folder), full=files.full)
     for error in failed[:-1]:
-        diagnostics.print_message(str(error).rstrip("."))
+        diagnostics.print_failure(error)
     if failed:
         raise failed[-1]
 
@@ -339,10 +338,7 @@ class ProgramWatch:
                     self.live.update(replace(self.live.program, exit_code=ended), analyze=True)
                 finish_recording(self.live, self.recorder, output)
         for failure in self._failures:
-            if isinstance(failure, WatchError | FileNotWritten):
-                diagnostics.print_message(str(failure).rstrip("."))
-            else:
-                traceback.print_exception(failure)
+            diagnostics.print_failure(failure)
         return code or (WatchExit.FAILED if self._failures else 0)
 
     def _failureskept(self) -> AbstractContextManager[None]:

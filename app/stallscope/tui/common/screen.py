@@ -16,6 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.timer import Timer
 
+from stallprobes.errors import reason_of
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.model import MS
 from stallprobes.recording.observation import Observation
@@ -293,7 +294,7 @@ class ActionScreen(TopScreen, Screen[bool]):
         try:
             self.app.save_screenshot(name, path=os.getcwd())
         except OSError as error:
-            self.notify(f"Cannot write {name}: {error.strerror}", severity="error")
+            self.notify(f"Cannot write {name}: {reason_of(error)}", severity="error")
         else:
             self.notify(f"Saved {name}")
 

@@ -26,6 +26,8 @@ from stallprobes.errors import (
     StallprobesError,
     TimelinesDiffer,
     Unsupported,
+    kind_and_text,
+    reason_of,
 )
 from stallprobes.files import atomic
 from stallprobes.matrix.matrix import Cell, Matrix, Status
@@ -276,10 +278,10 @@ class MatrixController:
         except StallprobesError as error:
             self._change(note=_sentence(str(error)), failed=True)
         except OSError as error:
-            self._change(note=_sentence(f"{error.filename}: {error.strerror}"), failed=True)
+            self._change(note=_sentence(f"{error.filename}: {reason_of(error)}"), failed=True)
         except Exception as error:
             # A traceback would be written across the screen, and ``busy`` would never end.
-            self._change(note=f"Internal error: {type(error).__name__}: {error}", failed=True)
+            self._change(note=f"Internal error: {kind_and_text(error)}", failed=True)
         finally:
             ended()
 
@@ -316,7 +318,7 @@ class MatrixController:
         except (EngineFailed, Unsupported) as error:
             note, failed = _sentence(str(error)), True
         except Exception as error:
-            note, failed = f"Internal error: {type(error).__name__}: {error}", True
+            note, failed = f"Internal error: {kind_and_text(error)}", True
         if failed:
             note += self._keep_or_restore(before, target)
         self._change(run=None, note=note, failed=failed)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from stallprobes.errors import NvmlUnavailable, WatchError
+from stallprobes.errors import NvmlUnavailable, WatchError, kind_and_text
 from stallprobes.machine import nvml
 from stallprobes.machine.gpus import processes_on
+from stallprobes.machine.shortage import shortage
 from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
 from stallprobes.traces.trace import RecordedTrace, Trace
 from stallprobes.watch.attaching.attachment import DETACH_S
@@ -215,7 +216,10 @@ class MomentSource:
                 self.failure = str(error)
                 return
             except Exception as error:  # of any kind: a screen without new values must say why
-                self.failure = f"The reading failed ({type(error).__name__}: {error}); this is a defect of stallscope."
+                if (why := shortage(error)) is not None:
+                    self.failure = f"The reading failed: {why}."
+                    return
+                self.failure = f"The reading failed ({kind_and_text(error)}); this is a defect of stallscope."
                 return
             least_s = READ_S if program.exit_code is None else _ENDED_READ_S
             rest_s = max(least_s, self.live.rest_s(time.thread_time() - begun_s))

@@ -7,7 +7,7 @@ nanoseconds everywhere else.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from functools import cache, cached_property
@@ -26,11 +26,14 @@ from stallprobes.engine.sim.parameters import (
     SlowdownParameters,
 )
 from stallprobes.engine.sim.sampling import LatencyDistribution
-from stallprobes.errors import StallprobesError
+from stallprobes.errors import FileNotRead, OversizedData, StallprobesError, reason_of
+from stallprobes.files import input_file
 
 DEFAULT = "h200"
 _MOST = 1e9
 _LONGEST_SHOWN = 80
+# Size limit (bytes) of a file; those of the package have 5 KiB.
+_MOST_BYTES = 1 << 18
 # Largest ratio of a 99th percentile to its median; the tables of quantiles are limited.
 _WIDEST = 1e6
 # The times of the section locks that vary: ``NAME_us`` is the median and ``NAME_p99_us`` the 99th percentile.
@@ -157,7 +160,7 @@ def _folder() -> Any:
 
 def _read(name: str) -> dict[str, Any]:
     if name.endswith(".toml"):
-        data = _parsed_file(Path(name), name)
+        data = _tables(lambda: _content(name), name)
     elif name in names():
         # Parsed once, and copied: the caller overrides values in its sections.
         return {key: dict(value) if isinstance(value, dict) else value for key, value in _shipped(name).items()}
@@ -172,16 +175,24 @@ def _read(name: str) -> dict[str, Any]:
 def _shipped(name: str) -> dict[str, Any]:
     """The profile of the package called ``name``."""
     where = f"profile {name}"
-    return _with_base(name, where, _parsed_file(_folder() / f"{name}.toml", where))
+    return _with_base(name, where, _tables((_folder() / f"{name}.toml").read_bytes, where))
 
 
-def _parsed_file(place: Any, where: str) -> dict[str, Any]:
+def _content(name: str) -> bytes:
+    """The content of the file ``name``. Raises ProfileError."""
     try:
-        return tomllib.loads(place.read_text(encoding="utf-8"))
-    except IsADirectoryError as error:
-        raise ProfileError(f"{where} is a folder: name a file in it") from error
+        return input_file.read(name, _MOST_BYTES)
+    except FileNotRead as error:
+        raise ProfileError(str(error)) from error
+    except OversizedData as error:
+        raise ProfileError(f"{name} is not a profile: {error}, which no profile has") from error
+
+
+def _tables(read: Callable[[], bytes], where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read().decode())
     except OSError as error:
-        raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from error
+        raise ProfileError(f"{where} cannot be read: {reason_of(error)}") from error
     except UnicodeDecodeError as error:
         raise ProfileError(f"{where} is damaged: it is not text in UTF-8") from error
     except RecursionError as error:

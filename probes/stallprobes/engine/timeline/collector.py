@@ -15,6 +15,7 @@ from stallprobes.engine.board import Board
 from stallprobes.engine.gpu_work import StreamUse, crosses_gpus
 from stallprobes.engine.timeline.tables import CollectorTables
 from stallprobes.engine.workers import ProbeHold
+from stallprobes.errors import kind_and_text
 from stallprobes.model import Context, Probe
 from stallprobes.native.layouts.cupti import RecordKind, kinds_of
 from stallprobes.native.layouts.timeline import NOT_FINALIZED, PERIOD_NS, USUAL_PATIENCE
@@ -145,7 +146,7 @@ class Collector:
         except Exception as error:
             self._give_up()
             self._wanted = False
-            found = f"switching it on failed ({type(error).__name__}: {error})"
+            found = f"switching it on failed ({kind_and_text(error)})"
             failed = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
             self.status = error.status if isinstance(error, TimelineUnavailable) else failed
             return

@@ -68,7 +68,7 @@ class TargetHelper:
                 "programs": [*programs, None if py_spy is None else str(py_spy)],
             }
             try:
-                self._process = _starter().submit(_started, its.fileno(), settings).result()
+                self._process = _starter(os.getpid()).submit(_started, its.fileno(), settings).result()
             except OSError as error:
                 mine.close()
                 raise WatchError(
@@ -209,10 +209,10 @@ class TargetHelper:
 
 
 @cache
-def _starter() -> ThreadPoolExecutor:
-    """A thread that starts the helpers, and stays: the kernel ends a helper with the thread that started it.
+def _starter(pid: int) -> ThreadPoolExecutor:
+    """A thread of the process ``pid``, this one, that starts the helpers.
 
-    It takes no signal of this program.
+    It stays: the kernel ends a helper with the thread that started it. It takes no signal of this program.
     """
     executor = ThreadPoolExecutor(1, "helper starter")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

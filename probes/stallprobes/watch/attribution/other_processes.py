@@ -48,7 +48,7 @@ class OtherWork:
         return int(self._overlaps(device, begin_ns, end_ns)[1].sum())
 
     def longest(self, device: int, begin_ns: int, end_ns: int) -> str:
-        """The name of its kernel that ran longest on a GPU between two times, of which some did."""
+        """The name of its kernel that ran longest on a GPU between two times, of which some did; "" without a name."""
         part, overlaps = self._overlaps(device, begin_ns, end_ns)
         kernels, places = np.unique(self.kernels[part], return_inverse=True)
         longest = int(kernels[np.argmax(np.bincount(places.reshape(-1), overlaps))])

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.watch.division.call_kinds import waits_of
 from stallprobes.watch.intervals import Int64s, int64s, running_maximum
-from stallprobes.watch.reading.process import FinishedCall
+from stallprobes.watch.reading.process import FinishedCall, SlowDriverCall
 
 # Correlation numbers have 32 bits and start again; those of one time differ by less than half of that.
 _WRAP = 1 << 32
 _HALF = 1 << 31
+_COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
+# Kinds of memory in a record that are those of the memory, not of what is known of it.
+_RECORDED_KINDS = {int(kind) for kind in MemoryKind} - {int(MemoryKind.UNKNOWN)}
 
 
 class Function(NamedTuple):
@@ -109,6 +113,33 @@ class CallTable:
         places = np.searchsorted(self.correlations[order], correlations)
         found = order[np.minimum(places, len(order) - 1)]
         return np.where((self.correlations[found] == correlations) & (correlations != 0), found, -1)
+
+
+def with_recorded_kinds(calls: Sequence[SlowDriverCall], records: NDArray[Any]) -> Sequence[SlowDriverCall]:
+    """``calls``, of which an end that the library took for pageable has the kind of memory that the driver recorded.
+
+    The library takes host memory for pageable that it never saw allocated or registered, such as that of cuMemCreate
+    and of memory pools. ``records`` are in the layout of the file.
+    """
+    asked = {call.correlation: at for at, call in enumerate(calls) if MemoryKind.PAGEABLE in (call.source, call.target)}
+    copies = records[np.isin(records["kind"], _COPIES)] if asked else records[:0]
+    # Nearly all copies from or to pageable memory are recorded as such.
+    other = (copies["source"] != int(MemoryKind.PAGEABLE)) & (copies["target"] != int(MemoryKind.PAGEABLE))
+    numbers = copies["correlation"]
+    found = list(calls)
+    for number in np.intersect1d(numbers[other], [number for number in asked if number]).tolist():
+        own, call = copies[numbers == number], found[asked[number]]
+        found[asked[number]] = replace(
+            call, source=_recorded(call.source, own["source"]), target=_recorded(call.target, own["target"])
+        )
+    return found
+
+
+def _recorded(known: MemoryKind, kinds: NDArray[Any]) -> MemoryKind:
+    """The kind of an end of a call: ``known`` by the library, or that of all records of its copies (``kinds``)."""
+    # One copy of several says nothing of the others.
+    clear = known is MemoryKind.PAGEABLE and (kinds == kinds[0]).all() and int(kinds[0]) in _RECORDED_KINDS
+    return MemoryKind(int(kinds[0])) if clear else known
 
 
 def column_of(calls: Sequence[FinishedCall], name: str) -> Int64s:

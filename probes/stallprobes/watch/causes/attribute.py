@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stallprobes.watch.attribution.findings import ExplainedCall
+from stallprobes.watch.attribution.slow_calls import with_recorded_kinds
 from stallprobes.watch.causes.blame import blame_of
 from stallprobes.watch.causes.cause import UNKNOWN, Answer
 from stallprobes.watch.causes.facts import Facts, Recorded
@@ -26,6 +27,7 @@ def attribute(
     ``excess`` is each call's duration less the median of its row (ns). Calls of other threads are a proven cause of
     nothing: they are named "beside", unless ``known`` has the pair.
     """
+    slow = with_recorded_kinds(slow, recorded.records)
     facts = Facts(slow, excess, recorded, known, blame_of)
     calls = facts.calls
     open_ = np.ones(len(calls), dtype=np.bool_)

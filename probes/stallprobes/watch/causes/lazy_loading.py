@@ -18,7 +18,8 @@ from stallprobes.watch.reading.kernel_names import short_name
 
 def _evidence(call: ExplainedCall) -> Iterator[str]:
     if call.evidence.work:
-        yield f"the first launch of {short_name(call.evidence.work[0].name)}"
+        name = call.evidence.work[0].name
+        yield f"the first launch of {short_name(name) if name else 'a kernel without a name'}"
     else:
         yield from overhead_or_work(call)
 

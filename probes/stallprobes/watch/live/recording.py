@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stallprobes.errors import RecordingError
+from stallprobes.errors import FileNotRead, RecordingError
+from stallprobes.files import input_file
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.recording.indexed_recording import IndexedRecording, damage
 from stallprobes.recording.recording_format import LONGEST_HEAD, Head
@@ -23,11 +24,12 @@ MOST_CALLS, MOST_OUTPUT = 10_000, 2000
 def is_watch_recording(path: Path) -> bool:
     """Whether the file ``path`` begins as the recording of a watched program does; False if it cannot be read."""
     try:
+        # What is read of a pipe is gone.
         if not path.is_file():
             return False
-        with path.open("rb") as file:
+        with input_file.opened(path) as file:
             return Head.of_text(path, file.readline(LONGEST_HEAD)).kind == MomentLine.key
-    except (OSError, ValueError, RecordingError):
+    except (OSError, ValueError, FileNotRead, RecordingError):
         return False
 
 

@@ -260,6 +260,11 @@ class WatchedProcess(ProcessHead):
         """Activity records that were dropped before they reached the file, as far as they were counted."""
         return sum(count for kind, count in self.losses.items() if kind.is_record)
 
+    @property
+    def nameless_kernels(self) -> int:
+        """Records of kernels that came without a name, since the file had no space for it."""
+        return self.losses.get(LossKind.NO_NAME, 0)
+
 
 @dataclass(frozen=True)
 class RecordBatch:

@@ -76,5 +76,14 @@ class RecordWindows:
         times = np.maximum(np.minimum(self.ends, until_ns) - np.maximum(self.begins, since_ns), 0)
         return float(times[self.on].sum() / max(times.sum(), 1))
 
+    def switching_ns(self, since_ns: int) -> int:
+        """The time (ns) of the switches of records from ``since_ns`` on, in which calls that submit work were held up.
+
+        A window without records lasts from the begin of the switch before it to the end of the one behind it, and
+        ``took`` is the time between the two.
+        """
+        ended = ~self.on & (self.begins >= since_ns) & (self.ends < NEVER)
+        return int(np.maximum(self.ends[ended] - self.begins[ended] - self.took[ended], 0).sum())
+
 
 NO_WINDOWS = RecordWindows.of(np.zeros(0, dtype_of(Window)))
