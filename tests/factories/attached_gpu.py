@@ -51,9 +51,18 @@ class Attached:
 class GpuProgram:
     """A program of ``tests/programs`` that answers lines. A context manager; its end is checked by ``end``."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], user: int | None = None) -> None:
+        """``user`` is the number of its user and group; None: those of this process."""
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROGRAMS
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=PROGRAMS if user is None else "/",
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
         )
         line = self._line()
         if line != "ready":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from factories.attached_gpu import GpuProgram, attach_once, build_loop, detach_hanging
+from factories.attaching import NOBODY, open_to_all
 from stallprobes.watch.attaching.attached_processes import AttachedProcesses
 from stallprobes.watch.environment import WatchOptions
 
@@ -18,6 +20,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 EVERYTHING = WatchOptions(cost=1.0)
 TIMES, SECONDS = 3, 0.5
+# Number of attachments to programs of another user.
+FOREIGN_TIMES = 20
 # A profiler of the program itself, after stallscope has detached.
 PROFILED = """\
 import sys, torch
@@ -50,6 +54,19 @@ def test_a_launch_loop_is_recorded_again_and_again(loop: Path, words: str) -> No
             assert found.calls > 0
             assert found.records > 0
         program.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
+def test_root_attaches_to_a_program_of_another_user_again_and_again(loop: Path) -> None:
+    """By a helper that has become that user. Each second process is a new one."""
+    open_to_all(loop.parent)
+    for _ in range(FOREIGN_TIMES // 2):
+        with GpuProgram([str(loop), "loop"], NOBODY) as program:
+            for _ in range(2):
+                found = attach_once(program, SECONDS, EVERYTHING)
+                assert found.calls > 0
+                assert found.records > 0
+            program.end()
 
 
 @pytest.mark.parametrize("kind", ["generation", "graphs", "arrays"])
