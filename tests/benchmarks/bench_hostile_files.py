@@ -167,6 +167,7 @@ def main() -> int:
     parser.add_argument("--kind", default="names,elf,compiled,watch")
     options = parser.parse_args()
     rounds: Counter[str] = Counter()
+    printed: set[str] = set()
     tracebacks, longest_s, next_s = 0, 0.0, PRINTED_S
     with tempfile.TemporaryDirectory() as folder:
         mutation = Mutation(options.seed, Path(folder))
@@ -187,9 +188,11 @@ def main() -> int:
             round_s = time.monotonic()
             try:
                 mutation.kinds[kind]()
-            except Exception:
+            except Exception as error:
                 tracebacks += 1
-                print(f"round {rounds[kind]} of {kind}, seed {options.seed}:\n{traceback.format_exc()}", flush=True)
+                if str(error) not in printed:
+                    printed.add(str(error))
+                    print(f"round {rounds[kind]} of {kind}, seed {options.seed}:\n{traceback.format_exc()}", flush=True)
             rounds[kind] += 1
             longest_s = max(longest_s, time.monotonic() - round_s)
             if time.monotonic() - began_s >= next_s:

@@ -66,9 +66,11 @@ class DamagedFile:
                 number = dice.choice((number, dice.choice(_ODD)))
                 os.pwrite(file.fileno(), struct.pack("<Q", number % 2**64)[:size], at)
                 before.append((at, old))
-            yield
-            for at, old in reversed(before):
-                os.pwrite(file.fileno(), old, at)
+            try:
+                yield
+            finally:
+                for at, old in reversed(before):
+                    os.pwrite(file.fileno(), old, at)
 
 
 def _places(path: Path) -> Iterator[tuple[int, int]]:

@@ -46,7 +46,7 @@ class Section:
 
 
 def elf_file(sections: Sequence[Section]) -> bytes:
-    """A file of ``sections``, after which one with their names comes."""
+    """A file of ``sections``, at most 65 000, after which one with their names comes."""
     names = b"".join(section.name.encode() + b"\0" for section in sections) + b".shstrtab\0"
     contents, places, at = [], [], _HEADER.size
     for section in (*sections, Section(".shstrtab", STRINGS, names)):
@@ -62,8 +62,7 @@ def elf_file(sections: Sequence[Section]) -> bytes:
         headers.append(_SECTION.pack(*fields))
         name += len(section.name) + 1
     magic = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
-    many = len(headers) >= 0xFF00
-    header = (magic, 3, 62, 1, 0, 0, at, 0, 64, 56, 0, 64, 0 if many else len(headers), 0 if many else len(sections))
+    header = (magic, 3, 62, 1, 0, 0, at, 0, 64, 56, 0, 64, len(headers), len(sections))
     return _HEADER.pack(*header) + b"".join(contents) + b"".join(headers)
 
 

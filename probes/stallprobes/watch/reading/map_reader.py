@@ -156,11 +156,11 @@ class MapFile(AbstractContextManager["MapFile"]):
 
         Raises WatchError if the file is damaged.
         """
-        end = self._count(self._header()["records"])
+        end = self._number(self._header()["records"])
         first = max(position, end - layout.RECORDS, 0)
         rows = self._ring(_RECORD, layout.RECORDS_AT, layout.RECORDS, first, end)
         # What was overwritten meanwhile, or may just be.
-        oldest = self._count(self._header()["records"]) - layout.RECORDS + 1
+        oldest = self._number(self._header()["records"]) - layout.RECORDS + 1
         numbers = np.arange(first, first + len(rows))
         complete = (rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest)
         kept = rows if complete.all() else rows_where(rows, complete)
@@ -180,7 +180,7 @@ class MapFile(AbstractContextManager["MapFile"]):
 
         Raises WatchError if the file is damaged.
         """
-        end = self._count(self._header()["samples"])
+        end = self._number(self._header()["samples"])
         first = max(position, end - layout.TIME_SAMPLES, 0)
         rows = self._ring(_SAMPLE, layout.SAMPLES_AT, layout.TIME_SAMPLES, first, end)
         complete = rows["sequence"] == 2 * np.arange(first, first + len(rows), dtype=np.uint64) + 2
@@ -358,12 +358,12 @@ class MapFile(AbstractContextManager["MapFile"]):
             in_flight=self._in_flight(offset, int(slot["thread"])) if learns and slot["use"] == SlotUse.LIVE else (),
             figures=self._figures(slot, owners),
             slow_calls=self._slow_calls(slot, offset, self._earlier.get(number)),
-            slow_count=self._count(slot["slow_calls"]),
+            slow_count=self._number(slot["slow_calls"]),
             stack=int(slot["stack"]),
             slot=number,
             owners=int(slot["owners"]),
-            lost=self._count(slot["lost"]),
-            logged=self._count(slot["logged"]),
+            lost=self._number(slot["lost"]),
+            logged=self._number(slot["logged"]),
         )
         return int(slot["use"]), thread
 
@@ -383,7 +383,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         return ()
 
     def _slow_calls(self, slot: Any, offset: int, earlier: WatchedThread | None) -> tuple[SlowDriverCall, ...]:
-        end = self._count(slot["slow_calls"])
+        end = self._number(slot["slow_calls"])
         known: dict[int, SlowDriverCall] = {}
         # An entry does not change once it is complete. Where one was not, the numbers of the others are not known.
         if earlier is not None and len(earlier.slow_calls) == min(earlier.slow_count, layout.SLOW_CALLS - 1):
@@ -391,7 +391,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             known = dict(enumerate(earlier.slow_calls, first))
             known = {at: slow for at, slow in known.items() if not slow.function.startswith(_UNNAMED)}
         # What was overwritten meanwhile, or may just be.
-        oldest = self._count(self._array(_SLOW_COUNT, offset, 1)[0]["slow_calls"]) - layout.SLOW_CALLS + 1
+        oldest = self._number(self._array(_SLOW_COUNT, offset, 1)[0]["slow_calls"]) - layout.SLOW_CALLS + 1
         numbers = range(max(end - layout.SLOW_CALLS, oldest, 0), end)
         new = np.array([number for number in numbers if number not in known], np.int64)
         rows = rows_at(slot["slow"], new % layout.SLOW_CALLS)
@@ -446,17 +446,17 @@ class MapFile(AbstractContextManager["MapFile"]):
             most = min(max(most, int(LOWER[highest])), int(UPPER[highest]) - 1) if highest < len(LOWER) - 1 else most
         histogram = Histogram.of_counts(counts, self._count(most))
         return CallFigures(
-            histogram, self._count(row["total_ns"]), self._count(row["slow"]), self._count(row["failed"])
+            histogram, self._count(row["total_ns"]), self._number(row["slow"]), self._number(row["failed"])
         )
 
     def _process(self, header: Any, slots: list[tuple[int, WatchedThread]]) -> WatchedProcess:
         flags, kinds = int(header["flags"]), int(header["kinds"])
-        losses = {kind: self._count(header["losses"][kind]) for kind in LossKind}
+        losses = {kind: self._number(header["losses"][kind]) for kind in LossKind}
         losses[LossKind.NO_HISTOGRAM] += sum(thread.lost for _, thread in slots)
         calls = (thread.calls for use, thread in slots if use != SlotUse.UNUSED)
         # Documents have these figures as they are.
         for number in (*losses.values(), sum(calls)):
-            self._limited(number, LARGEST_INTEGER, "count")
+            self._number(number)
         return WatchedProcess(
             pid=self._pid,
             parent_pid=int(header["parent_pid"]),
@@ -477,16 +477,16 @@ class MapFile(AbstractContextManager["MapFile"]):
             ended_ns=self._count(header["ended_ns"]) or None,
             threads=tuple(thread for use, thread in slots if use != SlotUse.UNUSED),
             losses=losses,
-            records=self._count(header["records"]),
+            records=self._number(header["records"]),
             python=file_text(header["python"]),
             no_stacks=bool(flags & Flag.NO_STACKS),
             native_stacks=bool(flags & Flag.NATIVE_STACKS),
             python_stacks=bool(flags & Flag.PYTHON_STACKS),
             free_threaded=bool(flags & Flag.FREE_THREADED),
             late=bool(flags & Flag.LATE),
-            windows=RecordWindows.of(self._windows(self._count(header["windows"]))),
+            windows=RecordWindows.of(self._windows(self._number(header["windows"]))),
             budget=min(int(header["cost_ppm"]), layout.EVERYTHING_PPM) / layout.EVERYTHING_PPM,
-            callback_ns=self._count(header["timed_ns"]) / max(self._count(header["timed"]), 1),
+            callback_ns=self._count(header["timed_ns"]) / max(self._number(header["timed"]), 1),
             stacks_ns=self._count(header["stacks_ns"]),
             not_held=int(header["not_held"]),
             unfinished=int(header["unfinished"]),
@@ -497,11 +497,11 @@ class MapFile(AbstractContextManager["MapFile"]):
         for place in range(count):
             at = layout.RANGES_AT + place * layout.RANGE_PITCH
             row = self._array(_RANGE, at, 1)[0]
-            begun = self._count(row["begun"])
+            begun = self._number(row["begun"])
             if row["use"] == SlotUse.UNUSED or not begun:
                 continue
             # What was overwritten meanwhile, or may just be.
-            oldest = self._count(self._array(_RANGE_HEAD, at, 1)[0]["begun"]) - layout.RANGE_BEGINS + 1
+            oldest = self._number(self._array(_RANGE_HEAD, at, 1)[0]["begun"]) - layout.RANGE_BEGINS + 1
             numbers = np.arange(max(begun - layout.RANGE_BEGINS, oldest, 0), begun)
             begins = row["begins"][numbers % layout.RANGE_BEGINS]
             self._count(begins.max(initial=0))
@@ -565,6 +565,10 @@ class MapFile(AbstractContextManager["MapFile"]):
 
     def _count(self, value: Any) -> int:
         return self._limited(int(value), MOST, "time or count")
+
+    def _number(self, value: Any) -> int:
+        """A count, which JSON can have."""
+        return self._limited(int(value), LARGEST_INTEGER, "time or count")
 
     def _state(self, number: int) -> WatchState:
         try:

@@ -85,6 +85,7 @@ def restrict(descriptor: int) -> None:
         with contextlib.suppress(OSError):
             os.setgroups([])
             os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        with contextlib.suppress(OSError):
             os.setresuid(_NOBODY, _NOBODY, _NOBODY)
     libc.capset(_CAPSET_HEADER, _NO_CAPABILITIES)
 
