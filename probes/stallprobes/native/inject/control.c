@@ -21,8 +21,6 @@
 #include "inject.h"
 
 enum {
-    /* MFD_CLOEXEC, which older headers lack. */
-    MEMFD_CLOEXEC = 1,
     WATCHER_MS = 1000,
     /* How long the threads of a recording before may take to end. */
     ENDING_MS = 2000,
@@ -183,6 +181,9 @@ static void wake_up(void)
     int code = 0;
     uint32_t recording = ss_begin_recording(&code);
     control->code = code;
+    control->lack_needed = ss_lack.needed;
+    control->lack_available = ss_lack.available;
+    control->lack = ss_lack.reason;
     control->recording = recording;
     control->held_ns = ss_longest_hold();
     without_records = recording == SS_STATE_RECORDING;
@@ -252,37 +253,54 @@ void ss_stop_control(void)
     ss_store_release(exiting, 1);
 }
 
-/* The memory that is shared; NULL without it. A forked process has none: it is its parent's. */
-static struct ss_control *new_control(void)
+/* Gives an open memfd its size and maps it; NULL, with the reason in ss_lack, if that fails. */
+static void *map_control(void)
 {
-    descriptor = (int)syscall(SYS_memfd_create, SS_CONTROL_NAME, MEMFD_CLOEXEC);
-    if (descriptor < 0)
-        return NULL;
-    void *memory = MAP_FAILED;
-    if (!ftruncate(descriptor, sizeof *control) && !ss_file_status(descriptor, &identity))
-        memory = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    if (memory == MAP_FAILED) {
-        close(descriptor);
+    if (!ss_size_allowed(sizeof *control)) {
+        ss_note_lack(SS_LACK_FILE_SIZE, sizeof *control, 0);
         return NULL;
     }
-    madvise(memory, sizeof *control, MADV_DONTFORK);
+    void *memory = NULL;
+    if (ftruncate(descriptor, sizeof *control) || ss_seal(descriptor) || ss_file_status(descriptor, &identity) ||
+        !(memory = ss_map(NULL, sizeof *control, descriptor)))
+        ss_note_error(errno, SS_LACK_MEMFD);
     return memory;
 }
 
-/* Begins to wait for requests; 0 if it does, or did before. */
+/* The memory that is shared; NULL without it. A forked process has none: it is its parent's. */
+static struct ss_control *new_control(void)
+{
+    descriptor = (int)syscall(SYS_memfd_create, SS_CONTROL_NAME, MEMFD_CLOEXEC | MEMFD_SEALABLE);
+    if (descriptor < 0) {
+        ss_note_error(errno, SS_LACK_MEMFD);
+        return NULL;
+    }
+    void *memory = map_control();
+    if (!memory)
+        close(descriptor);
+    return memory;
+}
+
+/* Begins to wait for requests; 0 if it does, or did before. Else what the process lacks, which a later try may find. */
 int ss_start_control(void)
 {
     if (__atomic_exchange_n(&started, 1, __ATOMIC_ACQ_REL))
         return 0;
     struct ss_control *made = new_control();
-    if (!made)
-        return -1;
-    made->format = SS_CONTROL_FORMAT;
-    made->pid = (uint32_t)getpid();
-    made->start_ticks = ss_start_ticks();
-    ss_store_release(control, made);
-    if (ss_start_thread(controlling_thread))
-        return -1;
-    ss_store_release(made->magic, SS_CONTROL_MAGIC);
-    return 0;
+    if (made) {
+        made->format = SS_CONTROL_FORMAT;
+        made->pid = (uint32_t)getpid();
+        made->start_ticks = ss_start_ticks();
+        ss_store_release(control, made);
+        if (!ss_start_thread(controlling_thread, SS_CUPTI_STACK)) {
+            ss_store_release(made->magic, SS_CONTROL_MAGIC);
+            return 0;
+        }
+        ss_note_lack(SS_LACK_THREADS, 1, 0);
+        ss_store_release(control, NULL);
+        munmap(made, sizeof *made);
+        close(descriptor);
+    }
+    ss_store_release(started, 0);
+    return ss_lack.reason ? (int)ss_lack.reason : -1;
 }

@@ -313,6 +313,8 @@ int ss_end_recording(int gate)
     ss_store_release(ss_header->ended_ns, ss_clock());
     ss_set_recording(SS_OFF);
     ss_close_file();
+    if (ss_activity_ended())
+        ss_return_pages();
     return 0;
 }
 
