@@ -227,7 +227,7 @@ static int has_place(uint64_t number)
 {
     if (number < places_ready || places_ready == places)
         return 1;
-    if (ss_give_space(SS_RECORDS_AT + places_ready * sizeof(struct ss_watch_record),
+    if (ss_give_ring(SS_RECORDS_AT + places_ready * sizeof(struct ss_watch_record),
                       SS_RECORDS_STEP * sizeof(struct ss_watch_record)))
         return 0;
     places_ready += SS_RECORDS_STEP;

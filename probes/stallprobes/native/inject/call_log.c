@@ -36,7 +36,7 @@ static void give_blocks(uint64_t step)
         !__atomic_compare_exchange_n(&space[step], &expected, ASKED, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return;
     uint64_t size = SS_BLOCKS_STEP * SS_BLOCK_PITCH;
-    ss_store_release(space[step], ss_give_space(SS_CALLS_AT + step * size, size) ? NONE : READY);
+    ss_store_release(space[step], ss_give_ring(SS_CALLS_AT + step * size, size) ? NONE : READY);
 }
 
 /* Gives space ahead, as much as twice what was needed since the call before: to get new pages takes 40 ns for each call

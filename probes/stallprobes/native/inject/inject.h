@@ -68,15 +68,16 @@ int ss_seal(int descriptor);
 void ss_begin_space(uint64_t most);
 int ss_lacks_space(void);
 int ss_give_space(uint64_t offset, uint64_t size);
+int ss_give_ring(uint64_t offset, uint64_t size);
 int ss_give_beginning(uint64_t size);
 void ss_uncount_space(uint64_t size);
 
 /* room.c */
 /* Sizes of a recording: places of the ring of records, blocks of calls, CUPTI's buffers of both sizes, and what the file
- * may take in all (bytes). */
+ * may take beside its rings (bytes). */
 struct ss_room {
     uint32_t records, blocks, large, small;
-    uint64_t bytes;
+    uint64_t growing;
 };
 /* Why there is no file: one of enum SS_LACK, what is needed of it and what there is. */
 struct ss_lack {
@@ -310,8 +311,9 @@ enum { SS_NO_GATE = 0, SS_QUICKLY, SS_PATIENTLY };
 int ss_start_activity(const struct ss_cupti *cupti, int gate);
 int ss_stop_activity(const struct ss_cupti *cupti, int gate);
 void ss_finish_activity(void);
-/* Stacks (bytes) of the library's threads: of those that call CUPTI, and of the others. */
-enum { SS_CUPTI_STACK = 4 << 20, SS_SMALL_STACK = 512 << 10 };
+/* Stacks (bytes) of the library's threads: of those that call CUPTI, as large as Java's, whose threads do so too, and of the
+ * others. */
+enum { SS_CUPTI_STACK = 1 << 20, SS_SMALL_STACK = 256 << 10 };
 int ss_start_thread(void *(*body)(void *), size_t stack_bytes);
 void ss_wait_for_change(uint32_t *word, uint32_t value, long ns);
 void ss_wake(uint32_t *word);

@@ -273,7 +273,7 @@ static int map_file(int descriptor, const struct ss_room *room)
         return ss_note_error(errno, SS_LACK_ADDRESSES);
     file.base = base;
     ss_store_release(ss_header, base);
-    ss_begin_space(room->bytes);
+    ss_begin_space(room->growing);
     int error = ss_give_beginning(SS_NAMES_AT);
     if (!error)
         return 0;

@@ -40,6 +40,8 @@ enum {
 /* Least and most bytes for what grows with the program. */
 #define LEAST_GROWING (3 * MIB)
 #define MOST_GROWING (64 * MIB)
+/* What a thread takes: its slot, histograms of some functions, a step of slow calls. */
+#define THREAD_BYTES (96 * (uint64_t)KIB)
 /* More than a recording ever takes. */
 #define MOST_SHARE (4096 * MIB)
 #define RECORD_BYTES (sizeof(struct ss_watch_record))
@@ -269,7 +271,23 @@ static uint64_t smaller(uint64_t one, uint64_t other)
     return one < other ? one : other;
 }
 
-/* One of ``parts`` equal steps of ``bytes``, at least ``least`` and at most ``most`` of them. */
+/* Of the bytes for a file, those for what grows with the program, by the threads that it has. */
+static uint64_t growing_of(uint64_t bytes)
+{
+    char text[TEXT];
+    uint64_t threads = read_file(SS_PROC "/self/status", text) ? 0 : number_in(text, "Threads:");
+    uint64_t needed = LEAST_GROWING + threads * THREAD_BYTES;
+    needed = needed < bytes / GROWING ? bytes / GROWING : smaller(needed, bytes / 2);
+    return needed < LEAST_GROWING ? LEAST_GROWING : smaller(needed, MOST_GROWING);
+}
+
+/* The part of some bytes for what takes ``size`` of ``all`` where there is room, and no more than that. */
+static uint64_t part_of(uint64_t bytes, uint64_t size, uint64_t all)
+{
+    return smaller(bytes / KIB * (size / KIB) / (all / KIB) * KIB, size);
+}
+
+/* How many steps there are in some bytes, ``least`` and ``most`` of them. */
 static uint32_t steps_of(uint64_t bytes, uint64_t step, uint64_t least, uint64_t most)
 {
     uint64_t steps = bytes / step;
@@ -310,17 +328,18 @@ int ss_find_room(struct ss_room *room, int folder, int calls_only, uint64_t file
     if (has_addresses(file, buffers))
         return -1;
     /* By the sizes that all have where there is room. */
-    uint64_t share = smaller(memory.available / SHARE, MOST_SHARE);
-    uint64_t growing = smaller(share / GROWING > LEAST_GROWING ? share / GROWING : LEAST_GROWING, MOST_GROWING);
-    uint64_t for_buffers = calls_only ? 0 : (share - growing) / KIB * (all_buffers / KIB) / ((rings + all_buffers) / KIB) * KIB;
-    for_buffers = for_buffers < LEAST_BUFFERS && !calls_only ? LEAST_BUFFERS : smaller(for_buffers, all_buffers);
-    room->bytes = smaller(share - for_buffers, space / SHARE);
-    growing = smaller(room->bytes / GROWING > LEAST_GROWING ? room->bytes / GROWING : LEAST_GROWING, MOST_GROWING);
-    uint64_t for_rings = smaller(room->bytes - growing, rings) / KIB;
-    room->records = steps_of(for_rings * (records / KIB) / (rings / KIB) * KIB, SS_RECORDS_STEP * RECORD_BYTES, 1,
+    uint64_t share = smaller(memory.available / SHARE, MOST_SHARE), growing = growing_of(share);
+    uint64_t for_buffers = part_of(share - growing, all_buffers, rings + all_buffers);
+    if (!calls_only && for_buffers < LEAST_BUFFERS)
+        for_buffers = LEAST_BUFFERS;
+    uint64_t for_file = smaller(share - for_buffers, space / SHARE);
+    uint64_t for_rings = for_file - growing_of(for_file);
+    room->records = steps_of(part_of(for_rings, records, rings), SS_RECORDS_STEP * RECORD_BYTES, 1,
                              SS_RECORDS / SS_RECORDS_STEP) * SS_RECORDS_STEP;
-    room->blocks = steps_of(for_rings * (calls / KIB) / (rings / KIB) * KIB, SS_BLOCKS_STEP * (uint64_t)SS_BLOCK_PITCH,
+    room->blocks = steps_of(part_of(for_rings, calls, rings), SS_BLOCKS_STEP * (uint64_t)SS_BLOCK_PITCH,
                             SS_LEAST_BLOCKS / SS_BLOCKS_STEP, SS_CALL_BLOCKS / SS_BLOCKS_STEP) * SS_BLOCKS_STEP;
+    uint64_t in_rings = smaller(for_rings, rings);
+    room->growing = for_file - in_rings;
     choose_buffers(room, for_buffers);
     return 0;
 }

@@ -30,7 +30,7 @@ enum {
 };
 #define MS UINT64_C(1000000)
 
-/* Most bytes that the file may take, and those that were given to it. */
+/* Most bytes that the file may take beside its rings, and those that were given to it. */
 static uint64_t allowed, given;
 /* Until when no space is asked for (CLOCK_MONOTONIC, ns). */
 static uint64_t lacking_until;
@@ -77,7 +77,7 @@ int ss_seal(int descriptor)
     return (int)syscall(SYS_fcntl, descriptor, ADD_SEALS, SEAL | SHRINK | GROW);
 }
 
-/* For a new file, which may take so many bytes. */
+/* For a new file, which may take so many bytes beside its rings. */
 void ss_begin_space(uint64_t most)
 {
     ss_store(allowed, most);
@@ -146,22 +146,39 @@ static int is_lasting(int error)
     return error == ENOSPC || error == EDQUOT || error == EFAULT;
 }
 
-/* Gives the file space from offset on; 0 if it has it. Where space was refused a moment ago, it is not asked for. */
+static int note_result(int error)
+{
+    uint32_t lasting = error && is_lasting(error);
+    if (error)
+        ss_store(lacking_until, ss_clock() + (lasting ? LACK_MS : PASSING_MS) * MS);
+    if (ss_load(ss_header->out_of_space) != lasting)
+        ss_store(ss_header->out_of_space, lasting);
+    return error ? -1 : 0;
+}
+
+/* Gives the file space for a part of a ring, from offset on; 0 if it has it. Where space was refused a moment ago, it is
+ * not asked for. */
+int ss_give_ring(uint64_t offset, uint64_t size)
+{
+    if (ss_lacks_space())
+        return -1;
+    int before = errno, failed = note_result(give(offset, size));
+    errno = before;
+    return failed;
+}
+
+/* The same for what grows with the program, as far as the process has room for it. */
 int ss_give_space(uint64_t offset, uint64_t size)
 {
     if (ss_lacks_space())
         return -1;
     int before = errno;
     int error = ss_add(given, size) + size > ss_load(allowed) ? ENOSPC : give(offset, size);
-    if (error) {
+    if (error)
         ss_add(given, -size);
-        ss_store(lacking_until, ss_clock() + (is_lasting(error) ? LACK_MS : PASSING_MS) * MS);
-    }
-    uint32_t lasting = error && is_lasting(error);
-    if (ss_load(ss_header->out_of_space) != lasting)
-        ss_store(ss_header->out_of_space, lasting);
+    int failed = note_result(error);
     errno = before;
-    return error ? -1 : 0;
+    return failed;
 }
 
 /* Gives the file its beginning, which ss_give_space writes to; 0 if it has it, else the error. */
