@@ -4,7 +4,8 @@
  *
  * SYSCALL is the address of the instructions "syscall; ret" in the process, RETURN that of those which call
  * rt_sigreturn; then follow the addresses of functions of its C library, the library's file, and the threads to be tried
- * in turn. Lines of "name value" on standard output say what was done; the last ones are of enum outcome.
+ * in turn. Lines of "name value" on standard output say what was done; the last ones are of enum outcome. Where the library
+ * could not make its control, "lack" is a number of enum SS_LACK.
  *
  * A thread is borrowed that sleeps in a system call and holds no lock. Each state in which the tracer leaves it, also by
  * being killed, is one from which it returns by itself: before any register is changed, a signal's frame lies on its
@@ -171,6 +172,14 @@ static int read_stub(uint64_t region, struct ss_stub *stub)
     return process_vm_readv(process.pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof *stub ? 0 : -1;
 }
 
+/* Whether a sleep that would begin anew is so short that nobody notices, by the time at an address; 0: there is none. */
+static int is_short_sleep(uint64_t at)
+{
+    int64_t time[2];
+    struct iovec here = {time, sizeof time}, there = {(void *)(uintptr_t)at, sizeof time};
+    return !at || (process_vm_readv(process.pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof time && !time[0]);
+}
+
 /* Stops the thread, and reads all that it has; 1 if it is not where it may be borrowed. */
 static int stop_thread(pid_t tid)
 {
@@ -186,7 +195,8 @@ static int stop_thread(pid_t tid)
     if (trace(PTRACE_GETREGS, 0, (uintptr_t)&thread.before.registers))
         return fail("PTRACE_GETREGS");
     /* A signal that stops the process, or one that is to be delivered, goes first. */
-    if (status >> 8 != (SIGTRAP | PTRACE_EVENT_STOP << 8) || !ss_may_be_borrowed(&thread.before.registers))
+    if (status >> 8 != (SIGTRAP | PTRACE_EVENT_STOP << 8) || !ss_may_be_borrowed(&thread.before.registers) ||
+        !is_short_sleep(ss_sleep_anew(&thread.before.registers)))
         return 1;
     if (trace(PTRACE_GETREGSET, NT_X86_XSTATE, (uintptr_t)&state))
         return fail("PTRACE_GETREGSET");
@@ -392,6 +402,8 @@ static int follow(uint64_t region, uint64_t began)
     printf("stopped_ns %" PRIu64 "\n", ended - began);
     if (!stub.result)
         return say(ATTACHED, "");
+    if (stub.result > 0)
+        printf("lack %" PRId64 "\n", stub.result);
     stub.error[sizeof stub.error - 1] = 0;
     stub.error[strcspn(stub.error, "\n")] = 0;
     return say(NOT_LOADED, *stub.error ? stub.error : "the library cannot begin in it");

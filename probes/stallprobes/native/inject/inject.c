@@ -355,7 +355,7 @@ SS_SHOWN int InitializeInjection(void)
 }
 
 /* What the attacher calls in a program that runs, in a thread that it has borrowed: a thread of the library does the
- * rest. Returns 0 if stallscope can wake the library from now on. */
+ * rest. Returns 0 if stallscope can wake the library from now on, else what the process lacks (enum SS_LACK), or -1. */
 SS_SHOWN int stallscope_attach_library(void)
 {
     prepare_process();
