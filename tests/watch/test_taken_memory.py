@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -274,12 +275,14 @@ def policies(program: Woken) -> dict[str, tuple[str, int]]:
     """The CPUs and the scheduling policy of each thread of the library."""
     found = {}
     for task in (program.proc / "task").iterdir():
-        name = (task / "comm").read_text().strip()
-        if name.startswith("stallscope"):
-            status = (task / "status").read_text()
-            cpus = re.search(r"^Cpus_allowed:\t(.*)$", status, re.MULTILINE)
-            assert cpus is not None
-            found[name] = cpus[1], os.sched_getscheduler(int(task.name))
+        # A thread may end meanwhile.
+        with suppress(OSError):
+            name = (task / "comm").read_text().strip()
+            if name.startswith("stallscope"):
+                status = (task / "status").read_text()
+                cpus = re.search(r"^Cpus_allowed:\t(.*)$", status, re.MULTILINE)
+                assert cpus is not None
+                found[name] = cpus[1], os.sched_getscheduler(int(task.name))
     return found
 
 

@@ -90,6 +90,8 @@ static void rest(long ms)
 
 static void take_settings(void)
 {
+    /* A recording that was asked for goes to memory, also after one to a folder. */
+    ss_settings.folder[0] = 0;
     memcpy(ss_settings.cupti, control->cupti, sizeof ss_settings.cupti - 1);
     /* A thread may still be in a callback of the recording before. */
     ss_store(ss_settings.slow_ns, control->slow_ns);
@@ -196,9 +198,9 @@ static void wake_up(void)
     set_state(recording == SS_STATE_RECORDING ? SS_CONTROL_AWAKE : SS_CONTROL_FAILED);
 }
 
-static void fall_asleep(void)
+/* Ends the recording, where calls always are in flight in the end without a gate. It goes on where the program exits. */
+void ss_end_at_last(void)
 {
-    set_state(SS_CONTROL_STOPPING);
     begin_tries();
     uint64_t limit = ss_clock() + GATED_MS * MS;
     for (int gate = SS_QUICKLY; ss_end_recording(gate) && !ss_load_acquire(exiting); gate = next_gate()) {
@@ -206,6 +208,12 @@ static void fall_asleep(void)
         if (ss_clock() > limit && ss_header->cupti_version >= UNGATED_VERSION && !ss_end_recording(SS_NO_GATE))
             break;
     }
+}
+
+static void fall_asleep(void)
+{
+    set_state(SS_CONTROL_STOPPING);
+    ss_end_at_last();
     control->held_ns = ss_longest_hold();
     set_state(SS_CONTROL_ASLEEP);
 }
@@ -245,6 +253,12 @@ static void *controlling_thread(void *unused)
         syscall(SYS_futex, &control->answered, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     }
     return unused;
+}
+
+/* Whether the program exits. */
+int ss_is_exiting(void)
+{
+    return (int)ss_load_acquire(exiting);
 }
 
 /* For the exit of the program: CUPTI is not asked for anything from then on. */

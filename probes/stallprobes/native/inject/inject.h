@@ -59,7 +59,13 @@ uint64_t ss_rest_after(uint64_t began, uint64_t held_since);
 /* control.c */
 int ss_start_control(void);
 void ss_stop_control(void);
+int ss_is_exiting(void);
+void ss_end_at_last(void);
 void ss_note_step(const char *function);
+
+/* abandoned.c */
+int ss_may_be_abandoned(void);
+void ss_look_for_users(void);
 
 /* space.c */
 void *ss_map(void *place, uint64_t size, int descriptor);

@@ -23,6 +23,8 @@ CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
 YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
 NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
 COST_VARIABLE = "STALLSCOPE_WATCH_COST_PPM"
+# File of a folder on which the stallscopes that use it hold a shared lock. Without such a file, the folder is anybody's.
+LOCK_FILE = "in-use.lock"
 # A call that takes as long is kept, unless the variable says otherwise.
 DEFAULT_SLOW_NS = 1_000_000
 
