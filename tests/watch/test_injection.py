@@ -205,6 +205,28 @@ def test_every_record_is_kept_overwritten_or_dropped(stand_in: StandIn, tmp_path
     assert (len(later), later.missed) == (0, 0)
 
 
+@pytest.mark.parametrize(("count", "length"), [(3000, 3000), (20, 5000), (20, 100_000)])
+def test_of_names_that_are_too_long_both_ends_are_kept(
+    stand_in: StandIn, tmp_path: Path, count: int, length: int
+) -> None:
+    folder = tmp_path / "out"
+    process = only(stand_in.run(folder, "names", str(count), str(length)))
+    names = [record.name for record in record_list(folder) if record.kind is RecordKind.KERNEL]
+    assert (len(names), process.losses[LossKind.NO_NAME]) == (count, 0)
+    # Names are whole until half of the room for them is used.
+    whole = [name for name in names if len(name) == length]
+    ends = 2 * layout.NAME_ENDS + len(layout.NAME_GAP)
+    assert {len(name) for name in names} <= {length, ends}
+    assert names[: len(whole)] == whole
+    assert len(whole) == (layout.NAME_BYTES // 2 // (4 + length) + 1 if length <= layout.LONGEST_NAME else 0)
+    gap = layout.NAME_ENDS, layout.NAME_ENDS + len(layout.NAME_GAP)
+    assert {name[slice(*gap)] for name in names[len(whole) :]} == {layout.NAME_GAP}
+    if length < 1 << 16:
+        assert [name[-8:] for name in names if name[-1] != "x"] == [
+            f"{number:08}" for number in range(count) if number % 10
+        ]
+
+
 def test_records_without_times_are_counted_and_not_kept(stand_in: StandIn, tmp_path: Path) -> None:
     process = only(stand_in.run(tmp_path / "out", "records", "20", settings={"STAND_IN_UNTIMED": "1"}))
     assert (process.records, process.losses[LossKind.NO_TIME], process.lost_records) == (5, 20, 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -19,7 +20,7 @@ from factories.waiting import wait_until
 from factories.woken import Woken
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.attaching import CONTROL_NAME, RECORDING_NAME, ControlState
-from stallprobes.native.layouts.watch_file import Flag, Lack, WatchState
+from stallprobes.native.layouts.watch_file import Flag, Lack, LossKind, WatchState
 
 MIB = 1 << 20
 NO_LIMIT = resource.RLIM_INFINITY
@@ -267,6 +268,56 @@ def test_without_a_descriptor_nothing_is_recorded_until_there_is_one(stand_in: S
         losses = program.header()["losses"]
         assert losses.sum() == 0
         assert program.header()["records"] > 0
+        program.put_to_sleep()
+        assert program.end() == (0, "", "")
+
+
+# No space while there is a file with the name in the environment; the error is in the file.
+FULL = """\
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int madvise(void *at, size_t size, int advice)
+{
+    int (*next)(void *, size_t, int);
+    void *found = dlsym(RTLD_NEXT, "madvise");
+    memcpy(&next, &found, sizeof found);
+    int full = advice == 23 ? open(getenv("FULL"), O_RDONLY) : -1;
+    char text[8] = "";
+    if (full < 0)
+        return next(at, size, advice);
+    if (read(full, text, sizeof text - 1) < 0)
+        abort();
+    close(full);
+    errno = atoi(text);
+    return -1;
+}
+"""
+
+
+@pytest.mark.parametrize(("error", "lasts"), [(errno.EFAULT, True), (errno.ENOMEM, False), (errno.EINTR, False)])
+def test_recording_goes_on_behind_a_lack_of_space(stand_in: StandIn, tmp_path: Path, error: int, lasts: bool) -> None:
+    full = tmp_path / "full"
+    settings = {**preloaded(tmp_path, FULL), "FULL": str(full)}
+    with Woken(stand_in, "poll", "many", settings=settings) as program:
+        assert program.wake() is ControlState.AWAKE
+        program.recorded(1000)
+        full.write_text(str(error))
+        wait_until(lambda: program.header()["losses"][LossKind.NO_BLOCK] > 0, "lost calls")
+        wait_until(lambda: program.header()["losses"][LossKind.NO_SPACE] > 0, "lost records")
+        if lasts:
+            wait_until(lambda: program.header()["out_of_space"], "a lack of space")
+        else:
+            assert not program.header()["out_of_space"]
+        full.unlink()
+        before = program.header()
+        wait_until(lambda: program.header()["records"] > before["records"] + 20_000, "records")
+        wait_until(lambda: program.header()["blocks"] > before["blocks"] + 100, "blocks of calls")
+        assert not program.header()["out_of_space"]
         program.put_to_sleep()
         assert program.end() == (0, "", "")
 

@@ -33,8 +33,6 @@ enum {
     TEXT = 8192,
     /* Of what the file may take, one of so many parts is for what grows with the program: threads, histograms, stacks. */
     GROWING = 4,
-    /* A small buffer takes more of the launches' time: there are large ones where at least so many (KiB) are for buffers. */
-    LARGE_FROM = 2 * 1024,
 };
 #define MIB ((uint64_t)KIB * KIB)
 /* Least and most bytes for what grows with the program. */
@@ -297,8 +295,8 @@ static uint32_t steps_of(uint64_t bytes, uint64_t step, uint64_t least, uint64_t
 /* Divides the buffers' bytes into large ones and small ones. */
 static void choose_buffers(struct ss_room *room, uint64_t bytes)
 {
-    uint64_t large = bytes >= LARGE_FROM * (uint64_t)KIB ? bytes / 2 / SS_LARGE_BUFFER_BYTES : 0;
-    room->large = (uint32_t)smaller(large, SS_LARGE_BUFFERS);
+    const uint64_t large = (uint64_t)SS_LARGE_BUFFERS * SS_LARGE_BUFFER_BYTES;
+    room->large = (uint32_t)(part_of(bytes, large, SS_BUFFER_MEMORY) / SS_LARGE_BUFFER_BYTES);
     bytes -= room->large * (uint64_t)SS_LARGE_BUFFER_BYTES;
     room->small = (uint32_t)smaller(bytes / SS_BUFFER_BYTES, SS_MOST_BUFFERS - SS_LARGE_BUFFERS);
 }
