@@ -30,6 +30,14 @@ _FUTEX = {"x86_64": 202, "aarch64": 98}
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
+def figure_of(pid: int, name: str) -> int:
+    """A figure of a process from /proc/PID/status; of memory in KiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise KeyError(name)
+
+
 class Woken(RunningProgram):
     """A program beside the stand-ins whose library can be woken. A context manager."""
 
@@ -93,10 +101,7 @@ class Woken(RunningProgram):
 
     def figure(self, name: str) -> int:
         """A figure of /proc/PID/status; of memory in KiB."""
-        for line in (self.proc / "status").read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1])
-        raise KeyError(name)
+        return figure_of(self.pid, name)
 
     def recorded(self, calls: int) -> None:
         """Wait until it has made so many launches more."""

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from factories.attaching import NOBODY, open_to_all
+from factories.attaching import NOBODY, RunningProgram, open_to_all
 from factories.stand_in import COMPILER, StandIn
 from factories.waiting import wait_until
-from factories.woken import Woken
+from factories.woken import Woken, figure_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.attaching import CONTROL_NAME, RECORDING_NAME, ControlState
 from stallprobes.native.layouts.watch_file import Flag, Lack, LossKind, WatchState
@@ -92,15 +92,61 @@ def preloaded(folder: Path, text: str) -> dict[str, str]:
     return {"LD_PRELOAD": str(library)}
 
 
-def count_of(folder: Path) -> int:
-    """How many entries a folder has."""
-    return len(list(folder.iterdir()))
-
-
-def taken(program: Woken) -> dict[str, int]:
+def taken(program: RunningProgram) -> dict[str, int]:
     """What a program has: memory (KiB), descriptors, threads."""
     names = ("VmSize", "VmLck", "RssAnon", "RssShmem", "Threads")
-    return {name: program.figure(name) for name in names} | {"descriptors": count_of(program.proc / "fd")}
+    descriptors = len(os.listdir(f"/proc/{program.pid}/fd"))
+    return {name: figure_of(program.pid, name) for name in names} | {"descriptors": descriptors}
+
+
+STATES = ("not watched", "asleep", "recording", "rings are full", "asleep again")
+
+
+def print_taken(stand_in: StandIn, *words: str) -> list[dict[str, int]]:
+    """What the library takes in a program by what it does, printed."""
+    # The C library reserves addresses for threads that first ask it for memory, as those of most programs have done.
+    settings = {"MALLOC_ARENA_MAX": "1"}
+    with RunningProgram(stand_in, "poll", *words, settings=settings) as plain:
+        found = [taken(plain)]
+    with Woken(stand_in, "poll", *words, settings=settings) as program:
+        found.append(taken(program))
+        program.wake()
+        program.recorded(1000)
+        found.append(taken(program))
+        wait_until(lambda: program.header()["records"] > layout.RECORDS, "a full ring of records")
+        found.append(taken(program))
+        program.put_to_sleep()
+        program.launches()
+        found.append(taken(program))
+        threads = found[0]["Threads"]
+        assert program.end() == (0, "", "")
+    for state, figures in zip(STATES[1:], found[1:], strict=True):
+        more = {name: figures[name] - found[0][name] for name in figures}
+        memory = (more["RssAnon"] + more["RssShmem"]) / 1024
+        print(
+            f"{threads} threads, {state}: {memory:.1f} MiB of memory, {more['VmSize'] / 1024:.0f} MiB of address space,"
+            f" {more['descriptors']} descriptors, {more['Threads']} threads"
+        )
+    return found
+
+
+@pytest.mark.parametrize("words", [(), ("many",)], ids=["few", "many"])
+def test_what_the_library_takes_is_as_documented(stand_in: StandIn, words: tuple[str, ...]) -> None:
+    """The table of probes/README.md has the figures that this prints (pytest -s)."""
+    plain, asleep, recording, full, again = print_taken(stand_in, *words)
+
+    def memory(figures: dict[str, int]) -> float:
+        return (figures["RssAnon"] + figures["RssShmem"] - plain["RssAnon"] - plain["RssShmem"]) / 1024
+
+    assert memory(asleep) < 2
+    assert memory(recording) < memory(full)
+    # Records, calls, and buffers of CUPTI; a tenth of a MiB for each thread.
+    assert memory(full) < 32 + 24 + 62 + 8 + 0.1 * plain["Threads"]
+    assert memory(again) < 5
+    assert asleep["descriptors"] - plain["descriptors"] == again["descriptors"] - plain["descriptors"] == 1
+    assert full["descriptors"] - plain["descriptors"] == 2
+    assert [figures["Threads"] - plain["Threads"] for figures in (asleep, recording, full)] == [1, 3, 3]
+    assert full["VmSize"] - plain["VmSize"] < 450 << 10
 
 
 def locked_of(program: Woken) -> int:

@@ -6,6 +6,7 @@
  * killed, the recording ends too.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
@@ -65,21 +66,24 @@ void ss_note_step(const char *function)
     strncpy(control->step, function, sizeof control->step - 1);
 }
 
-/* Whether the descriptor is still that of the control: the program may have closed it, and use the number. */
-static int is_own_descriptor(void)
+/* Whether a descriptor is that of a file: the program may have closed ours, and use the number. */
+static int is_of(int number, const struct stat *file)
 {
     struct stat status;
-    return !ss_file_status(descriptor, &status) && status.st_dev == identity.st_dev && status.st_ino == identity.st_ino;
+    return !ss_file_status(number, &status) && status.st_dev == file->st_dev && status.st_ino == file->st_ino;
 }
 
 /* Whether the stallscope that asked for the recording has ended: the kernel released its lock. Where that cannot be
- * known, it has not. */
+ * known, it has not. A copy of the descriptor is looked at and used, which is no file of the program's meanwhile. */
 static int watcher_has_ended(void)
 {
-    if (!is_own_descriptor() || flock(descriptor, LOCK_SH | LOCK_NB))
-        return 0;
-    flock(descriptor, LOCK_UN);
-    return 1;
+    int copy = (int)syscall(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, 0);
+    int has_ended = copy >= 0 && is_of(copy, &identity) && !flock(copy, LOCK_SH | LOCK_NB);
+    if (has_ended)
+        flock(copy, LOCK_UN);
+    if (copy >= 0)
+        close(copy);
+    return has_ended;
 }
 
 static void rest(long ms)
@@ -106,7 +110,8 @@ static void receive_cupti(void)
 {
     static char path[64];
     int memory = control->sends_cupti && !*path ? (int)syscall(SYS_memfd_create, "stallscope-cupti", MEMFD_CLOEXEC) : -1;
-    if (memory >= 0) {
+    struct stat made;
+    if (memory >= 0 && !ss_file_status(memory, &made)) {
         ss_note_step("read");
         ss_store(control->cupti_sent, 0);
         ss_store_release(control->cupti_descriptor, (uint32_t)memory + 1);
@@ -116,7 +121,7 @@ static void receive_cupti(void)
         if (ss_load_acquire(control->cupti_sent))
             /* Not as the attacher writes it: the C library knows a library by its path, and the number may have been ours. */
             snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), memory);
-        else
+        else if (is_of(memory, &made))
             close(memory);
         ss_store_release(control->cupti_descriptor, 0);
     }
