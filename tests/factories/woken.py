@@ -11,6 +11,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Self
 
 import numpy as np
 
@@ -54,6 +55,10 @@ class Woken(RunningProgram):
         super().__init__(stand_in, *words, program=program, user=user, settings={**asleep, **settings})
         self._control: layout.Control | None = None
         self._memory: mmap.mmap | None = None
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
 
     @property
     def proc(self) -> Path:

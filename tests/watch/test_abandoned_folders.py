@@ -14,8 +14,9 @@ import pytest
 from factories.stand_in import OPTIONS, StandIn
 from factories.waiting import wait_until
 from factories.watched_folders import read_folder
+from stallprobes.native.layouts.watch_file import LOCK_FILE
 from stallprobes.watch.environment import WatchOptions
-from stallprobes.watch.reading.folder_lock import LOCK_FILE, FolderLock
+from stallprobes.watch.reading.folder_lock import FolderLock
 
 ALL_OPTIONS = [OPTIONS, WatchOptions(), WatchOptions(calls_only=True)]
 

@@ -14,9 +14,9 @@ import pytest
 from factories import processes, waiting
 from factories.command_line import start
 from factories.stand_in import StandIn
-from stallprobes.native.layouts.watch_file import PAGE
+from stallprobes.native.layouts.watch_file import LOCK_FILE, PAGE
 from stallprobes.watch.reading.folder import PREFIX, create_folder
-from stallprobes.watch.reading.folder_lock import LOCK_FILE, FolderLock, places, remove_abandoned
+from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
 from stallscope.cli import main as cli
 
 

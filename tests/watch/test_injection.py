@@ -370,7 +370,9 @@ def run_on_disk(stand_in: StandIn, tmp_path: Path, size: str, replaced: str, *ar
     settings = preloaded(tmp_path, replaced) if replaced else {}
     names = " ".join(f"{name}={value}" for name, value in settings.items())
     program = f'env {names} "{stand_in.folder}/host" {" ".join(arguments)}'
-    program = f'{program}; code=$?; df -k --output=avail "{disk}" | tail -n 1; cp --sparse=always "{disk}"/out/* "{copy}"'
+    program = (
+        f'{program}; code=$?; df -k --output=avail "{disk}" | tail -n 1; cp --sparse=always "{disk}"/out/* "{copy}"'
+    )
     environment = stand_in.environment(disk / "out", CALLS_ONLY)
     line = ["unshare", "-rm", "sh", "-c", f"{mount} && {{ {program}; exit $code; }}"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True)

@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -123,9 +124,9 @@ def print_taken(stand_in: StandIn, *words: str) -> list[dict[str, int]]:
     for state, figures in zip(STATES[1:], found[1:], strict=True):
         more = {name: figures[name] - found[0][name] for name in figures}
         memory = (more["RssAnon"] + more["RssShmem"]) / 1024
-        print(
+        sys.stdout.write(
             f"{threads} threads, {state}: {memory:.1f} MiB of memory, {more['VmSize'] / 1024:.0f} MiB of address space,"
-            f" {more['descriptors']} descriptors, {more['Threads']} threads"
+            f" {more['descriptors']} descriptors, {more['Threads']} threads\n"
         )
     return found
 
@@ -198,8 +199,8 @@ def test_nothing_is_locked_in_a_program_that_locks_its_memory(stand_in: StandIn,
             program.recorded(500)
             during, locked = taken(program), locked_of(program)
             program.put_to_sleep()
-        # The stacks of the library's threads, and what their C library gives them. (VmLck counts addresses too that the C
-        # library reserves for them.)
+        # The stacks of the library's threads, and what their C library gives them. VmLck counts addresses too that it
+        # reserves for them.
         assert locked - locked_before < 6 << 10
         assert during["RssShmem"] < 16 << 10
         after = taken(program)
@@ -394,9 +395,7 @@ def test_the_librarys_threads_have_the_cpus_of_the_process(stand_in: StandIn, tm
         assert program.wake() is ControlState.AWAKE
         names = {"stallscope-wait", "stallscope-read", "stallscope-flus"}
         wait_until(lambda: set(policies(program)) == names, "three threads of the library")
-        wait_until(
-            lambda: set(policies(program).values()) == {(own[1], os.SCHED_OTHER)}, "threads with all CPUs"
-        )
+        wait_until(lambda: set(policies(program).values()) == {(own[1], os.SCHED_OTHER)}, "threads with all CPUs")
         program.put_to_sleep()
         assert program.end() == (0, "", "")
 
@@ -419,7 +418,7 @@ def _own_cgroup() -> Path | None:
     """The folder of a new cgroup's parent of the memory controller, None where there is none."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     for line in lines:
-        _, controllers, name = line.split(":", 2)
+        _, controllers, _ = line.split(":", 2)
         if "memory" in controllers.split(","):
             return Path("/sys/fs/cgroup/memory")
     root = Path("/sys/fs/cgroup")

@@ -117,7 +117,7 @@ def whole(room: Room | Lacking) -> bool:
 def taken(room: Room, calls_only: bool = False) -> int:
     """What a recording takes at most (bytes)."""
     records, blocks = 0 if calls_only else room.records * 64, room.blocks * layout.BLOCK_PITCH
-    return records + blocks + room.large * LARGE_BUFFER_BYTES + room.small * BUFFER_BYTES + room.growing
+    return int(records + blocks + room.large * LARGE_BUFFER_BYTES + room.small * BUFFER_BYTES + room.growing)
 
 
 def test_where_there_is_room_all_parts_are_whole(machine: Machine) -> None:

@@ -23,7 +23,7 @@ CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
 YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
 NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
 COST_VARIABLE = "STALLSCOPE_WATCH_COST_PPM"
-# File of a folder on which the stallscopes that use it hold a shared lock. Without such a file, the folder is anybody's.
+# File of a folder on which the stallscopes that use it hold a shared lock. Without it the folder is anybody's.
 LOCK_FILE = "in-use.lock"
 # A call that takes as long is kept, unless the variable says otherwise.
 DEFAULT_SLOW_NS = 1_000_000
@@ -41,8 +41,8 @@ SLOW_STEP = 128
 # number of a file, a multiple of RECORDS_STEP, to which space is given at a time; one step at least.
 RECORDS = 1 << 19
 RECORDS_STEP = 1 << 14
-# Largest number of blocks with all calls of all threads: 1.7 s of a program that makes 300 000 in each. A thread takes a
-# block of entries when it has filled the one before. The header has the number of a file, a multiple of BLOCKS_STEP, to
+# Largest number of blocks with all calls of all threads: 1.7 s of a program that makes 300 000 in each. A thread takes
+# a block of entries when it has filled the one before. The header has the number of a file, a multiple of BLOCKS_STEP, to
 # which space is given at a time; LEAST_BLOCKS at least.
 CALL_BLOCKS = 1 << 11
 LEAST_BLOCKS = 64
@@ -51,8 +51,8 @@ BLOCKS_STEP = 16
 # Bytes of the names of kernels; space is given to NAMES_STEP of them at a time.
 NAME_BYTES = 1 << 22
 NAMES_STEP = 1 << 18
-# Longest name that is kept whole; once half of the room for names is used, LONGEST_LATE_NAME. Of a longer name the first
-# and the last NAME_ENDS bytes are kept, with NAME_GAP between them.
+# Longest name that is kept whole; once half of the room for names is used, LONGEST_LATE_NAME. Of a longer name the
+# first and the last NAME_ENDS bytes are kept, with NAME_GAP between them.
 LONGEST_NAME = 4096
 LONGEST_LATE_NAME = 512
 NAME_ENDS = 200

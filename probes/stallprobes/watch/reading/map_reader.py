@@ -134,7 +134,9 @@ class MapFile(AbstractContextManager["MapFile"]):
             raise WatchError(f"{self._shown} is not named like the file of a watched process (PID-NUMBER.watch).")
         self._pid, self._image = int(match[1]), int(match[2])
         if match[3]:
-            raise WatchError(lack_sentence(f"Process {self._pid}", lack_of(int(match[3])), int(match[4]), int(match[5])))
+            raise WatchError(
+                lack_sentence(f"Process {self._pid}", lack_of(int(match[3])), int(match[4]), int(match[5]))
+            )
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
