@@ -145,7 +145,8 @@ def _header(
     kinds = sum(1 << int(kind) for kind in (RecordKind.KERNEL, RecordKind.COPY))
     lines = {one.line for one in run.calls} | {one.line for one in run.samples}
     fields = {
-        "magic": layout.FILE_MAGIC, "format": layout.FILE_FORMAT, "pid": pid, "parent_pid": 1,
+        "magic": layout.FILE_MAGIC, "format": layout.FILE_FORMAT, "record_places": layout.RECORDS,
+        "call_blocks": layout.CALL_BLOCKS, "pid": pid, "parent_pid": 1,
         "start_ticks": START_TICKS, "state": WatchState.RECORDING, "cupti_version": 130_100, "kinds": kinds,
         "slow_ns": SLOW_NS, "started_ns": run.calls[0].begin_ns - 1 if late and run.calls else BEGIN_NS,
         "started_realtime_ns": 1_700_000_000 * SECOND, "clock_sequence": 2, "clock_ns": run.end_ns,

@@ -67,7 +67,8 @@ def _parts(pid: int, header: dict[str, Any]) -> list[tuple[int, bytes]]:
 def _header(pid: int, name_bytes: int, changes: dict[str, Any]) -> Any:
     row = np.zeros(1, dtype_of(layout.FileHeader))[0]
     fields = {
-        "magic": layout.FILE_MAGIC, "format": layout.FILE_FORMAT, "pid": pid, "parent_pid": 1, "start_ticks": 100,
+        "magic": layout.FILE_MAGIC, "format": layout.FILE_FORMAT, "record_places": layout.RECORDS,
+        "call_blocks": layout.CALL_BLOCKS, "pid": pid, "parent_pid": 1, "start_ticks": 100,
         "state": WatchState.RECORDING, "cupti_version": 130_100, "kinds": 1 << 10 | 1 << 1, "slow_ns": 1_000_000,
         "started_ns": SECOND, "started_realtime_ns": 1_700_000_000 * SECOND, "clock_sequence": 2,
         "clock_ns": 2 * SECOND, "clock_realtime_ns": 1_700_000_001 * SECOND, "records": 8, "apis": len(APIS),

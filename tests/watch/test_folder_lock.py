@@ -14,9 +14,9 @@ import pytest
 from factories import processes, waiting
 from factories.command_line import start
 from factories.stand_in import StandIn
-from stallprobes.native.layouts.watch_file import PAGE
+from stallprobes.native.layouts.watch_file import LOCK_FILE, PAGE
 from stallprobes.watch.reading.folder import PREFIX, create_folder
-from stallprobes.watch.reading.folder_lock import LOCK_FILE, FolderLock, places, remove_abandoned
+from stallprobes.watch.reading.folder_lock import FolderLock, places, remove_abandoned
 from stallscope.cli import main as cli
 
 
@@ -129,10 +129,14 @@ def test_the_next_watch_removes_the_folder_of_a_killed_one_once_its_program_has_
         assert process.stdout is not None
         assert process.stdout.readline() == "hung\n"
         (program,) = [pid for pid in processes.children(process.pid) if is_host(pid)]
+        (folder,) = runtime.iterdir()
+        # A program that runs removes its folder by itself.
+        lock = FolderLock.join(folder)
         process.kill()
         processes.wait_for_end(process.pid)
+        os.kill(program, signal.SIGSTOP)
+        lock.release()
         watch_another()
-        (folder,) = runtime.iterdir()
         assert sorted(path.name for path in folder.iterdir()) == [f"{program}-0.watch", LOCK_FILE]
         os.kill(program, signal.SIGKILL)
         processes.wait_for_end(program)
@@ -143,6 +147,20 @@ def test_the_next_watch_removes_the_folder_of_a_killed_one_once_its_program_has_
 
     # The kernel releases the files of a killed process a little later than it shows it as ended.
     waiting.wait_until(is_removed, "the folder is removed")
+
+
+def test_a_program_removes_the_folder_of_its_killed_watch(settings: dict[str, str], stand_in: StandIn) -> None:
+    runtime = Path(settings["XDG_RUNTIME_DIR"])
+    with start("watch", str(stand_in.folder / "host"), "hang", env=settings) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hung\n"
+        (program,) = [pid for pid in processes.children(process.pid) if is_host(pid)]
+        process.kill()
+        processes.wait_for_end(process.pid)
+        waiting.wait_until(lambda: list(runtime.iterdir()) == [], "the folder is removed")
+        assert is_host(program)
+        os.kill(program, signal.SIGKILL)
+        processes.wait_for_end(program)
 
 
 def is_host(pid: int) -> bool:

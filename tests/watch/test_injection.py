@@ -3,6 +3,7 @@ alone."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -204,6 +205,28 @@ def test_every_record_is_kept_overwritten_or_dropped(stand_in: StandIn, tmp_path
     assert (len(later), later.missed) == (0, 0)
 
 
+@pytest.mark.parametrize(("count", "length"), [(3000, 3000), (20, 5000), (20, 100_000)])
+def test_of_names_that_are_too_long_both_ends_are_kept(
+    stand_in: StandIn, tmp_path: Path, count: int, length: int
+) -> None:
+    folder = tmp_path / "out"
+    process = only(stand_in.run(folder, "names", str(count), str(length)))
+    names = [record.name for record in record_list(folder) if record.kind is RecordKind.KERNEL]
+    assert (len(names), process.losses[LossKind.NO_NAME]) == (count, 0)
+    # Names are whole until half of the room for them is used.
+    whole = [name for name in names if len(name) == length]
+    ends = 2 * layout.NAME_ENDS + len(layout.NAME_GAP)
+    assert {len(name) for name in names} <= {length, ends}
+    assert names[: len(whole)] == whole
+    assert len(whole) == (layout.NAME_BYTES // 2 // (4 + length) + 1 if length <= layout.LONGEST_NAME else 0)
+    gap = layout.NAME_ENDS, layout.NAME_ENDS + len(layout.NAME_GAP)
+    assert {name[slice(*gap)] for name in names[len(whole) :]} == {layout.NAME_GAP}
+    if length < 1 << 16:
+        assert [name[-8:] for name in names if name[-1] != "x"] == [
+            f"{number:08}" for number in range(count) if number % 10
+        ]
+
+
 def test_records_without_times_are_counted_and_not_kept(stand_in: StandIn, tmp_path: Path) -> None:
     process = only(stand_in.run(tmp_path / "out", "records", "20", settings={"STAND_IN_UNTIMED": "1"}))
     assert (process.records, process.losses[LossKind.NO_TIME], process.lost_records) == (5, 20, 20)
@@ -301,54 +324,32 @@ def test_no_link_is_followed_by_a_new_file(stand_in: StandIn, tmp_path: Path) ->
     assert names == {"0.watch": True, "1.watch": False}
 
 
-@pytest.mark.parametrize("size", ["24k", "256k"])
-def test_a_full_disk_does_not_end_the_program(stand_in: StandIn, tmp_path: Path, size: str) -> None:
-    disk, copy = tmp_path / "disk", tmp_path / "copy"
-    disk.mkdir()
-    copy.mkdir(mode=0o700)
-    mount = f'mount -t tmpfs -o size={size},mode=700 none "{disk}" && mkdir -m 700 "{disk}/out"'
-    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode:
-        pytest.skip("this user cannot mount a small disk")
-    program = f'"{stand_in.folder}/host" threads 40 50; code=$?; cp --sparse=always "{disk}"/out/* "{copy}"; exit $code'
-    environment = stand_in.environment(disk / "out", CALLS_ONLY)
-    line = ["unshare", "-rm", "sh", "-c", f"{mount} && {{ {program}; }}"]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "")
-    if size == "24k":
-        # Not even the beginning has space.
-        assert_no_room(copy)
-    else:
-        (process,) = read_folder(copy).processes
-        assert file_header(copy, process)["out_of_space"]
-        assert process.calls + process.lost_calls == 40 * 50
-        # None is counted where the threads' own parts take all of the space before one has a histogram.
-        assert process.lost_calls > 0
+def preloaded(folder: Path, text: str) -> dict[str, str]:
+    """The variable with which functions of the C library are replaced, whose source is ``text``."""
+    source, library = folder / "replaced.c", folder / "replaced.so"
+    source.write_text("#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <errno.h>\n" + text)
+    assert COMPILER is not None
+    subprocess.run([COMPILER, "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True)
+    return {"LD_PRELOAD": str(library)}
 
 
-def test_a_limit_of_the_file_size_does_not_end_the_program(stand_in: StandIn, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    folder.mkdir(mode=0o700)
-    environment = stand_in.environment(folder)
-    assert stand_in.wait(environment, "output", before="ulimit -f 1000;") == (0, "only this\n", "")
-    assert_no_room(folder)
-
-
-def assert_no_room(folder: Path) -> None:
-    """The reader says of the one process that it had no room for its file."""
-    (path,) = watch_files(folder)
-    pid = path.name.split("-")[0]
-    found = read_folder(folder)
-    assert (found.processes, found.incomplete) == ((), 0)
-    (problem,) = found.problems
-    assert problem.startswith(f"Process {pid} could not make its file {path}, so nothing of it is recorded: ")
-
-
-# Its first calls in a row are interrupted, and each time space is needed again another one.
-INTERRUPTED = """\
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
+# As if the disk had more space than it has: others may fill it once there is a file.
+SPACIOUS = """\
+#include <sys/statvfs.h>
+int fstatvfs(int file, struct statvfs *status)
+{
+    *status = (struct statvfs){.f_blocks = 1 << 30, .f_bavail = 1 << 30, .f_frsize = 4096};
+    return 0;
+}
+"""
+# As if the kernel had no MADV_POPULATE_WRITE; and calls in a row are interrupted, later each time another one.
+OLD_KERNEL = """\
 #include <sys/types.h>
+int madvise(void *at, size_t size, int advice)
+{
+    int (*next)(void *, size_t, int) = (int (*)(void *, size_t, int))dlsym(RTLD_NEXT, "madvise");
+    return advice == 23 ? (errno = EINVAL), -1 : next(at, size, advice);
+}
 int posix_fallocate(int file, off_t at, off_t size)
 {
     static int calls;
@@ -358,13 +359,89 @@ int posix_fallocate(int file, off_t at, off_t size)
 """
 
 
+def run_on_disk(stand_in: StandIn, tmp_path: Path, size: str, replaced: str, *arguments: str) -> Path:
+    """The folder with what a host program has written to a disk of a size, which has ended well."""
+    disk, copy = tmp_path / "disk", tmp_path / "copy"
+    disk.mkdir()
+    copy.mkdir(mode=0o700)
+    mount = f'mount -t tmpfs -o size={size},mode=700 none "{disk}" && mkdir -m 700 "{disk}/out"'
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("this user cannot mount a small disk")
+    settings = preloaded(tmp_path, replaced) if replaced else {}
+    names = " ".join(f"{name}={value}" for name, value in settings.items())
+    program = f'env {names} "{stand_in.folder}/host" {" ".join(arguments)}'
+    program = (
+        f'{program}; code=$?; df -k --output=avail "{disk}" | tail -n 1; cp --sparse=always "{disk}"/out/* "{copy}"'
+    )
+    environment = stand_in.environment(disk / "out", CALLS_ONLY)
+    line = ["unshare", "-rm", "sh", "-c", f"{mount} && {{ {program}; exit $code; }}"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (copy / "left").write_text(done.stdout)
+    return copy
+
+
+@pytest.mark.parametrize("old_kernel", [False, True])
+@pytest.mark.parametrize("size", ["24k", "512k"])
+def test_a_full_disk_does_not_end_the_program(stand_in: StandIn, tmp_path: Path, size: str, old_kernel: bool) -> None:
+    replaced = SPACIOUS + (OLD_KERNEL if old_kernel else "")
+    copy = run_on_disk(stand_in, tmp_path, size, replaced, "threads", "40", "50")
+    if size == "24k":
+        # Not even the beginning has space.
+        assert "its private folder has no space" in problem_of(copy)
+    else:
+        (process,) = read_folder(copy).processes
+        assert file_header(copy, process)["out_of_space"]
+        assert process.calls + process.lost_calls == 40 * 50
+        # None is counted where the threads' own parts take all of the space before one has a histogram.
+        assert process.lost_calls > 0
+
+
+def test_a_small_disk_is_not_filled(stand_in: StandIn, tmp_path: Path) -> None:
+    """As /dev/shm of a container: a quarter of what is free is used at most."""
+    copy = run_on_disk(stand_in, tmp_path, "64m", "", "threads", "64", "20000")
+    (process,) = read_folder(copy).processes
+    header = file_header(copy, process)
+    assert 0 < header["call_blocks"] < layout.CALL_BLOCKS
+    assert process.calls + process.lost_calls == 64 * 20_000
+    assert process.lost_calls == 0
+    assert int((copy / "left").read_text()) >= 48 * 1024
+
+
+def test_a_disk_that_is_too_small_is_left_alone(stand_in: StandIn, tmp_path: Path) -> None:
+    copy = run_on_disk(stand_in, tmp_path, "8m", "", "threads", "4", "50")
+    assert re.search(
+        r"has 8 MiB left in the file system of its private folder, and recording takes \d+ MiB: ", problem_of(copy)
+    )
+    assert int((copy / "left").read_text()) == 8 * 1024
+
+
+def test_a_limit_of_the_file_size_does_not_end_the_program(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    environment = stand_in.environment(folder)
+    for limit in ("0", "1000"):
+        assert stand_in.wait(environment, "output", before=f"ulimit -f {limit};") == (0, "only this\n", "")
+        assert "as its limit of file sizes (ulimit -f), and recording takes 373 MiB: raise" in problem_of(folder)
+        for path in watch_files(folder):
+            path.unlink()
+
+
+def problem_of(folder: Path) -> str:
+    """What the reader says of the one process, which had no room for its file."""
+    (path,) = watch_files(folder)
+    pid = path.name.split("-")[0]
+    found = read_folder(folder)
+    assert (found.processes, found.incomplete) == ((), 0)
+    (problem,) = found.problems
+    assert problem.startswith(f"Process {pid} ")
+    assert path.stat().st_size == 0
+    return problem
+
+
 def test_an_interrupted_wait_for_space_loses_no_call(stand_in: StandIn, tmp_path: Path) -> None:
-    source, library = tmp_path / "interrupted.c", tmp_path / "interrupted.so"
-    source.write_text(INTERRUPTED)
-    assert COMPILER is not None
-    subprocess.run([COMPILER, "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True)
-    preloaded = {"LD_PRELOAD": str(library)}
-    process = only(stand_in.run(tmp_path / "out", "threads", "40", "50", options=CALLS_ONLY, settings=preloaded))
+    settings = preloaded(tmp_path, OLD_KERNEL)
+    process = only(stand_in.run(tmp_path / "out", "threads", "40", "50", options=CALLS_ONLY, settings=settings))
     assert (process.calls, process.lost_calls) == (40 * 50, 0)
     assert not file_header(tmp_path / "out", process)["out_of_space"]
 

@@ -203,7 +203,7 @@ def test_a_maximum_that_is_not_yet_written_is_that_of_the_buckets(path: Path) ->
     [
         ("magic", 0, "not complete: its beginning"),
         ("magic", 1, "not the file of a watched process"),
-        ("format", 1, "has the format 1; this version reads 8"),
+        ("format", 1, "has the format 1; this version reads 9"),
         ("pid", 5, "names another process"),
         ("state", 99, "unknown state 99"),
         ("slots", 2**32 - 1, "number of slots"),

@@ -14,8 +14,11 @@ from factories.sanitizers import OPTIONS, SANITIZERS, UNOPTIMIZED, works
 from factories.stand_in import COMPILER, SOURCES, StandIn
 from factories.waiting import wait_until
 from factories.watched_folders import read_folder
+from factories.woken import Woken
+from stallprobes.native.layouts.attaching import ControlState
 from stallprobes.native.layouts.watch_file import SLOTS
 from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.reading.folder_lock import FolderLock
 
 CASES = (
     ("threads", "8", "300"),
@@ -147,6 +150,41 @@ def test_no_sanitizer_finds_anything_while_a_program_is_attached(
     assert "Sanitizer" not in errors
     assert "runtime error" not in errors
     assert (code, output) == (0, ""), errors
+
+
+@pytest.mark.parametrize("words", [("poll",), ("epoll", "many")], ids=" ".join)
+def test_no_sanitizer_finds_anything_while_it_is_woken(sanitized: StandIn, words: tuple[str, ...]) -> None:
+    options = {**FORKED_OPTIONS, "ASAN_OPTIONS": f"{FORKED_OPTIONS['ASAN_OPTIONS']}:use_sigaltstack=0"}
+    # As where a program is attached: a callback may last longer than its recording.
+    detaches = "address" in str(sanitized.folder)
+    with Woken(sanitized, *words, settings=options) as program:
+        for _ in range(3 if detaches else 1):
+            assert program.wake() is ControlState.AWAKE
+            program.recorded(200)
+            if detaches:
+                assert program.put_to_sleep() is ControlState.ASLEEP
+        code, output, errors = program.end()
+    assert "Sanitizer" not in errors
+    assert "runtime error" not in errors
+    assert (code, output) == (0, ""), errors
+
+
+def test_no_sanitizer_finds_anything_where_a_folder_is_abandoned(sanitized: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    lock = FolderLock.create(folder)
+    program = sanitized.start(folder, "steps-until-stopped", "100", settings=OPTIONS)
+    try:
+        wait_until(lambda: any(one.calls > 200 for one in read_folder(folder).processes), "calls")
+        if "address" in str(sanitized.folder):
+            lock.release()
+            wait_until(lambda: not folder.exists(), "no folder")
+    finally:
+        program.terminate()
+        _, errors = program.communicate()
+        lock.release()
+    assert program.returncode == 0, errors
+    assert "Sanitizer" not in errors
 
 
 def test_no_sanitizer_finds_anything_in_a_killed_attacher(sanitized: StandIn) -> None:

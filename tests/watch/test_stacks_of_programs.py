@@ -6,6 +6,7 @@ On a busy machine a stack takes longer, so that the next call may have none; the
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -111,6 +112,47 @@ def test_a_program_compiled_with_lines_is_named_by_line(stand_in: StandIn, tmp_p
         assert place.line is not None
         assert frame_text(place) == f"host.c:{place.line} in {place.function}"
         assert "cu" in text[place.line - 1]
+
+
+# A library with a function that calls the driver's, with the name of that.
+CALLING = """\
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+int cuStreamSynchronize(void *stream)
+{
+    int (*next)(void *);
+    void *found = dlsym(RTLD_NEXT, "cuStreamSynchronize");
+    memcpy(&next, &found, sizeof found);
+    /* Not the last thing that it does. */
+    volatile int result = next(stream);
+    return result;
+}
+"""
+PT_NOTE = 4
+
+
+@pytest.mark.parametrize("moved", [None, 0x7000_0000, 1 << 46, (1 << 64) - 4096])
+def test_notes_of_a_library_that_are_in_no_segment_are_not_read(
+    stand_in: StandIn, tmp_path: Path, moved: int | None
+) -> None:
+    """As in edited and packed files: the loader does not look at them."""
+    source, library = tmp_path / "calling.c", tmp_path / "calling.so"
+    source.write_text(CALLING)
+    line = [str(COMPILER), "-shared", "-fPIC", "-Wl,--build-id", str(source), "-o", str(library), "-ldl"]
+    subprocess.run(line, check=True)
+    data = bytearray(library.read_bytes())
+    table, size, count = *struct.unpack_from("<Q", data, 32), *struct.unpack_from("<HH", data, 54)
+    for at in range(table, table + size * count, size):
+        if moved is not None and struct.unpack_from("<I", data, at) == (PT_NOTE,):
+            struct.pack_into("<Q", data, at + 16, moved)
+    library.write_bytes(data)
+    outcome = stand_in.run(tmp_path / "out", "copies", settings={"LD_PRELOAD": str(library)})
+    assert (outcome.returncode, outcome.errors) == (0, "")
+    (path,) = watch_files(tmp_path / "out")
+    with MapFile(path) as file:
+        (module,) = (module for module in file.modules() if module.path == str(library))
+    assert bool(module.build_id) is (moved is None)
 
 
 def test_equal_stacks_are_counted_together(stand_in: StandIn, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from stallprobes.errors import WatchError
-from stallprobes.native.layouts.watch_file import BLOCK_CALLS, CALL_BLOCKS, RECORDS
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.attribution.other_processes import OtherWork
@@ -36,7 +35,6 @@ from stallprobes.watch.sentences import skipped_texts
 
 # Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
 MOST_SAMPLES = 256
-IN_LOG = CALL_BLOCKS * BLOCK_CALLS
 # The part of a ring that may be filled between two readings.
 _ROOM = 0.4
 
@@ -200,7 +198,9 @@ class FolderAnalysis:
             reading.stacks.read(file, process, samples)
         now_ns = time.monotonic_ns()
         if not ended:
-            filled = max((len(records) + records.missed) / RECORDS, (len(calls) + calls.missed) / IN_LOG)
+            filled = max(
+                (len(records) + records.missed) / file.record_places, (len(calls) + calls.missed) / file.calls_kept
+            )
             reading.room_s = (now_ns - reading.last_ns) / 1e9 * _ROOM / filled if filled else math.inf
             reading.last_ns = now_ns
             _sample_run_delays(process, source, reading.delays, now_ns)

@@ -246,6 +246,22 @@ static void records(long count)
     free(pageable);
 }
 
+/* Kernels with names of a length that differ in their middle or at their ends. */
+static void long_names(long count, size_t length)
+{
+    for (long number = 0; number < count; number++) {
+        char *name = malloc(length + 1), digits[16];
+        int size = snprintf(digits, sizeof digits, "%08ld", number);
+        memset(name, 'x', length);
+        name[length] = 0;
+        memcpy(name, "_Z", 2);
+        /* Every tenth one differs in what is left out of a name that is too long. */
+        memcpy(name + (number % 10 ? length - (size_t)size : length / 2), digits, (size_t)size);
+        launch(name);
+    }
+    cuStreamSynchronize(NULL);
+}
+
 /* Registers ranges of a size far from each other, as no program has memory. */
 static void register_ranges(long ranges, size_t size)
 {
@@ -483,6 +499,8 @@ int main(int count, char **arguments)
         printf("%" PRIuPTR "\n", (uintptr_t)stream);
     } else if (!strcmp(name, "records")) {
         records(first);
+    } else if (!strcmp(name, "names")) {
+        long_names(first, (size_t)calls_each);
     } else if (!strcmp(name, "fork")) {
         launch(NULL);
         for (long number = 0; number < 2; number++)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import mmap
 import subprocess
 import threading
 import time
@@ -84,15 +85,32 @@ def test_a_buffer_of_somebody_else_is_ignored() -> None:
     assert core().oldest_completed() == -1
 
 
+def injected(folder: Path) -> ctypes.CDLL:
+    """The buffers of the injected library, as a library of their own."""
+    write_header(folder)
+    includes = [f"-I{path}" for path in (folder, NATIVE / "common", NATIVE / "cupti")]
+    source, target = NATIVE / "cupti" / "buffers.c", folder / "buffers.so"
+    flags = ["-D_GNU_SOURCE", "-shared", "-fPIC"]
+    subprocess.run([str(COMPILER), *flags, *includes, str(source), "-o", str(target)], check=True)
+    return ctypes.CDLL(str(target))
+
+
+def native_of(library: ctypes.CDLL) -> dict[str, int]:
+    """The callbacks of a library of buffers."""
+    return {name: ctypes.cast(library[f"ss_{name}"], ctypes.c_void_p).value or 0 for name in REGISTERED[:2]}
+
+
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 def test_the_first_buffers_of_the_injected_library_are_large(tmp_path: Path) -> None:
-    write_header(tmp_path)
-    includes = [f"-I{folder}" for folder in (tmp_path, NATIVE / "common", NATIVE / "cupti")]
-    source, target = NATIVE / "cupti" / "buffers.c", tmp_path / "buffers.so"
-    subprocess.run([str(COMPILER), "-shared", "-fPIC", *includes, str(source), "-o", str(target)], check=True)
-    library = ctypes.CDLL(str(target))
+    library = injected(tmp_path)
     pool = BufferPool.in_dll(library, "ss_pool")
-    native = {name: ctypes.cast(library[f"ss_{name}"], ctypes.c_void_p).value or 0 for name in REGISTERED[:2]}
+    native = native_of(library)
+    # Without memory there is none.
+    assert request(native) == (0, 0)
+    complete(native, 4096, 100, 100)
+    memory = (ctypes.c_uint8 * (LARGE_BUFFERS * LARGE_BUFFER_BYTES + (MOST_BUFFERS - LARGE_BUFFERS) * BUFFER_BYTES))()
+    library.ss_place_buffers(memory)
+    library.ss_use_buffers(LARGE_BUFFERS, MOST_BUFFERS - LARGE_BUFFERS)
     taken = [request(native) for _ in range(MOST_BUFFERS)]
     assert [size for _, size in taken] == [LARGE_BUFFER_BYTES] * LARGE_BUFFERS + [BUFFER_BYTES] * (
         MOST_BUFFERS - LARGE_BUFFERS
@@ -108,6 +126,33 @@ def test_the_first_buffers_of_the_injected_library_are_large(tmp_path: Path) -> 
     complete(native, taken[0][0] - 64, 100, 100)
     complete(native, taken[-1][0] + BUFFER_BYTES, 100, 100)
     assert pool.returned == len(chosen)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+def test_the_injected_library_uses_as_many_buffers_as_there_is_room_for(tmp_path: Path) -> None:
+    library = injected(tmp_path)
+    native = native_of(library)
+    size = LARGE_BUFFERS * LARGE_BUFFER_BYTES + (MOST_BUFFERS - LARGE_BUFFERS) * BUFFER_BYTES
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    library.ss_place_buffers(ctypes.byref(ctypes.c_char.from_buffer(memory)))
+    library.ss_use_buffers(1, 2)
+    taken = [request(native) for _ in range(4)]
+    assert [size for _, size in taken] == [LARGE_BUFFER_BYTES, BUFFER_BYTES, BUFFER_BYTES, 0]
+    for address, size in taken[:3]:
+        ctypes.memset(address, 1, size)
+    complete(native, *taken[0], valid=8)
+    library.ss_release_buffer(library.ss_oldest_completed())
+    # The pages of a free buffer are given back, and of those with CUPTI none.
+    library.ss_return_pages()
+    assert [ctypes.string_at(address, size).strip(b"\1") for address, size in taken[:3]] == [
+        b"\0" * LARGE_BUFFER_BYTES, b"", b""
+    ]  # fmt: skip
+    library.ss_use_buffers(0, 3)
+    # One that is still with CUPTI comes back in a later recording.
+    assert request(native)[1] == BUFFER_BYTES
+    assert request(native) == (0, 0)
+    complete(native, *taken[2], valid=8)
+    assert library.ss_oldest_completed() == LARGE_BUFFERS + 1
 
 
 def test_threads_that_request_and_complete_never_share_a_buffer(pool: BufferPool) -> None:

@@ -6,7 +6,8 @@
  * rt_sigreturn; then follow the addresses of functions of its C library, three descriptors that it inherits, and the
  * threads to be tried in turn. LIBRARY is the library's file, MEMORY the process's memory (/proc/PID/mem), PROCESS a
  * descriptor of the process (pidfd_open), or -1 before Linux 5.3. Lines of "name value" on standard output say what was
- * done; the last ones are of enum outcome.
+ * done; the last ones are of enum outcome. Where the library could not make its control, "lack" is a number of enum
+ * SS_LACK.
  *
  * The memory belongs to the program in which the addresses were found: where the process executes another one meanwhile,
  * nothing of that is read or written. Of the process's descriptors only one is used, the memfd for the library, and only
@@ -189,6 +190,13 @@ static int is_same_program(void)
            !memcmp(found, expected, sizeof found);
 }
 
+/* Whether a sleep that would begin anew is so short that nobody notices, by the time at an address; 0: there is none. */
+static int is_short_sleep(uint64_t at)
+{
+    int64_t time[2];
+    return !at || (pread(process.memory, time, sizeof time, (off_t)at) == (ssize_t)sizeof time && !time[0]);
+}
+
 /* Stops the thread, and reads all that it has; 1 if it is not where it may be borrowed. */
 static int stop_thread(pid_t tid)
 {
@@ -208,7 +216,8 @@ static int stop_thread(pid_t tid)
     if (trace(PTRACE_GETREGS, 0, (uintptr_t)&thread.before.registers))
         return fail("PTRACE_GETREGS");
     /* A signal that stops the process, or one that is to be delivered, goes first. */
-    if (status >> 8 != (SIGTRAP | PTRACE_EVENT_STOP << 8) || !ss_may_be_borrowed(&thread.before.registers))
+    if (status >> 8 != (SIGTRAP | PTRACE_EVENT_STOP << 8) || !ss_may_be_borrowed(&thread.before.registers) ||
+        !is_short_sleep(ss_sleep_anew(&thread.before.registers)))
         return 1;
     if (trace(PTRACE_GETREGSET, NT_X86_XSTATE, (uintptr_t)&state))
         return fail("PTRACE_GETREGSET");
@@ -461,6 +470,8 @@ static int follow(uint64_t region, uint64_t began)
     printf("stopped_ns %" PRIu64 "\n", ended - began);
     if (!stub.result)
         return say(ATTACHED, "");
+    if (stub.result > 0)
+        printf("lack %" PRId64 "\n", stub.result);
     stub.error[sizeof stub.error - 1] = 0;
     stub.error[strcspn(stub.error, "\n")] = 0;
     return say(NOT_LOADED, *stub.error ? stub.error : "the library cannot begin in it");

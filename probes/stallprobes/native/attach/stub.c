@@ -30,6 +30,10 @@ enum {
     CODE_OF_64_BITS = 0x33,
     /* AMX's tiles, which only a thread that asked for them has room for. */
     TILE_DATA = 18,
+    /* TIMER_ABSTIME */
+    ABSOLUTE_TIME = 1,
+    /* A time limit of a loop that looks now and then, as libcuda's own thread does: nobody counts on it. */
+    SHORT_MS = 1000,
     /* Results of a system call that was interrupted, in the kernel alone. */
     RESTART_SYS = -512, RESTART_NO_INTR = -513, RESTART_NO_HANDLER = -514, RESTART_BLOCK = -516, INTERRUPTED = -4,
 };
@@ -96,13 +100,35 @@ static int tells_masks(void)
     return !uname(&name) && sscanf(name.release, "%u.%u", &major, &minor) == 2 && (major > 5 || (major == 5 && minor));
 }
 
+/* Whether the call has a time limit that begins anew when the call is made again, and is worth speaking of. The kernel
+ * counts down the one of select and ppoll itself. */
+static int begins_its_time_anew(const struct user_regs_struct *registers)
+{
+    int32_t ms;
+    switch (registers->orig_rax) {
+    case SYS_poll: ms = (int32_t)registers->rdx; break;
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait: ms = (int32_t)registers->r10; break;
+    default: return 0;
+    }
+    return ms > SHORT_MS;
+}
+
+uint64_t ss_sleep_anew(const struct user_regs_struct *registers)
+{
+    /* The kernel counts down a time to whose place it writes what is left of it, as sleep() of the C library asks it to. */
+    int anew = registers->orig_rax == SYS_clock_nanosleep && !(registers->rsi & ABSOLUTE_TIME) &&
+               registers->r10 != registers->rdx;
+    return anew ? registers->rdx : 0;
+}
+
 int ss_may_be_borrowed(const struct user_regs_struct *registers)
 {
     static const uint16_t sleeping[] = {SYS_poll, SYS_epoll_wait, SYS_select, SYS_accept, SYS_accept4,
                                         SYS_clock_nanosleep};
     uint64_t call = registers->orig_rax;
     /* A thread without the C library's own memory cannot call it. */
-    if (registers->cs != CODE_OF_64_BITS || !registers->fs_base)
+    if (registers->cs != CODE_OF_64_BITS || !registers->fs_base || begins_its_time_anew(registers))
         return 0;
     if (call == SYS_ppoll || call == SYS_pselect6 || call == SYS_epoll_pwait)
         return tells_masks();

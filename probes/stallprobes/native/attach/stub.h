@@ -32,8 +32,11 @@ struct ss_stopped {
     size_t xstate_bytes;
 };
 
-/* Whether the thread is in a system call in which it sleeps and holds no lock, or returns from one. */
+/* Whether the thread is in a system call in which it sleeps and holds no lock, or returns from one, and which can be made
+ * again without sleeping longer. */
 int ss_may_be_borrowed(const struct user_regs_struct *registers);
+/* The address of the time (struct timespec) of a sleep that begins anew when the call is made again, 0 for another call. */
+uint64_t ss_sleep_anew(const struct user_regs_struct *registers);
 /* The frame for rt_sigreturn at the address ``at`` of the process, in ``frame``; how many bytes it has, 0 if the thread's
  * extended state has no form that the kernel restores. */
 size_t ss_write_frame(const struct ss_stopped *stopped, uint64_t at, uint8_t frame[SS_FRAME_BYTES]);

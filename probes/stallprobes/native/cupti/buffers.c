@@ -12,17 +12,33 @@
 enum { LARGE = 0 };
 #define IS_LARGE(number) 0
 #else
+#include <sys/mman.h>
+
 enum { LARGE = SS_LARGE_BUFFERS };
 #define IS_LARGE(number) ((number) < LARGE)
 #endif
 #define LARGE_BYTES ((size_t)LARGE * SS_LARGE_BUFFER_BYTES)
 
+#ifdef SS_CORE
 /* No page of it is in memory before CUPTI writes to it. */
-static uint8_t memory[LARGE_BYTES + (size_t)(SS_MOST_BUFFERS - LARGE) * SS_BUFFER_BYTES] __attribute__((aligned(64)));
+static uint8_t memory[SS_MOST_BUFFERS * SS_BUFFER_BYTES] __attribute__((aligned(64)));
+#define FIRST 0
+#define HAS_MEMORY 1
+#else
+static uint8_t *memory;
+/* The first buffer that CUPTI may get; ss_pool has the end of them. */
+static uint64_t first_buffer;
+#define FIRST ss_load(first_buffer)
+#define HAS_MEMORY (memory != NULL)
+#endif
 
 SS_EXPORTED struct ss_buffer_pool ss_pool __attribute__((aligned(64))) = {
+#ifdef SS_CORE
     .memory = memory,
     .buffers = SS_MOST_BUFFERS,
+#else
+    .buffers = 0,
+#endif
 };
 void (*ss_on_completed)(void);
 
@@ -42,7 +58,7 @@ static uintptr_t number_of(const uint8_t *buffer)
 SS_EXPORTED void ss_requested(uint8_t **buffer, size_t *size, size_t *most)
 {
     *most = 0;
-    for (uint64_t number = 0; number < ss_pool.buffers; number++) {
+    for (uint64_t number = FIRST; number < ss_load(ss_pool.buffers); number++) {
         uint64_t expected = SS_BUFFER_FREE;
         if (ss_load(ss_pool.states[number].state) == SS_BUFFER_FREE &&
             __atomic_compare_exchange_n(&ss_pool.states[number].state, &expected, SS_BUFFER_WITH_CUPTI, 0,
@@ -59,11 +75,46 @@ SS_EXPORTED void ss_requested(uint8_t **buffer, size_t *size, size_t *most)
     *size = 0;
 }
 
+#ifndef SS_CORE
+/* Whether the buffers have memory. */
+int ss_have_memory(void)
+{
+    return HAS_MEMORY;
+}
+
+/* The memory of all buffers, SS_BUFFER_MEMORY bytes, for good: CUPTI may hold one from recording to recording. */
+void ss_place_buffers(void *place)
+{
+    memory = place;
+    ss_pool.memory = place;
+}
+
+/* From now on CUPTI gets so many buffers of both sizes. */
+void ss_use_buffers(uint32_t large, uint32_t small)
+{
+    ss_store(first_buffer, LARGE - large);
+    ss_store(ss_pool.buffers, LARGE + small);
+}
+
+/* Gives the pages of the buffers back that nobody has. */
+void ss_return_pages(void)
+{
+    for (int number = 0; number < SS_MOST_BUFFERS; number++) {
+        uint64_t expected = SS_BUFFER_FREE;
+        if (!__atomic_compare_exchange_n(&ss_pool.states[number].state, &expected, SS_BUFFER_WITH_CUPTI, 0,
+                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            continue;
+        madvise(ss_buffer_memory(number), IS_LARGE(number) ? SS_LARGE_BUFFER_BYTES : SS_BUFFER_BYTES, MADV_DONTNEED);
+        ss_store_release(ss_pool.states[number].state, SS_BUFFER_FREE);
+    }
+}
+#endif
+
 SS_EXPORTED void ss_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
     (void)context, (void)stream, (void)size;
     uintptr_t place = number_of(buffer);
-    if (place >= ss_pool.buffers)
+    if (place >= SS_MOST_BUFFERS || !HAS_MEMORY)
         return;
     struct ss_buffer *completed = &ss_pool.states[place];
     ss_store(completed->valid, valid);
@@ -78,7 +129,7 @@ SS_EXPORTED int ss_oldest_completed(void)
 {
     int found = -1;
     uint64_t first = 0;
-    for (uint64_t number = 0; number < ss_pool.buffers; number++) {
+    for (uint64_t number = 0; number < SS_MOST_BUFFERS; number++) {
         if (ss_load_acquire(ss_pool.states[number].state) != SS_BUFFER_COMPLETED)
             continue;
         uint64_t ticket = ss_load(ss_pool.states[number].ticket);
@@ -97,7 +148,7 @@ SS_EXPORTED void ss_release_buffer(int number)
 
 SS_EXPORTED int64_t ss_discard_buffers(int64_t with_cupti)
 {
-    for (uint64_t number = 0; number < ss_pool.buffers; number++) {
+    for (uint64_t number = 0; number < SS_MOST_BUFFERS; number++) {
         uint64_t state = ss_load_acquire(ss_pool.states[number].state);
         if (state == SS_BUFFER_COMPLETED || (with_cupti && state == SS_BUFFER_WITH_CUPTI))
             ss_store_release(ss_pool.states[number].state, SS_BUFFER_FREE);

@@ -48,6 +48,11 @@ int ss_decode(const uint8_t *record, uint32_t version, struct ss_activity *activ
 
 /* buffers.c */
 
+/* Bytes of the memory of all buffers of the injected library. */
+#define SS_BUFFER_MEMORY                                                                                               \
+    ((uint64_t)SS_LARGE_BUFFERS * SS_LARGE_BUFFER_BYTES +                                                              \
+     (uint64_t)(SS_MOST_BUFFERS - SS_LARGE_BUFFERS) * SS_BUFFER_BYTES)
+
 /* The buffers of this process. Their memory lasts as long as the library: CUPTI may hold one until it is detached. */
 extern struct ss_buffer_pool ss_pool;
 /* Called in any thread after a buffer was completed, if it is set. */
@@ -62,5 +67,13 @@ uint8_t *ss_buffer_memory(int number);
 void ss_release_buffer(int number);
 /* Releases the completed buffers unread, and those that CUPTI holds too, which only a detached CUPTI allows. */
 int64_t ss_discard_buffers(int64_t with_cupti);
+
+#ifndef SS_CORE
+/* Those of the injected library have no memory before a recording, and as many are used as the process has room for. */
+int ss_have_memory(void);
+void ss_place_buffers(void *place);
+void ss_use_buffers(uint32_t large, uint32_t small);
+void ss_return_pages(void);
+#endif
 
 #endif

@@ -4,6 +4,7 @@
  * them, so that the ring has one writer. Another one asks CUPTI for the buffers that are not full: a flush may wait for
  * a call in flight, which must hold up neither the program nor the decoding.
  */
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -19,6 +20,8 @@
 
 enum {
     NAMES = 8192,
+    /* No more of a name is read, nor compared. */
+    MOST_OF_NAME = 1 << 16,
     FLUSH_MS = 100,
     /* How long completed buffers are left while more of them come: to wake a thread for each takes a system call of a
      * thread of the program, and an interrupt of another CPU. */
@@ -46,8 +49,10 @@ static struct {
     const char *pointer;
     uint32_t place;
 } pointers[NAMES];
-/* The places of the ring of records that have space. */
-static uint64_t places_ready;
+/* The places of the ring of records, a multiple of SS_RECORDS_STEP, and those that have space. */
+static uint64_t places, places_ready;
+/* The bytes of the names that have space. */
+static uint32_t names_ready;
 
 /* Waits while a word has a value, at most so long. */
 void ss_wait_for_change(uint32_t *word, uint32_t value, long ns)
@@ -64,6 +69,37 @@ static void wait_for_change(uint32_t *word, uint32_t value, long ms)
 void ss_wake(uint32_t *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* The thread runs on the CPUs of all threads of the process, with no priority in real time: the one that started it may be
+ * kept on one CPU, which it needs. */
+static void leave_cpu(void)
+{
+    enum { NORMAL = 0, FIRST_COME = 1, ROUND_ROBIN = 2 };
+    unsigned long all[128] = {0}, own[128];
+    long policy = syscall(SYS_sched_getscheduler, 0);
+    const int priority = 0;
+    if (policy == FIRST_COME || policy == ROUND_ROBIN)
+        syscall(SYS_sched_setscheduler, 0, NORMAL, &priority);
+    struct ss_listing threads = {.descriptor = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    uint64_t thread;
+    for (const char *name; (name = ss_next_name(&threads));) {
+        long got = ss_parse_number(name, &thread) ? syscall(SYS_sched_getaffinity, (pid_t)thread, sizeof own, own) : -1;
+        for (long at = 0; at < got / (long)sizeof *own; at++)
+            all[at] |= own[at];
+    }
+    if (threads.descriptor < 0)
+        return;
+    close(threads.descriptor);
+    syscall(SYS_sched_setaffinity, 0, sizeof all, all);
+}
+
+static void *start_body(void *argument)
+{
+    void *(*body)(void *);
+    memcpy(&body, &argument, sizeof body);
+    leave_cpu();
+    return body(NULL);
 }
 
 static void set_stage(uint32_t value)
@@ -97,31 +133,75 @@ static uint64_t hash_of(const char *text, size_t length)
     return hash;
 }
 
-/* The place of a name among the names of the file, plus 1; 0 if there is no space left. */
-static uint32_t place_by_text(const char *name)
+/* What is kept of a name. */
+struct kept_name {
+    const char *text;
+    uint32_t length;
+    char ends[2 * SS_NAME_ENDS + sizeof SS_NAME_GAP - 1];
+};
+
+/* Both ends of a name that is too long: names of templates begin alike, and often end in what they differ in. */
+static void keep_name(struct kept_name *kept, const char *name, size_t length)
 {
-    size_t length = strnlen(name, SS_LONGEST_NAME);
+    size_t longest = ss_load(ss_header->name_bytes) < SS_NAME_BYTES / 2 ? SS_LONGEST_NAME : SS_LONGEST_LATE_NAME;
+    kept->text = name;
+    kept->length = (uint32_t)length;
+    if (length <= longest)
+        return;
+    memcpy(kept->ends, name, SS_NAME_ENDS);
+    memcpy(kept->ends + SS_NAME_ENDS, SS_NAME_GAP, sizeof SS_NAME_GAP - 1);
+    memcpy(kept->ends + sizeof kept->ends - SS_NAME_ENDS, name + length - SS_NAME_ENDS, SS_NAME_ENDS);
+    kept->text = kept->ends;
+    kept->length = sizeof kept->ends;
+}
+
+/* Whether there is space for the names up to ``end``: it is given when it is first needed. */
+static int has_names(uint32_t end)
+{
+    while (names_ready < end) {
+        if (end > SS_NAME_BYTES || ss_give_space(SS_NAMES_AT + names_ready, SS_NAMES_STEP))
+            return 0;
+        names_ready += SS_NAMES_STEP;
+    }
+    return 1;
+}
+
+/* Whether the name at a place of the file is this one, as it is kept. */
+static int is_at(uint32_t place, const char *name, size_t length)
+{
+    const char *text = (const char *)ss_at(SS_NAMES_AT) + place - 1;
+    uint32_t known;
+    memcpy(&known, text, sizeof known);
+    text += sizeof known;
+    if (known == length)
+        return !memcmp(text, name, length);
+    return length > known && known == sizeof ((struct kept_name *)0)->ends && !memcmp(text, name, SS_NAME_ENDS) &&
+           !memcmp(text + known - SS_NAME_ENDS, name + length - SS_NAME_ENDS, SS_NAME_ENDS);
+}
+
+/* The place of a name among the names of the file, plus 1; 0 if there is no space left. */
+static uint32_t place_by_text(const char *name, size_t length)
+{
     uint64_t hash = hash_of(name, length);
-    char *text = ss_at(SS_NAMES_AT);
     size_t slot = hash % NAMES;
     for (size_t tried = 0; tried < NAMES; tried++, slot = (slot + 1) % NAMES) {
         uint32_t place = names[slot].place;
-        uint32_t known;
         if (!place)
             break;
-        memcpy(&known, text + place - 1, sizeof known);
-        if (names[slot].hash == hash && known == length && !memcmp(text + place + 3, name, length))
+        if (names[slot].hash == hash && is_at(place, name, length))
             return place;
     }
+    struct kept_name kept;
+    keep_name(&kept, name, length);
+    char *text = ss_at(SS_NAMES_AT);
     uint32_t used = ss_load(ss_header->name_bytes);
-    uint32_t size = (uint32_t)(sizeof(uint32_t) + length + 3) / 4 * 4;
-    if (names[slot].place || used + size > SS_NAME_BYTES) {
+    uint32_t size = (uint32_t)(sizeof kept.length + kept.length + 3) / 4 * 4;
+    if (names[slot].place || !has_names(used + size)) {
         ss_count_lost(SS_LOST_NO_NAME, 1);
         return 0;
     }
-    uint32_t written = (uint32_t)length;
-    memcpy(text + used, &written, sizeof written);
-    memcpy(text + used + sizeof written, name, length);
+    memcpy(text + used, &kept.length, sizeof kept.length);
+    memcpy(text + used + sizeof kept.length, kept.text, kept.length);
     ss_store_release(ss_header->name_bytes, used + size);
     names[slot].hash = hash;
     names[slot].place = used + 1;
@@ -132,16 +212,11 @@ static uint32_t place_by_text(const char *name)
  * long as everything else. The text is compared, since a pointer may come to be that of another name. */
 static uint32_t name_place(const char *name)
 {
-    size_t slot = ((uintptr_t)name >> 4) % NAMES;
+    size_t slot = ((uintptr_t)name >> 4) % NAMES, length = strnlen(name, MOST_OF_NAME);
     uint32_t place = pointers[slot].place;
-    if (place && pointers[slot].pointer == name) {
-        const char *text = (const char *)ss_at(SS_NAMES_AT) + place - 1;
-        uint32_t length;
-        memcpy(&length, text, sizeof length);
-        if (!strncmp(name, text + sizeof length, length) && (length == SS_LONGEST_NAME || !name[length]))
-            return place;
-    }
-    place = place_by_text(name);
+    if (place && pointers[slot].pointer == name && is_at(place, name, length))
+        return place;
+    place = place_by_text(name, length);
     pointers[slot].pointer = name;
     pointers[slot].place = place;
     return place;
@@ -150,15 +225,11 @@ static uint32_t name_place(const char *name)
 /* Whether the ring has space for its record number ``number``: space is given when it is first needed. */
 static int has_place(uint64_t number)
 {
-    if (number < places_ready || places_ready == SS_RECORDS)
+    if (number < places_ready || places_ready == places)
         return 1;
-    if (ss_load(ss_header->out_of_space))
+    if (ss_give_ring(SS_RECORDS_AT + places_ready * sizeof(struct ss_watch_record),
+                      SS_RECORDS_STEP * sizeof(struct ss_watch_record)))
         return 0;
-    if (ss_give_space(SS_RECORDS_AT + places_ready * sizeof(struct ss_watch_record),
-                      SS_RECORDS_STEP * sizeof(struct ss_watch_record))) {
-        ss_store(ss_header->out_of_space, 1);
-        return 0;
-    }
     places_ready += SS_RECORDS_STEP;
     return 1;
 }
@@ -170,7 +241,7 @@ static void keep_record(const struct ss_watch_record *record)
         ss_count_lost(SS_LOST_NO_SPACE, 1);
         return;
     }
-    struct ss_watch_record *place = (struct ss_watch_record *)ss_at(SS_RECORDS_AT) + number % SS_RECORDS;
+    struct ss_watch_record *place = (struct ss_watch_record *)ss_at(SS_RECORDS_AT) + number % places;
     ss_store(place->sequence, 2 * number + 1);
     ss_fence();
     memcpy((char *)place + sizeof place->sequence, (const char *)record + sizeof record->sequence,
@@ -286,9 +357,12 @@ static void *flushing_thread(void *unused)
     return unused;
 }
 
-/* A thread that takes no signal of the program. */
-int ss_start_thread(void *(*body)(void *))
+/* A thread that takes no signal of the program, and none of its CPUs alone; ``stack_bytes`` of stack, which a program that
+ * locks its memory has in memory at once. */
+int ss_start_thread(void *(*body)(void *), size_t stack_bytes)
 {
+    void *argument;
+    memcpy(&argument, &body, sizeof argument);
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
@@ -297,10 +371,26 @@ int ss_start_thread(void *(*body)(void *))
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) ||
-                 pthread_create(&thread, &attributes, body, NULL);
+                 pthread_attr_setstacksize(&attributes, stack_bytes) ||
+                 pthread_create(&thread, &attributes, start_body, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return failed ? -1 : 0;
+}
+
+/* Lets the threads of a recording take the last records and end; waits for them, but not for long. */
+static void end_helpers(uint32_t asked)
+{
+    uint32_t expected = RUN;
+    if (!ss_load_acquire(ss_private->helpers) ||
+        !__atomic_compare_exchange_n(&stage, &expected, asked, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        return;
+    ss_wake(&stage);
+    __atomic_fetch_add(&completions, 1, __ATOMIC_RELEASE);
+    ss_wake(&completions);
+    uint64_t limit = ss_clock() + EXIT_MS * UINT64_C(1000000);
+    for (uint32_t now = ss_load_acquire(stage); now != FINISHED && ss_clock() < limit; now = ss_load_acquire(stage))
+        wait_for_change(&stage, now, 10);
 }
 
 static int refuse(const char *function, int code)
@@ -360,16 +450,18 @@ int ss_start_activity(const struct ss_cupti *functions, int gate)
     /* The file is a new one. */
     memset(names, 0, sizeof names);
     memset(pointers, 0, sizeof pointers);
-    places_ready = 0;
+    places = ss_header->record_places;
+    places_ready = names_ready = 0;
     ss_store(stage, RUN);
     ss_begin_windows(&cupti, since);
-    if (ss_start_thread(decoding_thread) || ss_start_thread(flushing_thread)) {
-        ss_stop_activity(functions, SS_NO_GATE);
-        ss_header->kinds = 0;
-        return refuse("pthread_create", -1);
-    }
-    ss_store_release(ss_private->helpers, 1);
-    return 0;
+    /* Both, or none: where the second one cannot be started, the first one ends, without a flush to wait for. */
+    ss_store_release(ss_private->helpers, !ss_start_thread(decoding_thread, SS_SMALL_STACK));
+    if (ss_load(ss_private->helpers) && !ss_start_thread(flushing_thread, SS_CUPTI_STACK))
+        return 0;
+    end_helpers(FLUSHED);
+    ss_stop_activity(functions, SS_NO_GATE);
+    ss_header->kinds = 0;
+    return refuse("pthread_create", -1);
 }
 
 /* Collects no more, takes back every buffer, and restores what was set: the next user of CUPTI knows of none of it.
@@ -393,15 +485,7 @@ int ss_stop_activity(const struct ss_cupti *functions, int gate)
     return 0;
 }
 
-/* Lets the helper threads take the last records and end; waits for them, but not for long. */
 void ss_finish_activity(void)
 {
-    uint32_t expected = RUN;
-    if (!ss_load_acquire(ss_private->helpers) ||
-        !__atomic_compare_exchange_n(&stage, &expected, FINISH, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        return;
-    ss_wake(&stage);
-    uint64_t limit = ss_clock() + EXIT_MS * UINT64_C(1000000);
-    for (uint32_t now = ss_load_acquire(stage); now != FINISHED && ss_clock() < limit; now = ss_load_acquire(stage))
-        wait_for_change(&stage, now, 10);
+    end_helpers(FINISH);
 }

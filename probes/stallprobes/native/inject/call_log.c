@@ -3,22 +3,21 @@
  * A thread that needs a block takes the oldest that no thread owns, whichever thread filled it. So the log has the last
  * calls of all threads however many there are, and no entry is written by two of them.
  */
-#include <sys/mman.h>
-
 #include "inject.h"
 
-/* MADV_POPULATE_WRITE, which older headers lack. */
-enum { POPULATE_WRITE = 23 };
 /* What is known of the space of so many blocks: nothing, that a thread asks for it, or that it is there. */
 enum { NONE, ASKED, READY };
 
 static uint8_t space[SS_CALL_BLOCKS / SS_BLOCKS_STEP];
+/* Blocks of the file, a multiple of SS_BLOCKS_STEP. */
+static uint32_t blocks = SS_CALL_BLOCKS;
 /* The blocks that were taken when space was last given ahead. */
 static uint64_t prepared;
 
-/* For a new file. */
-void ss_begin_log(void)
+/* For a new file, with a number of blocks. */
+void ss_begin_log(uint32_t count)
 {
+    ss_store(blocks, count);
     for (size_t at = 0; at < sizeof space; at++)
         ss_store(space[at], NONE);
     prepared = 0;
@@ -33,51 +32,47 @@ static struct ss_call_block *block_at(uint64_t place)
 static void give_blocks(uint64_t step)
 {
     uint8_t expected = NONE;
-    if (ss_load(ss_header->out_of_space) ||
+    if (ss_lacks_space() ||
         !__atomic_compare_exchange_n(&space[step], &expected, ASKED, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return;
     uint64_t size = SS_BLOCKS_STEP * SS_BLOCK_PITCH;
-    if (ss_give_space(SS_CALLS_AT + step * size, size))
-        ss_store(ss_header->out_of_space, 1);
-    else
-        /* Linux before 5.14 does not know it: then each page takes a fault of who writes to it first. */
-        madvise(ss_at(SS_CALLS_AT + step * size), size, POPULATE_WRITE);
-    ss_store_release(space[step], ss_load(ss_header->out_of_space) ? NONE : READY);
+    ss_store_release(space[step], ss_give_ring(SS_CALLS_AT + step * size, size) ? NONE : READY);
 }
 
 /* Gives space ahead, as much as twice what was needed since the call before: to get new pages takes 40 ns for each call
  * that is logged, which the program's threads need not spend. Called by one thread. */
 void ss_prepare_blocks(void)
 {
-    uint64_t taken = ss_load(ss_header->blocks);
+    uint64_t taken = ss_load(ss_header->blocks), steps = ss_load(blocks) / SS_BLOCKS_STEP;
     uint64_t end = taken + 2 * (taken - prepared) + SS_BLOCKS_STEP;
     prepared = taken;
     for (uint64_t step = taken / SS_BLOCKS_STEP; step <= end / SS_BLOCKS_STEP; step++)
-        if (ss_load(space[step % sizeof space]) == NONE)
-            give_blocks(step % sizeof space);
+        if (ss_load(space[step % steps]) == NONE)
+            give_blocks(step % steps);
 }
 
 static int has_space(uint64_t place)
 {
-    uint64_t step = place / SS_BLOCKS_STEP;
+    uint64_t step = place / SS_BLOCKS_STEP, next = (step + 1) % (ss_load(blocks) / SS_BLOCKS_STEP);
     if (ss_load_acquire(space[step]) != READY)
         give_blocks(step);
     /* Before others come to it: who finds a block without space leaves it out. */
-    if (place % SS_BLOCKS_STEP == 0 && ss_load(space[(step + 1) % sizeof space]) == NONE)
-        give_blocks((step + 1) % sizeof space);
+    if (place % SS_BLOCKS_STEP == 0 && ss_load(space[next]) == NONE)
+        give_blocks(next);
     return ss_load_acquire(space[step]) == READY;
 }
 
 /* Takes a block for a thread, after the one it has; 0 if there is none. */
 int ss_take_block(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number)
 {
+    uint32_t count = ss_load(blocks);
     ss_end_block(log, slot);
-    for (uint32_t tried = 0; tried < SS_CALL_BLOCKS; tried++) {
+    for (uint32_t tried = 0; tried < count; tried++) {
         uint64_t number = ss_add(ss_header->blocks, 1);
-        struct ss_call_block *block = block_at(number % SS_CALL_BLOCKS);
+        struct ss_call_block *block = block_at(number % count);
         uint32_t expected = SS_BLOCK_FREE;
-        if (!has_space(number % SS_CALL_BLOCKS)) {
-            if (ss_load(ss_header->out_of_space))
+        if (!has_space(number % count)) {
+            if (ss_lacks_space())
                 return 0;
             continue;
         }
@@ -93,7 +88,7 @@ int ss_take_block(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_n
         ss_store(block->calls, 0);
         ss_store_release(block->number, number + 1);
         log->block = block;
-        log->next = ss_at(SS_CALLS_AT + number % SS_CALL_BLOCKS * SS_BLOCK_PITCH);
+        log->next = ss_at(SS_CALLS_AT + number % count * SS_BLOCK_PITCH);
         log->left = SS_BLOCK_CALLS;
         return 1;
     }

@@ -53,6 +53,8 @@ struct own {
     int64_t counted_in;
     uint32_t number;
     uint32_t retry;
+    /* Whether the last search for a slot had no space, which may have passed. */
+    int lacks_space;
     struct ss_credit credit;
 };
 _Static_assert(offsetof(struct own, sampling.waits) <= 128, "two lines of the cache");
@@ -106,7 +108,8 @@ static SS_APART int open_in_fork(void)
         return -1;
     int error = errno;
     uint32_t flags = SS_FLAG_FORKED | SS_FLAG_CALLS_ONLY;
-    int failed = ss_open_file(flags);
+    /* Nobody would end a recording to memory: the control is the parent's. */
+    int failed = !ss_settings.folder[0] || ss_open_file(flags);
     if (!failed) {
         ss_write_apis();
         ss_store(ss_header->state, SS_STATE_RECORDING);
@@ -147,10 +150,12 @@ static SS_APART struct ss_slot *new_slot(struct own *self)
         self->retry = 0;
     }
     /* A search that found none is repeated once a thread has ended, or now and then. */
-    if (self->retry && self->retry++ % RETRY && !ss_load(ss_header->ended_slots))
+    int may_be_there = ss_load(ss_header->ended_slots) || (self->lacks_space && !ss_lacks_space());
+    if (self->retry && self->retry++ % RETRY && !may_be_there)
         return NULL;
     self->retry = 1;
     struct ss_slot *slot = ss_claim_slot(&self->number);
+    self->lacks_space = !slot && ss_lacks_space();
     if (!slot)
         return NULL;
     pthread_setspecific(thread_end, slot);
@@ -160,7 +165,7 @@ static SS_APART struct ss_slot *new_slot(struct own *self)
     set_naming(self, ss_begin_naming(ss_load(slot->thread)));
     self->sampling = ss_begin_sampling(ss_load(slot->thread));
     ss_begin_gaps(self->number);
-    self->has_python = ss_has_python(self->number);
+    self->has_python = (uint32_t)ss_has_python(self->number);
     self->slot = slot;
     return slot;
 }
@@ -244,7 +249,7 @@ static uint32_t take_sample(struct own *self, int sampled, uint32_t api, uint64_
     uint32_t count = sampled == SS_SAMPLED_BETWEEN ? ss_gap_stacks(self->number, since, stacks) : 0;
     ss_take_sample(&self->sampling, &sample, stacks, count);
     ss_store_release(ss_gaps[self->number].python, ss_own_python());
-    self->has_python = ss_has_python(self->number);
+    self->has_python = (uint32_t)ss_has_python(self->number);
     return sample.stack;
 }
 
@@ -358,7 +363,12 @@ static SS_APART uint32_t keep_slow_call(struct own *self, struct ss_slot *slot, 
     uint32_t stack = ss_stack_of_call(&self->credit, (uint32_t)begun->which, begun->start_ns, end_ns);
     keep_stack(self, slot, stack);
     uint64_t number = ss_load(slot->slow_calls);
-    struct ss_slow_call *slow = &slot->slow[number % SS_SLOW_CALLS];
+    struct ss_slow_call *slow = ss_slow_call_at(self->number, number);
+    if (!slow) {
+        /* It is counted, and not listed. */
+        ss_store_release(slot->slow_calls, number + 1);
+        return stack;
+    }
     ss_store(slow->sequence, 2 * number + 1);
     ss_fence();
     slow->end_ns = end_ns;

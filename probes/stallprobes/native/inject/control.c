@@ -22,8 +22,6 @@
 #include "inject.h"
 
 enum {
-    /* MFD_CLOEXEC, which older headers lack. */
-    MEMFD_CLOEXEC = 1,
     WATCHER_MS = 1000,
     /* How long the threads of a recording before may take to end. */
     ENDING_MS = 2000,
@@ -69,21 +67,24 @@ void ss_note_step(const char *function)
     strncpy(control->step, function, sizeof control->step - 1);
 }
 
-/* Whether the descriptor is still that of the control: the program may have closed it, and use the number. */
-static int is_own_descriptor(void)
+/* Whether a descriptor is that of a file: the program may have closed ours, and use the number. */
+static int is_of(int number, const struct stat *file)
 {
     struct stat status;
-    return !ss_file_status(descriptor, &status) && status.st_dev == identity.st_dev && status.st_ino == identity.st_ino;
+    return !ss_file_status(number, &status) && status.st_dev == file->st_dev && status.st_ino == file->st_ino;
 }
 
 /* Whether the stallscope that asked for the recording has ended: the kernel released its lock. Where that cannot be
- * known, it has not. */
+ * known, it has not. A copy of the descriptor is looked at and used, which is no file of the program's meanwhile. */
 static int watcher_has_ended(void)
 {
-    if (!is_own_descriptor() || flock(descriptor, LOCK_SH | LOCK_NB))
-        return 0;
-    flock(descriptor, LOCK_UN);
-    return 1;
+    int copy = (int)syscall(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, 0);
+    int has_ended = copy >= 0 && is_of(copy, &identity) && !flock(copy, LOCK_SH | LOCK_NB);
+    if (has_ended)
+        flock(copy, LOCK_UN);
+    if (copy >= 0)
+        close(copy);
+    return has_ended;
 }
 
 static void rest(long ms)
@@ -94,6 +95,8 @@ static void rest(long ms)
 
 static void take_settings(void)
 {
+    /* A recording that was asked for goes to memory, also after one to a folder. */
+    ss_settings.folder[0] = 0;
     memcpy(ss_settings.cupti, control->cupti, sizeof ss_settings.cupti - 1);
     /* A thread may still be in a callback of the recording before. */
     ss_store(ss_settings.slow_ns, control->slow_ns);
@@ -108,7 +111,8 @@ static void receive_cupti(void)
 {
     static char path[64];
     int memory = control->sends_cupti && !*path ? (int)syscall(SYS_memfd_create, "stallscope-cupti", MEMFD_CLOEXEC) : -1;
-    if (memory >= 0) {
+    struct stat made;
+    if (memory >= 0 && !ss_file_status(memory, &made)) {
         ss_note_step("read");
         ss_store(control->cupti_sent, 0);
         ss_store_release(control->cupti_descriptor, (uint32_t)memory + 1);
@@ -118,7 +122,7 @@ static void receive_cupti(void)
         if (ss_load_acquire(control->cupti_sent))
             /* Not as the attacher writes it: the C library knows a library by its path, and the number may have been ours. */
             snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), memory);
-        else
+        else if (is_of(memory, &made))
             close(memory);
         ss_store_release(control->cupti_descriptor, 0);
     }
@@ -196,6 +200,9 @@ static void wake_up(void)
     int code = 0;
     uint32_t recording = ss_begin_recording(&code);
     control->code = code;
+    control->lack_needed = ss_lack.needed;
+    control->lack_available = ss_lack.available;
+    control->lack = ss_lack.reason;
     control->recording = recording;
     control->held_ns = ss_longest_hold();
     without_records = recording == SS_STATE_RECORDING;
@@ -208,9 +215,9 @@ static void wake_up(void)
     set_state(recording == SS_STATE_RECORDING ? SS_CONTROL_AWAKE : SS_CONTROL_FAILED);
 }
 
-static void fall_asleep(void)
+/* Ends the recording, where calls always are in flight in the end without a gate. It goes on where the program exits. */
+void ss_end_at_last(void)
 {
-    set_state(SS_CONTROL_STOPPING);
     begin_tries();
     uint64_t limit = ss_clock() + GATED_MS * MS;
     for (int gate = SS_QUICKLY; ss_end_recording(gate) && !ss_load_acquire(exiting); gate = next_gate()) {
@@ -218,6 +225,12 @@ static void fall_asleep(void)
         if (ss_clock() > limit && ss_header->cupti_version >= UNGATED_VERSION && !ss_end_recording(SS_NO_GATE))
             break;
     }
+}
+
+static void fall_asleep(void)
+{
+    set_state(SS_CONTROL_STOPPING);
+    ss_end_at_last();
     control->held_ns = ss_longest_hold();
     set_state(SS_CONTROL_ASLEEP);
 }
@@ -259,44 +272,66 @@ static void *controlling_thread(void *unused)
     return unused;
 }
 
+/* Whether the program exits. */
+int ss_is_exiting(void)
+{
+    return (int)ss_load_acquire(exiting);
+}
+
 /* For the exit of the program: CUPTI is not asked for anything from then on. */
 void ss_stop_control(void)
 {
     ss_store_release(exiting, 1);
 }
 
-/* The memory that is shared; NULL without it. A forked process has none: it is its parent's. */
-static struct ss_control *new_control(void)
+/* Gives an open memfd its size and maps it; NULL, with the reason in ss_lack, if that fails. */
+static void *map_control(void)
 {
-    descriptor = (int)syscall(SYS_memfd_create, SS_CONTROL_NAME, MEMFD_CLOEXEC | 2);
-    if (descriptor < 0)
-        return NULL;
-    void *memory = MAP_FAILED;
-    if (!ftruncate(descriptor, sizeof *control) && !ss_file_status(descriptor, &identity))
-        memory = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    fcntl(descriptor, 1033, 1 | 2 | 4);
-    if (memory == MAP_FAILED) {
-        close(descriptor);
+    if (!ss_size_allowed(sizeof *control)) {
+        ss_note_lack(SS_LACK_FILE_SIZE, sizeof *control, 0);
         return NULL;
     }
-    madvise(memory, sizeof *control, MADV_DONTFORK);
+    void *memory = NULL;
+    if (ftruncate(descriptor, sizeof *control) || ss_seal(descriptor) || ss_file_status(descriptor, &identity) ||
+        !(memory = ss_map(NULL, sizeof *control, descriptor)))
+        ss_note_error(errno, SS_LACK_MEMFD);
     return memory;
 }
 
-/* Begins to wait for requests; 0 if it does, or did before. */
+/* The memory that is shared; NULL without it. A forked process has none: it is its parent's. */
+static struct ss_control *new_control(void)
+{
+    descriptor = (int)syscall(SYS_memfd_create, SS_CONTROL_NAME, MEMFD_CLOEXEC | MEMFD_SEALABLE);
+    if (descriptor < 0) {
+        ss_note_error(errno, SS_LACK_MEMFD);
+        return NULL;
+    }
+    void *memory = map_control();
+    if (!memory)
+        close(descriptor);
+    return memory;
+}
+
+/* Begins to wait for requests; 0 if it does, or did before. Else what the process lacks, which a later try may find. */
 int ss_start_control(void)
 {
     if (__atomic_exchange_n(&started, 1, __ATOMIC_ACQ_REL))
         return 0;
     struct ss_control *made = new_control();
-    if (!made)
-        return -1;
-    made->format = SS_CONTROL_FORMAT;
-    made->pid = (uint32_t)getpid();
-    made->start_ticks = ss_start_ticks();
-    ss_store_release(control, made);
-    if (ss_start_thread(controlling_thread))
-        return -1;
-    ss_store_release(made->magic, SS_CONTROL_MAGIC);
-    return 0;
+    if (made) {
+        made->format = SS_CONTROL_FORMAT;
+        made->pid = (uint32_t)getpid();
+        made->start_ticks = ss_start_ticks();
+        ss_store_release(control, made);
+        if (!ss_start_thread(controlling_thread, SS_CUPTI_STACK)) {
+            ss_store_release(made->magic, SS_CONTROL_MAGIC);
+            return 0;
+        }
+        ss_note_lack(SS_LACK_THREADS, 1, 0);
+        ss_store_release(control, NULL);
+        munmap(made, sizeof *made);
+        close(descriptor);
+    }
+    ss_store_release(started, 0);
+    return ss_lack.reason ? (int)ss_lack.reason : -1;
 }

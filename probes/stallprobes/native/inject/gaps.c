@@ -140,7 +140,7 @@ void ss_start_looking(void)
     if (!ss_can_read_python())
         return;
     ss_store_release(stage, RUN);
-    ss_store_release(ss_private->looks, !ss_start_thread(looking_thread));
+    ss_store_release(ss_private->looks, !ss_start_thread(looking_thread, SS_SMALL_STACK));
 }
 
 /* Waits for the thread to end, but not for long. */

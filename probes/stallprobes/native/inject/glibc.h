@@ -22,6 +22,7 @@ SS_OLD(dladdr);
 SS_OLD(dlclose);
 SS_OLD(dlopen);
 SS_OLD(dlsym);
+SS_OLD(pthread_attr_setstacksize);
 SS_OLD(pthread_create);
 SS_OLD(pthread_key_create);
 SS_OLD(pthread_once);

@@ -224,9 +224,9 @@ static uint32_t connect_to_cupti(int late)
     uint64_t held_since = ss_rest_after(began, began);
     ss_store_release(subscribed, 1);
     ss_set_recording(SS_OPEN);
-    if (late)
+    if (late || ss_may_be_abandoned())
         ss_use_gate(1);
-    else if (!ss_settings.calls_only)
+    if (!late && !ss_settings.calls_only)
         ss_start_activity(&cupti, SS_NO_GATE);
     ss_start_looking();
     ss_note_step("cuptiEnableCallback");
@@ -254,6 +254,8 @@ static uint32_t begin(uint32_t flags)
         return SS_STATE_STARTING;
     uint32_t state = connect_to_cupti(flags & SS_FLAG_LATE);
     ss_store_release(ss_header->state, state);
+    if (!(flags & SS_FLAG_LATE) && ss_load(subscribed) && ss_may_be_abandoned())
+        ss_look_for_users();
     prepared = 1;
     if (ss_load(subscribed) && !follows_exit)
         follows_exit = !atexit(at_exit);
@@ -313,6 +315,8 @@ int ss_end_recording(int gate)
     ss_store_release(ss_header->ended_ns, ss_clock());
     ss_set_recording(SS_OFF);
     ss_close_file();
+    if (ss_activity_ended())
+        ss_return_pages();
     return 0;
 }
 
@@ -353,7 +357,7 @@ SS_SHOWN int InitializeInjection(void)
 }
 
 /* What the attacher calls in a program that runs, in a thread that it has borrowed: a thread of the library does the
- * rest. Returns 0 if stallscope can wake the library from now on. */
+ * rest. Returns 0 if stallscope can wake the library from now on, else what the process lacks (enum SS_LACK), or -1. */
 SS_SHOWN int stallscope_attach_library(void)
 {
     prepare_process();

@@ -15,6 +15,9 @@
 /* What the driver, NVTX and the program's profiler call; the program sees nothing else. */
 #define SS_SHOWN __attribute__((visibility("default")))
 
+/* Flags of memfd_create, which older headers lack. */
+enum { MEMFD_CLOEXEC = 1, MEMFD_SEALABLE = 2 };
+
 /* Whether this process records. A forked process begins with SS_FORKED. */
 enum { SS_FORKED = 0, SS_OPENING, SS_OPEN, SS_OFF };
 
@@ -56,16 +59,59 @@ uint64_t ss_rest_after(uint64_t began, uint64_t held_since);
 /* control.c */
 int ss_start_control(void);
 void ss_stop_control(void);
+int ss_is_exiting(void);
+void ss_end_at_last(void);
 void ss_note_step(const char *function);
 void ss_hand_file_over(int memory);
 
+/* abandoned.c */
+int ss_may_be_abandoned(void);
+void ss_look_for_users(void);
+
+/* space.c */
+void *ss_map(void *place, uint64_t size, int descriptor);
+int ss_size_allowed(uint64_t size);
+int ss_seal(int descriptor);
+void ss_begin_space(uint64_t most);
+int ss_lacks_space(void);
+int ss_give_space(uint64_t offset, uint64_t size);
+int ss_give_ring(uint64_t offset, uint64_t size);
+int ss_give_beginning(uint64_t size);
+void ss_uncount_space(uint64_t size);
+
+/* room.c */
+/* Sizes of a recording: places of the ring of records, blocks of calls, CUPTI's buffers of both sizes, and what the file
+ * may take beside its rings (bytes). */
+struct ss_room {
+    uint32_t records, blocks, large, small;
+    uint64_t growing;
+};
+/* Why there is no file: one of enum SS_LACK, what is needed of it and what there is. */
+struct ss_lack {
+    uint32_t reason;
+    uint64_t needed, available;
+};
+/* The names in an open folder, from a descriptor; nothing else of it is set at first. */
+struct ss_listing {
+    int descriptor;
+    long at, bytes;
+    char entries[2048] __attribute__((aligned(8)));
+};
+extern struct ss_lack ss_lack;
+int ss_note_lack(uint32_t reason, uint64_t needed, uint64_t available);
+int ss_note_error(int error, uint32_t otherwise);
+const char *ss_next_name(struct ss_listing *listing);
+int ss_find_room(struct ss_room *room, int folder, int calls_only, uint64_t file, uint64_t buffers);
+
 /* map.c */
+int ss_reopen_file(void);
 int ss_file_status(int descriptor, struct stat *status);
 const char *ss_parse_number(const char *text, uint64_t *number);
 uint64_t ss_start_ticks(void);
 int ss_open_file(uint32_t flags);
 void ss_close_file(void);
-int ss_give_space(uint64_t offset, uint64_t size);
+int ss_own_folder(void);
+void ss_remove_file(int folder);
 uint64_t ss_clock(void);
 uint64_t ss_real_clock(void);
 void ss_stamp_clocks(void);
@@ -73,6 +119,7 @@ void ss_count_lost(int kind, uint64_t count);
 void *ss_at(uint64_t offset);
 struct ss_slot *ss_claim_slot(uint32_t *number);
 void ss_release_slot(struct ss_slot *slot);
+struct ss_slow_call *ss_slow_call_at(uint32_t slot, uint64_t number);
 struct ss_slot *ss_live_slot(uint32_t number);
 uint64_t ss_count_finished(uint64_t *busiest);
 struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api);
@@ -86,7 +133,7 @@ struct ss_call_log {
     struct ss_logged_call *next;
     uint32_t left;
 };
-void ss_begin_log(void);
+void ss_begin_log(uint32_t count);
 void ss_prepare_blocks(void);
 int ss_take_block(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number);
 void ss_end_block(struct ss_call_log *log, struct ss_slot *slot);
@@ -151,6 +198,17 @@ int ss_can_read_python(void);
 const void *ss_own_python(void);
 uint32_t ss_stack_of_python(const void *thread);
 
+/* own_memory.c */
+/* A pipe of the process with the number ``file``; ``device`` and ``inode`` are its identity. */
+struct ss_text_pipe {
+    uint32_t file;
+    int ends[2];
+    dev_t device;
+    ino_t inode;
+};
+struct iovec;
+long ss_read_memory(struct ss_text_pipe *pipe, const struct iovec *from, const struct iovec *to, int count);
+
 /* python_frames.c */
 /* Whether frames of an interpreter can be read by its table of offsets. */
 enum { SS_PYTHON_KNOWN = 0, SS_PYTHON_UNKNOWN, SS_PYTHON_FREE_THREADED };
@@ -169,8 +227,8 @@ struct ss_python_layout {
 };
 int ss_learn_python(struct ss_python_layout *layout, const void *runtime);
 int ss_learn_old_python(struct ss_python_layout *layout, const char *version);
-uint32_t ss_python_text(const struct ss_python_layout *layout, const int pipe[2], const void *thread, char *bytes,
-                        uint32_t size, uint32_t *flags);
+uint32_t ss_python_text(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
+                        char *bytes, uint32_t size, uint32_t *flags);
 
 /* samples.c */
 /* The time of a thread inside its outermost calls and, less that, the clock's: two clocks, of which the second moves
@@ -260,7 +318,10 @@ enum { SS_NO_GATE = 0, SS_QUICKLY, SS_PATIENTLY };
 int ss_start_activity(const struct ss_cupti *cupti, int gate);
 int ss_stop_activity(const struct ss_cupti *cupti, int gate);
 void ss_finish_activity(void);
-int ss_start_thread(void *(*body)(void *));
+/* Stacks (bytes) of the library's threads: of those that call CUPTI, as large as Java's, whose threads do so too, and of the
+ * others. */
+enum { SS_CUPTI_STACK = 1 << 20, SS_SMALL_STACK = 256 << 10 };
+int ss_start_thread(void *(*body)(void *), size_t stack_bytes);
 void ss_wait_for_change(uint32_t *word, uint32_t value, long ns);
 void ss_wake(uint32_t *word);
 

@@ -1,8 +1,7 @@
-/* The file of this process: one mapping with holes, to which space is given when it is needed. It lies in the folder of the
- * settings; without a folder it is a memfd, which stallscope takes from outside by its name in /proc.
+/* The file of this process: one mapping with holes, to which space is given when it is needed (space.c). It lies in the
+ * folder of the settings; without a folder it is a memfd, which stallscope takes from outside by its name in /proc.
  *
- * Space is given by posix_fallocate before the first write, since a write to a hole of a full disk would end the
- * program with SIGBUS. The file is opened again for that: the program may close every descriptor that it does not know.
+ * All files of a process have one place in memory, one after the other.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,8 +21,7 @@
 #include "clock.h"
 #include "inject.h"
 
-/* MFD_CLOEXEC and MFD_ALLOW_SEALING, which older headers lack. */
-enum { NAMES_TRIED = 10000, MEMFD_CLOEXEC = 1, MEMFD_SEALABLE = 2 };
+enum { NAMES_TRIED = 10000 };
 
 struct ss_private *ss_private;
 struct ss_file_header *ss_header;
@@ -35,10 +33,15 @@ static struct {
     ino_t inode;
     /* That of a memfd, by which it is reached from outside; -1 for a file in a folder. */
     int descriptor;
+    /* Where the file is mapped, or what had its place; NULL before the first one. */
+    void *base;
 } file = {.descriptor = -1};
 /* The slots that have space: to read from a hole may need space too, and end the program for the lack of it. */
 static uint8_t slot_ready[SS_SLOTS];
 static uint8_t range_ready[SS_RANGES];
+/* Bits for the steps of a slot's slow calls that have space; only its owner uses them. */
+static uint8_t slow_ready[SS_SLOTS];
+_Static_assert(SS_SLOW_CALLS / SS_SLOW_STEP <= 8 && SS_SLOW_CALLS % SS_SLOW_STEP == 0, "a bit for each step");
 /* Calls of a forked process while another thread of it opens its file. */
 static uint64_t lost_before_file;
 /* The finished calls of each slot when they were last counted. */
@@ -104,10 +107,10 @@ const char *ss_parse_number(const char *text, uint64_t *number)
     return at == text ? NULL : at;
 }
 
-/* The folder, if it is one that nobody else can write to; -1 otherwise. */
-static int private_folder(void)
+/* The folder of the settings, if it is one that nobody else can write to; -1 otherwise. */
+int ss_own_folder(void)
 {
-    int folder = open(ss_settings.folder, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int folder = open(ss_settings.folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat status;
     if (folder < 0)
         return -1;
@@ -136,7 +139,9 @@ static int new_memory(void)
     close_memory();
     snprintf(name, sizeof name, SS_RECORDING_NAME "%ld-%u.watch", (long)getpid(), made++ % NAMES_TRIED);
     int found = (int)syscall(SYS_memfd_create, name, MEMFD_CLOEXEC | MEMFD_SEALABLE);
-    if (found >= 0 && fchmod(found, S_IRUSR | S_IWUSR)) {
+    if (found < 0)
+        return ss_note_error(errno, SS_LACK_MEMFD);
+    if (fchmod(found, S_IRUSR | S_IWUSR)) {
         close(found);
         return -1;
     }
@@ -145,64 +150,52 @@ static int new_memory(void)
     return found;
 }
 
-/* A new file; its name has the process's number and how many files a process of this number made before. */
-static int new_file(void)
+/* A new file in a folder; its name has the process's number, how many files a process of this number made before, and
+ * ``more``. */
+static int new_name(int folder, const char *more, mode_t mode)
 {
-    if (!ss_settings.folder[0])
-        return new_memory();
-    int folder = private_folder();
-    int found = -1;
-    for (int number = 0; folder >= 0 && found < 0 && number < NAMES_TRIED; number++) {
-        char name[64];
-        snprintf(name, sizeof name, "%ld-%d.watch", (long)getpid(), number);
+    for (int number = 0; number < NAMES_TRIED; number++) {
+        char name[128];
+        snprintf(name, sizeof name, "%ld-%d%s.watch", (long)getpid(), number, more);
         if (snprintf(file.path, sizeof file.path, "%s/%s", ss_settings.folder, name) >= (int)sizeof file.path)
             break;
-        found = openat(folder, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (found < 0 && errno != EEXIST)
-            break;
+        int found = openat(folder, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (found >= 0 || errno != EEXIST)
+            return found;
     }
-    if (folder >= 0)
-        close(folder);
-    return found;
+    return -1;
 }
 
-/* Whether the file may have its size: beyond the limit of the process the kernel would end the program. */
-static int size_allowed(void)
+static int new_file(int folder)
 {
-    struct rlimit limit;
-    return !getrlimit(RLIMIT_FSIZE, &limit) && (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= SS_FILE_BYTES);
+    if (folder < 0)
+        return new_memory();
+    int found = new_name(folder, "", S_IRUSR | S_IWUSR);
+    return found < 0 ? ss_note_error(errno, SS_LACK_FOLDER) : found;
 }
 
-/* Gives space to an open file; 0 if it has it. Of the signals only SIGSTOP can still interrupt it; it then tries again. */
-static int allocate(int descriptor, uint64_t offset, uint64_t size)
+/* Says what the process lacks by the name of an empty file, since a limit may allow no byte in it. */
+static void say_lack(int folder)
 {
-    sigset_t all, before;
-    int error;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    do
-        error = posix_fallocate(descriptor, (off_t)offset, (off_t)size);
-    while (error == EINTR);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
+    char more[80];
+    snprintf(more, sizeof more, ".%u.%llu.%llu", ss_lack.reason, (unsigned long long)ss_lack.needed,
+             (unsigned long long)ss_lack.available);
+    int made = new_name(folder, more, S_IRUSR);
+    if (made >= 0)
+        close(made);
 }
 
-/* Gives the file space from offset on. */
-int ss_give_space(uint64_t offset, uint64_t size)
+/* The file, opened again; -1, with errno, if its name is that of another one by now. */
+int ss_reopen_file(void)
 {
     struct stat status;
-    int error = errno;
-    int cancel;
-    /* A thread must not end inside the driver's call because a cancellation was pending. */
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     int descriptor = open(file.path, O_RDWR | (file.descriptor < 0 ? O_NOFOLLOW : 0) | O_CLOEXEC);
-    int failed = descriptor < 0 || ss_file_status(descriptor, &status) || status.st_dev != file.device ||
-                 status.st_ino != file.inode || allocate(descriptor, offset, size);
-    if (descriptor >= 0)
-        close(descriptor);
-    pthread_setcancelstate(cancel, NULL);
-    errno = error;
-    return failed ? -1 : 0;
+    if (descriptor < 0 ||
+        (!ss_file_status(descriptor, &status) && status.st_dev == file.device && status.st_ino == file.inode))
+        return descriptor;
+    close(descriptor);
+    errno = ENOENT;
+    return -1;
 }
 
 static void read_text(const char *path, char *text, size_t size)
@@ -250,45 +243,112 @@ static void describe_process(struct ss_file_header *header, uint32_t flags)
     header->cost_ppm = ss_settings.cost_ppm;
 }
 
+/* Memory to which a thread may write that is still in a callback of a recording that has ended. */
+static int map_nowhere(void)
+{
+    int nowhere = (int)syscall(SYS_memfd_create, "stallscope-closed", MEMFD_CLOEXEC);
+    if (nowhere >= 0 && (!ss_size_allowed(SS_FILE_BYTES) || ftruncate(nowhere, SS_FILE_BYTES))) {
+        close(nowhere);
+        nowhere = -1;
+    }
+    void *mapped = ss_map(file.base, SS_FILE_BYTES, nowhere);
+    if (nowhere >= 0)
+        close(nowhere);
+    return mapped ? 0 : -1;
+}
+
+/* Gives an open file its size, its place in memory, which is that of the file before, and space for its beginning. */
+static int map_file(int descriptor, const struct ss_room *room)
+{
+    struct stat status;
+    int is_first = !file.base;
+    if (ss_file_status(descriptor, &status) || ftruncate(descriptor, SS_FILE_BYTES))
+        return ss_note_error(errno, SS_LACK_FOLDER);
+    file.device = status.st_dev;
+    file.inode = status.st_ino;
+    if (file.descriptor >= 0)
+        ss_seal(descriptor);
+    void *base = ss_map(file.base, SS_FILE_BYTES, descriptor);
+    if (!base)
+        return ss_note_error(errno, SS_LACK_ADDRESSES);
+    file.base = base;
+    ss_store_release(ss_header, base);
+    ss_begin_space(room->growing);
+    int error = ss_give_beginning(SS_NAMES_AT);
+    if (!error)
+        return 0;
+    if (is_first && !munmap(base, SS_FILE_BYTES))
+        file.base = NULL;
+    else
+        map_nowhere();
+    return ss_note_error(error, file.descriptor < 0 ? SS_LACK_FOLDER : SS_LACK_MEMORY);
+}
+
+static int map_buffers(void)
+{
+    void *memory = ss_map(NULL, SS_BUFFER_MEMORY, -1);
+    if (!memory)
+        return ss_note_error(errno, SS_LACK_ADDRESSES);
+    ss_place_buffers(memory);
+    return 0;
+}
+
+/* A new file and its memory, by the room that the process has. */
+static int make_file(int folder, struct ss_room *room, int calls_only)
+{
+    uint64_t buffers = calls_only || ss_have_memory() ? 0 : SS_BUFFER_MEMORY;
+    if (ss_find_room(room, folder, calls_only, file.base ? 0 : SS_FILE_BYTES, buffers) ||
+        (buffers && map_buffers()))
+        return -1;
+    int descriptor = new_file(folder);
+    if (descriptor < 0)
+        return -1;
+    int failed = map_file(descriptor, room);
+    if (folder >= 0)
+        close(descriptor);
+    if (failed && folder >= 0)
+        unlink(file.path);
+    if (failed)
+        close_memory();
+    return failed;
+}
+
 /* A new file for this process, mapped as ss_header; 0 if it is ready. Then SS_OPEN may be set.
  *
- * Where there is no room for it, an empty file that is read-only says so to the reader.
+ * Where there is no room for it, the name of an empty file that is read-only says so to the reader.
  */
 int ss_open_file(uint32_t flags)
 {
-    struct stat status;
-    int descriptor = new_file();
-    if (descriptor < 0)
+    struct ss_room room;
+    int calls_only = !!(flags & SS_FLAG_CALLS_ONLY), folder = -1;
+    ss_note_lack(SS_LACK_UNKNOWN, 0, 0);
+    /* It has not the memory of its parent. */
+    if (flags & SS_FLAG_FORKED)
+        file.base = NULL;
+    if (ss_settings.folder[0] && (folder = ss_own_folder()) < 0)
         return -1;
-    uint64_t first = flags & SS_FLAG_CALLS_ONLY ? SS_NAMES_AT : SS_RECORDS_AT;
-    void *base = MAP_FAILED;
-    if (size_allowed() && !ss_file_status(descriptor, &status) && !allocate(descriptor, 0, first) &&
-        !ftruncate(descriptor, SS_FILE_BYTES))
-        base = mmap(NULL, SS_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    if (base == MAP_FAILED && file.descriptor < 0 && (ftruncate(descriptor, 0) || fchmod(descriptor, S_IRUSR)))
-        unlink(file.path);
-    if (base == MAP_FAILED || file.descriptor < 0)
-        close(descriptor);
-    if (base == MAP_FAILED) {
-        file.descriptor = -1;
+    int failed = make_file(folder, &room, calls_only);
+    if (failed && folder >= 0)
+        say_lack(folder);
+    if (folder >= 0)
+        close(folder);
+    if (failed)
         return -1;
-    }
-    /* A forked process must not write to its parent's file, and a core dump is no place for it. */
-    madvise(base, SS_FILE_BYTES, MADV_DONTFORK);
-    madvise(base, SS_FILE_BYTES, MADV_DONTDUMP);
-    file.device = status.st_dev;
-    file.inode = status.st_ino;
+    if (!calls_only)
+        ss_use_buffers(room.large, room.small);
     if (flags & SS_FLAG_LATE)
-        ss_hand_file_over(descriptor);
+        ss_hand_file_over(file.descriptor);
     memset(slot_ready, 0, sizeof slot_ready);
+    memset(slow_ready, 0, sizeof slow_ready);
     memset(range_ready, 0, sizeof range_ready);
     memset(counted, 0, sizeof counted);
-    ss_store_release(ss_header, base);
     ss_file++;
+    ss_header->record_places = room.records;
+    ss_header->call_blocks = room.blocks;
     describe_process(ss_header, flags);
     ss_begin_stacks(flags & SS_FLAG_FORKED);
     ss_begin_samples();
-    ss_begin_log();
+    ss_begin_log(room.blocks);
     ss_forget_windows();
     ss_header->losses[SS_LOST_BEFORE_FILE] = __atomic_exchange_n(&lost_before_file, 0, __ATOMIC_RELAXED);
     ss_header->started_ns = ss_clock();
@@ -299,19 +359,23 @@ int ss_open_file(uint32_t flags)
 }
 
 /* Gives the file up, whose memory and space on disk are free then. A thread that is still in a callback may write to
- * what it had of it, which goes nowhere: other memory has its place, and keeps it. */
+ * what it had of it, which goes nowhere: other memory has its place, until the next file has it. */
 void ss_close_file(void)
 {
-    int nowhere = (int)syscall(SYS_memfd_create, "stallscope-closed", MEMFD_CLOEXEC);
-    if (nowhere < 0)
+    if (!map_nowhere())
+        close_memory();
+}
+
+/* Removes the file, which has been given up, from its folder. */
+void ss_remove_file(int folder)
+{
+    int descriptor = ss_reopen_file();
+    const char *name = strrchr(file.path, '/');
+    if (descriptor < 0 || !name)
         return;
-    if (!ftruncate(nowhere, SS_FILE_BYTES) &&
-        mmap(ss_header, SS_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, nowhere, 0) != MAP_FAILED) {
-        madvise(ss_header, SS_FILE_BYTES, MADV_DONTFORK);
-        madvise(ss_header, SS_FILE_BYTES, MADV_DONTDUMP);
-    }
-    close(nowhere);
-    close_memory();
+    if (!ftruncate(descriptor, 0))
+        unlinkat(folder, name + 1, 0);
+    close(descriptor);
 }
 
 static struct ss_slot *slot_at(uint32_t number)
@@ -324,20 +388,18 @@ static struct ss_call_histogram *histogram_at(uint32_t number)
     return ss_at(SS_HISTOGRAMS_AT + (uint64_t)number * SS_HISTOGRAM_PITCH);
 }
 
-/* The next of a number of places, all of one size, with space for it; -1 if there are no more. */
-static int64_t next_place(uint32_t *used, uint32_t places, uint64_t at, uint64_t pitch)
+/* The next of a number of places, all of one size, with space for its first ``bytes``; -1 if there are no more. */
+static int64_t next_place(uint32_t *used, uint32_t places, uint64_t at, uint64_t pitch, uint64_t bytes)
 {
     uint32_t number = ss_load(*used);
-    do
-        if (number >= places || ss_load(ss_header->out_of_space))
+    while (number < places) {
+        if (ss_give_space(at + number * pitch, bytes))
             return -1;
-    while (!__atomic_compare_exchange_n(used, &number, number + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    if (ss_give_space(at + number * pitch, pitch)) {
-        /* The place stays a hole, which reads as zeros. */
-        ss_store(ss_header->out_of_space, 1);
-        return -1;
+        if (__atomic_compare_exchange_n(used, &number, number + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return number;
+        ss_uncount_space(bytes);
     }
-    return number;
+    return -1;
 }
 
 struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api)
@@ -345,7 +407,8 @@ struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number,
     uint32_t known = ss_load(slot->histograms[api]);
     if (__builtin_expect(known != 0, 1))
         return histogram_at(known - 1);
-    int64_t place = next_place(&ss_header->histograms, SS_HISTOGRAMS, SS_HISTOGRAMS_AT, SS_HISTOGRAM_PITCH);
+    int64_t place = next_place(&ss_header->histograms, SS_HISTOGRAMS, SS_HISTOGRAMS_AT, SS_HISTOGRAM_PITCH,
+                               SS_HISTOGRAM_PITCH);
     if (place < 0)
         return NULL;
     struct ss_call_histogram *histogram = histogram_at((uint32_t)place);
@@ -387,7 +450,8 @@ struct ss_slot *ss_claim_slot(uint32_t *number)
     if (ss_load(header->histograms) > SS_HISTOGRAMS / 4 * 3)
         found = take_over();
     if (found < 0) {
-        found = next_place(&header->slots, SS_SLOTS, SS_SLOTS_AT, SS_SLOT_PITCH);
+        found = next_place(&header->slots, SS_SLOTS, SS_SLOTS_AT, SS_SLOT_PITCH,
+                           offsetof(struct ss_slot, slow));
         if (found >= 0)
             ss_store_release(slot_ready[found], 1);
         else
@@ -409,6 +473,20 @@ struct ss_slot *ss_claim_slot(uint32_t *number)
     ss_store_release(slot->use, SS_SLOT_LIVE);
     *number = (uint32_t)found;
     return slot;
+}
+
+/* The place of a slow call by its number, in the slot with a number; NULL if there is no space for it. */
+struct ss_slow_call *ss_slow_call_at(uint32_t slot, uint64_t number)
+{
+    uint64_t step = number % SS_SLOW_CALLS / SS_SLOW_STEP;
+    struct ss_slow_call *first = &slot_at(slot)->slow[step * SS_SLOW_STEP];
+    uint8_t bit = (uint8_t)(1u << step);
+    if (!(slow_ready[slot] & bit)) {
+        if (ss_give_space((uint64_t)((char *)first - (char *)ss_header), SS_SLOW_STEP * sizeof *first))
+            return NULL;
+        slow_ready[slot] |= bit;
+    }
+    return &slot_at(slot)->slow[number % SS_SLOW_CALLS];
 }
 
 /* The slot with a number, if a live thread has it; NULL otherwise. */
@@ -471,7 +549,7 @@ struct ss_named_range *ss_claim_range(const char *name, uint32_t thread)
 {
     int64_t found = take_over_range(name);
     if (found < 0) {
-        found = next_place(&ss_header->ranges, SS_RANGES, SS_RANGES_AT, SS_RANGE_PITCH);
+        found = next_place(&ss_header->ranges, SS_RANGES, SS_RANGES_AT, SS_RANGE_PITCH, SS_RANGE_PITCH);
         if (found < 0)
             return NULL;
         memcpy(range_at((uint32_t)found)->name, name, SS_RANGE);

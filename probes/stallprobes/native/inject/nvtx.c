@@ -192,6 +192,9 @@ static struct ss_named_range *named_ranges(const char *text, uint32_t file)
     if (own->names == SS_THREAD_RANGES)
         return NULL;
     struct ss_named_range *named = ss_claim_range(name, (uint32_t)syscall(SYS_gettid));
+    /* A lack of space may pass. */
+    if (!named && ss_lacks_space())
+        return NULL;
     own->known[own->names].hash = hash;
     own->known[own->names++].named = named;
     return named;

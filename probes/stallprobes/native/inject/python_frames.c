@@ -2,14 +2,13 @@
  * for debuggers at the begin of _PyRuntime.
  *
  * A thread reads its own frames, which nobody else changes, and what they hold: code, and its names and lines. A thread of
- * the library reads those of others, which may change meanwhile. Memory is read through a pipe, so that the kernel answers
- * for an address that cannot be read, and a structure that is not as expected ends the text and not the program.
+ * the library reads those of others, which may change meanwhile. Memory is read by the kernel (process_vm_readv, where it
+ * is refused through a pipe), so that an address that cannot be read, or a structure that is not as expected, ends the text
+ * and not the program.
  */
 #include <stdint.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "inject.h"
 
@@ -63,7 +62,7 @@ struct window {
 
 struct reader {
     const struct ss_python_layout *layout;
-    const int *pipe;
+    struct ss_text_pipe *pipe;
     int failed;
 };
 
@@ -185,9 +184,7 @@ static void fill(const struct reader *reader, struct window *const *windows, int
         from[at] = (struct iovec){(void *)(uintptr_t)windows[at]->address, windows[at]->size};
         to[at] = (struct iovec){windows[at]->bytes, windows[at]->size};
     }
-    /* The calls of the system themselves: a sanitizer would check what is read behind an object. */
-    long got = syscall(SYS_writev, reader->pipe[1], from, count);
-    got = got > 0 ? syscall(SYS_readv, reader->pipe[0], to, count) : 0;
+    long got = ss_read_memory(reader->pipe, from, to, count);
     for (int at = 0; at < count; at++) {
         if (got < (long)windows[at]->size)
             windows[at]->size = 0;
@@ -388,9 +385,9 @@ static uint64_t first_frame(struct reader *reader, struct window *window, uint64
 }
 
 /* Writes the frames of a thread as Python 3.12 would, and returns the size of the text. ``thread`` is Python's state of the
- * thread, ``pipe`` an empty one that does not block. SS_STACK_PYTHON_CUT is set in ``flags`` if there are more frames. */
-uint32_t ss_python_text(const struct ss_python_layout *layout, const int pipe[2], const void *thread, char *bytes,
-                        uint32_t size, uint32_t *flags)
+ * thread, ``pipe`` is for ss_read_memory. SS_STACK_PYTHON_CUT is set in ``flags`` if there are more frames. */
+uint32_t ss_python_text(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
+                        char *bytes, uint32_t size, uint32_t *flags)
 {
     struct reader reader = {.layout = layout, .pipe = pipe};
     struct text text = {.bytes = bytes, .size = size};

@@ -80,11 +80,11 @@ static int has_space(void)
     uint32_t expected = NONE;
     if (ss_likely(ss_load_acquire(space) == READY))
         return 1;
-    if (ss_load(ss_header->out_of_space) ||
+    if (ss_lacks_space() ||
         !__atomic_compare_exchange_n(&space, &expected, ASKED, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return 0;
     if (ss_give_space(SS_SAMPLES_AT, SS_TIME_SAMPLES * sizeof(struct ss_time_sample))) {
-        ss_store(ss_header->out_of_space, 1);
+        ss_store_release(space, NONE);
         return 0;
     }
     ss_store_release(space, READY);

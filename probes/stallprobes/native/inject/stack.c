@@ -7,13 +7,12 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "inject.h"
@@ -23,6 +22,8 @@ enum {
     SCRATCHES = 4,
     MOST_SEARCHED = 64,
     NOTE_BUILD_ID = 3,
+    /* Bytes of the notes of a library that are looked at: less than what a pipe takes at once. */
+    MOST_NOTES = 1024,
     /* Modules for which the file gets space at a time; a stack hardly adds more. */
     MODULES_AT_ONCE = 32,
     /* The most time that a thread can save while no call is slow. */
@@ -36,16 +37,8 @@ enum {
     NAME_PAUSE_NS = 10000000,
 };
 
-/* A pipe of the process with the number ``file``; ``device`` and ``inode`` are its identity. */
-struct text_pipe {
-    uint32_t file;
-    int ends[2];
-    dev_t device;
-    ino_t inode;
-};
-
 struct scratch {
-    struct text_pipe pipe;
+    struct ss_text_pipe pipe;
     uint32_t used;
     uint32_t frames;
     uint32_t text_bytes;
@@ -190,32 +183,6 @@ static int add_frame(void *context, void *user)
     return CONTINUE;
 }
 
-static int is_own_end(const struct text_pipe *pipe, int end)
-{
-    struct stat status;
-    return !ss_file_status(pipe->ends[end], &status) && S_ISFIFO(status.st_mode) && status.st_dev == pipe->device &&
-           status.st_ino == pipe->inode;
-}
-
-/* A pipe that belongs to this process alone and that the program has not closed; 0 if it can be used. */
-static int prepare_pipe(struct text_pipe *pipe)
-{
-    struct stat status;
-    if (pipe->file == ss_file && is_own_end(pipe, 0) && is_own_end(pipe, 1))
-        return 0;
-    /* The numbers may be the program's by now. */
-    for (int end = 0; pipe->file && end < 2; end++)
-        if (is_own_end(pipe, end))
-            close(pipe->ends[end]);
-    pipe->file = 0;
-    if (pipe2(pipe->ends, O_CLOEXEC | O_NONBLOCK) || ss_file_status(pipe->ends[0], &status))
-        return -1;
-    pipe->device = status.st_dev;
-    pipe->inode = status.st_ino;
-    pipe->file = ss_file;
-    return 0;
-}
-
 int ss_can_read_python(void)
 {
     return ss_load(wanted) && python.usable;
@@ -229,8 +196,8 @@ const void *ss_own_python(void)
 
 static void add_python_frames(struct scratch *stack, const void *thread)
 {
-    if (thread && !prepare_pipe(&stack->pipe))
-        stack->text_bytes = ss_python_text(&python.layout, stack->pipe.ends, thread, stack->text, sizeof stack->text,
+    if (thread)
+        stack->text_bytes = ss_python_text(&python.layout, &stack->pipe, thread, stack->text, sizeof stack->text,
                                            &stack->flags);
 }
 
@@ -259,10 +226,31 @@ static int is_in_modules(uint64_t address)
     return 0;
 }
 
-static void read_build_id(struct ss_module *module, const struct dl_phdr_info *library, const ElfW(Phdr) *segment)
+/* Whether a part of a library lies in what the loader has mapped to be read. */
+static int is_readable(const struct dl_phdr_info *library, uint64_t at, uint64_t size)
 {
-    const unsigned char *notes = (const unsigned char *)(uintptr_t)(library->dlpi_addr + segment->p_vaddr);
-    size_t left = segment->p_memsz;
+    for (int number = 0; number < library->dlpi_phnum; number++) {
+        const ElfW(Phdr) *segment = &library->dlpi_phdr[number];
+        if (segment->p_type == PT_LOAD && segment->p_flags & PF_R && at >= segment->p_vaddr &&
+            at - segment->p_vaddr <= segment->p_memsz && size <= segment->p_memsz - (at - segment->p_vaddr))
+            return 1;
+    }
+    return 0;
+}
+
+/* Copies the notes of a library; how many bytes they are, 0 if they cannot be read. An edited file may name any place. */
+static size_t copy_notes(const struct dl_phdr_info *library, const ElfW(Phdr) *segment, struct ss_text_pipe *pipe,
+                         unsigned char notes[MOST_NOTES])
+{
+    size_t size = segment->p_memsz < MOST_NOTES ? segment->p_memsz : MOST_NOTES;
+    if (!is_readable(library, segment->p_vaddr, size))
+        return 0;
+    struct iovec from = {(void *)(uintptr_t)(library->dlpi_addr + segment->p_vaddr), size}, to = {notes, size};
+    return ss_read_memory(pipe, &from, &to, 1) == (long)size ? size : 0;
+}
+
+static void read_build_id(struct ss_module *module, const unsigned char *notes, size_t left)
+{
     ElfW(Nhdr) note;
     while (left >= sizeof note) {
         memcpy(&note, notes, sizeof note);
@@ -287,8 +275,9 @@ static int is_own(const struct ss_module *module)
     return address >= module->start && address < module->end;
 }
 
-static void describe_module(struct ss_module *module, const struct dl_phdr_info *library)
+static void describe_module(struct ss_module *module, const struct dl_phdr_info *library, struct ss_text_pipe *pipe)
 {
+    unsigned char notes[MOST_NOTES] __attribute__((aligned(8)));
     const char *name = is_own(module) ? "/" SS_LIBRARY_NAME : library->dlpi_name && *library->dlpi_name ? library->dlpi_name : program_path;
     size_t at = 0;
     memset(module->path, 0, sizeof module->path);
@@ -304,12 +293,12 @@ static void describe_module(struct ss_module *module, const struct dl_phdr_info 
     module->build_id_bytes = 0;
     for (int number = 0; number < library->dlpi_phnum; number++)
         if (library->dlpi_phdr[number].p_type == PT_NOTE && !module->build_id_bytes)
-            read_build_id(module, library, &library->dlpi_phdr[number]);
+            read_build_id(module, notes, copy_notes(library, &library->dlpi_phdr[number], pipe, notes));
 }
 
 static int add_module(struct dl_phdr_info *library, size_t size, void *user)
 {
-    const struct scratch *stack = user;
+    struct scratch *stack = user;
     uint64_t start = UINT64_MAX, end = 0;
     (void)size;
     for (int number = 0; number < library->dlpi_phnum; number++) {
@@ -329,7 +318,7 @@ static int add_module(struct dl_phdr_info *library, size_t size, void *user)
         struct ss_module *module = module_at(number);
         module->start = start;
         module->end = end;
-        describe_module(module, library);
+        describe_module(module, library, &stack->pipe);
         ss_store_release(ss_header->modules, number + 1);
         break;
     }
@@ -363,13 +352,12 @@ static uint32_t place_of_stack(struct scratch *stack, uint64_t hash)
     for (uint32_t tried = 0; tried < MOST_SEARCHED; tried++) {
         uint32_t number = (uint32_t)((hash + tried) % SS_STACKS);
         uint64_t known = ss_load(hashes[number]);
-        if (!known &&
-            __atomic_compare_exchange_n(&hashes[number], &known, hash, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-            uint64_t offset = SS_STACKS_AT + (uint64_t)number * SS_STACK_PITCH;
-            if (ss_load(ss_header->out_of_space) || ss_give_space(offset, SS_STACK_PITCH)) {
-                ss_store(ss_header->out_of_space, 1);
-                break;
-            }
+        uint64_t offset = SS_STACKS_AT + (uint64_t)number * SS_STACK_PITCH;
+        /* Space first: whose hash is there has a place in the file. */
+        if (!known && ss_give_space(offset, SS_STACK_PITCH))
+            break;
+        int is_free = !known;
+        if (is_free && __atomic_compare_exchange_n(&hashes[number], &known, hash, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
             struct ss_stack *written = ss_at(offset);
             written->frames = stack->frames;
             written->text_bytes = stack->text_bytes;
@@ -380,6 +368,8 @@ static uint32_t place_of_stack(struct scratch *stack, uint64_t hash)
             ss_store_release(written->ready, 1);
             return number + 1;
         }
+        if (is_free)
+            ss_uncount_space(SS_STACK_PITCH);
         if (known == hash)
             return number + 1;
     }

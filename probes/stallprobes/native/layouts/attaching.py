@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Int32, Int64, UInt32, UInt64, structure
 
-CONTROL_FORMAT = 2
+CONTROL_FORMAT = 3
 CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
 CONTROL_NAME = "stallscope-control"
 # Begin of the name of the memfd with the file of a recording; the process's own number and that of the file follow.
@@ -30,7 +30,8 @@ CUPTI_TEXT = 1024
 class ControlState(IntEnum):
     """What the library does: it sleeps, begins to record, records, or ends that.
 
-    FAILED: it sleeps, since recording could not begin, for the reason in ``recording`` and ``code``.
+    FAILED: it sleeps, since recording could not begin, for the reason in ``recording`` and ``code``; where there is no
+    file (WatchState.STARTING), for that in ``lack``.
     """
 
     ASLEEP = 0
@@ -61,7 +62,9 @@ class Control(ctypes.Structure):
     ``WatchState``; ``code`` and ``step`` are the result and the name of the last function that was called.
     ``began_ns`` and ``ready_ns`` are when the last request was begun and done (CLOCK_MONOTONIC). ``held_ns`` is the
     longest time in which calls of the program may have been held up since the last recording began. ``stub_at`` and
-    ``stub_bytes`` are the attacher's memory, to be returned.
+    ``stub_bytes`` are the attacher's memory, to be returned. ``lack`` is the ``Lack`` for which there is no file, of
+    which ``lack_needed`` bytes, descriptors or threads are needed and ``lack_available`` are there; 0 where neither is
+    known. The memfd is sealed: it has this size for good.
 
     Where the process finds no file of a libcupti, ``sends_cupti`` is 1: the library makes a memfd, whose number plus 1
     it writes to ``cupti_descriptor``, and waits until stallscope has filled it and set ``cupti_sent``. In the
@@ -92,6 +95,10 @@ class Control(ctypes.Structure):
     began_ns: UInt64
     ready_ns: UInt64
     held_ns: UInt64
+    lack_needed: UInt64
+    lack_available: UInt64
+    lack: UInt32
+    unused: UInt32
     step: Annotated[bytes, ctypes.c_char * 48]
     cupti: Annotated[bytes, ctypes.c_char * CUPTI_TEXT]
 
@@ -103,7 +110,8 @@ class Stub(ctypes.Structure):
     The addresses are of functions of the process's C library. ``frame`` is what ``rt_sigreturn`` restores,
     ``interrupted`` the instruction behind the system call in which the thread was; where a signal is pending that
     ``mask`` does not block, that call ends with EINTR, else it is made again. ``began`` and ``ended`` are times of
-    CLOCK_MONOTONIC (s, ns). ``result`` is that of the library's entry, -1 without one; then ``error`` says why.
+    CLOCK_MONOTONIC (s, ns). ``result`` is that of the library's entry, a ``Lack`` where its control could not be made,
+    -1 without an entry; then ``error`` says why.
     """
 
     dlopen: UInt64

@@ -42,7 +42,7 @@ ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "SWITCH": cupti.SwitchOperation,
     "COPY": cupti.CopyKind, "MEMORY": cupti.MemoryKind,
     "CUPTI": cupti.CuptiCode, "BUFFER": cupti.BufferState,
-    "STATE": watch_file.WatchState, "SLOT": watch_file.SlotUse, "LOST": watch_file.LossKind,
+    "STATE": watch_file.WatchState, "SLOT": watch_file.SlotUse, "LOST": watch_file.LossKind, "LACK": watch_file.Lack,
     "FLAG": watch_file.Flag, "CALL": watch_file.CallFlag, "BLOCK": watch_file.BlockState,
     "STACK": watch_file.StackFlag, "SAMPLED": watch_file.SampledTime,
     "USE": driver_calls.CallUse, "CONTROL": attaching.ControlState, "STUB": attaching.StubState,

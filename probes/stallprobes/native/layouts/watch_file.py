@@ -12,7 +12,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.structure import Int32, UInt8, UInt16, UInt32, UInt64, structure
 
-FILE_FORMAT = 8
+FILE_FORMAT = 9
 FILE_MAGIC = int.from_bytes(b"stallsw1", "little")
 
 # Environment variables of the library.
@@ -23,6 +23,8 @@ CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
 YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
 NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
 COST_VARIABLE = "STALLSCOPE_WATCH_COST_PPM"
+# File of a folder on which the stallscopes that use it hold a shared lock. Without it the folder is anybody's.
+LOCK_FILE = "in-use.lock"
 # A call that takes as long is kept, unless the variable says otherwise.
 DEFAULT_SLOW_NS = 1_000_000
 
@@ -33,16 +35,28 @@ HISTOGRAMS = 8192
 DEPTH = 4
 # More than one of the limit's length each, in the second that a reader may take between two readings.
 SLOW_CALLS = 1024
-# Several seconds of a program that makes 60 000 records in each; space is given to so many at a time.
+# Space is given to so many of them at a time.
+SLOW_STEP = 128
+# Largest number of records in the ring: several seconds of a program that makes 60 000 in each. The header has the
+# number of a file, a multiple of RECORDS_STEP, to which space is given at a time; one step at least.
 RECORDS = 1 << 19
 RECORDS_STEP = 1 << 14
-# All calls of all threads: 1.7 s of a program that makes 300 000 in each. A thread takes a block of entries when it has
-# filled the one before; space is given to so many blocks at a time.
+# Largest number of blocks with all calls of all threads: 1.7 s of a program that makes 300 000 in each. A thread takes
+# a block of entries when it has filled the one before. The header has the number of a file, a multiple of BLOCKS_STEP, to
+# which space is given at a time; LEAST_BLOCKS at least.
 CALL_BLOCKS = 1 << 11
+LEAST_BLOCKS = 64
 BLOCK_CALLS = 256
 BLOCKS_STEP = 16
-NAME_BYTES = 1 << 20
+# Bytes of the names of kernels; space is given to NAMES_STEP of them at a time.
+NAME_BYTES = 1 << 22
+NAMES_STEP = 1 << 18
+# Longest name that is kept whole; once half of the room for names is used, LONGEST_LATE_NAME. Of a longer name the
+# first and the last NAME_ENDS bytes are kept, with NAME_GAP between them.
 LONGEST_NAME = 4096
+LONGEST_LATE_NAME = 512
+NAME_ENDS = 200
+NAME_GAP = "..."
 MODULES = 512
 STACKS = 1024
 STACK_FRAMES = 64
@@ -95,6 +109,25 @@ class WatchState(IntEnum):
     CUPTI_TAKEN = 4
     CUPTI_FAILED = 5
     YIELDED = 6
+
+
+class Lack(IntEnum):
+    """What a process lacks for a recording: memory of the machine or of its cgroup, space in the folder, address space,
+    a limit of file sizes or of locked memory that is high enough, a descriptor, the right to make a memfd, a thread.
+
+    UNKNOWN: something that the library did not ask for before.
+    """
+
+    UNKNOWN = 0
+    MEMORY = 1
+    CGROUP = 2
+    FOLDER = 3
+    ADDRESSES = 4
+    FILE_SIZE = 5
+    LOCKED = 6
+    DESCRIPTORS = 7
+    MEMFD = 8
+    THREADS = 9
 
 
 class SlotUse(IntEnum):
@@ -201,7 +234,8 @@ class FileHeader(ctypes.Structure):
     have begun; without any, records were never off. ``not_held`` calls began while kinds were switched; CUPTI may give
     no more records of their threads. ``unfinished`` records were those of calls in flight when CUPTI gave a buffer
     back, which never get their content. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all.
-    ``samples`` of the threads' time were taken.
+    ``samples`` of the threads' time were taken. ``record_places`` and ``call_blocks`` are how many records and blocks
+    of calls the file keeps, by the room that the process had. ``out_of_space`` is 1 while there is no more.
     """
 
     magic: UInt64
@@ -249,6 +283,8 @@ class FileHeader(ctypes.Structure):
     command: Annotated[bytes, ctypes.c_char * 1024]
     samples: UInt64
     ranges: UInt32
+    record_places: UInt32
+    call_blocks: UInt32
     unused: UInt32
 
 
@@ -341,10 +377,10 @@ class Slot(ctypes.Structure):
     owners: UInt32
     name: Annotated[bytes, ctypes.c_char * 16]
     calls: Annotated[Any, Call * DEPTH]
-    slow: Annotated[Any, SlowCall * SLOW_CALLS]
     histograms: Annotated[Any, ctypes.c_uint32 * APIS]
     stack: UInt32
     unused: UInt32
+    slow: Annotated[Any, SlowCall * SLOW_CALLS]
 
 
 @structure

@@ -18,6 +18,7 @@ from stallprobes.watch.attaching.loading import ATTACHER_S, Loaded
 from stallprobes.watch.attaching.refusals import ended_meanwhile, refusal
 from stallprobes.watch.attaching.target import Target, replaced_sentence
 from stallprobes.watch.environment import WatchOptions, named_cupti
+from stallprobes.watch.reading.lack_text import lack_sentence
 
 # How long the thread that was borrowed may take to be back in its system call.
 _BACK_S = 0.1
@@ -223,6 +224,6 @@ def _failure(target: Target, control: Control) -> str:
         case WatchState.CUPTI_TOO_OLD:
             return f"the libcupti of {who} is older than that of CUDA 12.0: install a newer one."
         case WatchState.STARTING:
-            return f"{who} has no room for a recording: give it more memory, or use --calls-only."
+            return lack_sentence(who, *control.lack)
         case _:
             return f"CUPTI cannot be used in {who} ({control.step} returned {control.code}): restart the program."

@@ -18,10 +18,11 @@ from stallprobes.errors import WatchError
 from stallprobes.native.layouts import attaching as layout
 from stallprobes.native.layouts.attaching import ControlState
 from stallprobes.native.layouts.structure import offset_of
-from stallprobes.native.layouts.watch_file import EVERYTHING_PPM, Flag, WatchState
+from stallprobes.native.layouts.watch_file import EVERYTHING_PPM, Flag, Lack, WatchState
 from stallprobes.watch.attaching import memory_files
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.reading.lack_text import lack_of
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAKE = 1
@@ -127,6 +128,12 @@ class Control:
     def code(self) -> int:
         """CUPTI's code where a recording could not begin."""
         return int(self._words.code)
+
+    @property
+    def lack(self) -> tuple[Lack, int, int]:
+        """What the process lacks where it has no file: how much is needed, and is there, by its own account."""
+        words = self._words
+        return lack_of(words.lack), int(words.lack_needed), int(words.lack_available)
 
     @property
     def held_ns(self) -> int:

@@ -13,6 +13,7 @@ from stallprobes.foreign_text import printable
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.target import Target, remedy_for_rights, replaced_sentence
+from stallprobes.watch.reading.lack_text import lack_of, lack_sentence
 
 # Longest run (s) of the attacher, which itself waits 5 s for its stub.
 ATTACHER_S = 30.0
@@ -83,6 +84,8 @@ def _loaded(target: Target, code: int, text: str) -> Loaded:
             raise WatchError(f"attaching to {who} is still under way: a thread of it loads the library; try again.")
         case _Outcome.NO_THREAD:
             raise WatchError(f"{reason} in {who}: try again.")
+        case _Outcome.NOT_LOADED if said.get("lack", "").isdigit():
+            raise WatchError(lack_sentence(who, lack_of(int(said["lack"][:9]))))
         case _Outcome.NOT_LOADED:
             raise WatchError(f"{who} cannot load the library ({reason}): start it with stallscope watch.")
         case _Outcome.REPLACED:

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from stallprobes.native.layouts.watch_file import LOCK_FILE
 from stallprobes.watch.reading.folder import PREFIX, memory_folders
 from stallprobes.watch.reading.map_reader import FILE_NAME
 
-LOCK_FILE = "in-use.lock"
 _NEW = ".new"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -39,6 +39,7 @@ from stallprobes.native.layouts.watch_file import (
 )
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, of_kinds, rows_at, rows_where
 from stallprobes.watch.reading.file_calls import driver_calls, file_text, slow_calls
+from stallprobes.watch.reading.lack_text import lack_of, lack_sentence
 from stallprobes.watch.reading.process import (
     CallBatch,
     CallFigures,
@@ -55,7 +56,8 @@ from stallprobes.watch.reading.process import (
 )
 from stallprobes.watch.reading.record_windows import RecordWindows
 
-FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})\.watch")
+# PID-NUMBER.watch; of a process that has no room for its file PID-NUMBER.LACK.NEEDED.AVAILABLE.watch.
+FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})(?:\.(\d{1,2})\.(\d{1,20})\.(\d{1,20}))?\.watch")
 # Attempts to read what is being changed.
 ATTEMPTS = 16
 # No time (ns) or count of a real program is as large. In a histogram, sums of so many counts stay exact, as do sums of
@@ -86,12 +88,17 @@ class CallPosition:
 
     def __init__(self) -> None:
         # By block: its number, and the calls that have been read of it.
-        self.numbers = np.zeros(layout.CALL_BLOCKS, np.uint64)
-        self.read = np.zeros(layout.CALL_BLOCKS, np.uint32)
+        self.numbers = np.zeros(0, np.uint64)
+        self.read = np.zeros(0, np.uint32)
         # By slot: the calls that have been made, as far as its blocks show, and those that have been read.
         self._made = np.zeros(layout.SLOTS, np.uint64)
         self._read = np.zeros(layout.SLOTS, np.uint64)
         self._missed = 0
+
+    def begin(self, blocks: int) -> None:
+        """The position in a log of so many blocks, before its first reading."""
+        if len(self.numbers) != blocks:
+            self.numbers, self.read = np.zeros(blocks, np.uint64), np.zeros(blocks, np.uint32)
 
     def move(self, process: WatchedProcess, blocks: NDArray[Any], places: NDArray[np.intp]) -> int:
         """Note that all calls of the blocks at ``places`` have been read.
@@ -128,6 +135,10 @@ class MapFile(AbstractContextManager["MapFile"]):
         if match is None:
             raise WatchError(f"{self._shown} is not named like the file of a watched process (PID-NUMBER.watch).")
         self._pid, self._image = int(match[1]), int(match[2])
+        if match[3]:
+            raise WatchError(
+                lack_sentence(f"Process {self._pid}", lack_of(int(match[3])), int(match[4]), int(match[5]))
+            )
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             self._file = os.open(path, flags) if memory is None else os.dup(memory)
@@ -157,10 +168,10 @@ class MapFile(AbstractContextManager["MapFile"]):
         Raises WatchError if the file is damaged.
         """
         end = self._number(self._header()["records"])
-        first = max(position, end - layout.RECORDS, 0)
-        rows = self._ring(_RECORD, layout.RECORDS_AT, layout.RECORDS, first, end)
+        first = max(position, end - self._places, 0)
+        rows = self._ring(_RECORD, layout.RECORDS_AT, self._places, first, end)
         # What was overwritten meanwhile, or may just be.
-        oldest = self._number(self._header()["records"]) - layout.RECORDS + 1
+        oldest = self._number(self._header()["records"]) - self._places + 1
         numbers = np.arange(first, first + len(rows))
         complete = (rows["sequence"] == 2 * numbers.astype(np.uint64) + 2) & (numbers >= oldest)
         kept = rows if complete.all() else rows_where(rows, complete)
@@ -208,6 +219,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         Raises WatchError if the file is damaged.
         """
         earlier, blocks = self._blocks(), self._blocks()
+        position.begin(len(blocks))
         # When a thread takes a block, the one before is complete: a second look at those of the first look shows it so.
         known = (blocks["number"] == earlier["number"]) & (blocks["number"] > 0)
         read = np.where(position.numbers == blocks["number"], position.read, 0)
@@ -274,7 +286,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         return rows
 
     def _blocks(self) -> NDArray[Any]:
-        blocks = self._array(_BLOCK, layout.BLOCKS_AT, layout.CALL_BLOCKS)
+        blocks = self._array(_BLOCK, layout.BLOCKS_AT, self._blocks_kept)
         for name, most in (
             ("calls", layout.BLOCK_CALLS),
             ("slot", layout.SLOTS - 1),
@@ -293,11 +305,6 @@ class MapFile(AbstractContextManager["MapFile"]):
         magic, version = _BEGINNING.unpack(os.pread(self._file, _BEGINNING.size, 0).ljust(_BEGINNING.size, b"\0"))
         if magic == layout.FILE_MAGIC and version != layout.FILE_FORMAT:
             raise WatchError(f"{self._shown} has the format {version}; this version reads {layout.FILE_FORMAT}.")
-        if not status.st_mode & stat.S_IWUSR:
-            raise WatchError(
-                f"Process {self._pid} could not make its file {self._shown}, so nothing of it is recorded: there is no"
-                " space, or a limit of the process (ulimit -f, ulimit -v) is too low."
-            )
         if status.st_size < layout.FILE_BYTES:
             raise IncompleteFile(
                 f"{self._shown} is not complete: it has {status.st_size} of {layout.FILE_BYTES} bytes."
@@ -311,6 +318,25 @@ class MapFile(AbstractContextManager["MapFile"]):
             raise WatchError(f"{self._shown} is not the file of a watched process.")
         if header["pid"] != self._pid:
             raise self._damaged("names another process than its file name")
+        self._places = self._sized(header, "record_places", layout.RECORDS, layout.RECORDS_STEP)
+        self._blocks_kept = self._sized(header, "call_blocks", layout.CALL_BLOCKS, layout.BLOCKS_STEP)
+
+    def _sized(self, header: Any, name: str, most: int, step: int) -> int:
+        """The size of a ring in the header."""
+        size = int(header[name])
+        if not step <= size <= most or size % step:
+            raise self._damaged(f"has the {name} {size}")
+        return size
+
+    @property
+    def record_places(self) -> int:
+        """How many records the file keeps."""
+        return self._places
+
+    @property
+    def calls_kept(self) -> int:
+        """How many calls the log of the file keeps."""
+        return self._blocks_kept * layout.BLOCK_CALLS
 
     def _damaged(self, what: str) -> WatchError:
         return WatchError(f"{self._shown} is damaged: it {what}.")
