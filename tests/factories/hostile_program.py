@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import mmap
 import os
 import signal
 import threading
@@ -34,6 +35,8 @@ class ForgedControl:
         os.pwrite(self.descriptor, bytes(words), 0)
         os.ftruncate(self.descriptor, size)
         fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
+        # As the library has it, seen in the memory of the process.
+        self._mapped = mmap.mmap(self.descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
 
     def read(self, field: str) -> int:
         """A field."""

@@ -144,7 +144,7 @@ def test_a_descriptor_that_changes_all_the_time_is_used_only_if_it_is_a_memfd(vi
     [
         ({"state": 77}, "is damaged: restart the program"),
         ({"recording": 1 << 31}, "is damaged: restart the program"),
-        ({"state": 4, "recording": 0}, "has no room"),
+        ({"state": 4, "recording": 0, "lack": 1 << 31}, "cannot be recorded"),
         ({"held_ns": (1 << 64) - 1}, ""),
         ({"stub_at": (1 << 64) - 1, "code": -5, "file_descriptor": (1 << 32) - 1}, ""),
         ({"cupti_descriptor": (1 << 32) - 1}, ""),
