@@ -9,6 +9,7 @@ import os
 import platform
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -69,8 +70,10 @@ class Woken(RunningProgram):
         """Its descriptors of memfds whose names begin so."""
         found = []
         for link in (self.proc / "fd").iterdir():
-            if os.readlink(link).startswith(f"/memfd:{name}"):
-                found.append(link)
+            # A thread may close one meanwhile.
+            with suppress(OSError):
+                if os.readlink(link).startswith(f"/memfd:{name}"):
+                    found.append(link)
         return found
 
     @property
