@@ -103,7 +103,8 @@ class Woken(RunningProgram):
 
     def header(self) -> np.void:
         """The header of its recording."""
-        (link,) = self.memfds(layout.RECORDING_NAME)
+        # The library may have it open twice for a moment.
+        link = self.memfds(layout.RECORDING_NAME)[0]
         found: np.void = np.fromfile(link, dtype_of(watch_file.FileHeader), 1)[0]
         return found
 

@@ -419,6 +419,34 @@ def test_recording_goes_on_behind_a_lack_of_space(stand_in: StandIn, tmp_path: P
         assert program.end() == (0, "", "")
 
 
+# As a kernel without MADV_POPULATE_WRITE.
+OLD_KERNEL = """\
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+int madvise(void *at, size_t size, int advice)
+{
+    int (*next)(void *, size_t, int);
+    void *found = dlsym(RTLD_NEXT, "madvise");
+    memcpy(&next, &found, sizeof found);
+    errno = EINVAL;
+    return advice == 23 ? -1 : next(at, size, advice);
+}
+"""
+
+
+def test_an_old_kernel_gives_space_by_a_descriptor(stand_in: StandIn, tmp_path: Path) -> None:
+    with Woken(stand_in, "poll", settings=preloaded(tmp_path, OLD_KERNEL)) as program:
+        assert program.wake() is ControlState.AWAKE
+        program.recorded(20_000)
+        header = program.header()
+        assert (header["losses"].sum(), header["out_of_space"]) == (0, 0)
+        assert header["records"] > 0
+        program.put_to_sleep()
+        assert program.end() == (0, "", "")
+
+
 def policies(program: Woken) -> dict[str, tuple[str, int]]:
     """The CPUs and the scheduling policy of each thread of the library."""
     found = {}
