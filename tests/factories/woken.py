@@ -9,6 +9,7 @@ import os
 import platform
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -69,8 +70,10 @@ class Woken(RunningProgram):
         """Its descriptors of memfds whose names begin so."""
         found = []
         for link in (self.proc / "fd").iterdir():
-            if os.readlink(link).startswith(f"/memfd:{name}"):
-                found.append(link)
+            # A thread may close one meanwhile.
+            with suppress(OSError):
+                if os.readlink(link).startswith(f"/memfd:{name}"):
+                    found.append(link)
         return found
 
     @property
@@ -100,7 +103,8 @@ class Woken(RunningProgram):
 
     def header(self) -> np.void:
         """The header of its recording."""
-        (link,) = self.memfds(layout.RECORDING_NAME)
+        # The library may have it open twice for a moment.
+        link = self.memfds(layout.RECORDING_NAME)[0]
         found: np.void = np.fromfile(link, dtype_of(watch_file.FileHeader), 1)[0]
         return found
 

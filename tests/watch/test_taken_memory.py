@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import platform
 import re
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.attaching import NOBODY, RunningProgram, open_to_all
+from factories.attaching import NOBODY, RunningProgram, attacher_command, open_to_all
 from factories.stand_in import COMPILER, StandIn
 from factories.waiting import wait_until
 from factories.woken import Woken, figure_of
@@ -26,11 +28,23 @@ from stallprobes.native.layouts.watch_file import Flag, Lack, LossKind, WatchSta
 MIB = 1 << 20
 NO_LIMIT = resource.RLIM_INFINITY
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+# Locks its memory; after SIGUSR2 it may lock none, and after SIGUSR1 as much as before.
 LOCKING = """\
 #define _GNU_SOURCE
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+static struct rlimit before;
+static void limit(int number)
+{
+    struct rlimit none = {0, before.rlim_max};
+    setrlimit(RLIMIT_MEMLOCK, number == SIGUSR2 ? &none : &before);
+}
 __attribute__((constructor)) static void lock(void)
 {
+    getrlimit(RLIMIT_MEMLOCK, &before);
+    signal(SIGUSR1, limit);
+    signal(SIGUSR2, limit);
     mlockall(MCL_FUTURE);
 }
 """
@@ -208,6 +222,12 @@ def test_nothing_is_locked_in_a_program_that_locks_its_memory(stand_in: StandIn,
         assert program.end() == (0, "", "")
 
 
+def lock_limit(program: Woken) -> int:
+    """The bytes that a program may lock."""
+    found = re.search(r"^Max locked memory +(\d+)", (program.proc / "limits").read_text(), re.MULTILINE)
+    return int(found[1]) if found else -1
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
 def test_a_limit_of_locked_memory_is_enough_for_a_program_that_locks_its_memory(
     stand_in: StandIn, tmp_path: Path
@@ -231,6 +251,16 @@ def test_a_limit_of_locked_memory_is_enough_for_a_program_that_locks_its_memory(
         program.recorded(100)
         header = program.header()
         assert (header["state"], header["function"], header["kinds"] > 0) == (WatchState.RECORDING, b"", True)
+        os.kill(program.pid, signal.SIGUSR2)
+        wait_until(lambda: lock_limit(program) == 0, "no memory that may be locked")
+        assert program.put_to_sleep() is ControlState.ASLEEP
+        program.recorded(100)
+        assert program.wake() is ControlState.FAILED
+        assert (program.control.recording, program.control.lack) == (WatchState.STARTING, Lack.LOCKED)
+        os.kill(program.pid, signal.SIGUSR1)
+        wait_until(lambda: lock_limit(program) == most, "memory that may be locked")
+        assert program.wake() is ControlState.AWAKE
+        program.recorded(100)
         program.put_to_sleep()
         assert program.end() == (0, "", "")
 
@@ -264,6 +294,26 @@ __attribute__((constructor)) static void limit(void)
 """
     with Woken(stand_in, "poll", settings=preloaded(tmp_path, limiting)) as program:
         assert program.memfds(CONTROL_NAME) == []
+        program.launches()
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="attaching works on x86-64 alone")
+def test_the_attacher_says_what_a_process_lacks(stand_in: StandIn) -> None:
+    with RunningProgram(stand_in, "poll") as program:
+
+        def attach() -> tuple[int, list[str]]:
+            done = subprocess.run(attacher_command(stand_in, program.pid), capture_output=True, text=True)
+            return done.returncode, done.stdout.splitlines()
+
+        resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (0, NO_LIMIT))
+        for _ in range(2):
+            code, lines = attach()
+            assert (code, f"lack {int(Lack.FILE_SIZE)}" in lines) == (6, True), lines
+            program.launches()
+        resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (NO_LIMIT, NO_LIMIT))
+        assert attach()[0] == 0
+        assert any("stallscope-wait" in path.read_text() for path in Path(f"/proc/{program.pid}/task").glob("*/comm"))
         program.launches()
         assert program.end() == (0, "", "")
 
@@ -319,7 +369,7 @@ def test_without_a_descriptor_nothing_is_recorded_until_there_is_one(stand_in: S
         assert program.end() == (0, "", "")
 
 
-# No space while there is a file with the name in the environment; the error is in the file.
+# No space behind the beginning of the file while there is one with the name in the environment, which has the error.
 FULL = """\
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -333,7 +383,8 @@ int madvise(void *at, size_t size, int advice)
     int (*next)(void *, size_t, int);
     void *found = dlsym(RTLD_NEXT, "madvise");
     memcpy(&next, &found, sizeof found);
-    int full = advice == 23 ? open(getenv("FULL"), O_RDONLY) : -1;
+    static int first = 1;
+    int full = advice == 23 && !__atomic_exchange_n(&first, 0, __ATOMIC_RELAXED) ? open(getenv("FULL"), O_RDONLY) : -1;
     char text[8] = "";
     if (full < 0)
         return next(at, size, advice);
@@ -351,20 +402,47 @@ def test_recording_goes_on_behind_a_lack_of_space(stand_in: StandIn, tmp_path: P
     full = tmp_path / "full"
     settings = {**preloaded(tmp_path, FULL), "FULL": str(full)}
     with Woken(stand_in, "poll", "many", settings=settings) as program:
-        assert program.wake() is ControlState.AWAKE
-        program.recorded(1000)
         full.write_text(str(error))
-        wait_until(lambda: program.header()["losses"][LossKind.NO_BLOCK] > 0, "lost calls")
+        assert program.wake() is ControlState.AWAKE
+        wait_until(lambda: program.header()["losses"][LossKind.NO_SLOT] > 0, "lost calls")
         wait_until(lambda: program.header()["losses"][LossKind.NO_SPACE] > 0, "lost records")
         if lasts:
             wait_until(lambda: program.header()["out_of_space"], "a lack of space")
         else:
             assert not program.header()["out_of_space"]
         full.unlink()
-        before = program.header()
-        wait_until(lambda: program.header()["records"] > before["records"] + 20_000, "records")
-        wait_until(lambda: program.header()["blocks"] > before["blocks"] + 100, "blocks of calls")
+        wait_until(lambda: program.header()["records"] > layout.RECORDS_STEP, "records")
+        wait_until(lambda: program.header()["blocks"] > layout.BLOCKS_STEP, "blocks of calls")
+        wait_until(lambda: program.header()["slots"] >= 64, "a slot for each thread")
         assert not program.header()["out_of_space"]
+        program.put_to_sleep()
+        assert program.end() == (0, "", "")
+
+
+# As a kernel without MADV_POPULATE_WRITE.
+OLD_KERNEL = """\
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+int madvise(void *at, size_t size, int advice)
+{
+    int (*next)(void *, size_t, int);
+    void *found = dlsym(RTLD_NEXT, "madvise");
+    memcpy(&next, &found, sizeof found);
+    errno = EINVAL;
+    return advice == 23 ? -1 : next(at, size, advice);
+}
+"""
+
+
+def test_an_old_kernel_gives_space_by_a_descriptor(stand_in: StandIn, tmp_path: Path) -> None:
+    with Woken(stand_in, "poll", settings=preloaded(tmp_path, OLD_KERNEL)) as program:
+        assert program.wake() is ControlState.AWAKE
+        program.recorded(20_000)
+        header = program.header()
+        assert (header["losses"].sum(), header["out_of_space"]) == (0, 0)
+        assert header["records"] > 0
         program.put_to_sleep()
         assert program.end() == (0, "", "")
 

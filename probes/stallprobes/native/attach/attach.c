@@ -46,7 +46,7 @@ static int say(enum outcome outcome, const char *text)
 {
     printf("outcome %d\nreason %s\n", outcome, text);
     fflush(stdout);
-    return outcome;
+    return (int)outcome;
 }
 
 #if !defined(__x86_64__)

@@ -35,6 +35,8 @@ static struct {
     int descriptor;
     /* Where the file is mapped, or what had its place; NULL before the first one. */
     void *base;
+    /* Whether it still is mapped there once it was given up. */
+    int keeps_place;
 } file = {.descriptor = -1};
 /* The slots that have space: to read from a hole may need space too, and end the program for the lack of it. */
 static uint8_t slot_ready[SS_SLOTS];
@@ -359,11 +361,12 @@ int ss_open_file(uint32_t flags)
 }
 
 /* Gives the file up, whose memory and space on disk are free then. A thread that is still in a callback may write to
- * what it had of it, which goes nowhere: other memory has its place, until the next file has it. */
+ * what it had of it, which goes nowhere: other memory has its place, until the next file has it. Without other memory, the
+ * file keeps its place until then. */
 void ss_close_file(void)
 {
-    if (!map_nowhere())
-        close_memory();
+    file.keeps_place = map_nowhere();
+    close_memory();
 }
 
 /* Removes the file, which has been given up, from its folder. */
@@ -373,7 +376,7 @@ void ss_remove_file(int folder)
     const char *name = strrchr(file.path, '/');
     if (descriptor < 0 || !name)
         return;
-    if (!ftruncate(descriptor, 0))
+    if (file.keeps_place || !ftruncate(descriptor, 0))
         unlinkat(folder, name + 1, 0);
     close(descriptor);
 }

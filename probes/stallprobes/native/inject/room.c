@@ -50,6 +50,9 @@ enum {
 #define STACKS (2 * SS_CUPTI_STACK + 2 * SS_SMALL_STACK + 2 * (uint64_t)KIB * KIB)
 
 struct ss_lack ss_lack;
+/* One thread at a time looks for room, which may have a small stack: what was read last, the list of cgroups, the folder of
+ * one, and a path in it. */
+static char text[TEXT], list_of_cgroups[TEXT], folder_of_cgroup[PATH_MAX], path[PATH_MAX];
 
 int ss_note_lack(uint32_t reason, uint64_t needed, uint64_t available)
 {
@@ -95,25 +98,25 @@ const char *ss_next_name(struct ss_listing *listing)
 }
 
 /* Reads the begin of a file; 0 if it can be read. */
-static int read_file(const char *path, char text[TEXT])
+static int read_file(const char *name, char into[TEXT])
 {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor = open(name, O_RDONLY | O_CLOEXEC);
     ssize_t got = 0, more = 1;
     while (descriptor >= 0 && more > 0 && got < TEXT - 1)
-        if ((more = read(descriptor, text + got, (size_t)(TEXT - 1 - got))) > 0)
+        if ((more = read(descriptor, into + got, (size_t)(TEXT - 1 - got))) > 0)
             got += more;
-    text[got] = 0;
+    into[got] = 0;
     if (descriptor >= 0)
         close(descriptor);
     return descriptor >= 0 && got > 0 ? 0 : -1;
 }
 
 /* The number in a line that begins with a name; 0 without one. */
-static uint64_t number_in(const char *text, const char *name)
+static uint64_t number_in(const char *lines, const char *name)
 {
     size_t length = strlen(name);
     uint64_t number;
-    for (const char *line = text; line; line = strchr(line, '\n')) {
+    for (const char *line = lines; line; line = strchr(line, '\n')) {
         line += *line == '\n';
         if (!strncmp(line, name, length)) {
             line += length;
@@ -127,7 +130,6 @@ static uint64_t number_in(const char *text, const char *name)
 /* The number in a file of a cgroup; NO_LIMIT if there is none, or it is "max". */
 static uint64_t number_of(const char *folder, const char *name)
 {
-    char path[PATH_MAX], text[TEXT];
     uint64_t number;
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path || read_file(path, text) ||
         !ss_parse_number(text, &number) || number > NO_LIMIT)
@@ -151,7 +153,6 @@ static void note_limit(struct memory *memory, uint64_t limit, uint64_t used, uin
 /* The limits of one cgroup: those of the second version, and that of the first one, which has other names. */
 static void look_at_cgroup(struct memory *memory, const char *folder, int is_second)
 {
-    char path[PATH_MAX], text[TEXT];
     uint64_t limit = number_of(folder, is_second ? "memory.max" : "memory.limit_in_bytes");
     uint64_t high = is_second ? number_of(folder, "memory.high") : NO_LIMIT;
     uint64_t used = number_of(folder, is_second ? "memory.current" : "memory.usage_in_bytes");
@@ -168,9 +169,9 @@ static void look_at_cgroup(struct memory *memory, const char *folder, int is_sec
  * there. */
 static void look_at_cgroups(struct memory *memory, const char *root, const char *name, size_t length, int is_second)
 {
-    char folder[PATH_MAX];
+    char *const folder = folder_of_cgroup;
     size_t first = strlen(root);
-    if (first + length >= sizeof folder)
+    if (first + length >= sizeof folder_of_cgroup)
         return;
     memcpy(folder, root, first);
     memcpy(folder + first, name, length);
@@ -203,16 +204,15 @@ static int has_memory(const char *list)
 static struct memory free_memory(void)
 {
     struct memory memory = {.available = NO_LIMIT, .reason = SS_LACK_MEMORY};
-    char text[TEXT];
     if (!read_file(SS_PROC "/meminfo", text)) {
         uint64_t available = number_in(text, "MemAvailable:");
         if (available)
             memory.available = available * KIB;
     }
-    if (read_file(SS_PROC "/self/cgroup", text))
+    if (read_file(SS_PROC "/self/cgroup", list_of_cgroups))
         return memory;
     /* Lines of "number:controllers:name"; the second version has no controllers there. */
-    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+    for (const char *line = list_of_cgroups; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
         const char *list = strchr(line, ':'), *name = list ? strchr(list + 1, ':') : NULL;
         if (!name)
@@ -240,7 +240,6 @@ static uint64_t free_space(int folder)
 /* The address space (bytes) that the process may still take, all of it and that of private memory. */
 static void find_addresses(uint64_t *all, uint64_t *private)
 {
-    char text[TEXT];
     struct rlimit limit;
     *all = *private = NO_LIMIT;
     if (read_file(SS_PROC "/self/status", text))
@@ -272,7 +271,6 @@ static uint64_t smaller(uint64_t one, uint64_t other)
 /* Of the bytes for a file, those for what grows with the program, by the threads that it has. */
 static uint64_t growing_of(uint64_t bytes)
 {
-    char text[TEXT];
     uint64_t threads = read_file(SS_PROC "/self/status", text) ? 0 : number_in(text, "Threads:");
     uint64_t needed = LEAST_GROWING + threads * THREAD_BYTES;
     needed = needed < bytes / GROWING ? bytes / GROWING : smaller(needed, bytes / 2);

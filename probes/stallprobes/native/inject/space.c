@@ -170,13 +170,13 @@ int ss_give_ring(uint64_t offset, uint64_t size)
 /* The same for what grows with the program, as far as the process has room for it. */
 int ss_give_space(uint64_t offset, uint64_t size)
 {
-    if (ss_lacks_space())
+    if (ss_lacks_space() || ss_load(given) + size > ss_load(allowed))
         return -1;
     int before = errno;
-    int error = ss_add(given, size) + size > ss_load(allowed) ? ENOSPC : give(offset, size);
-    if (error)
+    ss_add(given, size);
+    int failed = note_result(give(offset, size));
+    if (failed)
         ss_add(given, -size);
-    int failed = note_result(error);
     errno = before;
     return failed;
 }

@@ -170,7 +170,7 @@ static double calls_cost(struct amount on)
 {
     uint64_t timed = ss_load(ss_header->timed);
     double callback_ns = timed ? (double)ss_load(ss_header->timed_ns) / (double)timed : 0;
-    return on.ns > 0 ? on.busiest * (2 * callback_ns + DISPATCH_NS) / on.ns : 0;
+    return on.ns > 0 ? on.busiest * (2 * callback_ns + (double)DISPATCH_NS) / on.ns : 0;
 }
 
 static void note_window_with_records(struct amount on)
@@ -186,7 +186,8 @@ static void note_window_with_records(struct amount on)
 static void note_window_without(struct amount off)
 {
     struct amount before = self.off, on = self.on;
-    if (before.calls >= LEAST_CALLS && on.calls >= LEAST_CALLS && off.calls >= LEAST_CALLS) {
+    const double least = LEAST_CALLS;
+    if (before.calls >= least && on.calls >= least && off.calls >= least) {
         double beside = (before.calls / before.ns + off.calls / off.ns) / 2;
         self.slowdown[self.slowdowns++ % KNOWN] = 1 - on.calls / on.ns / beside;
     }

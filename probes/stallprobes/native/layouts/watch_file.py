@@ -42,8 +42,8 @@ SLOW_STEP = 128
 RECORDS = 1 << 19
 RECORDS_STEP = 1 << 14
 # Largest number of blocks with all calls of all threads: 1.7 s of a program that makes 300 000 in each. A thread takes
-# a block of entries when it has filled the one before. The header has the number of a file, a multiple of BLOCKS_STEP, to
-# which space is given at a time; LEAST_BLOCKS at least.
+# a block of entries when it has filled the one before. The header has the number of a file, a multiple of BLOCKS_STEP,
+# to which space is given at a time; LEAST_BLOCKS at least.
 CALL_BLOCKS = 1 << 11
 LEAST_BLOCKS = 64
 BLOCK_CALLS = 256

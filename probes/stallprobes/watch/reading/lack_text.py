@@ -62,9 +62,12 @@ def lack_sentence(title: str, lack: Lack, needed: int = 0, available: int = 0) -
     """
     if lack in _AMOUNTS and needed:
         what, remedy = _AMOUNTS[lack]
-        return f"{title} has {_size(available)} {what}, and recording takes {_size(needed)}: {remedy}."
+        return (
+            f"{title} has {_size(available)} {what}, and recording takes {_size(needed)}, so nothing of it is recorded:"
+            f" {remedy}."
+        )
     cause, remedy = _CAUSES[lack]
-    return f"{title} cannot be recorded, since {cause}: {remedy}."
+    return f"{title} cannot be recorded: {cause}; {remedy}."
 
 
 def _size(count: int) -> str:
