@@ -61,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_folder_that_nobody_uses_any_more_is_removed(stand_in: StandIn, folder: Path, options: WatchOptions) -> None:
     lock = FolderLock.create(folder)
     with running(stand_in, folder, options) as program:
-        assert "stallscope-wait" in threads_of(program)
+        wait_until(lambda: "stallscope-wait" in threads_of(program), "a thread that looks")
         # As the kernel does when a stallscope is killed.
         lock.release()
         wait_until(lambda: not folder.exists(), "no folder")

@@ -313,7 +313,10 @@ def test_the_attacher_says_what_a_process_lacks(stand_in: StandIn) -> None:
             program.launches()
         resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (NO_LIMIT, NO_LIMIT))
         assert attach()[0] == 0
-        assert any("stallscope-wait" in path.read_text() for path in Path(f"/proc/{program.pid}/task").glob("*/comm"))
+        tasks = Path(f"/proc/{program.pid}/task")
+        wait_until(
+            lambda: any("stallscope-wait" in path.read_text() for path in tasks.glob("*/comm")), "the library's thread"
+        )
         program.launches()
         assert program.end() == (0, "", "")
 
@@ -487,7 +490,8 @@ def test_where_the_second_helper_cannot_be_started_the_first_one_ends(stand_in: 
         program.put_to_sleep()
         assert program.wake() is ControlState.AWAKE
         assert program.header()["kinds"] != 0
-        assert set(policies(program)) == {"stallscope-wait", "stallscope-read", "stallscope-flus"}
+        names = {"stallscope-wait", "stallscope-read", "stallscope-flus"}
+        wait_until(lambda: set(policies(program)) == names, "three threads of the library")
         program.put_to_sleep()
         assert program.end() == (0, "", "")
 

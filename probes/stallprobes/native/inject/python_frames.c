@@ -23,6 +23,8 @@ enum {
     /* No page is smaller. A part of one is read as a whole or not at all. */
     PAGE = 4096,
     WINDOW = 256,
+    /* Windows that are filled at once. */
+    MOST_WINDOWS = 5,
 };
 
 /* The words of the table by the sections that are needed: a section begins with the size of its structure. */
@@ -177,7 +179,7 @@ int ss_learn_python(struct ss_python_layout *layout, const void *runtime)
  * cannot be read are empty. */
 static void fill(const struct reader *reader, struct window *const *windows, int count)
 {
-    struct iovec from[3], to[3];
+    struct iovec from[MOST_WINDOWS] = {{NULL, 0}}, to[MOST_WINDOWS] = {{NULL, 0}};
     for (int at = 0; at < count; at++) {
         uint64_t left = PAGE - windows[at]->address % PAGE;
         windows[at]->size = left < WINDOW ? (uint32_t)left : WINDOW;
@@ -342,8 +344,29 @@ static struct frame frame_at(struct reader *reader, struct window *window, uint6
     return frame;
 }
 
-/* Writes a line for code that is executed at ``instruction``. */
-static void put_frame(struct reader *reader, struct window *code_window, const struct frame *frame, struct text *text)
+/* What is read of the next two frames: code of the one, and the other itself. */
+struct ahead {
+    struct window code, frame;
+};
+
+/* Fills windows, and those of what is read ahead. */
+static void fill_with(const struct reader *reader, struct window *const *windows, int count, struct ahead *ahead)
+{
+    struct window *all[MOST_WINDOWS];
+    for (int at = 0; at < count; at++)
+        all[at] = windows[at];
+    ahead->code.size = ahead->frame.size = 0;
+    if (ahead->code.address)
+        all[count++] = &ahead->code;
+    if (ahead->frame.address)
+        all[count++] = &ahead->frame;
+    if (count)
+        fill(reader, all, count);
+}
+
+/* Writes a line for code that is executed at ``instruction``, and reads ahead. */
+static void put_frame(struct reader *reader, struct window *code_window, const struct frame *frame, struct ahead *ahead,
+                      struct text *text)
 {
     const struct ss_python_layout *layout = reader->layout;
     struct window file, name, table;
@@ -353,10 +376,12 @@ static void put_frame(struct reader *reader, struct window *code_window, const s
     table.address = pointer_at(reader, code_window, code + layout->table);
     int64_t line = (int32_t)number_at(reader, code_window, code + layout->first_line, 4);
     /* Of the interpreter's own: it checks what __init__ returned. */
-    if (reader->failed || (!line && file.address == name.address))
+    if (reader->failed || (!line && file.address == name.address)) {
+        fill_with(reader, NULL, 0, ahead);
         return;
+    }
     uint64_t file_object = file.address, name_object = name.address, table_object = table.address;
-    fill(reader, (struct window *[]){&file, &name, &table}, 3);
+    fill_with(reader, (struct window *[]){&file, &name, &table}, 3, ahead);
     put_text(text, "  File ");
     put_string(reader, &file, file_object, "\"", text);
     put_text(text, ", line ");
@@ -391,24 +416,37 @@ uint32_t ss_python_text(const struct ss_python_layout *layout, struct ss_text_pi
 {
     struct reader reader = {.layout = layout, .pipe = pipe};
     struct text text = {.bytes = bytes, .size = size};
-    struct window window = {.size = 0}, code = {.size = 0};
+    struct window window = {.size = 0}, code;
+    struct ahead ahead;
     uint64_t address = first_frame(&reader, &window, (uint64_t)(uintptr_t)thread);
+    struct frame frame = {0};
+    if (address && !reader.failed) {
+        frame = frame_at(&reader, &window, address);
+        ahead = (struct ahead){.code.address = frame.code, .frame.address = frame.previous};
+        fill_with(&reader, NULL, 0, &ahead);
+    }
     uint32_t whole = 0, frames = 0;
     for (int steps = 0; address && !reader.failed; steps++) {
-        struct frame frame = frame_at(&reader, &window, address);
-        if (reader.failed || text.is_full || frames == MOST_FRAMES || steps == MOST_STEPS)
+        if (text.is_full || frames == MOST_FRAMES || steps == MOST_STEPS)
             break;
+        /* Calls of the system take most of the time: what the next frame needs is read with what this one does. */
+        code = ahead.code;
         address = frame.previous;
-        code.address = frame.code;
-        window.address = address;
-        fill(&reader, (struct window *[]){&code, &window}, 2);
+        struct frame next = address ? frame_at(&reader, &ahead.frame, address) : (struct frame){0};
+        int is_last = reader.failed;
+        reader.failed = 0;
+        ahead.code.address = is_last ? 0 : next.code;
+        ahead.frame.address = is_last ? 0 : next.previous;
         if (frame.is_of_c || !frame.code || !has_type(&reader, &code, frame.code, layout->code_type))
-            continue;
-        put_frame(&reader, &code, &frame, &text);
+            fill_with(&reader, NULL, 0, &ahead);
+        else
+            put_frame(&reader, &code, &frame, &ahead, &text);
         if (!reader.failed && !text.is_full && text.used > whole) {
             whole = text.used;
             frames++;
         }
+        reader.failed |= is_last;
+        frame = next;
     }
     if (address || text.is_full || reader.failed)
         *flags |= SS_STACK_PYTHON_CUT;
