@@ -142,7 +142,7 @@ class Attached:
 
     def detach(self) -> None:
         """Detach. Raises WatchError where the program does not answer."""
-        self.processes.detach(self.attachment)
+        self.attachment.detach()
 
     def contents(self) -> FolderContents:
         """What was recorded."""

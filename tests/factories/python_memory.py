@@ -67,6 +67,19 @@ class Layout(ctypes.Structure):
     )  # fmt: skip
 
 
+# What the reader uses of the rest of the library.
+_REST = """\
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "inject.h"
+uint32_t ss_file;
+int ss_file_status(int descriptor, struct stat *status)
+{
+    return (int)syscall(SYS_fstat, descriptor, status);
+}
+"""
+
+
 def expected_layout(version: str) -> dict[str, int]:
     """The layout of this version, but for the types."""
     return {
@@ -84,8 +97,10 @@ def build_reader(folder: Path) -> ctypes.CDLL:
     target = folder / "python_frames.so"
     includes = [f"-I{folder}", *(f"-I{NATIVE / each}" for each in ("common", "cupti", "inject"))]
     options = [*FLAGS, "-Werror", "-shared", "-fvisibility=default"]
-    source = str(NATIVE / "inject" / "python_frames.c")
-    subprocess.run([COMPILER, *options, *includes, source, "-o", str(target)], check=True, capture_output=True)
+    rest = folder / "rest.c"
+    rest.write_text(_REST)
+    sources = [*(str(NATIVE / "inject" / name) for name in ("python_frames.c", "own_memory.c")), str(rest)]
+    subprocess.run([COMPILER, *options, *includes, *sources, "-o", str(target)], check=True, capture_output=True)
     return ctypes.CDLL(str(target))
 
 

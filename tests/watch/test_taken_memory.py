@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.attaching import NOBODY, RunningProgram, attacher_command, open_to_all
+from factories.attaching import NOBODY, RunningProgram, open_to_all, run_attacher
 from factories.stand_in import COMPILER, StandIn
 from factories.waiting import wait_until
 from factories.woken import Woken, figure_of
@@ -303,7 +303,7 @@ def test_the_attacher_says_what_a_process_lacks(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "poll") as program:
 
         def attach() -> tuple[int, list[str]]:
-            done = subprocess.run(attacher_command(stand_in, program.pid), capture_output=True, text=True)
+            done = run_attacher(stand_in, program.pid)
             return done.returncode, done.stdout.splitlines()
 
         resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (0, NO_LIMIT))

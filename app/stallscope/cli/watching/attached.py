@@ -228,7 +228,7 @@ class AttachedWatch:
                     self.failures.append(WatchError(attachment.problem))
                 progress.begin(f"detaching from {Target(attachment.pid).title}", at_most_s=DETACH_S)
                 with kept(self.failures, WatchError):
-                    self._processes.detach(attachment)
+                    attachment.detach()
 
     def report(self) -> int:
         """Write the report to stdout, and the files; returns the exit code of the command."""

@@ -23,7 +23,7 @@ from stallprobes.watch.attaching.helper import TargetHelper
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.in_flight import ThreadInDriver, blocked_threads, described
 from stallprobes.watch.attaching.rights import Identity
-from stallprobes.watch.attaching.target import Target, family
+from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.folder import MOST_FILES
 from stallprobes.watch.reading.map_reader import FILE_NAME, MapFile
@@ -55,8 +55,6 @@ class AttachedProcesses:
         self._own: OwnAccess | None = None
         self._helpers: dict[Identity, TargetHelper] = {}
         self._files: dict[Path, _Recorded] = {}
-        self._known: set[tuple[int, int]] = set()
-        self._searched_s = 0.0
 
     def attach(self, pid: int, options: WatchOptions) -> Attachment:
         """Attach a process. Raises WatchError; then the process is as it was."""
@@ -99,10 +97,7 @@ class AttachedProcesses:
         return [helper.problem for helper in self._helpers.values() if helper.problem]
 
     def files(self) -> list[Path]:
-        """The files found so far; new ones are searched for once a second. Raises WatchError if there are too many."""
-        if time.monotonic() - self._searched_s >= _SEARCH_S:
-            self._searched_s = time.monotonic()
-            self._search()
+        """The files of the processes. Raises WatchError if there are too many."""
         if len(self._files) > MOST_FILES:
             raise WatchError(f"the processes have {len(self._files)} recordings; at most {MOST_FILES} are read.")
         return list(self._files)
@@ -153,11 +148,6 @@ class AttachedProcesses:
         assert recorded is not None, "a process is known once it has a file"
         return recorded.access.spy(recorded.target)
 
-    def detach(self, attachment: Attachment) -> None:
-        """Detach a process. Raises WatchError where it does not answer."""
-        self._search()
-        attachment.detach()
-
     def close(self) -> None:
         """Close the files, and end the helpers."""
         for recorded in self._files.values():
@@ -174,26 +164,11 @@ class AttachedProcesses:
         name = f"{pid}-"
         return next((one for path, one in self._files.items() if path.name.startswith(name)), None)
 
-    def _search(self) -> None:
-        """Take the files that processes have made since the last search. Those of one that is forked are its own."""
-        for attachment in list(self.attachments.values()):
-            for target in map(Target, family(attachment.pid)):
-                if target.owner() == attachment.target.owner():
-                    self._take(target, attachment.access)
-
-    def _take(self, target: Target, access: TargetAccess) -> None:
-        with suppress(OSError):
-            for number, _ in memory_files.numbers_of(target, RECORDING_NAME):
-                self._add(target, memory_files.take(target, number, os.O_RDONLY), access)
-
     def _add(self, target: Target, memory: int, access: TargetAccess) -> None:
-        """Keep a file of a process, unless it is known, or that of its parent: a forked process has its descriptors."""
-        status = os.fstat(memory)
+        """Keep the file of a process, unless that says to be something else."""
         name = FILE_NAME.fullmatch(memory_files.name_of(memory).removeprefix(RECORDING_NAME))
-        is_own = name is not None and int(name[1]) == target.own_pid
-        if (status.st_dev, status.st_ino) in self._known or not is_own or name is None:
+        if name is None or int(name[1]) != target.own_pid:
             os.close(memory)
             return
-        self._known.add((status.st_dev, status.st_ino))
         path = Path(f"process-{target.pid}", name[0])
         self._files[path] = _Recorded(target, memory, access, target.has_own_numbers)
