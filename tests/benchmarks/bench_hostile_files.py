@@ -1,19 +1,22 @@
-"""Hostile files against what reads them: structured mutation of names, ELF and DWARF, and of watch files.
+"""Hostile files against what reads them: mutation of names, ELF and DWARF, of watch files, and of a live control.
 
-    python tests/benchmarks/bench_hostile_files.py [--minutes 2] [--seed 1] [--kind names,elf,compiled,watch]
+    python tests/benchmarks/bench_hostile_files.py [--minutes 2] [--seed 1] [--kind names,elf,compiled,watch,control]
 
 Each round makes a hostile input of the next kind. Names, ELF files made of counts and lengths, and compiled programs
 with changed bytes go to the real process that parses them, as their addresses and names would come from a program.
 Watch files with changed fields are read, and everything is made of them that `watch` makes: report, document, trace and
-recording. Each minute, and at the end, a line has the rounds, the inputs that were skipped, how many processes a signal
-ended, the tracebacks, and the largest resident memory of the parsing processes and of this one. It exits 1 where there
-was a traceback, a round took more than 15 s, or a parsing process had more than 300 MB.
+recording. A process without rights has memory as that of the library and changes it all the time, while it is
+attached and detached. Each minute, and at the end, a line has the rounds, the inputs that were skipped, how many
+processes a signal ended, the tracebacks, and the largest resident memory of the parsing processes and of this one. It
+exits 1 where there was a traceback, a round took more than 15 s, or a parsing process had more than 300 MB.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
+import os
 import random
 import resource
 import subprocess
@@ -28,11 +31,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from factories import hostile_files as files
+from factories.attaching import NOBODY
 from factories.damaged_watch_files import DamagedFile, use
+from factories.hostile_program import ForgedControl, hostile
 from factories.parser_children import ParserChildren
 from factories.recorded_programs import PROGRAMS, recorded
 from factories.stand_in import COMPILER
+from stallprobes.errors import WatchError
 from stallprobes.foreign_text import is_printable
+from stallprobes.watch.attaching import attachment as attaching
+from stallprobes.watch.attaching.attached_processes import AttachedProcesses
+from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.code_files import CodeFiles
 from stallprobes.watch.reading.map_reader import watch_files
 from stallprobes.watch.reading.untrusted_parser import UntrustedParser
@@ -44,6 +53,8 @@ ROUND_S = 15.0
 # Rounds after which the parser is a new one: it gives up after many failures.
 RENEWED = 4
 ADDRESSES = 32
+# Number of attachments to one process with a control that changes.
+ATTACHMENTS = 5
 SOURCE = "int first(int a) { return a * 3; }\nint main(void) { return first(1); }\n"
 ODD_NUMBERS = (0, 1, 2, 3, 127, 128, 255, 256, 0xFFFF, 0x10000, 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1)
 
@@ -67,6 +78,7 @@ class Mutation:
             "elf": self.elf,
             "compiled": self.compiled,
             "watch": self.watch,
+            "control": self.control,
         }
 
     def names(self) -> None:
@@ -110,6 +122,27 @@ class Mutation:
         with damaged.changed():
             problems = use(folder, self._folder)
         self.skipped["watch"] += bool(problems)
+
+    def control(self) -> None:
+        """A control that changes all the time, attached and detached."""
+        user = NOBODY if os.geteuid() == 0 else os.geteuid()
+        with hostile(lambda: ForgedControl().scramble(self._dice.randrange(2**32)), user) as pid:
+            for _ in range(ATTACHMENTS):
+                processes = AttachedProcesses()
+                try:
+                    attachment = processes.attach(pid, WatchOptions())
+                    shown = (attachment.waits_for, attachment.problem, attachment.held_up_ns, attachment.stopped_ns)
+                    assert all(is_printable(str(text)) for text in shown)
+                    for path in processes.files():
+                        with contextlib.suppress(WatchError), processes.open(path) as file:
+                            file.read()
+                    attachment.detach()
+                except WatchError as error:
+                    self.skipped["control"] += 1
+                    if not is_printable(str(error)):
+                        raise ValueError(f"not printable: {error}") from error
+                finally:
+                    processes.close()
 
     def close(self) -> None:
         """End the parser."""
@@ -164,8 +197,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kind", default="names,elf,compiled,watch")
+    parser.add_argument("--kind", default="names,elf,compiled,watch,control")
     options = parser.parse_args()
+    # What does not answer is not waited for as long as a program is.
+    attaching.ANSWER_S = attaching.DETACH_S = attaching._SENDING_S = 0.2
     rounds: Counter[str] = Counter()
     printed: set[str] = set()
     tracebacks, longest_s, next_s = 0, 0.0, PRINTED_S

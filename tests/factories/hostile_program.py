@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import random
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import Any
 from factories.attaching import NOBODY
 from stallprobes.native.layouts import attaching as layout
 from stallprobes.native.layouts.attaching import ControlState
+from stallprobes.native.layouts.structure import offset_of
 from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.watch.attaching.target import Target
 
@@ -49,6 +51,24 @@ class ForgedControl:
         os.pwrite(
             self.descriptor, (value % (1 << 8 * described.size)).to_bytes(described.size, "little"), described.offset
         )
+
+    def scramble(self, seed: int) -> None:
+        """Answer requests, and change bytes of the memory all the time: those that make it a control less often."""
+        self.serve({})
+        dice, size = random.Random(seed), ctypes.sizeof(layout.Control)
+        first = offset_of(layout.Control, "asked")
+
+        def change() -> None:
+            while True:
+                at = dice.randrange(0 if dice.random() < 0.01 else first, size - 8)
+                number = dice.choice((0, 1, 2, 3, 77, 2**31, 2**32 - 1, 2**63, 2**64 - 1, dice.randrange(2**64)))
+                before = os.pread(self.descriptor, 8, at)
+                os.pwrite(self.descriptor, number.to_bytes(8, "little"), at)
+                if at < first:
+                    os.pwrite(self.descriptor, before, at)
+                time.sleep(0.0005)
+
+        threading.Thread(target=change, daemon=True).start()
 
     def serve(self, fields: dict[str, int]) -> None:
         """Answer each request with ``fields`` in the memory, as a library that records."""
