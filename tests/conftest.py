@@ -97,6 +97,15 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tests marked ``trust`` may not be skipped where STALLSCOPE_REQUIRE_TRUST is 1."""
+    report = yield
+    if report.skipped and item.get_closest_marker("trust") and os.environ.get("STALLSCOPE_REQUIRE_TRUST") == "1":
+        report.outcome, report.longrepr = "failed", f"it is required here, and was skipped: {report.longrepr}"
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests marked ``gpu`` where they cannot run, and order the modules for several processes."""
     # Several tests at a time would disturb each other's measurements.

@@ -18,6 +18,8 @@ from stallprobes.native.layouts.watch_file import LOCK_FILE
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.folder_lock import FolderLock
 
+pytestmark = pytest.mark.trust
+
 ALL_OPTIONS = [OPTIONS, WatchOptions(), WatchOptions(calls_only=True)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import signal
 import socket
 import stat
@@ -42,7 +43,7 @@ from stallprobes.watch.attaching.rights import CAP_SYS_PTRACE, Identity
 from stallprobes.watch.attaching.target import Target, family
 from stallprobes.watch.environment import WatchOptions
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+pytestmark = [pytest.mark.trust, pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")]
 
 SECRET = "of root alone\n"
 OTHER = Identity(NOBODY, NOBODY, ())
@@ -454,6 +455,23 @@ def test_a_helper_that_the_targets_user_meddles_with_is_a_sentence(
         assert sentence in helper.problem
         # What follows is missing, not waited for.
         assert helper.open_module(target, "/bin/sh") is None
+
+
+@pytest.mark.parametrize("limit", [resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_FSIZE])
+def test_a_helper_that_the_targets_user_limits_loses_what_it_cannot_do(
+    stand_in: StandIn, helper: TargetHelper, limit: int
+) -> None:
+    with RunningProgram(stand_in, "poll", user=NOBODY) as program:
+        target = Target(program.pid)
+        assert as_user(NOBODY, lambda: resource.prlimit(helper._process.pid, limit, (0, 0)) and None) is None
+        opened = helper.open_module(target, str(stand_in.folder / "attached"))
+        assert (opened is None) is (limit == resource.RLIMIT_NOFILE)
+        if opened is not None:
+            os.close(opened)
+        with suppress(WatchError):
+            attached = Attached(program.pid)
+            attached.detach()
+        program.launches()
 
 
 def test_a_helper_opens_regular_files_within_the_root_of_the_target_alone(

@@ -25,6 +25,8 @@ from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.attaching import CONTROL_NAME, RECORDING_NAME, ControlState
 from stallprobes.native.layouts.watch_file import Flag, Lack, LossKind, WatchState
 
+pytestmark = pytest.mark.trust
+
 MIB = 1 << 20
 NO_LIMIT = resource.RLIM_INFINITY
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW

@@ -35,6 +35,8 @@ from stallprobes.watch.reading.elf_symbols import CodePlaces
 from stallprobes.watch.reading.parser_messages import HEADER, FileAnswer, NameAnswer, ParserRequest, receive_content
 from stallprobes.watch.reading.untrusted_parser import MAX_FAILURES, UntrustedParser
 
+pytestmark = pytest.mark.trust
+
 NAMES, FILE = ParserRequest.NAMES, ParserRequest.FILE
 PEAK_BYTES = 300 << 20
 PLAIN = {"_Z3addPf": "add(float*)", "_Z5solvei": "solve(int)"}
