@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ PROC = Path("/proc")
 _HOST_NAMESPACE = "pid:[4026531836]"
 # Longer commands are cut: no screen shows them.
 _COMMAND_BYTES = 4096
+# Longest time (s) in which a command is read: it takes microseconds.
+_COMMAND_S = 1.0
+# Processes whose commands were not to be had in that time, by folder and start.
+_WAITING: set[tuple[Path, int]] = set()
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")
 
 
@@ -50,7 +55,9 @@ def status(pid: int, proc: Path = PROC) -> ProcessStatus | None:
         parent, start_ticks, uid = int(fields[1]), int(fields[19]), int(members["Uid"].split()[0])
     except (OSError, IndexError, KeyError, ValueError):
         return None
-    return ProcessStatus(pid, start_ticks, parent, _user(uid), _command(folder, members.get("Name", "?")))
+    words = _words_of((folder, start_ticks))
+    command = words.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace").strip()
+    return ProcessStatus(pid, start_ticks, parent, _user(uid), printable(command or f"[{members.get('Name', '?')}]"))
 
 
 def pids(proc: Path = PROC) -> Iterator[int]:
@@ -109,9 +116,21 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def _command(folder: Path, name: str) -> str:
-    words = b""
-    with suppress(OSError), open(folder / "cmdline", "rb") as file:
-        words = file.read(_COMMAND_BYTES)
-    text = words.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace").strip()
-    return printable(text or f"[{name}]")
+def _words_of(process: tuple[Path, int]) -> bytes:
+    """The command of a process, by its folder and its start; empty where it cannot be read.
+
+    The words are read from the process's memory, which may be such that reading it waits for the process for ever.
+    """
+    words: list[bytes] = []
+
+    def read() -> None:
+        with suppress(OSError), open(process[0] / "cmdline", "rb") as file:
+            words.append(file.read(_COMMAND_BYTES))
+
+    if process not in _WAITING:
+        thread = threading.Thread(target=read, name="command of a process", daemon=True)
+        thread.start()
+        thread.join(_COMMAND_S)
+        if thread.is_alive():
+            _WAITING.add(process)
+    return words[0] if words else b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,23 @@ def test_a_command_is_one_printable_line_of_limited_length(machine: FakeMachine)
     assert not forbidden(status.command)
     assert "\n" not in status.command
     assert len(status.command) <= 4096
+
+
+def test_a_command_that_is_never_read_is_waited_for_once(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe without a writer, as memory of the process that it answers for itself."""
+    monkeypatch.setattr(processes, "_COMMAND_S", 0.01)
+    machine.add(700, ["train"], name="train")
+    folder = machine.proc / "700"
+    (folder / "cmdline").unlink()
+    os.mkfifo(folder / "cmdline")
+    before = threading.active_count()
+    for _ in range(3):
+        known = processes.status(700, machine.proc)
+        assert known is not None
+        assert known.command == "[train]"
+    assert threading.active_count() <= before + 1
+    # The thread ends.
+    os.close(os.open(folder / "cmdline", os.O_RDWR))
 
 
 def test_a_user_without_a_name_is_a_number(machine: FakeMachine) -> None:
