@@ -275,10 +275,23 @@ static int is_own(const struct ss_module *module)
     return address >= module->start && address < module->end;
 }
 
+/* The file of a module. This library, and a libcupti that was sent to the process, have none: they have the names by which
+ * their frames are known to be none of the program's. */
+static const char *name_of(const struct ss_module *module, const struct dl_phdr_info *library)
+{
+    const char *name = library->dlpi_name;
+    if (is_own(module))
+        return "/" SS_LIBRARY_NAME;
+    if (!name || !*name)
+        return program_path;
+    int was_sent = !strcmp(name, ss_settings.cupti) && !strncmp(name, "/proc/", strlen("/proc/"));
+    return was_sent ? "/" SS_SENT_CUPTI_NAME : name;
+}
+
 static void describe_module(struct ss_module *module, const struct dl_phdr_info *library, struct ss_text_pipe *pipe)
 {
     unsigned char notes[MOST_NOTES] __attribute__((aligned(8)));
-    const char *name = is_own(module) ? "/" SS_LIBRARY_NAME : library->dlpi_name && *library->dlpi_name ? library->dlpi_name : program_path;
+    const char *name = name_of(module, library);
     size_t at = 0;
     memset(module->path, 0, sizeof module->path);
     if (*name != '/' && getcwd(module->path, sizeof module->path - 1)) {

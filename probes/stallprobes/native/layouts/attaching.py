@@ -19,6 +19,8 @@ CONTROL_NAME = "stallscope-control"
 RECORDING_NAME = "stallscope-watch-"
 # In the paths of modules: the library has no file where the attacher loads it.
 LIBRARY_NAME = "stallscope-inject.so"
+# The same for a libcupti that was sent to a process.
+SENT_CUPTI_NAME = "libcupti.so"
 # The function that the attacher calls in the library. No other library has one of this name.
 ENTRY = "stallscope_attach_library"
 # Set to 1: the library sleeps from the start until it is woken.
