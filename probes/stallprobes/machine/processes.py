@@ -119,7 +119,7 @@ def _user(uid: int) -> str:
 def _words_of(process: tuple[Path, int]) -> bytes:
     """The command of a process, by its folder and its start; empty where it cannot be read.
 
-    The words are read from the process's memory, which may be such that reading it waits for the process for ever.
+    The words are read from the process's memory, which may be such that reading it never returns.
     """
     words: list[bytes] = []
 

@@ -53,7 +53,7 @@ def find_py_spy() -> Path | None:
     """The program in the folders of PATH, or beside this Python; None without one."""
     found = shutil.which(PROGRAM)
     beside = Path(sys.executable).with_name(PROGRAM)
-    return Path(found) if found else beside if beside.is_file() else None
+    return Path(found) if found else beside if os.path.isfile(beside) else None
 
 
 # Begins py-spy, which writes to two descriptors, and returns what ends it and returns its exit code, None if not known.
