@@ -14,15 +14,6 @@ static uint32_t blocks = SS_CALL_BLOCKS;
 /* The blocks that were taken when space was last given ahead. */
 static uint64_t prepared;
 
-/* For a new file, with a number of blocks. */
-void ss_begin_log(uint32_t count)
-{
-    ss_store(blocks, count);
-    for (size_t at = 0; at < sizeof space; at++)
-        ss_store(space[at], NONE);
-    prepared = 0;
-}
-
 static struct ss_call_block *block_at(uint64_t place)
 {
     return (struct ss_call_block *)ss_at(SS_BLOCKS_AT) + place;
@@ -37,6 +28,17 @@ static void give_blocks(uint64_t step)
         return;
     uint64_t size = SS_BLOCKS_STEP * SS_BLOCK_PITCH;
     ss_store_release(space[step], ss_give_ring(SS_CALLS_AT + step * size, size) ? NONE : READY);
+}
+
+/* For a new file, with a number of blocks, of which each of so many threads takes one at about the same time. */
+void ss_begin_log(uint32_t count, uint32_t threads)
+{
+    ss_store(blocks, count);
+    for (size_t at = 0; at < sizeof space; at++)
+        ss_store(space[at], NONE);
+    prepared = 0;
+    for (uint32_t step = 0; step * SS_BLOCKS_STEP < threads && step < count / SS_BLOCKS_STEP; step++)
+        give_blocks(step);
 }
 
 /* Gives space ahead, as much as twice what was needed since the call before: to get new pages takes 40 ns for each call

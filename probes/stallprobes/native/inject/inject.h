@@ -74,6 +74,7 @@ int ss_size_allowed(uint64_t size);
 int ss_seal(int descriptor);
 void ss_begin_space(uint64_t most);
 int ss_lacks_space(void);
+int ss_lacks_room(uint64_t size);
 int ss_give_space(uint64_t offset, uint64_t size);
 int ss_give_ring(uint64_t offset, uint64_t size);
 int ss_give_beginning(uint64_t size);
@@ -101,6 +102,7 @@ extern struct ss_lack ss_lack;
 int ss_note_lack(uint32_t reason, uint64_t needed, uint64_t available);
 int ss_note_error(int error, uint32_t otherwise);
 const char *ss_next_name(struct ss_listing *listing);
+uint32_t ss_count_threads(void);
 int ss_find_room(struct ss_room *room, int folder, int calls_only, uint64_t file, uint64_t buffers);
 
 /* map.c */
@@ -133,7 +135,7 @@ struct ss_call_log {
     struct ss_logged_call *next;
     uint32_t left;
 };
-void ss_begin_log(uint32_t count);
+void ss_begin_log(uint32_t count, uint32_t threads);
 void ss_prepare_blocks(void);
 int ss_take_block(struct ss_call_log *log, struct ss_slot *slot, uint32_t slot_number);
 void ss_end_block(struct ss_call_log *log, struct ss_slot *slot);

@@ -41,6 +41,8 @@ static struct {
 /* The slots that have space: to read from a hole may need space too, and end the program for the lack of it. */
 static uint8_t slot_ready[SS_SLOTS];
 static uint8_t range_ready[SS_RANGES];
+/* How many slots and histograms have space that was given ahead. */
+static uint32_t slots_ahead, histograms_ahead;
 /* Bits for the steps of a slot's slow calls that have space; only its owner uses them. */
 static uint8_t slow_ready[SS_SLOTS];
 _Static_assert(SS_SLOW_CALLS / SS_SLOW_STEP <= 8 && SS_SLOW_CALLS % SS_SLOW_STEP == 0, "a bit for each step");
@@ -315,6 +317,20 @@ static int make_file(int folder, struct ss_room *room, int calls_only)
     return failed;
 }
 
+/* Gives space to the slots and the first histograms of so many threads, which begin to be recorded at about the same time,
+ * and would wait for each other in the kernel. */
+static void prepare_places(uint32_t threads)
+{
+    enum { HISTOGRAMS_EACH = 2 };
+    uint32_t number = 0, most = threads < SS_SLOTS ? threads : SS_SLOTS;
+    while (number < most && !ss_give_space(SS_SLOTS_AT + number * (uint64_t)SS_SLOT_PITCH, offsetof(struct ss_slot, slow)))
+        number++;
+    uint32_t histograms = HISTOGRAMS_EACH * number;
+    ss_store(slots_ahead, number);
+    ss_store(histograms_ahead,
+             histograms && !ss_give_space(SS_HISTOGRAMS_AT, histograms * (uint64_t)SS_HISTOGRAM_PITCH) ? histograms : 0);
+}
+
 /* A new file for this process, mapped as ss_header; 0 if it is ready. Then SS_OPEN may be set.
  *
  * Where there is no room for it, the name of an empty file that is read-only says so to the reader.
@@ -322,6 +338,7 @@ static int make_file(int folder, struct ss_room *room, int calls_only)
 int ss_open_file(uint32_t flags)
 {
     struct ss_room room;
+    uint32_t threads = flags & SS_FLAG_LATE ? ss_count_threads() : 0;
     int calls_only = !!(flags & SS_FLAG_CALLS_ONLY), folder = -1;
     ss_note_lack(SS_LACK_UNKNOWN, 0, 0);
     /* It has not the memory of its parent. */
@@ -350,7 +367,8 @@ int ss_open_file(uint32_t flags)
     describe_process(ss_header, flags);
     ss_begin_stacks(flags & SS_FLAG_FORKED);
     ss_begin_samples();
-    ss_begin_log(room.blocks);
+    ss_begin_log(room.blocks, threads);
+    prepare_places(threads);
     ss_forget_windows();
     ss_header->losses[SS_LOST_BEFORE_FILE] = __atomic_exchange_n(&lost_before_file, 0, __ATOMIC_RELAXED);
     ss_header->started_ns = ss_clock();
@@ -391,17 +409,20 @@ static struct ss_call_histogram *histogram_at(uint32_t number)
     return ss_at(SS_HISTOGRAMS_AT + (uint64_t)number * SS_HISTOGRAM_PITCH);
 }
 
-/* The next of a number of places, all of one size, with space for its first ``bytes``; -1 if there are no more. */
-static int64_t next_place(uint32_t *used, uint32_t places, uint64_t at, uint64_t pitch, uint64_t bytes)
+/* The next of a number of places, all of one size, with space for its first ``bytes``; -1 if there are no more. Space was
+ * given ``ahead`` for the first ones. */
+static int64_t next_place(uint32_t *used, uint32_t places, uint32_t ahead, uint64_t at, uint64_t pitch, uint64_t bytes)
 {
     uint32_t number = ss_load(*used);
-    while (number < places) {
-        if (ss_give_space(at + number * pitch, bytes))
+    do
+        if (number >= places || (number >= ahead && ss_lacks_room(bytes)))
             return -1;
-        if (__atomic_compare_exchange_n(used, &number, number + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            return number;
-        ss_uncount_space(bytes);
-    }
+    while (!__atomic_compare_exchange_n(used, &number, number + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    if (number < ahead || !ss_give_space(at + number * pitch, bytes))
+        return number;
+    /* A later try has it, unless the next one is in use: then it stays a hole, which reads as zeros. */
+    uint32_t next = number + 1;
+    __atomic_compare_exchange_n(used, &next, number, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return -1;
 }
 
@@ -410,8 +431,8 @@ struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number,
     uint32_t known = ss_load(slot->histograms[api]);
     if (__builtin_expect(known != 0, 1))
         return histogram_at(known - 1);
-    int64_t place = next_place(&ss_header->histograms, SS_HISTOGRAMS, SS_HISTOGRAMS_AT, SS_HISTOGRAM_PITCH,
-                               SS_HISTOGRAM_PITCH);
+    int64_t place = next_place(&ss_header->histograms, SS_HISTOGRAMS, ss_load(histograms_ahead), SS_HISTOGRAMS_AT,
+                               SS_HISTOGRAM_PITCH, SS_HISTOGRAM_PITCH);
     if (place < 0)
         return NULL;
     struct ss_call_histogram *histogram = histogram_at((uint32_t)place);
@@ -453,7 +474,7 @@ struct ss_slot *ss_claim_slot(uint32_t *number)
     if (ss_load(header->histograms) > SS_HISTOGRAMS / 4 * 3)
         found = take_over();
     if (found < 0) {
-        found = next_place(&header->slots, SS_SLOTS, SS_SLOTS_AT, SS_SLOT_PITCH,
+        found = next_place(&header->slots, SS_SLOTS, ss_load(slots_ahead), SS_SLOTS_AT, SS_SLOT_PITCH,
                            offsetof(struct ss_slot, slow));
         if (found >= 0)
             ss_store_release(slot_ready[found], 1);
@@ -552,7 +573,7 @@ struct ss_named_range *ss_claim_range(const char *name, uint32_t thread)
 {
     int64_t found = take_over_range(name);
     if (found < 0) {
-        found = next_place(&ss_header->ranges, SS_RANGES, SS_RANGES_AT, SS_RANGE_PITCH, SS_RANGE_PITCH);
+        found = next_place(&ss_header->ranges, SS_RANGES, 0, SS_RANGES_AT, SS_RANGE_PITCH, SS_RANGE_PITCH);
         if (found < 0)
             return NULL;
         memcpy(range_at((uint32_t)found)->name, name, SS_RANGE);

@@ -268,11 +268,16 @@ static uint64_t smaller(uint64_t one, uint64_t other)
     return one < other ? one : other;
 }
 
+/* The threads of the process; 0 if that is not known. */
+uint32_t ss_count_threads(void)
+{
+    return read_file(SS_PROC "/self/status", text) ? 0 : (uint32_t)number_in(text, "Threads:");
+}
+
 /* Of the bytes for a file, those for what grows with the program, by the threads that it has. */
 static uint64_t growing_of(uint64_t bytes)
 {
-    uint64_t threads = read_file(SS_PROC "/self/status", text) ? 0 : number_in(text, "Threads:");
-    uint64_t needed = LEAST_GROWING + threads * THREAD_BYTES;
+    uint64_t needed = LEAST_GROWING + ss_count_threads() * THREAD_BYTES;
     needed = needed < bytes / GROWING ? bytes / GROWING : smaller(needed, bytes / 2);
     return needed < LEAST_GROWING ? LEAST_GROWING : smaller(needed, MOST_GROWING);
 }

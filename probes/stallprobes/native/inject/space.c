@@ -167,10 +167,16 @@ int ss_give_ring(uint64_t offset, uint64_t size)
     return failed;
 }
 
+/* Whether ss_give_space would give no such size now. */
+int ss_lacks_room(uint64_t size)
+{
+    return ss_lacks_space() || ss_load(given) + size > ss_load(allowed);
+}
+
 /* The same for what grows with the program, as far as the process has room for it. */
 int ss_give_space(uint64_t offset, uint64_t size)
 {
-    if (ss_lacks_space() || ss_load(given) + size > ss_load(allowed))
+    if (ss_lacks_room(size))
         return -1;
     int before = errno;
     ss_add(given, size);
