@@ -143,15 +143,15 @@ def test_a_reference_that_is_unknown_or_does_not_fit_is_refused_before_measuring
     assert name in done.stderr
 
 
-def test_a_slower_cell_is_named_and_exits_1(stallscope_command: Command, tmp_path: Path) -> None:
+def test_a_worse_cell_is_named_and_exits_1(stallscope_command: Command, tmp_path: Path) -> None:
     old = saved(tmp_path / "old.json")
     done = stallscope_command("check", "--compare", old, mode="slower")
     assert (done.returncode, done.stderr) == (1, "")
     assert "driver  580.1 → 590.2" in done.stdout
-    assert "SLOWER · 1 cell" in done.stdout
+    assert "WORSE · 1 cell" in done.stdout
     assert "launch beside spin: call p50 2." in done.stdout
     assert "at most 1 such comparison in 100" in done.stdout
-    assert done.stdout.index("NEW  ") < done.stdout.index("driver  580.1") < done.stdout.index("SLOWER ·")
+    assert done.stdout.index("NEW  ") < done.stdout.index("driver  580.1") < done.stdout.index("WORSE ·")
 
 
 def test_an_unchanged_check_exits_0(stallscope_command: Command, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_an_unchanged_check_exits_0(stallscope_command: Command, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("fail_on", "code"), [("none", 0), ("faster", 0), ("starved,faster", 0), ("slower", 1), (" Slower , unsure", 1)]
+    ("fail_on", "code"), [("none", 0), ("better", 0), ("starved,better", 0), ("worse", 1), (" Worse , unsure", 1)]
 )
 def test_fail_on_selects_the_changes_that_exit_1(
     stallscope_command: Command, tmp_path: Path, fail_on: str, code: int
@@ -171,7 +171,7 @@ def test_fail_on_selects_the_changes_that_exit_1(
     assert stallscope_command("check", "--compare", old, "--fail-on", fail_on, mode="slower").returncode == code
 
 
-@pytest.mark.parametrize("fail_on", ["", ",", "slow", "none,slower", "slower none"])
+@pytest.mark.parametrize("fail_on", ["", ",", "slow", "none,worse", "worse none"])
 def test_an_invalid_fail_on_is_a_usage_error(stallscope_command: Command, tmp_path: Path, fail_on: str) -> None:
     old = saved(tmp_path / "old.json")
     done = stallscope_command("check", "--compare", old, "--fail-on", fail_on, mode="never")
@@ -186,7 +186,7 @@ def test_a_comparison_is_json_by_its_schema_with_the_check_in_it(stallscope_comm
     document = valid(done.stdout, "stallscope.compare/2")
     assert document["regressions"] == [{"row": "launch", "column": "spin"}]
     assert document["differences"] == [{"key": "driver", "old": "580.1", "new": "590.2"}]
-    assert document["counts"]["slower"] == 1
+    assert document["counts"]["worse"] == 1
     documents.validate(document["check"], "stallscope.check/2")
 
 
@@ -195,8 +195,8 @@ def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command
     new = saved(tmp_path / "new.json", matrices.made_up(2, drift=0.02, times={("launch", "spin"): 2.0}))
     done = stallscope_command("compare", old, new, "--html", str(tmp_path / "c.html"))
     assert (done.returncode, done.stderr) == (1, "")
-    assert "SLOWER · 1 cell" in done.stdout
-    assert "FASTER · 1 cell" in done.stdout
+    assert "WORSE · 1 cell" in done.stdout
+    assert "BETTER · 1 cell" in done.stdout
     assert "<h2>What changed</h2>" in (tmp_path / "c.html").read_text(encoding="utf-8")
     document = valid(stallscope_command("compare", old, new, "--json").stdout, "stallscope.compare/2")
     assert document["check"] is None
@@ -245,7 +245,7 @@ def test_a_real_gpu_is_not_compared_with_a_simulated_one(stallscope_command: Com
         (("--sim", "h2000"), "h200"),
         (("--sim-seed", "3"), "--sim"),
         (("--seed", "-1"), "--seed"),
-        (("--fail-on", "slower"), "--compare"),
+        (("--fail-on", "worse"), "--compare"),
         (("extra",), "extra"),
     ],
 )

@@ -83,7 +83,7 @@ def answered(line: str) -> list[object]:
         ("stallscope list --sim h", ["h200", FILES]),
         ("stallscope check --reference ", [*references.names(), "none", FILES]),
         ("stallscope check --fail-on ", [*FAILURES, "none"]),
-        ("stallscope check --fail-on slower,s", ["slower,starved"]),
+        ("stallscope check --fail-on worse,s", ["worse,starved"]),
         ("stallscope check --save ", [FILES]),
         ("stallscope check --save=", [FILES]),
         ("stallscope compare old.json ", [FILES]),
