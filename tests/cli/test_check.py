@@ -134,6 +134,57 @@ def test_what_is_unusual_by_the_reference_is_named_and_changes_no_exit_code(
     assert "reference" not in none.stdout
 
 
+@pytest.mark.parametrize("compared", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "fail_on", "code"), [("unusual", "unusual", 1), ("fine", "unusual", 0), ("unusual", None, 0)]
+)
+def test_a_stall_that_no_other_machine_has_exits_1_on_request(
+    stallscope_command: Command, tmp_path: Path, compared: bool, mode: str, fail_on: str | None, code: int
+) -> None:
+    made = matrices.made_up(12, drift=0.02, times={("launch", "alloc-async"): 40.0})
+    arguments = ["--compare", saved(tmp_path / "old.json", made)] if compared and mode == "unusual" else []
+    arguments += ["--fail-on", fail_on] if fail_on else []
+    done = stallscope_command("check", *arguments, mode=mode)
+    assert (done.returncode, done.stderr) == (code, "")
+    named = "beside alloc-async: launch call p50 ×40, on the reference ×"
+    assert (named in " ".join(done.stdout.split())) == (mode == "unusual" and not (compared and fail_on is None))
+
+
+def test_a_comparison_that_fails_on_what_is_unusual_says_so_in_json(
+    stallscope_command: Command, tmp_path: Path
+) -> None:
+    old = saved(tmp_path / "old.json")
+    done = stallscope_command(
+        "check", "--compare", old, "--json", "--fail-on", "worse,unusual", "--reference", "h200-580.159.04", mode="fine"
+    )
+    assert done.returncode == 0
+    document = valid(done.stdout, "stallscope.compare/2")
+    assert document["fail_on"] == ["worse", "unusual"]
+    assert document["check"]["reference"]["stalled_here"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--sim", "v100"), "there is no reference of"),
+        (("--reference", "none"), "--fail-on unusual needs a reference; leave out --reference none"),
+        (("--timeline",), "timeline"),
+    ],
+)
+def test_failing_on_what_is_unusual_without_a_reference_is_refused_before_measuring(
+    stallscope_command: Command, arguments: tuple[str, ...], words: str
+) -> None:
+    done = stallscope_command("check", "--fail-on", "unusual", *arguments, mode="never")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert words in done.stderr
+
+
+def test_failing_on_what_is_unusual_needs_a_cell_to_compare(stallscope_command: Command) -> None:
+    done = stallscope_command("check", "--fail-on", "unusual", mode="all-kinds")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "no cell could be compared with a reference" in done.stderr
+
+
 @pytest.mark.parametrize(("name", "more"), [("h100", ()), ("none.json", ()), ("h200-580.159.04", ("--sim", "v100"))])
 def test_a_reference_that_is_unknown_or_does_not_fit_is_refused_before_measuring(
     stallscope_command: Command, name: str, more: tuple[str, ...]
@@ -246,6 +297,8 @@ def test_a_real_gpu_is_not_compared_with_a_simulated_one(stallscope_command: Com
         (("--sim-seed", "3"), "--sim"),
         (("--seed", "-1"), "--seed"),
         (("--fail-on", "worse"), "--compare"),
+        (("--fail-on", "unusual,worse"), "--fail-on worse applies to a comparison only"),
+        (("--fail-on", "none"), "--compare"),
         (("extra",), "extra"),
     ],
 )

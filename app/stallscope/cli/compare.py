@@ -17,7 +17,7 @@ from stallscope.cli.process.stdout import Output
 @click.argument("new", type=options.INPUT_FILE)
 @options.json("stallscope.compare/2")
 @options.html
-@check_results.fail_on
+@check_results.fail_on(help_="Changes for which to exit 1")
 @options.force("; compare checks of different kinds of GPU")
 def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tuple[str, ...], force: bool) -> None:
     """Compare the saved checks OLD and NEW cell by cell: SAME, WORSE, BETTER or UNSURE, at p50 and p99.
@@ -51,6 +51,6 @@ def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tup
         else:
             from stallscope.report import comparison_text
 
-            comparison_text.show(out, comparison, comparison.regressions(fail_on))
+            comparison_text.show(out, comparison, check_results.regressions(comparison, fail_on))
     check_results.raise_errors(errors)
-    check_results.exit_on_regression(comparison, fail_on)
+    check_results.exit_on_failure(comparison, fail_on)

@@ -120,9 +120,10 @@ class CompareDocument(Document):
     differences: Annotated[list[ChangedFact], about("Differences between the fingerprints.")]
     counts: Annotated[dict[ChangeWord, Natural], about("Number of cells per change.")]
     fail_on: Annotated[
-        list[Literal["worse", "starved", "better", "unsure"]], about("Changes for which the command exits with 1.")
+        list[Literal["worse", "starved", "better", "unsure", "unusual"]],
+        about("For what the command exits with 1: changes, and unusual for a cell in stalled_here of check.reference."),
     ]
-    regressions: Annotated[list[CellPlace], about("Cells selected by fail_on.")]
+    regressions: Annotated[list[CellPlace], about("Cells with a change in fail_on.")]
     cells: Annotated[list[CompareCell], about("Cells that both checks measured.")]
     only_old: list[CellPlace]
     only_new: list[CellPlace]
