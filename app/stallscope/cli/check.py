@@ -123,7 +123,7 @@ def command(
     also says when the GPU started the work; it is compared only with others made with it.
 
     If interrupted, the command keeps what it has measured. A stall is a result, not an error: exit code 1 needs
-    --compare, or --fail-on unusual, which names a cell that stalls here and in no check of the reference.
+    --compare, or --fail-on unusual: a cell stalls here and in no check of the reference.
 
     \b
     Examples:
