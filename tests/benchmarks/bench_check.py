@@ -4,7 +4,7 @@ python tests/benchmarks/bench_check.py [--rounds N] [--seeds N] [--keep DIR] [--
 
 Needs no GPU. The first lines are the wall-clock times of the whole and of the quick check. ``--seeds 100`` makes a
 hundred whole checks, each with a stall of 1.5 times the p99 planted in a cell that its seed picks, and compares them
-with one without: how many are found, and in how many any other cell was called slower or faster. For every five of
+with one without: how many are found, and in how many any other cell was called worse or better. For every five of
 them one check without a stall is compared as well. That takes half an hour on two cores. ``--keep`` holds what is
 done in a folder, so that it can be stopped and continued. ``--processes`` makes so many checks at once.
 """
@@ -101,7 +101,7 @@ def _told(planted: list[Outcome], plain: list[Outcome]) -> bool:
     found = sum(one.found for one in planted)
     wrong = sum(bool(one.others) for one in [*planted, *plain])
     print(f"planted and found: {found} of {len(planted)}")
-    print(f"comparisons that call another cell slower or faster: {wrong} of {len(planted) + len(plain)}")
+    print(f"comparisons that call another cell worse or better: {wrong} of {len(planted) + len(plain)}")
     return found >= WANTED_FOUND * len(planted) and wrong <= WANTED_FALSE * (len(planted) + len(plain))
 
 

@@ -3,7 +3,7 @@
 python tests/benchmarks/bench_compare.py [COMPARISONS]
 
 Each matrix has 12 × 26 cells of 4 repeats × 250 calls in two lanes. Exits 1 when more than 2 comparisons in 100 say
-slower or faster although nothing changed (1 in 100 is promised, and a count of few scatters), when a planted tail is
+worse or better although nothing changed (1 in 100 is promised, and a count of few scatters), when a planted tail is
 found in less than 95 of 100 cells whose repeats do not drift, or when a comparison takes 2 s of a core.
 """
 
@@ -133,9 +133,9 @@ def found(cells: Sequence[CellChange], change: Change, q: int, channel: Channel 
 
 
 def false_alarms(number: int) -> bool:
-    """Whether comparisons with nothing changed say slower or faster as seldom as they should, and in time."""
+    """Whether comparisons with nothing changed say worse or better as seldom as they should, and in time."""
     right, slowest = True, 0.0
-    print(f"nothing changed, {number} comparisons of {SIZE} cells: those with a slower or faster cell")
+    print(f"nothing changed, {number} comparisons of {SIZE} cells: those with a worse or better cell")
     for law in (
         Law(0.1), Law(0.15), Law(0.3), Law(0.2, outliers=0.003), Law(0.2, outliers=0.01), Law(0.15, drift=0.05),
         Law(0.15, drift=0.1), Law(0.3, drift=0.15), Law(0.15, drift=0.02, wild=0.2), Law(0.15, drift=0.05, row=0.12),
@@ -147,7 +147,7 @@ def false_alarms(number: int) -> bool:
             since = time.process_time()
             comparison = compare(last, after)
             slowest = max(slowest, time.process_time() - since)
-            told = [cell for cell in comparison.cells if cell.change in (Change.SLOWER, Change.FASTER)]
+            told = [cell for cell in comparison.cells if cell.change in (Change.WORSE, Change.BETTER)]
             alarms, cells, last = alarms + bool(told), cells + len(told), after
             quiets += sum(cell.column == QUIET for cell in told)
             unsure += comparison.counts()[Change.UNSURE]
@@ -185,7 +185,7 @@ def power() -> bool:
 
 
 def in_turn(old: Matrix, healthy: Matrix, slow: Matrix, q: int, law: Law) -> float:
-    """The share of cells found slower when two or three columns at a time are slow and the rest is healthy."""
+    """The share of cells found worse when two or three columns at a time are slow and the rest is healthy."""
     shares = []
     tame = {key for place, key in enumerate(old.cells) if place % 100 >= 100 * law.wild}
     for iteration in range(1, 13):
@@ -193,7 +193,7 @@ def in_turn(old: Matrix, healthy: Matrix, slow: Matrix, q: int, law: Law) -> flo
         cells = {key: (slow if key[1] in columns else healthy).cells[key] for key in healthy.cells}
         some = compare(old, replace(healthy, cells=cells))
         mine = [cell for cell in some.cells if cell.column in columns and (cell.row, cell.column) in tame]
-        shares.append(found(mine, Change.SLOWER, q))
+        shares.append(found(mine, Change.WORSE, q))
     return sum(shares) / len(shares)
 
 

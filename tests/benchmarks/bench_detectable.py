@@ -5,13 +5,13 @@ python tests/benchmarks/bench_detectable.py --measure FOLDER
 
 OLD and NEW are files of ``stallscope check``. ``--measure`` makes two checks in a row on this GPU (two minutes), saves
 them in FOLDER and also prints where their time went. The limits are those of two checks in a row: at most 5 % of the
-cells UNSURE, none SLOWER or FASTER, half of the phases able to detect a ratio of 1.5 at p50 and nine of ten one of 3.
+cells UNSURE, none WORSE or BETTER, half of the phases able to detect a ratio of 1.5 at p50 and nine of ten one of 3.
 Exits 1 if one is not kept.
 
 ``--machine`` compares that many pairs of checks of a machine that varies as OLD and NEW do, on a clock of its own: no
 GPU is needed, so it shows what a change of the schedule does to the detectable ratios. ``--slowness`` multiplies the
 estimated time between the windows. ``--planted`` compares such checks and plants changes of the stated size at p50 in
-them: at least 90 of 100 must be shown, and in at most 1 of 100 comparisons an unchanged cell be SLOWER or FASTER.
+them: at least 90 of 100 must be shown, and in at most 1 of 100 comparisons an unchanged cell be WORSE or BETTER.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Figures:
         """The figures of ``comparison``."""
         half, nine_of_ten = sample_percentiles([ratio(part) for part in phases(comparison)], (50, 90))
         counts = comparison.counts()
-        changed = counts[Change.SLOWER] + counts[Change.FASTER]
+        changed = counts[Change.WORSE] + counts[Change.BETTER]
         return cls(half, nine_of_ten, counts[Change.UNSURE] / sum(counts.values()), changed)
 
     @property
@@ -73,7 +73,7 @@ class Figures:
     def __str__(self) -> str:
         return (
             f"half of the phases x{self.half:.2f} (limit {HALF:g}), nine of ten x{self.nine_of_ten:.2f} (limit "
-            f"{NINE_OF_TEN:g}), {self.unsure:.1%} UNSURE (limit {UNSURE:.0%}), {self.changed} SLOWER or FASTER"
+            f"{NINE_OF_TEN:g}), {self.unsure:.1%} UNSURE (limit {UNSURE:.0%}), {self.changed} WORSE or BETTER"
         )
 
 
@@ -194,12 +194,12 @@ def stated(checks: Sequence[Matrix], seeds: int, slowness: float) -> bool:
         unchanged += bool(Figures.of(comparison).changed)
         found.append(planted(comparison, old, new, P50, seed))
     shown = sum(one.found for one in found)
-    slower = sum(one.part.change is Change.SLOWER for one in found)
+    worse = sum(one.part.change is Change.WORSE for one in found)
     beside = sum(bool(one.others) for one in found)
     middle = statistics.median(one.ratio for one in found)
     print(
-        f"{shown} of {seeds} changes shown, {slower} as slower; stated ratio x{middle:.1f} (median); an unchanged cell "
-        f"SLOWER or FASTER in {beside} of these comparisons and in {unchanged} of {seeds} without a change"
+        f"{shown} of {seeds} changes shown, {worse} as worse; stated ratio x{middle:.1f} (median); an unchanged cell "
+        f"WORSE or BETTER in {beside} of these comparisons and in {unchanged} of {seeds} without a change"
     )
     return shown >= FOUND * seeds and beside + unchanged <= FALSE * 2 * seeds
 

@@ -5,8 +5,8 @@ python tests/benchmarks/bench_sensitivity.py [--seeds N] [--noise FACTOR] [--rou
 Needs no GPU. Each seed makes three checks of an unchanged machine, in which every repeat is slower by a factor of its
 own, up to 2.2 (in every third cell up to its power ``--rough``), and the cells that gain most precision have additional
 repeats. The first two checks state the ratio that a comparison could detect in a cell, the third gets a change of this
-size in that cell and is compared with the first. Exits 1 if fewer than 90 of 100 changes are shown (as slower, or as
-unsure in their direction), or if any other cell is slower or faster in more than 1 of 100 comparisons.
+size in that cell and is compared with the first. Exits 1 if fewer than 90 of 100 changes are shown (as worse, or as
+unsure in their direction), or if any other cell is worse or better in more than 1 of 100 comparisons.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def main() -> None:
                 pool.map(partial(one, quantile=quantile, noise=asked.noise, rough=asked.rough), range(asked.seeds))
             )
         shown = sum(each.found for each in found)
-        slower = sum(each.part.change is Change.SLOWER for each in found)
+        worse = sum(each.part.change is Change.WORSE for each in found)
         wrong = sum(bool(each.others) for each in found)
         middle = statistics.median(each.ratio for each in found)
         print(
-            f"{quantile}: {shown} of {len(found)} changes shown, {slower} as slower; stated ratio x{middle:.1f} "
-            f"(median); another cell slower or faster in {wrong} comparisons",
+            f"{quantile}: {shown} of {len(found)} changes shown, {worse} as worse; stated ratio x{middle:.1f} "
+            f"(median); another cell worse or better in {wrong} comparisons",
             flush=True,
         )
         well = well and shown >= WANTED_FOUND * len(found) and wrong <= WANTED_FALSE * len(found)

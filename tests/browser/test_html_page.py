@@ -164,7 +164,7 @@ def test_a_comparison_marks_what_changed(browser: Browser, tmp_path: Path) -> No
     file = tmp_path / "changed.html"
     file.write_text(html_page.page(new, compare.compare(old, new)), encoding="utf-8")
     browser.open(file)
-    assert browser.value("[...document.querySelectorAll('.matrix em')].map(e => e.innerText)") == ["SLOWER"]
+    assert browser.value("[...document.querySelectorAll('.matrix em')].map(e => e.innerText)") == ["WORSE"]
     browser.click(".matrix td a:has(em)")
     assert browser.value("document.querySelectorAll('section.open .h-old').length") == 2
     assert browser.complaints == []

@@ -134,6 +134,57 @@ def test_what_is_unusual_by_the_reference_is_named_and_changes_no_exit_code(
     assert "reference" not in none.stdout
 
 
+@pytest.mark.parametrize("compared", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "fail_on", "code"), [("unusual", "unusual", 1), ("fine", "unusual", 0), ("unusual", None, 0)]
+)
+def test_a_stall_that_no_other_machine_has_exits_1_on_request(
+    stallscope_command: Command, tmp_path: Path, compared: bool, mode: str, fail_on: str | None, code: int
+) -> None:
+    made = matrices.made_up(12, drift=0.02, times={("launch", "alloc-async"): 40.0})
+    arguments = ["--compare", saved(tmp_path / "old.json", made)] if compared and mode == "unusual" else []
+    arguments += ["--fail-on", fail_on] if fail_on else []
+    done = stallscope_command("check", *arguments, mode=mode)
+    assert (done.returncode, done.stderr) == (code, "")
+    named = "beside alloc-async: launch call p50 ×40, on the reference ×"
+    assert (named in " ".join(done.stdout.split())) == (mode == "unusual" and not (compared and fail_on is None))
+
+
+def test_a_comparison_that_fails_on_what_is_unusual_says_so_in_json(
+    stallscope_command: Command, tmp_path: Path
+) -> None:
+    old = saved(tmp_path / "old.json")
+    done = stallscope_command(
+        "check", "--compare", old, "--json", "--fail-on", "worse,unusual", "--reference", "h200-580.159.04", mode="fine"
+    )
+    assert done.returncode == 0
+    document = valid(done.stdout, "stallscope.compare/2")
+    assert document["fail_on"] == ["worse", "unusual"]
+    assert document["check"]["reference"]["stalled_here"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--sim", "v100"), "there is no reference of"),
+        (("--reference", "none"), "--fail-on unusual needs a reference; leave out --reference none"),
+        (("--timeline",), "timeline"),
+    ],
+)
+def test_failing_on_what_is_unusual_without_a_reference_is_refused_before_measuring(
+    stallscope_command: Command, arguments: tuple[str, ...], words: str
+) -> None:
+    done = stallscope_command("check", "--fail-on", "unusual", *arguments, mode="never")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert words in done.stderr
+
+
+def test_failing_on_what_is_unusual_needs_a_cell_to_compare(stallscope_command: Command) -> None:
+    done = stallscope_command("check", "--fail-on", "unusual", mode="all-kinds")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "no cell could be compared with a reference" in done.stderr
+
+
 @pytest.mark.parametrize(("name", "more"), [("h100", ()), ("none.json", ()), ("h200-580.159.04", ("--sim", "v100"))])
 def test_a_reference_that_is_unknown_or_does_not_fit_is_refused_before_measuring(
     stallscope_command: Command, name: str, more: tuple[str, ...]
@@ -143,15 +194,15 @@ def test_a_reference_that_is_unknown_or_does_not_fit_is_refused_before_measuring
     assert name in done.stderr
 
 
-def test_a_slower_cell_is_named_and_exits_1(stallscope_command: Command, tmp_path: Path) -> None:
+def test_a_worse_cell_is_named_and_exits_1(stallscope_command: Command, tmp_path: Path) -> None:
     old = saved(tmp_path / "old.json")
     done = stallscope_command("check", "--compare", old, mode="slower")
     assert (done.returncode, done.stderr) == (1, "")
     assert "driver  580.1 → 590.2" in done.stdout
-    assert "SLOWER · 1 cell" in done.stdout
+    assert "WORSE · 1 cell" in done.stdout
     assert "launch beside spin: call p50 2." in done.stdout
     assert "at most 1 such comparison in 100" in done.stdout
-    assert done.stdout.index("NEW  ") < done.stdout.index("driver  580.1") < done.stdout.index("SLOWER ·")
+    assert done.stdout.index("NEW  ") < done.stdout.index("driver  580.1") < done.stdout.index("WORSE ·")
 
 
 def test_an_unchanged_check_exits_0(stallscope_command: Command, tmp_path: Path) -> None:
@@ -162,7 +213,7 @@ def test_an_unchanged_check_exits_0(stallscope_command: Command, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("fail_on", "code"), [("none", 0), ("faster", 0), ("starved,faster", 0), ("slower", 1), (" Slower , unsure", 1)]
+    ("fail_on", "code"), [("none", 0), ("better", 0), ("starved,better", 0), ("worse", 1), (" Worse , unsure", 1)]
 )
 def test_fail_on_selects_the_changes_that_exit_1(
     stallscope_command: Command, tmp_path: Path, fail_on: str, code: int
@@ -171,7 +222,7 @@ def test_fail_on_selects_the_changes_that_exit_1(
     assert stallscope_command("check", "--compare", old, "--fail-on", fail_on, mode="slower").returncode == code
 
 
-@pytest.mark.parametrize("fail_on", ["", ",", "slow", "none,slower", "slower none"])
+@pytest.mark.parametrize("fail_on", ["", ",", "slow", "none,worse", "worse none"])
 def test_an_invalid_fail_on_is_a_usage_error(stallscope_command: Command, tmp_path: Path, fail_on: str) -> None:
     old = saved(tmp_path / "old.json")
     done = stallscope_command("check", "--compare", old, "--fail-on", fail_on, mode="never")
@@ -186,7 +237,7 @@ def test_a_comparison_is_json_by_its_schema_with_the_check_in_it(stallscope_comm
     document = valid(done.stdout, "stallscope.compare/2")
     assert document["regressions"] == [{"row": "launch", "column": "spin"}]
     assert document["differences"] == [{"key": "driver", "old": "580.1", "new": "590.2"}]
-    assert document["counts"]["slower"] == 1
+    assert document["counts"]["worse"] == 1
     documents.validate(document["check"], "stallscope.check/2")
 
 
@@ -195,8 +246,8 @@ def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command
     new = saved(tmp_path / "new.json", matrices.made_up(2, drift=0.02, times={("launch", "spin"): 2.0}))
     done = stallscope_command("compare", old, new, "--html", str(tmp_path / "c.html"))
     assert (done.returncode, done.stderr) == (1, "")
-    assert "SLOWER · 1 cell" in done.stdout
-    assert "FASTER · 1 cell" in done.stdout
+    assert "WORSE · 1 cell" in done.stdout
+    assert "BETTER · 1 cell" in done.stdout
     assert "<h2>What changed</h2>" in (tmp_path / "c.html").read_text(encoding="utf-8")
     document = valid(stallscope_command("compare", old, new, "--json").stdout, "stallscope.compare/2")
     assert document["check"] is None
@@ -245,7 +296,9 @@ def test_a_real_gpu_is_not_compared_with_a_simulated_one(stallscope_command: Com
         (("--sim", "h2000"), "h200"),
         (("--sim-seed", "3"), "--sim"),
         (("--seed", "-1"), "--seed"),
-        (("--fail-on", "slower"), "--compare"),
+        (("--fail-on", "worse"), "--compare"),
+        (("--fail-on", "unusual,worse"), "--fail-on worse applies to a comparison only"),
+        (("--fail-on", "none"), "--compare"),
         (("extra",), "extra"),
     ],
 )

@@ -217,6 +217,9 @@ def test_lines_keep_within_the_width(stallscope_command: Command, width: str) ->
         (("run", "secondary-contex-d2d"), "secondary-context-d2d"),
         (("run", "secondary-context-d2d", "--variant", "green-contxt"), "green-context"),
         (("docter",), "doctor"),
+        (("explain", "secondary"), 'did you mean "secondary-context-d2d"?'),
+        (("run", "secondary"), 'did you mean "secondary-context-d2d"?'),
+        (("demo", "--pattern", "scal"), "scalar-readback"),
     ],
 )
 def test_an_unknown_name_proposes_the_nearest(
@@ -227,6 +230,47 @@ def test_an_unknown_name_proposes_the_nearest(
     assert nearest in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "proposed"),
+    [
+        (("sh", "-c", "echo a"), "sh -c 'echo a'"),
+        (("train.py", "--lr", "3"), "python train.py --lr 3"),
+        (("./no/such.py",), "python ./no/such.py"),
+        (("program",), "./program"),
+    ],
+)
+def test_a_program_in_the_place_of_a_command_is_proposed_to_watch(
+    stallscope_command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    proposed: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("program").touch(0o755)
+    done = stallscope_command(*arguments)
+    sentence = f'there is no command "{arguments[0]}"; did you mean `stallscope watch {proposed}`?'
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"stallscope: {sentence}\n")
+
+
+def test_without_a_terminal_the_screens_name_what_needs_none(stallscope_command: Command, tmp_path: Path) -> None:
+    missing = tmp_path / "nofile"
+    for arguments, words in (
+        (("replay", str(missing)), f"{missing} cannot be read: No such file or directory"),
+        (
+            ("replay", str(STALL)),
+            "the screen needs a terminal for input and output; without one use: stallscope replay FILE --json",
+        ),
+        (
+            ("demo", "--sim"),
+            "stdout may be a file (stallscope demo --json > FILE); without a terminal use: stallscope run all",
+        ),
+    ):
+        done = stallscope_command(*arguments, env={"TERM": "xterm"})
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+        assert words in done.stderr
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "-inf", "1e9", "0.01", "two", ""])
@@ -326,6 +370,7 @@ def test_run_without_a_gpu_exits_3(stallscope_command: Command, arguments: tuple
     done = stallscope_command("run", "secondary-context-d2d", *arguments, env=NO_GPU)
     assert done.returncode == 3
     assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.endswith("; `stallscope doctor` says what is missing; `--sim` uses a simulated GPU\n")
     assert done.stdout == ""
 
 

@@ -153,7 +153,7 @@ def test_the_screen_exits_2_if_its_recording_failed(
         return code
 
     monkeypatch.setattr(screen, "run_app", run)
-    monkeypatch.setattr(diagnostics, "screen_obstacle", lambda: None)
+    monkeypatch.setattr(diagnostics, "screen_obstacle", lambda *_: None)
     monkeypatch.setattr("stallscope.cli.process.prewarm.start_engine", lambda _: None)
     with pytest.raises(SystemExit) as ended:
         cli.main(["--sim", "--record", str(file)])

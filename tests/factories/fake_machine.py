@@ -109,6 +109,11 @@ def check_slower(*_: object, **__: object) -> Matrix:
     return replace(made, fingerprint={**ON_GPU, "driver": "590.2"})
 
 
+def check_unusual(*_: object, **__: object) -> Matrix:
+    """A machine on which launches beside asynchronous allocations stall, as on no other one."""
+    return replace(matrices.made_up(3, drift=0.02, times={("launch", "alloc-async"): 40.0}), fingerprint=ON_GPU)
+
+
 def check_all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
     progress(CheckProgress(11, 44, 12.3, "repeat 1 of 4 · spin kernel"))
     return matrix_examples.every_kind()
@@ -172,6 +177,7 @@ CHECKS: dict[str, Callable[..., Any]] = {
     "broken": broken,
     "all-kinds": check_all_kinds,
     "slower": check_slower,
+    "unusual": check_unusual,
     "nothing": check_nothing,
     "lost": check_lost,
     "spoilt": check_spoilt,
@@ -187,6 +193,7 @@ def prepare() -> None:
     """Make up the matrices of the checks before a process that is forked needs them."""
     checked()
     check_slower()
+    check_unusual()
     matrix_examples.every_kind()
 
 

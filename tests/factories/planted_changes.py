@@ -21,7 +21,7 @@ SLOW = 0.05
 
 @dataclass(frozen=True)
 class Planted:
-    """A planted change: the part of the comparison that it changed, and the other cells that are slower or faster."""
+    """A planted change: the part of the comparison that it changed, and the other cells that are worse or better."""
 
     ratio: float
     part: QuantileChange
@@ -29,9 +29,9 @@ class Planted:
 
     @property
     def found(self) -> bool:
-        """Whether the comparison shows the change: as slower, or as unsure in its direction."""
-        slower = self.part.ratio is not None and self.part.ratio > 1
-        return self.part.change is Change.SLOWER or (self.part.change is Change.UNSURE and slower)
+        """Whether the comparison shows the change: as worse, or as unsure in its direction."""
+        worse = self.part.ratio is not None and self.part.ratio > 1
+        return self.part.change is Change.WORSE or (self.part.change is Change.UNSURE and worse)
 
 
 def with_change(
@@ -91,6 +91,6 @@ def planted(stated: Comparison, old: Matrix, new: Matrix, quantile: Quantile, se
     others = tuple(
         (cell.row, cell.column)
         for cell in comparison.cells
-        if cell.change in (Change.SLOWER, Change.FASTER) and (cell.row, cell.column) != key
+        if cell.change in (Change.WORSE, Change.BETTER) and (cell.row, cell.column) != key
     )
     return Planted(chosen.detectable, found, others)

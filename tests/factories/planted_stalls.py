@@ -70,11 +70,11 @@ def outcome(comparison: Comparison, place: InjectionPoint | None) -> Outcome:
     changed = {
         (cell.row, cell.column): cell.change
         for cell in comparison.cells
-        if cell.change in (Change.SLOWER, Change.FASTER)
+        if cell.change in (Change.WORSE, Change.BETTER)
     }
     where = None if place is None else (place.row, place.column)
     return Outcome(
-        found=where is not None and changed.get(where) is Change.SLOWER,
+        found=where is not None and changed.get(where) is Change.WORSE,
         others=tuple(key for key in changed if key != where),
     )
 

@@ -600,23 +600,23 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
     async with looking(new, (160, 44)) as pilot:
         await answered(pilot, "c", str(tmp_path / "old.json"))
         assert state(pilot).comparison is not None
-        await until_shown(pilot, "SLOWER")
+        await until_shown(pilot, "WORSE")
         for words in ("SAME", "change", "driver 570.9 → 580.1"):
             assert words in shown(pilot)
         await pilot.press("w")
         assert screen(pilot).cursor.key == ("launch", "alloc-async")
         await pilot.press("enter")
-        await until(pilot, lambda: is_open(pilot, CellScreen) and "SLOWER" in shown(pilot))
+        await until(pilot, lambda: is_open(pilot, CellScreen) and "WORSE" in shown(pilot))
         await pilot.press("escape", "d")
         assert isinstance(pilot.app.screen, Differences)
         text = dialog_text(pilot.app.screen)
-        for words in ("driver 570.9 → 580.1", "SLOWER", "1%", "old.json"):
+        for words in ("driver 570.9 → 580.1", "WORSE", "1%", "old.json"):
             assert words in text
         await pilot.press("escape", "f")
         assert screen(pilot).cursor.value is CellValue.JUDGED
         await pilot.press("c")
         assert state(pilot).comparison is None
-        await until(pilot, lambda: "SLOWER" not in shown(pilot))
+        await until(pilot, lambda: "WORSE" not in shown(pilot))
 
 
 @pytest.mark.parametrize("key", ["n", "y"])

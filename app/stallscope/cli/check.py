@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
+from stallprobes.verdicts.kinds import UNUSUAL
 from stallscope.cli import check_results, gpu_choice, options, output_files
 from stallscope.cli.command import CliCommand
 from stallscope.cli.completion import completers
@@ -88,7 +89,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @click.option(
     "--hostname", callback=_checked_hostname, metavar="NAME", help="Host name in the check, for use in containers."
 )
-@check_results.fail_on
+@check_results.fail_on(UNUSUAL, help_="Changes since OLD, or what is unusual by a reference, for which to exit 1")
 @options.force("; compare checks of different kinds of GPU")
 def command(
     victims: tuple[str, ...],
@@ -121,19 +122,23 @@ def command(
     with their repeats spread over the whole check. A pair counts only if its aggressor ran. A check with --timeline
     also says when the GPU started the work; it is compared only with others made with it.
 
-    If interrupted, the command keeps what it has measured. A stall is a result, not an error: only --compare can
-    exit 1.
+    If interrupted, the command keeps what it has measured. A stall is a result, not an error: exit code 1 needs
+    --compare, or --fail-on unusual: a cell stalls here and in no check of the reference.
 
     \b
     Examples:
       stallscope check --save before.json
       stallscope check --compare before.json --html report.html
+      stallscope check --fail-on unusual
       stallscope check --quick --victims launch,d2d --sim
       stallscope check --timeline --save with-timeline.json
     """
     source = click.get_current_context().get_parameter_source("fail_on")
-    if old is None and source is click.core.ParameterSource.COMMANDLINE:
-        raise CommandError(ExitCode.USAGE, "--fail-on applies to a comparison only; add --compare")
+    changes = [name for name in fail_on if name != UNUSUAL] or ([] if fail_on else [completers.NONE])
+    if old is None and changes and source is click.core.ParameterSource.COMMANDLINE:
+        raise CommandError(ExitCode.USAGE, f"--fail-on {changes[0]} applies to a comparison only; add --compare")
+    if UNUSUAL in fail_on and reference == completers.NONE:
+        raise CommandError(ExitCode.USAGE, f"--fail-on {UNUSUAL} needs a reference; leave out --reference {reference}")
     from stallprobes.matrix import check_file
 
     collect_rarely()
@@ -145,7 +150,7 @@ def command(
         )
         before = check_results.load_check(old, progress) if old is not None else None
         chosen = check_results.load_reference(reference)
-        _reject_other_timeline(before, chosen is not None, timeline)
+        _reject_other_timeline(before, chosen is not None or UNUSUAL in fail_on, timeline)
         planned = _plan(victims, aggressors, patterns, quick)
         session = simulation.session_options(gpu, timeline=timeline)
         engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared, progress)
@@ -153,6 +158,8 @@ def command(
             _reject_incomparable(before, engine)
         if chosen is not None and (problem := chosen.misfit_of(_gpu_model(engine))) is not None:
             raise NotComparable(problem)
+        if chosen is None and UNUSUAL in fail_on:
+            _require_reference(_gpu_model(engine))
         matrix = _measure(planned, engine, seed, interrupt, progress)
         if hostname is not None:
             matrix = replace(matrix, fingerprint={**matrix.fingerprint, "hostname": hostname})
@@ -167,7 +174,7 @@ def command(
             except NotComparable as error:
                 errors.append(str(error).rstrip("."))
             try:
-                if before is None or chosen is not None:
+                if before is None or chosen is not None or UNUSUAL in fail_on:
                     unusual = check_results.against_reference(matrix, reference, chosen)
             except NotComparable as error:
                 errors.append(str(error).rstrip("."))
@@ -186,7 +193,7 @@ def command(
     failure = _failure(matrix)
     if failure is not None:
         raise CommandError(ExitCode.FAILED, failure)
-    check_results.exit_on_regression(comparison, fail_on)
+    check_results.exit_on_failure(comparison, fail_on, unusual)
 
 
 def _plan(victims: Sequence[str], aggressors: Sequence[str], patterns: Sequence[str], quick: bool) -> Plan:
@@ -208,6 +215,17 @@ def _reject_other_timeline(old: Matrix | None, with_reference: bool, timeline: b
         problem = reference.WITH_TIMELINE
     if problem is not None:
         raise TimelinesDiffer(problem)
+
+
+def _require_reference(gpu: str) -> None:
+    """Raise NotComparable before the measurement if the package has no reference of the model ``gpu``."""
+    from stallprobes.matrix import reference_choice
+
+    if reference_choice.reference_of_gpu(gpu, None) is None:
+        raise NotComparable(
+            f"--fail-on {UNUSUAL}: there is no reference of {gpu} in the package; name one with --reference FILE.json, "
+            "or use --compare"
+        )
 
 
 def _gpu_model(engine: ChosenEngine) -> str:

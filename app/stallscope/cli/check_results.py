@@ -1,15 +1,15 @@
-"""Results of checks: loading, comparing and printing them, and the exit codes of a comparison."""
+"""Results of checks: loading, comparing and printing them, and their exit codes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
-from stallprobes.verdicts.kinds import FAIL_ON, FAILURES
+from stallprobes.verdicts.kinds import FAIL_ON, FAILURES, UNUSUAL
 from stallscope.cli.completion import completers
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.collection import collect_rarely
@@ -18,34 +18,40 @@ from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
-    from stallprobes.matrix.comparing.comparison import Comparison
+    from stallprobes.matrix.comparing.comparison import CellChange, Comparison
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import Reference, ReferenceComparison
 
 
-def _checked_fail_on(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
-    names = [name.strip().lower() for name in value.split(",") if name.strip()]
-    if names == [completers.NONE]:
-        return ()
-    for name in names:
-        if name == completers.NONE:
-            raise click.BadParameter(f"{completers.NONE} cannot be combined with other values")
-        if name not in FAILURES:
-            raise click.BadParameter(f'"{name}" is not one of {", ".join(FAILURES)} or {completers.NONE}')
-    if not names:
-        raise click.BadParameter(f"use one or more of {', '.join(FAILURES)}, or {completers.NONE}")
-    return tuple(dict.fromkeys(names))
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-fail_on = click.option(
-    "--fail-on",
-    default=",".join(FAIL_ON),
-    show_default=True,
-    callback=_checked_fail_on,
-    shell_complete=completers.changes,
-    metavar="CHANGES",
-    help=f"Changes for which a comparison exits 1, separated by commas: {', '.join(FAILURES)}; or {completers.NONE}.",
-)
+def fail_on(*more: str, help_: str) -> Callable[[_Command], _Command]:
+    """The option --fail-on: its values are the changes of a comparison, and ``more``; ``help_`` begins its help."""
+    known = (*FAILURES, *more)
+
+    def checked(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
+        names = [name.strip().lower() for name in value.split(",") if name.strip()]
+        if names == [completers.NONE]:
+            return ()
+        for name in names:
+            if name == completers.NONE:
+                raise click.BadParameter(f"{completers.NONE} cannot be combined with other values")
+            if name not in known:
+                raise click.BadParameter(f'"{name}" is not one of {", ".join(known)} or {completers.NONE}')
+        if not names:
+            raise click.BadParameter(f"use one or more of {', '.join(known)}, or {completers.NONE}")
+        return tuple(dict.fromkeys(names))
+
+    return click.option(
+        "--fail-on",
+        default=",".join(FAIL_ON),
+        show_default=True,
+        callback=checked,
+        shell_complete=completers.failures(known),
+        metavar="RESULTS",
+        help=f"{help_}, separated by commas: {', '.join(known)}; or {completers.NONE}.",
+    )
 
 
 def load_check(path: Path, progress: Progress | None = None) -> Matrix:
@@ -102,7 +108,7 @@ def comparison_document(
     """JSON document of the comparison (stallscope.compare/2), with the new check's document in it if given."""
     from stallprobes.matrix.comparing import compare_document
 
-    return compare_document.document(comparison, fail_on, comparison.regressions(fail_on), check)
+    return compare_document.document(comparison, fail_on, regressions(comparison, fail_on), check)
 
 
 def print_check(
@@ -125,9 +131,9 @@ def print_check(
         else:
             from stallscope.report import matrix_text
 
-            regressions = () if comparison is None else comparison.regressions(fail_on)
+            changed = () if comparison is None else regressions(comparison, fail_on)
             matrix_text.show(
-                out, matrix, hosts, comparison=comparison, regressions=regressions, reference=reference, full=full
+                out, matrix, hosts, comparison=comparison, regressions=changed, reference=reference, full=full
             )
 
 
@@ -139,7 +145,25 @@ def raise_errors(sentences: Sequence[str]) -> None:
         raise CommandError(ExitCode.USAGE, sentences[-1])
 
 
-def exit_on_regression(comparison: Comparison | None, fail_on: Sequence[str]) -> None:
-    """End the process with exit code 1 if the comparison has a change in ``fail_on``."""
-    if comparison is not None and comparison.regressions(fail_on):
+def regressions(comparison: Comparison, fail_on: Sequence[str]) -> tuple[CellChange, ...]:
+    """The cells with a change in ``fail_on``, which may also have UNUSUAL."""
+    return comparison.regressions([name for name in fail_on if name != UNUSUAL])
+
+
+def exit_on_failure(
+    comparison: Comparison | None, fail_on: Sequence[str], reference: ReferenceComparison | None = None
+) -> None:
+    """End the process with exit code 1 if a change, or a cell that stalls only here, is in ``fail_on``.
+
+    Raises CommandError (exit code 2) where no cell could be compared with the reference that UNUSUAL needs.
+    """
+    if comparison is not None and regressions(comparison, fail_on):
+        diagnostics.exit_process(ExitCode.REGRESSION)
+    if UNUSUAL not in fail_on:
+        return
+    if reference is None or not reference.compared:
+        raise CommandError(
+            ExitCode.USAGE, f"--fail-on {UNUSUAL}: no cell could be compared with a reference; name another one"
+        )
+    if reference.stalled_here:
         diagnostics.exit_process(ExitCode.REGRESSION)

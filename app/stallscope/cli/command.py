@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -115,8 +114,10 @@ def _with_value(option: click.Option) -> str:
 
 
 def _proposal(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {near[0]}?)" if near else ""
+    from stallprobes.spelling import nearest
+
+    near = nearest(name, known)
+    return f" (did you mean {near}?)" if near else ""
 
 
 def _print_help(context: click.Context, _option: click.Parameter, asked: Any) -> None:

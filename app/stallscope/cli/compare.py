@@ -17,18 +17,18 @@ from stallscope.cli.process.stdout import Output
 @click.argument("new", type=options.INPUT_FILE)
 @options.json("stallscope.compare/2")
 @options.html
-@check_results.fail_on
+@check_results.fail_on(help_="Changes for which to exit 1")
 @options.force("; compare checks of different kinds of GPU")
 def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tuple[str, ...], force: bool) -> None:
-    """Compare the saved checks OLD and NEW cell by cell: SAME, SLOWER, FASTER or UNSURE, at p50 and p99.
+    """Compare the saved checks OLD and NEW cell by cell: SAME, WORSE, BETTER or UNSURE, at p50 and p99.
 
-    Differences in GPU, driver, settings and host come first. Exits 1 if a cell is SLOWER or newly STARVED, or has
+    Differences in GPU, driver, settings and host come first. Exits 1 if a cell is WORSE or newly STARVED, or has
     another change that --fail-on names. --html writes the page of NEW with the comparison.
 
     \b
     Examples:
       stallscope compare before.json after.json
-      stallscope compare before.json after.json --fail-on slower,starved,unsure --html report.html
+      stallscope compare before.json after.json --fail-on worse,starved,unsure --html report.html
     """
     # With --force the check would be lost.
     output_files.require_different({"OLD": old, output_files.HTML: html})
@@ -51,6 +51,6 @@ def command(old: Path, new: Path, as_json: bool, html: Path | None, fail_on: tup
         else:
             from stallscope.report import comparison_text
 
-            comparison_text.show(out, comparison, comparison.regressions(fail_on))
+            comparison_text.show(out, comparison, check_results.regressions(comparison, fail_on))
     check_results.raise_errors(errors)
-    check_results.exit_on_regression(comparison, fail_on)
+    check_results.exit_on_failure(comparison, fail_on)

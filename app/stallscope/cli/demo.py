@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from stallprobes.demo.plan import PatternPlan
 
 SECONDS = 8.0
+_WITHOUT_SCREEN = "stdout may be a file (stallscope demo --json > FILE); without a terminal use: stallscope run all"
 
 
 @click.command("demo", cls=CliCommand)
@@ -74,7 +75,7 @@ def command(
     plans = _plans(names)
     session = simulation.session_options(gpu, together=together)
     # Before the question about other processes.
-    screen.load_settings(ascii_only)
+    screen.load_settings(ascii_only, _WITHOUT_SCREEN)
     if record is not None:
         output_files.require_new_file("--record", record)
     if simulation.profile is None and not allow_shared:

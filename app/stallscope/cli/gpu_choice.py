@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from stallprobes.errors import NoGpu
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.progress import Progress
@@ -13,6 +14,8 @@ from stallscope.cli.process.progress import Progress
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.machine.gpus import Gpu, Survey
+
+_WITHOUT_GPU = "`stallscope doctor` says what is missing; `--sim` uses a simulated GPU"
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,12 @@ def choose_gpus(
     progress.begin("asking the driver for its GPUs", at_most_s=gpus.SURVEY_S)
     found = gpus.survey() if survey is None else survey()
     progress.end()
-    chosen = gpus.choose(spec, found, count)
+    try:
+        chosen = gpus.choose(spec, found, count)
+    except NoGpu as error:
+        if any(gpu.cuda_index is not None for gpu in found.gpus):
+            raise
+        raise NoGpu(f"{error}; {_WITHOUT_GPU}") from error
     for gpu in () if allow_shared else chosen:
         others = gpus.others(gpu)
         if not others:

@@ -6,6 +6,8 @@ A command's module is imported when the command is used, so that ``--help`` and 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -94,10 +96,10 @@ class CommandGroup(CliCommand, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, with the options before the command as its first arguments.
 
-        Raises CommandError with the nearest name for an unknown command, and for an option that the command has not.
+        Raises CommandError with what may be meant for an unknown command, and for an option that the command has not.
         """
         if not ctx.resilient_parsing and not args[0].startswith("-") and args[0] not in _ENTRIES:
-            raise CommandError(ExitCode.USAGE, _unknown_command(args[0], ctx.params.get("sim")))
+            raise CommandError(ExitCode.USAGE, _unknown_command(args, ctx.params.get("sim")))
         name, found, rest = super().resolve_command(ctx, args)
         if found is None:
             return name, found, rest
@@ -164,6 +166,7 @@ def cli(
     Examples:
       stallscope
       stallscope --sim
+      stallscope watch python train.py
       stallscope run secondary-context-d2d
       stallscope check --save before.json
     """
@@ -271,15 +274,31 @@ def _print_version(context: click.Context, asked: bool) -> None:
         command.print_and_exit(context, f"stallscope {metadata.version('stallscope')}")
 
 
-def _unknown_command(name: str, profile: Any) -> str:
-    """The sentence for a command that is not there, or for the word before it, which --sim took for its profile."""
+def _unknown_command(words: Sequence[str], profile: Any) -> str:
+    """The sentence for the command line ``words`` whose first is no command.
+
+    ``profile`` is the word before it, which --sim took for its profile. A program is proposed as one to watch.
+    """
     from stallprobes.patterns.naming import unknown_name_message
 
     if isinstance(profile, str) and not options.is_profile(profile):
         from stallprobes.engine.sim import profile as profiles
 
         return unknown_name_message("profile or command", profile, [*profiles.names(), *_ENTRIES])
-    return unknown_name_message("command", name, _ENTRIES)
+    program = _program(words)
+    if program:
+        return f'there is no command "{words[0]}"; did you mean `stallscope watch {shlex.join(program)}`?'
+    return unknown_name_message("command", words[0], _ENTRIES)
+
+
+def _program(words: Sequence[str]) -> Sequence[str]:
+    """``words`` as a command line that starts a program; empty if their first is neither a program nor in Python."""
+    name = words[0]
+    if shutil.which(name) is not None:
+        return words
+    if shutil.which(f"./{name}") is not None:
+        return (f"./{name}", *words[1:])
+    return ("python", *words) if name.endswith(".py") else ()
 
 
 def _with_default_profile(group: click.Group, arguments: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallprobes.files import user_state
+from stallprobes.files import input_file, user_state
 from stallprobes.foreign_text import printable_lines
 from stallscope.cli import output_files
 from stallscope.cli.process import diagnostics, limits
@@ -88,9 +88,11 @@ def run_live(
 def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
     """Run the monitor, or the screen of a ``watched`` program, with a recording and return the exit code.
 
-    Raises RecordingError, and what ``load_settings`` does.
+    Raises FileMissing, FileNotRead and RecordingError, and what ``load_settings`` does.
     """
-    known = load_settings(ascii_only)
+    # Before the terminal, which nobody can blame for a missing file.
+    input_file.opened(file).close()
+    known = load_settings(ascii_only, "without one use: stallscope replay FILE --json")
     recording: Recording | WatchRecording
     source: ReplaySource | WatchReplaySource
     with Progress() as progress:
@@ -130,12 +132,13 @@ def _report_recording(recorder: Recorder, code: int) -> int:
     return code
 
 
-def load_settings(ascii_only: bool) -> settings.Settings:
+def load_settings(ascii_only: bool, instead: str = diagnostics.SCREENLESS) -> settings.Settings:
     """The settings of the screen.
 
-    Raises SettingsError, and CommandError where the terminal cannot show it, or memory or file descriptors are short.
+    Raises SettingsError, and CommandError where the terminal cannot show it, with what works ``instead``, or where
+    memory or file descriptors are short.
     """
-    why = diagnostics.screen_obstacle()
+    why = diagnostics.screen_obstacle(instead)
     if why is not None:
         raise CommandError(ExitCode.USAGE, why)
     limits.require_screen()

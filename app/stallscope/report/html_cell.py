@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stallprobes.model import Channel
 
 # Classes of style by outcome, where they are not called as the outcome.
-_OUTCOME_CLASSES = {CellOutcome.SLOWER: "starved", CellOutcome.FED: "faster"}
+_OUTCOME_CLASSES = {CellOutcome.WORSE: "starved", CellOutcome.FED: "better"}
 
 
 @dataclass(frozen=True, eq=False)

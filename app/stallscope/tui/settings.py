@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from stallprobes.errors import FileMissing, FileNotRead, OversizedData, StallprobesError
 from stallprobes.files import input_file
+from stallprobes.spelling import nearest
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Action, all_actions
 
 DOCUMENT = """\
@@ -183,9 +183,9 @@ def _key(key: str, action: str) -> str:
 
 def _nearest(name: str, known: Iterable[str], all_of_them: bool = False) -> str:
     """The end of an error about an unknown ``name``: the nearest of ``known``, "" or ``all_of_them`` without one."""
-    near = difflib.get_close_matches(name[:_LONGEST_VALUE], list(known), n=1)
+    near = nearest(name[:_LONGEST_VALUE], known)
     if near:
-        return f"; did you mean {near[0]}?"
+        return f"; did you mean {near}?"
     return f"; there are: {', '.join(known)}" if all_of_them else ""
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from stallprobes.catalog import SECOND_PROCESS, Placement, entries, in_threads, 
 from stallprobes.errors import UnknownName
 from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe, Process, Role
 from stallprobes.patterns import patterns
+from stallprobes.spelling import nearest
 
 ALL = "all"
 OWN = "own"
@@ -110,8 +110,8 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     if not names:
         return f'there is no {kind} "{name}": only patterns have any'
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f'there is no {kind} "{name}"; ' + (f'did you mean "{near[0]}"?' if near else _alternatives(names))
+    near = nearest(name, names, cutoff=0.5)
+    return f'there is no {kind} "{name}"; ' + (f'did you mean "{near}"?' if near else _alternatives(names))
 
 
 def _alternatives(names: Sequence[str]) -> str:

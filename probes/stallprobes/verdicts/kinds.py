@@ -11,8 +11,10 @@ STARVED_WINDOW_NS = 500_000_000
 # A call in flight counts from this age on: some call nearly always is in flight when a window ends.
 IN_FLIGHT_NS = 100_000_000
 # Results of a comparison that a caller may count as failures, and those that are by default.
-FAILURES = ("slower", "starved", "faster", "unsure")
-FAIL_ON = ("slower", "starved")
+FAILURES = ("worse", "starved", "better", "unsure")
+FAIL_ON = ("worse", "starved")
+# Failure of a check by a reference: a cell stalls here and in none of the reference's checks.
+UNUSUAL = "unusual"
 
 
 class VerdictKind(StrEnum):

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def change_counts(comparison: Comparison) -> str:
-    """Number of cells by outcome: ``2 SLOWER, 0 FASTER, 1 newly STARVED, 290 SAME, 3 only in NEW``."""
+    """Number of cells by outcome: ``2 WORSE, 0 BETTER, 1 newly STARVED, 290 SAME, 3 only in NEW``."""
     if not comparison.cells:
         return "no cell in common"
-    always = (CellOutcome.SLOWER, CellOutcome.FASTER)
+    always = (CellOutcome.WORSE, CellOutcome.BETTER)
     counts = {outcome: number for outcome, number in comparison.outcomes().items() if number or outcome in always}
     parts = [f"{number} {outcome.look.word}" for outcome, number in counts.items()]
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
@@ -93,11 +93,11 @@ def places_by_column(places: Iterable[tuple[str, str]], separator: str = ", ") -
 
 
 def false_alarms(comparison: Comparison) -> str:
-    """How reliable SLOWER and FASTER are."""
+    """How reliable WORSE and BETTER are."""
     one_in = round(1 / comparison.false_alarm_rate)
     return (
-        f"If nothing changed and calls were independent, at most 1 such comparison in {one_in} would report SLOWER or "
-        "FASTER for any cell. Real machines vary more than chance alone: confirm a single changed cell with a second "
+        f"If nothing changed and calls were independent, at most 1 such comparison in {one_in} would report WORSE or "
+        "BETTER for any cell. Real machines vary more than chance alone: confirm a single changed cell with a second "
         "check. UNSURE looks changed, without enough evidence. In a cell that is SAME, a change above the ratio that "
-        "it states would have been SLOWER or UNSURE with a probability of 90 %."
+        "it states would have been WORSE or UNSURE with a probability of 90 %."
     )

@@ -71,7 +71,7 @@ def reference_notes(found: ReferenceComparison) -> list[str]:
         notes.append("A quick check has fewer calls, so it misses rare stalls: where it has too few, nothing is named.")
     if found.simulated:
         notes.append("This GPU is SIMULATED, the reference is of real ones.")
-    notes.append("A reference is no earlier check: a difference is neither a failure nor a change.")
+    notes.append("A reference is no earlier check: a difference is no change, nor a failure but by --fail-on unusual.")
     return notes
 
 

@@ -52,7 +52,7 @@ def test_without_a_terminal_it_names_what_is_missing(capsys: pytest.CaptureFixtu
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(screen, "load_settings", lambda ascii_only: None)
+    monkeypatch.setattr(screen, "load_settings", lambda *_: None)
     code, said = ended(["--record", str(tmp_path / "missing" / "demo.rec")], capsys)
     assert (code, "--record" in said) == (2, True)
 

@@ -81,11 +81,11 @@ def part(comparison: Comparison, q: int, channel: Channel = CALL, key: tuple[str
 
 
 def changed(comparison: Comparison) -> set[tuple[str, str]]:
-    return {(one.row, one.column) for one in comparison.cells if one.change in (Change.SLOWER, Change.FASTER)}
+    return {(one.row, one.column) for one in comparison.cells if one.change in (Change.WORSE, Change.BETTER)}
 
 
 @pytest.mark.parametrize(("spread", "drift"), [(0.1, 0.0), (0.3, 0.0), (0.15, 0.05), (0.15, 0.15), (0.3, 0.1)])
-def test_nothing_changed_is_never_called_slower_or_faster(spread: float, drift: float) -> None:
+def test_nothing_changed_is_never_called_worse_or_better(spread: float, drift: float) -> None:
     made = [made_up(seed, spread=spread, drift=drift) for seed in range(5)]
     assert not any(changed(compare(old, new)) for old, new in combinations(made, 2))
 
@@ -93,7 +93,7 @@ def test_nothing_changed_is_never_called_slower_or_faster(spread: float, drift: 
 def test_a_check_compared_with_itself_is_the_same_everywhere() -> None:
     matrix = made_up(1, drift=0.1)
     assert compare(matrix, matrix).counts() == {
-        Change.SAME: len(matrix.cells), Change.SLOWER: 0, Change.FASTER: 0, Change.UNSURE: 0
+        Change.SAME: len(matrix.cells), Change.WORSE: 0, Change.BETTER: 0, Change.UNSURE: 0
     }  # fmt: skip
 
 
@@ -104,15 +104,15 @@ def test_a_stall_of_one_call_in_25_is_found_at_p99_of_its_channel_and_nowhere_el
         assert changed(comparison) <= {D2D_SPIN}
         assert part(comparison, 50).change is Change.SAME
         assert part(comparison, 99, WAIT).change is Change.SAME
-        found += part(comparison, 99).change is Change.SLOWER
+        found += part(comparison, 99).change is Change.WORSE
     assert found == 10
 
 
-def test_the_same_two_checks_the_other_way_round_are_faster() -> None:
+def test_the_same_two_checks_the_other_way_round_are_better() -> None:
     fine, slow = made_up(1), made_up(2, times={D2D_SPIN: 1.5})
     there, back = compare(fine, slow), compare(slow, fine)
-    assert {one.change for one in cell(there).parts} == {Change.SLOWER}
-    assert {one.change for one in cell(back).parts} == {Change.FASTER}
+    assert {one.change for one in cell(there).parts} == {Change.WORSE}
+    assert {one.change for one in cell(back).parts} == {Change.BETTER}
     assert part(there, 50).ratio == pytest.approx(1 / (part(back, 50).ratio or 0))
     assert changed(there) == changed(back) == {D2D_SPIN}
 
@@ -180,7 +180,7 @@ def test_a_slow_cell_is_judged_by_the_middle_of_its_few_calls(calls: int) -> Non
     old = redrawn(made_up(1), D2D_SPIN, around(2.4e6, calls), channel=WAIT)
     new = redrawn(made_up(2), D2D_SPIN, around(5.0e6, calls), channel=WAIT)
     comparison = compare(old, new)
-    assert part(comparison, 50, WAIT).change is Change.SLOWER
+    assert part(comparison, 50, WAIT).change is Change.WORSE
     assert [one.quantile for one in cell(comparison).parts if one.channel == WAIT] == [Quantile.P50]
     assert cell(compare(old, old)).change is Change.SAME
 
@@ -283,15 +283,15 @@ def test_a_newly_starved_cell_is_slower_and_fails_by_its_own_name() -> None:
     fine, starved = made_up(1), starve(made_up(2))
     comparison = compare(fine, starved)
     told = cell(comparison)
-    assert (told.change, told.newly_starved, told.no_longer_starved) == (Change.SLOWER, True, False)
+    assert (told.change, told.newly_starved, told.no_longer_starved) == (Change.WORSE, True, False)
     assert told.note == "Starved now and not before: cuMemcpyDtoDAsync was in flight for 800 ms."
     assert comparison.regressions() == comparison.regressions({"starved"}) == (told,)
-    assert not comparison.regressions({"slower"})
+    assert not comparison.regressions({"worse"})
 
 
-def test_a_cell_that_starves_no_longer_is_faster() -> None:
+def test_a_cell_that_starves_no_longer_is_better() -> None:
     told = cell(compare(starve(made_up(1)), made_up(2)))
-    assert (told.change, told.newly_starved, told.no_longer_starved) == (Change.FASTER, False, True)
+    assert (told.change, told.newly_starved, told.no_longer_starved) == (Change.BETTER, False, True)
 
 
 def test_a_cell_that_starves_in_both_is_the_same() -> None:
@@ -361,7 +361,7 @@ def test_where_a_turn_makes_several_calls_each_is_judged_by_itself() -> None:
 
     comparison = compare(labelled(1, 2_000), labelled(2, 4_000))
     channels = {one.channel: one.change for one in cell(comparison).parts if one.quantile is Quantile.P50}
-    assert channels == {query: Change.SAME, record: Change.SLOWER, WAIT: Change.SAME}
+    assert channels == {query: Change.SAME, record: Change.WORSE, WAIT: Change.SAME}
     assert {one.channel for one in cell(compare(made_up(1), labelled(2, 4_000))).parts} == {CALL, WAIT}
 
 
@@ -439,12 +439,12 @@ def test_what_fails_is_chosen_by_name() -> None:
     comparison = compare(made_up(1), put(new, Cell(*invalid, Status.INVALID, "The aggressor did not run.")))
     failing = {
         name: {(one.row, one.column) for one in comparison.regressions({name})}
-        for name in ("slower", "starved", "faster", "unsure")
+        for name in ("worse", "starved", "better", "unsure")
     }
     assert failing == {
-        "slower": {("d2d", "alloc-async")},
+        "worse": {("d2d", "alloc-async")},
         "starved": {D2D_SPIN},
-        "faster": {OTHER},
+        "better": {OTHER},
         "unsure": {invalid},
     }
     assert len(comparison.regressions()) == 2

@@ -30,13 +30,13 @@ def test_the_schema_is_one() -> None:
 
 def test_what_is_slower_is_there_with_figures_in_microseconds() -> None:
     old, new = matrices.made_up(1, drift=0.02), matrices.made_up(2, drift=0.02, times={("launch", "spin"): 2.0})
-    made = document(old, new, "slower")
+    made = document(old, new, "worse")
     assert made["regressions"] == [{"row": "launch", "column": "spin"}]
     cell = next(c for c in made["cells"] if (c["row"], c["column"]) == ("launch", "spin"))  # type: ignore[attr-defined]
     part = next(p for p in cell["parts"] if (p["phase"], p["quantile"]) == ("call", "p50"))
     assert 2.5 < part["old_us"] < 2.9
     assert part["ratio"] == pytest.approx(part["new_us"] / part["old_us"], abs=0.01)
-    assert (part["change"], part["op"]) == ("slower", None)
+    assert (part["change"], part["op"]) == ("worse", None)
     assert document(old, new)["regressions"] == []
 
 
@@ -44,7 +44,7 @@ def test_every_kind_of_cell_can_be_told_in_both_directions() -> None:
     kinds = matrix_examples.every_kind()
     well = replace(kinds, cells={k: replace(c, status=Status.OK, reason=None) for k, c in kinds.cells.items()})
     for old, new in ((kinds, kinds), (kinds, well), (well, kinds)):
-        made = document(old, new, "slower", "starved", "faster", "unsure")
+        made = document(old, new, "worse", "starved", "better", "unsure")
         assert sum(made["counts"].values()) == len(made["cells"])  # type: ignore[attr-defined, arg-type]
 
 

@@ -65,7 +65,7 @@ def two_modes(ratio: float) -> tuple[dict[Key, Sequence[float]], dict[Key, Seque
     return dict.fromkeys(OTHERS, (1, ratio, 1, ratio)), dict.fromkeys(OTHERS, (ratio, 1, 1, 1))
 
 
-@pytest.mark.parametrize(("old", "new", "change"), [(1.0, 3.0, Change.SLOWER), (3.0, 1.0, Change.FASTER)])
+@pytest.mark.parametrize(("old", "new", "change"), [(1.0, 3.0, Change.WORSE), (3.0, 1.0, Change.BETTER)])
 def test_a_change_is_unsure_where_other_cells_have_modes_as_far_apart(old: float, new: float, change: Change) -> None:
     before, now = two_modes(3.0)
     steady = {D2D_SPIN: [old] * 4}, {D2D_SPIN: [new] * 4}
@@ -77,7 +77,7 @@ def test_a_change_is_unsure_where_other_cells_have_modes_as_far_apart(old: float
 
 def test_a_change_larger_than_the_modes_of_other_cells_is_one() -> None:
     before, now = two_modes(1.6)
-    assert part(compared({**before, D2D_SPIN: [1] * 4}, {**now, D2D_SPIN: [3] * 4})).change is Change.SLOWER
+    assert part(compared({**before, D2D_SPIN: [1] * 4}, {**now, D2D_SPIN: [3] * 4})).change is Change.WORSE
 
 
 def test_chance_divides_more_repeats_less_often() -> None:
@@ -86,28 +86,28 @@ def test_chance_divides_more_repeats_less_often() -> None:
         part(compared({**before, D2D_SPIN: [1] * repeats}, {**now, D2D_SPIN: [3] * repeats})).change
         for repeats in (4, 8)
     ]
-    assert found == [Change.UNSURE, Change.SLOWER]
+    assert found == [Change.UNSURE, Change.WORSE]
 
 
 def test_one_slow_repeat_of_other_cells_is_no_mode() -> None:
     slow = dict.fromkeys(OTHERS, (1.0, 3.0, 1.0, 1.0))
-    assert part(compared({**slow, D2D_SPIN: [1] * 4}, {**slow, D2D_SPIN: [3] * 4})).change is Change.SLOWER
+    assert part(compared({**slow, D2D_SPIN: [1] * 4}, {**slow, D2D_SPIN: [3] * 4})).change is Change.WORSE
 
 
 def test_many_changed_cells_are_no_modes() -> None:
     keys = (D2D_SPIN, *OTHERS)
     found = compared({key: [1] * 4 for key in keys}, {key: [3] * 4 for key in keys})
-    assert {part(found, key).change for key in keys} == {Change.SLOWER}
+    assert {part(found, key).change for key in keys} == {Change.WORSE}
 
 
 def test_machines_with_modes_compare_as_unchanged() -> None:
-    """Without the condition 3 of these 24 comparisons have a slower or faster cell."""
+    """Without the condition 3 of these 24 comparisons have a worse or better cell."""
     wrong = 0
     for seed in range(24):
         dice = np.random.default_rng(seed)
         checks = [{key: dice.choice((1.0, 3.0), 4).tolist() for key in (D2D_SPIN, *OTHERS)} for _ in range(2)]
         counts = compared(*checks).counts()
-        wrong += bool(counts[Change.SLOWER] + counts[Change.FASTER])
+        wrong += bool(counts[Change.WORSE] + counts[Change.BETTER])
     assert wrong == 0
 
 

@@ -60,7 +60,7 @@ def test_two_checks_in_a_row_are_no_change() -> None:
     comparison = compare(recorded(1), recorded(2))
     assert comparison.differences == ()
     assert comparison.regressions() == ()
-    assert not [cell for cell in comparison.cells if cell.change in (Change.SLOWER, Change.FASTER)]
+    assert not [cell for cell in comparison.cells if cell.change in (Change.WORSE, Change.BETTER)]
 
 
 @cache
@@ -75,7 +75,7 @@ def test_a_tail_that_the_machine_s_baselines_have_too_is_no_change() -> None:
     older, newer = (check_file.load(folder / f"check-h200-{number}.json.gz") for number in (3, 5))
     comparison = compare(older, newer)
     counts = comparison.counts()
-    assert counts[Change.SLOWER] == counts[Change.FASTER] == 0
+    assert counts[Change.WORSE] == counts[Change.BETTER] == 0
     assert counts[Change.UNSURE] <= 0.05 * sum(counts.values())
     (cell,) = (
         one for one in comparison.cells if (one.row, one.column) == ("d2h-pinned@secondary", "free-beside-kernel")

@@ -71,5 +71,5 @@ def test_they_detect_smaller_ratios_than_the_recorded_checks(recorded: list[Matr
     assert half < old_half
     for comparison in (before, now):
         counts = comparison.counts()
-        assert counts[Change.SLOWER] == counts[Change.FASTER] == 0
+        assert counts[Change.WORSE] == counts[Change.BETTER] == 0
         assert counts[Change.UNSURE] <= 0.05 * sum(counts.values())

@@ -67,10 +67,10 @@ def test_equal_machines_compare_as_the_same_whichever_check_has_more_repeats(
     old: Callable[..., Matrix], new: Callable[..., Matrix]
 ) -> None:
     comparison = compare(old(10), new(11))
-    assert comparison.counts()[Change.SLOWER] == comparison.counts()[Change.FASTER] == 0
+    assert comparison.counts()[Change.WORSE] == comparison.counts()[Change.BETTER] == 0
     assert comparison.counts()[Change.UNSURE] <= 1
     slow = compare(old(1), new(2, times={D2D_SPIN: 12.0}))
-    assert [(one.row, one.column) for one in slow.cells if one.change is Change.SLOWER] == [D2D_SPIN]
+    assert [(one.row, one.column) for one in slow.cells if one.change is Change.WORSE] == [D2D_SPIN]
 
 
 def test_additional_repeats_of_a_cell_let_a_comparison_detect_smaller_changes_in_it() -> None:

@@ -164,9 +164,9 @@ def test_a_comparison_is_told_and_marked_in_words() -> None:
     text = html_page.page(new, compare.compare(old, new))
     assert "<h2>What changed</h2>" in text
     assert "<td>580.1</td><td>590.2</td>" in text
-    assert text.count(">SLOWER</em>") == 1
+    assert text.count(">WORSE</em>") == 1
     assert "at most 1 such comparison in 100" in text
-    section = next(s for s in re.findall(r"<section.*?</section>", text) if "SLOWER" in s)
+    section = next(s for s in re.findall(r"<section.*?</section>", text) if "WORSE" in s)
     assert section.count('class="h-old"') == 2
     assert "call p50 2.7" in section
 

@@ -249,7 +249,7 @@ def test_a_comparison_is_counted_in_the_headline_with_what_differs_in_the_driver
         2, drift=0.02, times={("launch", "spin"): 2.0}, fingerprint={**matrices.FINGERPRINT, "driver": "590.2"}
     )
     changes = Headline.of(new, compare(old, new)).changes
-    assert changes.startswith("1 SLOWER, 0 FASTER, ")
+    assert changes.startswith("1 WORSE, 0 BETTER, ")
     assert "driver 580.1 → 590.2" in changes
 
 

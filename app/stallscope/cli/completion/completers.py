@@ -7,7 +7,7 @@ the catalogue and the patterns, which load quickly, and nothing that measures.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -115,13 +115,14 @@ def references(context: click.Context, parameter: click.Parameter, incomplete: s
     return [*items(incomplete, words), *files(context, parameter, incomplete)]
 
 
-def changes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Changes of a comparison, in a list that is separated with commas."""
-    from stallprobes.verdicts.kinds import FAILURES
+def failures(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """The ``known`` results of a check that may count as failures, in a list that is separated with commas."""
 
-    begun, _, last = incomplete.rpartition(",")
-    words = FAILURES if begun else (*FAILURES, NONE)
-    return _list_items(begun, last, dict.fromkeys(words, ""))
+    def complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        begun, _, last = incomplete.rpartition(",")
+        return _list_items(begun, last, dict.fromkeys(known if begun else (*known, NONE), ""))
+
+    return complete
 
 
 def languages(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -104,18 +104,18 @@ def is_terminal(stream: object) -> bool:
         return False
 
 
-def screen_obstacle() -> str | None:
-    """Why this terminal cannot show the screen, as a sentence; None if it can."""
+SCREENLESS = "for text and JSON output see: stallscope --help"
+
+
+def screen_obstacle(instead: str = SCREENLESS) -> str | None:
+    """Why this terminal cannot show the screen, as a sentence that ends with what works ``instead``; None if it can."""
     term = os.environ.get("TERM", "")
     if term in ("", "dumb", "unknown"):
         which = f"TERM={term} has no such support" if term else "TERM is not set"
-        return (
-            f"the screen needs a terminal with cursor addressing, but {which}; for text and JSON output see: "
-            "stallscope --help"
-        )
+        return f"the screen needs a terminal with cursor addressing, but {which}; {instead}"
     # The screen is drawn on stderr, so stdout may be a file.
     if not is_interactive():
-        return "the screen needs a terminal for input and output; for text and JSON output see: stallscope --help"
+        return f"the screen needs a terminal for input and output; {instead}"
     return None
 
 

@@ -75,7 +75,7 @@ _MATRIX = (
     ),
     (
         "Comparison",
-        "SLOWER and FASTER: changes beyond chance, at the false alarm rate given for the whole comparison. UNSURE: too "
+        "WORSE and BETTER: changes beyond chance, at the false alarm rate given for the whole comparison. UNSURE: too "
         "few calls or too much noise for a decision. STARVES: it did not starve before. The ratio is new over old.",
     ),
 )

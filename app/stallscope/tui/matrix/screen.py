@@ -62,7 +62,7 @@ def differences(found: Comparison, checks: str) -> PrintableText:
     section(text, "Checks", checks)
     lines = "\n".join(map(comparison_wording.difference_line, found.differences))
     section(text, "Differences of the fingerprints", lines or "none")
-    rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a SLOWER or FASTER cell."
+    rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a WORSE or BETTER cell."
     section(text, "Cells", f"{comparison_wording.change_counts(found)}. {rate}")
     for title, there in (("Only in the old check", found.only_old), ("Only in the new check", found.only_new)):
         section(text, title, "\n".join(comparison_wording.places_by_column(there)))

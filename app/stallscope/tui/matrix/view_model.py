@@ -56,8 +56,8 @@ _OUTCOME_ORDER = (
     CellOutcome.SAME,
     CellOutcome.UNSURE,
     CellOutcome.FED,
-    CellOutcome.FASTER,
-    CellOutcome.SLOWER,
+    CellOutcome.BETTER,
+    CellOutcome.WORSE,
     CellOutcome.STARVED,
 )
 

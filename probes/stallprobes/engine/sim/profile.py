@@ -9,7 +9,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from difflib import get_close_matches
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
@@ -28,6 +27,7 @@ from stallprobes.engine.sim.parameters import (
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.errors import FileNotRead, OversizedData, StallprobesError, reason_of
 from stallprobes.files import input_file
+from stallprobes.spelling import nearest
 
 DEFAULT = "h200"
 _MOST = 1e9
@@ -373,5 +373,5 @@ def _cut(text: str) -> str:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word, list(known), 1)
-    return f", did you mean {close[0]}?" if close else ""
+    close = nearest(word, known)
+    return f", did you mean {close}?" if close else ""

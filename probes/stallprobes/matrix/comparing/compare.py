@@ -1,6 +1,6 @@
-"""Comparison of two interference matrices: each cell is slower, faster, the same, or unsure.
+"""Comparison of two interference matrices: each cell is worse, better, the same, or unsure.
 
-A cell is slower or faster only if three conditions hold. Size: ratio and difference exceed their limits. Calls: an
+A cell is worse or better only if three conditions hold. Size: ratio and difference exceed their limits. Calls: an
 exact test of the number of calls above a cut is significant, corrected for the number of tests. Repeats: the change is
 large compared with the variance between repeats, in this cell and in similar ones, no single repeat causes it, and
 chance does not make such a change of cells with two modes. The last condition is needed because the calls of one repeat
@@ -57,7 +57,7 @@ _JUDGED = (Status.OK, Status.STARVED)
 _NEAR = 3.0
 
 
-_WORST = (Change.SLOWER, Change.FASTER, Change.UNSURE, Change.SAME)
+_WORST = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.SAME)
 
 
 def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
@@ -159,7 +159,7 @@ class _Tester:
                 continue
             least = self._detectable(test)
             change, why = self._change(test, least)
-            if key[1] != QUIET and change in (Change.SLOWER, Change.FASTER):
+            if key[1] != QUIET and change in (Change.WORSE, Change.BETTER):
                 change, why = self._beside_baseline(test, change, why)
                 change, why = self._within_variation(test, change, why)
             elif key[1] == QUIET:
@@ -186,7 +186,7 @@ class _Tester:
         return tuple(found)
 
     def _detectable(self, test: QuantileTest) -> float | None:
-        """The smallest ratio that would have been slower or unsure with a probability of 90 %."""
+        """The smallest ratio that would have been worse or unsure with a probability of 90 %."""
         if test.single_repeat:
             return None
         variance, freedom = self._own_variance(test)
@@ -227,7 +227,7 @@ class _Tester:
         elif self._repeats_p_value(test) > self._allowed:
             why = "the repeats vary too much"
         else:
-            return (Change.SLOWER if test.ratio > 1 else Change.FASTER), f"{values} ({times(test.ratio)})"
+            return (Change.WORSE if test.ratio > 1 else Change.BETTER), f"{values} ({times(test.ratio)})"
         if p_value > LIKELY:
             chance = test.quantile is P99 or min(test.old.calls, test.new.calls) >= ENOUGH_CALLS
         else:
@@ -284,7 +284,7 @@ class _Tester:
 
     def _within_modes(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
         """UNSURE in place of a change that chance alone could make where repeats have two modes as far apart."""
-        if change not in (Change.SLOWER, Change.FASTER) or self._modes.false_changes(test) <= FALSE_ALARMS:
+        if change not in (Change.WORSE, Change.BETTER) or self._modes.false_changes(test) <= FALSE_ALARMS:
             return change, why
         number = self._modes.as_far_apart(test)
         return Change.UNSURE, f"{why}, but repeats within one check differ by as much in {number} of the other phases"
@@ -295,7 +295,7 @@ class _Tester:
         A machine can stay in one of its modes for all repeats of a cell, which the variance between them cannot show;
         the baselines are measured before and after every cell.
         """
-        if change not in (Change.SLOWER, Change.FASTER):
+        if change not in (Change.WORSE, Change.BETTER):
             return change, why
         known = self._variation(test.cell.row, test.channel, test.quantile)
         if known is None or not all(known[0] <= value <= known[1] for value in test.values_ns if value is not None):
@@ -308,7 +308,7 @@ class _Tester:
         place = (test.cell.row, test.channel, test.quantile)
         baseline_ratio = self._baseline_ratio(*place)
         excess = test.ratio / baseline_ratio
-        if (excess if change is Change.SLOWER else 1 / excess) >= test.limit:
+        if (excess if change is Change.WORSE else 1 / excess) >= test.limit:
             return change, why
         baseline_change = self._baseline_changes.get(place, Change.SAME)
         if baseline_change is Change.SAME or test.values_ns[0] > ALIKE * self._old_baseline_ns(*place):
@@ -405,9 +405,9 @@ def _cell(old: Cell, new: Cell, parts: tuple[QuantileChange, ...]) -> CellChange
     if statuses == (Status.STARVED, Status.STARVED):
         return replace(found, note="Starved in both: fewer than 3 calls returned in half a second.")
     if _starves_only(new, old):
-        return _starvation_change(replace(found, change=Change.SLOWER, newly_starved=True), new, old)
+        return _starvation_change(replace(found, change=Change.WORSE, newly_starved=True), new, old)
     if _starves_only(old, new):
-        return _starvation_change(replace(found, change=Change.FASTER, no_longer_starved=True), old, new)
+        return _starvation_change(replace(found, change=Change.BETTER, no_longer_starved=True), old, new)
     worst = min((part.change for part in parts), key=_WORST.index, default=Change.UNSURE)
     return replace(found, change=worst, note="" if parts else "No calls.")
 

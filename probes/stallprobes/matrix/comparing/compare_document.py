@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 COMPARE_SCHEMA = "stallscope.compare/2"
 # The words of ``Change``, whose module loads the tests of a comparison.
-ChangeWord = Literal["same", "slower", "faster", "unsure"]
+ChangeWord = Literal["same", "worse", "better", "unsure"]
 Detectable = Annotated[
     float,
     Meta(
         ge=1,
-        description="Smallest ratio that a comparison would report as slower or unsure with a probability of 90 %.",
+        description="Smallest ratio that a comparison would report as worse or unsure with a probability of 90 %.",
     ),
 ]
 
@@ -93,7 +93,7 @@ class CompareCell(Document):
 
     row: Text
     column: Text
-    change: Annotated[ChangeWord, about("The first that any of its parts has: slower, faster, unsure, same.")]
+    change: Annotated[ChangeWord, about("The first that any of its parts has: worse, better, unsure, same.")]
     newly_starved: Annotated[bool, about("Starved in the new check and not in the old one.")]
     no_longer_starved: bool
     note: Annotated[Text, about("Reason why the cell cannot be compared, else empty.")]
@@ -110,8 +110,8 @@ class CompareDocument(Document):
         Meta(
             gt=0,
             lt=1,
-            description="Upper bound of the probability that a comparison of two unchanged checks reports slower or "
-            "faster for any cell, for independent calls.",
+            description="Upper bound of the probability that a comparison of two unchanged checks reports worse or "
+            "better for any cell, for independent calls.",
         ),
     ]
     detectable: Sensitivities
@@ -120,9 +120,10 @@ class CompareDocument(Document):
     differences: Annotated[list[ChangedFact], about("Differences between the fingerprints.")]
     counts: Annotated[dict[ChangeWord, Natural], about("Number of cells per change.")]
     fail_on: Annotated[
-        list[Literal["slower", "starved", "faster", "unsure"]], about("Changes for which the command exits with 1.")
+        list[Literal["worse", "starved", "better", "unsure", "unusual"]],
+        about("For what the command exits with 1: changes, and unusual for a cell in stalled_here of check.reference."),
     ]
-    regressions: Annotated[list[CellPlace], about("Cells selected by fail_on.")]
+    regressions: Annotated[list[CellPlace], about("Cells with a change in fail_on.")]
     cells: Annotated[list[CompareCell], about("Cells that both checks measured.")]
     only_old: list[CellPlace]
     only_new: list[CellPlace]

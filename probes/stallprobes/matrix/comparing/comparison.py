@@ -13,7 +13,7 @@ from stallprobes.matrix.matrix import Matrix
 from stallprobes.model import Channel
 from stallprobes.verdicts.kinds import FAIL_ON, FAILURES, Look
 
-# Probability that a comparison of two checks of an unchanged machine reports any cell as slower or faster, if calls are
+# Probability that a comparison of two checks of an unchanged machine reports any cell as worse or better, if calls are
 # independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
 # consecutive checks on one H200, one cell each, 1 of 200 comparisons of checks drawn from those of a noisy H200
 # (bench_detectable.py).
@@ -24,8 +24,8 @@ class Change(StrEnum):
     """Result of the comparison of a percentile or a cell."""
 
     SAME = "same"
-    SLOWER = "slower"
-    FASTER = "faster"
+    WORSE = "worse"
+    BETTER = "better"
     UNSURE = "unsure"
 
     @property
@@ -37,9 +37,9 @@ class Change(StrEnum):
 class CellOutcome(StrEnum):
     """Outcome of a cell, the worst first: its change, newly starved, or no longer starved (``FED``)."""
 
-    SLOWER = "slower"
+    WORSE = "worse"
     STARVED = "starved"
-    FASTER = "faster"
+    BETTER = "better"
     FED = "fed"
     UNSURE = "unsure"
     SAME = "same"
@@ -51,11 +51,11 @@ class CellOutcome(StrEnum):
 
 
 OUTCOME_LOOKS = {
-    CellOutcome.SLOWER: Look("SLOWER", style="bad"),
+    CellOutcome.WORSE: Look("WORSE", style="bad"),
     CellOutcome.STARVED: Look(
         "newly STARVED", mark="STARVED", style="bad", meaning="fewer than 3 calls returned in 0.5 s"
     ),
-    CellOutcome.FASTER: Look("FASTER", style="good"),
+    CellOutcome.BETTER: Look("BETTER", style="good"),
     CellOutcome.FED: Look("no longer STARVED", style="good"),
     CellOutcome.UNSURE: Look("UNSURE", style="warn", meaning="it looks changed, without enough evidence"),
     CellOutcome.SAME: Look("SAME", style="dim"),
@@ -66,7 +66,7 @@ OUTCOME_LOOKS = {
 class QuantileChange:
     """Change of one percentile of one channel of a cell: the old and the new value in ns, None where no call returned.
 
-    ``detectable`` is the smallest ratio that would have been slower or unsure with a probability of 90 %; None if the
+    ``detectable`` is the smallest ratio that would have been worse or unsure with a probability of 90 %; None if the
     calls or repeats are too few for any. ``why`` is a sentence on the reason, else "".
     """
 
@@ -84,7 +84,7 @@ class QuantileChange:
 
 @dataclass(frozen=True)
 class CellChange:
-    """Change of a cell: the worst of its parts, in the order slower, faster, unsure, same.
+    """Change of a cell: the worst of its parts, in the order worse, better, unsure, same.
 
     ``note`` is a sentence on why the cell cannot be compared, or that the victim is starved, else "".
     """
@@ -110,8 +110,8 @@ class Comparison:
     """Two checks, the differences of their fingerprints, the most important first, and the change of each common cell.
 
     ``only_old`` and ``only_new`` are (row, column) of the cells that only one of them measured. ``false_alarm_rate``
-    is the probability (0 to 1), for independent calls, that a comparison of equal machines reports any cell as slower
-    or faster.
+    is the probability (0 to 1), for independent calls, that a comparison of equal machines reports any cell as worse
+    or better.
     """
 
     old: Matrix
