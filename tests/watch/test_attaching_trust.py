@@ -32,6 +32,7 @@ from factories.stand_in import MEDDLING, StandIn
 from factories.waiting import wait_until
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import CONTROL_NAME
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, WatchState
 from stallprobes.watch.attaching import access as access_module
 from stallprobes.watch.attaching import helper as helper_module
 from stallprobes.watch.attaching import loaded_functions, memory_files
@@ -358,6 +359,24 @@ def test_a_foreign_process_is_recorded(
         assert (done.returncode, "attached is host-bound" in text) == (0, True), done.stderr
         # By the program's file, which the helper opens; a libcupti that was sent is no part of the program.
         assert "launching_thread in attached" in text
+
+
+def test_a_user_records_a_process_of_their_own_with_another_root(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container without rights: it has the same rights as stallscope, and its code has other names."""
+
+    def watch() -> int:
+        attached = Attached(pid)
+        attached.detach()
+        (process,) = attached.contents().processes
+        opened = attached.attachment.access.open_module(Target(pid), str(stand_in.folder / "attached"))
+        Attached.close_all()
+        return int(process.state) if opened is not None else -1
+
+    monkeypatch.setenv(CUPTI_VARIABLE, str(stand_in.folder / "libcupti.so.13"))
+    with foreign(stand_in, "a mapped root") as pid:
+        assert as_user(NOBODY, watch) == WatchState.RECORDING
 
 
 @pytest.mark.parametrize("kind", ["a mapped root", "root in a mount namespace"])

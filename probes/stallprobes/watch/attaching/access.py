@@ -1,14 +1,14 @@
 """Access to a process: what needs its memory, or names that it controls.
 
-For a process of the caller's own, stallscope does it itself. For one of another user, or with another root, a helper
-that has become that user does it: see ``helper``.
+For a process of the caller's own, stallscope does it itself, since it has no rights that the process lacks. For one of
+another user, and as root for one with another root, a helper that has become that user does it: see ``helper``.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from stallprobes.native.library import attacher, injected_library
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.in_flight import threads_in_driver
 from stallprobes.watch.attaching.loading import Loaded, Programs, load_library
+from stallprobes.watch.attaching.module_files import open_module
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.reading.code_files import open_regular
 from stallprobes.watch.reading.process_rank import environment_of
@@ -63,7 +64,7 @@ def native_programs() -> tuple[Path, Path]:
 
 
 class OwnAccess:
-    """Access by this process itself, to processes of its own user with its own root."""
+    """Access by this process itself, to processes of its own user."""
 
     problem = ""
 
@@ -90,8 +91,12 @@ class OwnAccess:
         return environment_of(target.pid, target.proc)
 
     def open_module(self, target: Target, path: str) -> int | None:
-        """Open it by its name here."""
-        return open_regular(path)
+        """Open it by its name here, or within another root."""
+        if target.shares_files():
+            return open_regular(path)
+        with suppress(OSError):
+            return open_module(target.pid, path)
+        return None
 
     @property
     def no_spy(self) -> str:

@@ -188,7 +188,10 @@ class TargetHelper:
         if isinstance(refused, str):
             raise WatchError(printable(refused)[:_MAX_SENTENCE])
         if isinstance(failed, str):
-            raise WatchError(f"the helper process for user {self._who} cannot do it ({printable(failed)[:200]}).")
+            raise WatchError(
+                f"the helper process for user {self._who} cannot do it ({printable(failed)[:200]}): run stallscope as"
+                " that user, or with sudo."
+            )
         return answer, found
 
     def _is_stopped(self) -> bool:

@@ -120,7 +120,7 @@ def main() -> None:
     try:
         become(Identity(user, group, tuple(groups)), settings["parent"])
     except OSError as error:
-        messages.send(connection, {"refused": error.strerror or str(error)})
+        messages.send(connection, {"failed": error.strerror or str(error)})
         return
     messages.send(connection, {"ready": True})
     serve(connection, helper)

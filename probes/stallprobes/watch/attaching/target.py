@@ -173,8 +173,11 @@ class Target:
             return False
 
     def is_foreign(self) -> bool:
-        """Whether it is of another user, or has another root: this process then uses no name that it controls."""
-        return self.owner()[0] != os.geteuid() or not self.shares_files()
+        """Whether it has other rights than this process: another user, or another root where this process is of root.
+
+        This process then uses no name that it controls.
+        """
+        return self.owner()[0] != os.geteuid() or (os.geteuid() == 0 and not self.shares_files())
 
     def owner(self) -> tuple[int, int]:
         """The numbers of its effective user and group."""
