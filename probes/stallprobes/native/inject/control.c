@@ -215,7 +215,7 @@ static void wake_up(void)
     set_state(recording == SS_STATE_RECORDING ? SS_CONTROL_AWAKE : SS_CONTROL_FAILED);
 }
 
-/* Ends the recording, where calls always are in flight in the end without a gate. It goes on where the program exits. */
+/* Ends the recording, where calls always are in flight in the end without a gate. Where the program exits, it continues. */
 void ss_end_at_last(void)
 {
     begin_tries();
