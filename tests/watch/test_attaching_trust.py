@@ -211,13 +211,11 @@ def test_the_library_is_written_to_no_file_that_takes_the_place_of_its_memfd(sta
 def test_a_program_that_executes_itself_again_and_again_is_attached_or_left_alone(stand_in: StandIn) -> None:
     settings = {"LD_PRELOAD": str(stand_in.folder / MEDDLING), "MEDDLING_EXEC_MS": "20"}
     with RunningProgram(stand_in, "poll", settings=settings) as program:
-        said = set()
         for _ in range(60):
             with suppress(WatchError):
                 attached = Attached(program.pid)
                 wait_until(lambda: attached.attachment.is_replaced, "another program")  # noqa: B023
                 attached.detach()
-                said.add("attached")
             assert not Target(program.pid).has_ended
         assert not Target(program.pid).has_ended
 
