@@ -67,7 +67,7 @@ def combinations() -> Plan:
         probe = parse_probe(name, stream=OWN, size=size)
         label = name if size is None else f"{name} {size // KIB} KiB"
         row = MatrixRow(label, probe.title, probe.entry, probe.context, probe.stream)
-        victims.append(VictimProbe(row, replace(probe, name=f"victim {label}")))
+        victims.append(VictimProbe(row, replace(probe, name=label)))
     for names in AGGRESSORS:
         probes = []
         for name in names:

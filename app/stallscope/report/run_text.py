@@ -319,7 +319,7 @@ def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
         for figure in shown:
             change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
             head = f"{titles[victim]}: {figure.channel.in_sentence} {figure.quantile} {change}."
-            out.paragraph(f"{head} {sentence(figure, titles)}", indent="    ", first="  ")
+            out.paragraph(f"{head} {sentence(figure)}", indent="    ", first="  ")
             rows = [
                 (
                     part.aggressor,

@@ -7,14 +7,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from stallprobes.catalog import Placement, entries
+from stallprobes.catalog import Placement, entries, size_of
 from stallprobes.model import (
     KIB,
     MIB,
     MS,
     PRIMARY,
     SECONDARY,
-    Buffer,
     Context,
     Kind,
     Pattern,
@@ -130,13 +129,6 @@ def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeS
     name = next(n for n in (stem, *(f"{stem}-{i}" for i in range(2, 99))) if n not in taken)
     probe = entries()[entry].probe(Placement(context), name=name)
     return replace(base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect="")
-
-
-def size_of(probe: Probe) -> int | None:
-    """The number of bytes that a probe copies, None for a probe without a size."""
-    usual = entries()[probe.entry].size
-    sizes = [resource.nbytes for resource in probe.program.resources if isinstance(resource, Buffer)]
-    return max(sizes, default=usual) if usual else None
 
 
 def resized(probe: Probe, size: int) -> Probe | None:

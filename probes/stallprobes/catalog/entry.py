@@ -113,6 +113,12 @@ HARDWARE_LABELS = {
 _INLINE_BYTES = 65_536
 
 
+# The phases that a cause explains: a lock holds up calls, a queue holds up the work behind them.
+CALLS = frozenset({Phase.CALL})
+WAITS = frozenset({Phase.WAIT, Phase.START})
+BOTH = CALLS | WAITS
+
+
 class Relation(StrEnum):
     """Relation of a victim's context or stream to the aggressor's."""
 
@@ -124,11 +130,15 @@ class Relation(StrEnum):
 class Cause:
     """Reason why an aggressor stalls a victim, and the remedy.
 
-    It applies when the contexts, streams and processes have the given relations (None: either) and the victim uses some
-    of the hardware in ``uses`` (NONE: any victim). ``null_stream``: it applies only to victims on the legacy default
-    stream.
+    ``short`` and ``short_remedy`` say the same in a clause each, for one line of a narrow screen. It applies to delays
+    of the ``phases``, when the contexts, streams and processes have the given relations (None: either) and the victim
+    uses some of the hardware in ``uses`` (NONE: any victim). ``null_stream``: it applies only to victims on the legacy
+    default stream.
     """
 
+    phases: frozenset[Phase]
+    short: str
+    short_remedy: str
     why: str
     remedy: str
     context: Relation | None = None
@@ -148,6 +158,14 @@ class Cause:
             and (not self.uses or bool(self.uses & used))
             and (on_null_stream or not self.null_stream)
         )
+
+    def explains(self, phase: Phase | None, used: Hardware) -> bool:
+        """Whether it explains a delay in ``phase`` (None: in any) of a victim that uses the hardware ``used``.
+
+        A copy through staging buffers waits for its engine inside the call.
+        """
+        inside = bool(used & Hardware.STAGING_BUFFERS) and phase is Phase.CALL and bool(self.phases & WAITS)
+        return phase is None or phase in self.phases or inside
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,8 @@ class LogEntry:
     """A verdict in the log; ``verdict`` is the worst of its time.
 
     ``began_s`` and ``ended_s`` are seconds since 1970, ``ended_s`` None while it holds. ``onset`` is a sentence about
-    how long after a switch it began, "" where that is not known. ``cut_off`` is what happened where its end was not
-    observed, "" where it was.
+    how long after a switch it began, ``since`` the aggressor that was switched; each is "" where that is not known.
+    ``cut_off`` is what happened where its end was not observed, "" where it was.
     """
 
     number: int
@@ -96,6 +96,7 @@ class LogEntry:
     ended_s: float | None = None
     onset: str = ""
     cut_off: str = ""
+    since: str = ""
 
     @property
     def text(self) -> str:

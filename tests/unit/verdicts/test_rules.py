@@ -12,7 +12,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import InFlight, Window
 from stallprobes.model import SECONDARY, Channel, Phase, Probe
 from stallprobes.verdicts.evidence import Evidence
-from stallprobes.verdicts.rules import SHORT_CAUSE, judge
+from stallprobes.verdicts.rules import TOO_SHORT_CAUSE, judge
 from stallprobes.verdicts.verdict import Verdict
 
 CALL, WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
@@ -83,7 +83,7 @@ def test_what_was_faster_again_afterwards_is_not_said_to_be_as_slow() -> None:
     """Beside a baseline a little slower than the one before, the ratio is below the smallest one that counts."""
     found = verdict_on("d2d", seen(D2D, spread(8_400), spread(5_500), spread(5_700)), running())
     assert found.kind == "unsteady"
-    assert found.cause == SHORT_CAUSE
+    assert (found.cause, found.short_cause) == TOO_SHORT_CAUSE
     assert "stopped" not in found.sentence
 
 

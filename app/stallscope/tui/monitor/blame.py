@@ -197,7 +197,7 @@ class BlameResult(TextDialog[None]):
         for figure in sorted(shown, key=lambda one: _ORDER.index(one.outcome)):
             change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
             head = f"{self.titles[figure.victim]}: {figure.channel.in_sentence} {figure.quantile} {change}"
-            parts += [PrintableText(head, "bold"), PrintableText(sentence(figure, self.titles))]
+            parts += [PrintableText(head, "bold"), PrintableText(sentence(figure))]
             if figure.outcome is not BlameOutcome.UNDECIDED:
                 parts.append(self._table(figure))
             parts.append(PrintableText(""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.catalog import CheckPlacement, Placement, entries, in_threads
+from stallprobes.catalog import CheckPlacement, Entry, Placement, entries, in_threads
 from stallprobes.catalog.host import HOST
 from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET, MatrixColumn, MatrixRow
@@ -174,15 +174,19 @@ def _probes_of_role(name: str, role: Role) -> list[Probe]:
     return probes
 
 
+def check_size(entry: Entry) -> int:
+    """The size in bytes with which a check measures probes of ``entry``, 0 for those without one."""
+    return min(entry.size, _MAX_SIZE)
+
+
 def _size_limited(probe: Probe) -> Probe:
-    if entries()[probe.entry].size <= _MAX_SIZE:
-        return probe
-    return parse_probe(probe_name(probe), size=_MAX_SIZE)
+    entry = entries()[probe.entry]
+    return probe if entry.size <= _MAX_SIZE else parse_probe(probe_name(probe), size=check_size(entry))
 
 
 def _add_victim(rows: dict[str, VictimProbe], probe: Probe) -> None:
     name = probe_name(probe)
-    rows.setdefault(name, VictimProbe(_row(probe, name), replace(probe, name=f"victim {name}")))
+    rows.setdefault(name, VictimProbe(_row(probe, name), replace(probe, name=name)))
 
 
 def _row(probe: Probe, name: str) -> MatrixRow:
@@ -194,8 +198,7 @@ def _add_aggressor_set(columns: dict[str, AggressorSet], probes: Sequence[Probe]
     title = " and ".join(_title(each[0], len(each)) for each in named.values())
     own: list[Probe] = []
     for called, each in named.items():
-        aggressor = f"aggressor {called}"
-        own += [replace(each[0], name=aggressor)] if len(each) == 1 else in_threads(each[0], len(each), aggressor)
+        own += [replace(each[0], name=called)] if len(each) == 1 else in_threads(each[0], len(each), called)
     name = "+".join(named)
     columns.setdefault(name, AggressorSet(MatrixColumn(name, title, tuple(named)), tuple(own)))
 
