@@ -31,20 +31,17 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories import aggressor_mixtures
-from factories.aggressor_mixtures import MIXTURES, VICTIMS, Score, Scored, figure_of, scored
-from stallprobes.catalog import entries
+from factories.aggressor_mixtures import MIXTURES, VICTIMS, Score, Scored, figure_of, scored, switched_one_by_one
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
-from stallprobes.live.analyzer import Analyzer
 from stallprobes.measurement import blame, measure
 from stallprobes.measurement.plan import plan, selection
 from stallprobes.patterns.naming import parse_probe
-from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.recording.observation import SIM
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.verdict import Verdict
 
 WRONG_PROBABLY, RIGHT = 0.03, 0.62
-_STEP_S, _APART_S = 0.1, 3.0
 _AT_ONCE, _ONE_BY_ONE, _RECORDED = "run", "screen", "recorded"
 
 
@@ -71,27 +68,7 @@ def of_run(aggressors: Sequence[str], seed: int) -> tuple[Verdict, ...]:
 def of_screen(aggressors: Sequence[str], seed: int) -> tuple[Verdict, ...]:
     """The verdicts of the screen after the aggressors were switched on one after the other."""
     order = random.Random(seed).sample(aggressors, len(aggressors))
-    probes = (*map(parse_probe, (*VICTIMS, *aggressors)), entries()["host"].probe())
-    session = Session(probes, backend=SIM, options=Options(seed=seed))
-    info = session.start()
-    probe_set = ProbeSet("mixture", probes, SIM, (GpuName(str(info["gpu_model"])),))
-    analyzer = Analyzer(probe_set)
-
-    def run_for(seconds: float) -> None:
-        for _ in range(round(seconds / _STEP_S)):
-            session.run_for(_STEP_S)
-            now = session.snapshot()
-            analyzer.feed(Observation(now.at_ns / 1e9, probe_set, EngineStatus(EngineCondition.READY), now))
-
-    try:
-        session.set_running([*VICTIMS, "host"])
-        run_for(6.0)
-        for name in order:
-            session.set_running({name: True})
-            run_for(_APART_S)
-        return analyzer.verdicts
-    finally:
-        session.stop()
+    return switched_one_by_one(order, Options(seed=seed), Session).verdicts
 
 
 def of_mixture(number: int, seed: int) -> list[tuple[str, Scored]]:

@@ -13,10 +13,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from stallprobes.catalog import entries
+from stallprobes.engine.backend import Options
+from stallprobes.engine.session import Session
 from stallprobes.latency.ratio import Quantile
+from stallprobes.live.analyzer import Analyzer
 from stallprobes.matrix.known_effects import known_effects
 from stallprobes.model import Channel, Phase
 from stallprobes.patterns.naming import parse_probe
+from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame
 from stallprobes.verdicts.candidates import KnownEffects
 from stallprobes.verdicts.explanations import beside_aggressors
@@ -40,6 +45,8 @@ PAIRS = tuple(itertools.combinations(AGGRESSORS, 2))
 _TRIPLES, _TRIPLES_SEED = 12, 54
 TRIPLES = tuple(random.Random(_TRIPLES_SEED).sample(list(itertools.combinations(AGGRESSORS, 3)), _TRIPLES))
 MIXTURES: tuple[tuple[str, ...], ...] = (*PAIRS, *TRIPLES)
+APART_S = 3.0
+_STEP_S, _BASELINE_S = 0.1, 6.0
 # Blame of each of MIXTURES on an H200, with its fingerprint.
 RECORDED = Path(__file__).parents[1] / "gpu" / "recorded" / "mixtures-h200.json.gz"
 
@@ -147,3 +154,30 @@ def scores_of_recorded() -> Iterator[Scored]:
             figure,
             aggressors,
         )
+
+
+def switched_one_by_one(
+    order: Sequence[str], options: Options, made: type[Session], victims: Sequence[str] = VICTIMS
+) -> Analyzer:
+    """The analyzer of a screen on which the aggressors were switched on in ``order``, APART_S apart."""
+    probes = (*map(parse_probe, (*victims, *order)), entries()["host"].probe())
+    session = made(probes, backend=SIM, options=options)
+    info = session.start()
+    probe_set = ProbeSet("mixture", probes, SIM, (GpuName(str(info["gpu_model"])),))
+    analyzer = Analyzer(probe_set)
+
+    def run_for(seconds: float) -> None:
+        for _ in range(round(seconds / _STEP_S)):
+            session.run_for(_STEP_S)
+            now = session.snapshot()
+            analyzer.feed(Observation(now.at_ns / 1e9, probe_set, EngineStatus(EngineCondition.READY), now))
+
+    try:
+        session.set_running([*victims, "host"])
+        run_for(_BASELINE_S)
+        for name in order:
+            session.set_running({name: True})
+            run_for(APART_S)
+        return analyzer
+    finally:
+        session.stop()

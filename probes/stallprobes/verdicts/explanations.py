@@ -143,8 +143,8 @@ def _of_several(known: Cause, proof: Proof, groups: Sequence[AggressorGroup], ho
 def _not_known(
     groups: Sequence[AggressorGroup], candidates: Sequence[AggressorGroup], checks: KnownEffects | None
 ) -> Explained:
-    short = f"{len(groups)} aggressors run"
-    why, names = f"Not known yet: {short}.", tuple(group.name for group in candidates)
+    short = f"not known yet: {len(groups)} aggressors run"
+    why, names = f"N{short[1:]}.", tuple(group.name for group in candidates)
     if checks is not None and not candidates:
         why += f" None of them stalls it so by itself ({checks.source})."
     elif checks is not None and len(candidates) < len(groups):
