@@ -25,7 +25,6 @@ from stallprobes.model import (
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import Observation, ProbeSet
 
-_CONTEXT_SUFFIXES = {PRIMARY: "", SECONDARY: "-secondary"}
 MOST_PROBES = 16
 SMALLEST_SIZE, LARGEST_SIZE = 4 * KIB, 256 * MIB
 SHORTEST_PERIOD_NS, LONGEST_PERIOD_NS = 50_000, 1_000 * MS
@@ -47,7 +46,7 @@ def default_probes() -> tuple[Probe, ...]:
     known = entries()
     return (
         known["launch"].probe(),
-        known["d2d"].probe(Placement(SECONDARY), name="d2d-secondary"),
+        known["d2d"].probe(Placement(SECONDARY)),
         known["d2h-pinned"].probe(),
         known["host"].probe(),
         known["spin"].probe(),
@@ -125,9 +124,9 @@ def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeS
     if len(base.probes) >= MOST_PROBES:
         raise ValueError(f"At most {MOST_PROBES} probes: select a pattern, or start again.")
     taken = {probe.name for probe in base.probes}
-    stem = entry + _CONTEXT_SUFFIXES.get(context, f"-{context.name}")
-    name = next(n for n in (stem, *(f"{stem}-{i}" for i in range(2, 99))) if n not in taken)
-    probe = entries()[entry].probe(Placement(context), name=name)
+    probe = entries()[entry].probe(Placement(context))
+    name = next(n for n in (probe.name, *(f"{probe.name} {i}" for i in range(2, 99))) if n not in taken)
+    probe = replace(probe, name=name)
     return replace(base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect="")
 
 

@@ -70,7 +70,7 @@ _STREAM_ORDER = Cause(
 )
 _TIME_SLICES = Cause(
     phases=WAITS,
-    short="a victim in another context runs too, and contexts take turns",
+    short="a victim of another context runs too, and one context at a time",
     short_remedy="use one context for all work",
     why="Another victim works in another context. The graphics engine runs one context at a time, and the change-over "
     "takes time although the GPU is idle (0.14 ms on an H200): each of the two victims waits for it.",

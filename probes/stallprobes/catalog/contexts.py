@@ -39,7 +39,7 @@ ENTRIES = (
             Cause(
                 uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
                 phases=WAITS,
-                short="creating a context uses the GPU, and contexts take turns",
+                short="it runs work in a new context, and one context runs at a time",
                 short_remedy="create contexts before the critical part and keep them",
                 why="Creating and destroying a context runs work in it on the graphics engine, which runs one "
                 "context at a time. On an H200 most calls keep their time, 1 wait in 100 takes up to "

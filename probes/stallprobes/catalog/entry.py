@@ -27,6 +27,8 @@ from stallprobes.model import (
 
 VICTIM_PERIOD_NS = 1 * MS
 LAST = 1_000_000
+# The label of a stream that only one probe uses.
+OWN = "own"
 # The primary context of the second process, in names of probes and in documents.
 SECOND_PROCESS = "second-process"
 
@@ -237,10 +239,9 @@ class Entry:
         context = placement.context_label if program.context is not None else "none"
         stream = placement.stream_label if program.context is not None else "none"
         where = "" if program.context is None else f" · {context} · {stream} stream"
-        short_where = "" if program.context is None else f" · {context}" + ("" if stream == "own" else f" · {stream}")
         idle = "" if period_ns is None or baseline_period_ns is None else f" each {_round_duration(period_ns)}"
         return Probe(
-            name=name or self.name,
+            name=name or placed_name(self.name, context, stream),
             title=self.title + idle + where,
             role=self.role,
             program=program,
@@ -248,7 +249,6 @@ class Entry:
             entry=self.name,
             context=context,
             stream=stream,
-            short_title=self.title + idle + short_where,
             baseline_period_ns=baseline_period_ns,
             slot_group=None if program.context is None else self.slot_group(program.context, size, placement.process),
         )
@@ -268,17 +268,23 @@ class Entry:
         return context.device, name if process is Process.ENGINE else f"{name} of {SECOND_PROCESS}"
 
 
+def placed_name(entry: str, context: str, stream: str, *, usual_stream: str = OWN) -> str:
+    """The shortest name by which a probe of ``entry`` is selected, ``ENTRY@CONTEXT/STREAM``."""
+    where = stream.lower()
+    return (
+        entry
+        + ("" if context in (PRIMARY.name, "none") else f"@{context}")
+        + ("" if where in (usual_stream, "none") else f"/{where}")
+    )
+
+
 def _round_duration(ns: int) -> str:
     return f"{ns / 1e9:g} s" if ns >= 1_000 * MS else f"{ns / MS:g} ms"
 
 
 def in_threads(probe: Probe, threads: int, name: str) -> tuple[Probe, ...]:
-    """``probe`` in ``threads`` threads, called ``NAME 1``, ``NAME 2`` and so on, with one title for all."""
-    stem, dot, rest = (probe.short_title or probe.title).partition(" · ")
-    return tuple(
-        replace(probe, name=f"{name} {number}", short_title=f"{stem} {number}{dot}{rest}")
-        for number in range(1, threads + 1)
-    )
+    """``probe`` in ``threads`` threads, called ``NAME 1``, ``NAME 2`` and so on."""
+    return tuple(replace(probe, name=f"{name} {number}") for number in range(1, threads + 1))
 
 
 def called(fn: str, *args: Arg) -> Op:

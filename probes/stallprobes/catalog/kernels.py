@@ -48,7 +48,7 @@ _TWO_PROCESSES = Cause(
     process=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
     phases=WAITS,
-    short="processes take turns on the GPU, and the work waits for its turn",
+    short="one process runs at a time, and the work waits for a time-slice",
     short_remedy="do the work in one process, use a copy engine, or MPS",
     why="Each process has contexts of its own, and the GPU's graphics engine runs one context at a time. Work of one "
     "process that needs the engine waits for the time-slices of the other one.",
@@ -59,7 +59,7 @@ TIME_SLICE = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE,
     phases=WAITS,
-    short="one context runs at a time, and the work waits for its turn",
+    short="one context runs at a time, and the work waits for a time-slice",
     short_remedy="submit it in the kernel's own context, or use a copy engine",
     why="The GPU's graphics engine runs one context at a time. A kernel or a device-to-device copy, which is a kernel "
     "too, waits for one time-slice (2048 µs by default) of each other busy context.",
@@ -82,7 +82,7 @@ _LOADING = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
     phases=WAITS,
-    short="loading code uses the GPU, and contexts take turns on it",
+    short="loading runs work in its context, and one context at a time runs",
     short_remedy="load modules before the critical part (CUDA_MODULE_LOADING=EAGER)",
     why="Loading code runs work on the GPU in the loading context, and the graphics engine runs one context at a time. "
     "Each load makes it change over and back (on an H200 a D2D in another context waited 0.25 ms).",

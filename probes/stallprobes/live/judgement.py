@@ -97,7 +97,7 @@ class Judgement:
         for probe in self._of_role(Role.AGGRESSOR):
             part = now.probes[probe.name]
             if before is not None and before.probes[probe.name].on != part.on:
-                switches.append(Switch(probe.name, probe.title, part.on, now.at_ns))
+                switches.append(Switch(probe.name, part.on, now.at_ns))
                 self.tracker.switched(switches[-1])
             if may_run(part):
                 self._ran_ns[probe.name] = now.at_ns

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stallprobes.catalog import entries, size_of
+from stallprobes.catalog.entry import OWN
 from stallprobes.errors import CheckFileError
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.check.plan import AGGRESSORS_STREAM, check_size
@@ -18,7 +19,7 @@ from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.reference import CLEAR, CellState, Reference, gpu_model
 from stallprobes.matrix.reference_choice import reference_of_gpu
 from stallprobes.model import MATRIX_PHASES, Phase, Probe
-from stallprobes.patterns.naming import OWN, by_name, probe_name
+from stallprobes.patterns.naming import by_name, probe_name
 from stallprobes.verdicts.candidates import AggressorGroup, Effect, KnownEffects
 from stallprobes.verdicts.evidence import SLOWER, STALLED
 

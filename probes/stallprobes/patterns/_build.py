@@ -9,9 +9,9 @@ from stallprobes.catalog.host import HOST
 from stallprobes.model import GREEN, Kind, Needs, Probe, Variant
 
 
-def probe(entry: str, placement: Placement | None = None, *, name: str | None = None, size: int | None = None) -> Probe:
+def probe(entry: str, placement: Placement | None = None, *, size: int | None = None) -> Probe:
     """The probe of catalogue entry ``entry`` at ``placement``. Raises KeyError for an unknown entry."""
-    return entries()[entry].probe(placement, name=name, size=size)
+    return entries()[entry].probe(placement, size=size)
 
 
 def idle_probe(entry: str, period_ns: int) -> Probe:
@@ -22,7 +22,7 @@ def idle_probe(entry: str, period_ns: int) -> Probe:
 
 def several(entry: str, number: int) -> tuple[Probe, ...]:
     """``number`` probes of catalogue entry ``entry``, each on a stream of its own; one has the entry's name."""
-    return (probe(entry),) if number == 1 else in_threads(probe(entry), number, entry)
+    return (probe(entry),) if number == 1 else in_threads(probe(entry), number, f"{entry}-x{number}")
 
 
 def variant(

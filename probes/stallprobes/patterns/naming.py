@@ -10,14 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from stallprobes.catalog import SECOND_PROCESS, Placement, entries, in_threads, on_null_stream, on_shared_stream
+from stallprobes.catalog.entry import OWN, placed_name
 from stallprobes.errors import UnknownName
 from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe, Process, Role
 from stallprobes.patterns import patterns
 from stallprobes.spelling import nearest
 
 ALL = "all"
-OWN = "own"
-
 _LONGEST_LIST = 20
 # More threads than most machines have cores for would measure the host.
 MOST_THREADS = 16
@@ -100,9 +99,7 @@ def _with_threads(name: str, threads: int) -> str:
 
 def probe_name(probe: Probe, *, stream: str = OWN) -> str:
     """The shortest name of ``probe``, where ``stream`` is the default stream."""
-    context = "" if probe.context in (PRIMARY.name, "none") else f"@{probe.context}"
-    where = probe.stream.lower()
-    return probe.entry + context + ("" if where in (stream, "none") else f"/{where}")
+    return placed_name(probe.entry, probe.context, probe.stream, usual_stream=stream)
 
 
 def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:

@@ -50,8 +50,7 @@ class TracedProbe:
         """The names of ``probe``."""
         ops = tuple(op_name(op) for op in probe.program.ops)
         phases = tuple(op.phase for op in probe.program.ops)
-        title = probe.short_title or probe.title
-        return cls(probe.name, title, ops, probe.context, probe.stream, probe.role, phases)
+        return cls(probe.name, probe.name, ops, probe.context, probe.stream, probe.role, phases)
 
     @property
     def shared(self) -> str:

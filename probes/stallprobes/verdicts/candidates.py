@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
@@ -52,14 +52,9 @@ def no_effects() -> None:
 
 
 def aggressor_groups(aggressors: Iterable[Probe]) -> tuple[AggressorGroup, ...]:
-    """``aggressors`` by entry, context and stream, in their order."""
-    found: dict[tuple[str, str, str], list[Probe]] = {}
+    """``aggressors`` by the name that selects them, which threads share before their numbers, in their order."""
+    found: dict[str, list[Probe]] = {}
     for probe in aggressors:
-        found.setdefault((probe.entry, probe.context, probe.stream), []).append(probe)
-    return tuple(AggressorGroup(_name(probes), tuple(probes)) for probes in found.values())
-
-
-def _name(probes: Sequence[Probe]) -> str:
-    """The name of one probe, or what the names of several threads have in common."""
-    name = probes[0].name
-    return name if len(probes) == 1 else name.rpartition(" ")[0] or name
+        name, _, number = probe.name.rpartition(" ")
+        found.setdefault(name if name and number.isdecimal() else probe.name, []).append(probe)
+    return tuple(AggressorGroup(name, tuple(probes)) for name, probes in found.items())

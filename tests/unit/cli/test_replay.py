@@ -37,12 +37,12 @@ def test_it_prints_the_verdicts_of_a_recording(
     assert (code, err, document["cut_off"]) == (0, "", False)
     assert (verdict["kind"], verdict["probe"], verdict["phase"], verdict["proof"]) == (
         "stalled",
-        "d2d",
+        "d2d@secondary",
         "wait",
         "switching",
     )
     assert document["probe_sets"][0]["backend"] == "simulated"
-    assert {one["probe"] for one in document["probe_sets"][0]["ranges"]} == {"d2d", "host"}
+    assert {one["probe"] for one in document["probe_sets"][0]["ranges"]} == {"d2d@secondary", "host"}
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def damaged(content: bytes) -> bytes:
         b"hello",
         damaged(b'{"f":{"w":1,"e":["ready",0,""],"s":{"at":1,"state":1,"beat":1,"p":{}}}}'),
         damaged(b'{"f":[]}'),
-        damaged(b'{"quiet":{"d2d":[1]}}'),
+        damaged(b'{"quiet":{"d2d@secondary":[1]}}'),
         damaged(b"[" * 100_000),
         damaged(b'{"later":"version"}'),
     ],

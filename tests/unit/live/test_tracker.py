@@ -36,7 +36,7 @@ class Log:
             )
 
     def switch(self, name: str, on: bool) -> None:
-        self.tracker.switched(Switch(name, name, on, round(self.ticks * TICK_S * 1e9)))
+        self.tracker.switched(Switch(name, on, round(self.ticks * TICK_S * 1e9)))
 
     @property
     def entry(self) -> LogEntry:
@@ -84,7 +84,7 @@ def test_what_begins_and_ends_with_one_aggressor_is_proven_by_switching() -> Non
     log.feed(5, STALLED)
     log.feed(3)
     assert log.entry.verdict.proof == "switching"
-    assert "began and ended with “spin”" in log.entry.text
+    assert "began and ended with spin" in log.entry.text
 
 
 def test_a_switch_proves_nothing_that_began_before_or_ended_long_after_or_has_two_suspects() -> None:

@@ -154,7 +154,8 @@ def _lines() -> tuple[_PickerLine, ...]:
         if entry.role is Role.HOST:
             continue
         for place in _places(entry):
-            text, word = f"{entry.title} · {place}" if place else entry.title, _ROLES[entry.role]
+            placed = entry.name if place in ("", PRIMARY.name) else f"{entry.name}@{place}"
+            text, word = f"{placed}  {entry.title}", _ROLES[entry.role]
             searched = f"{entry.name} {text} {word}".casefold()
             line = f"probe/{entry.name}@{place or PRIMARY.name}"
             found.append(_PickerLine(line, "Add a probe to the current ones", text, word, "italic", searched))
@@ -172,7 +173,7 @@ def _details(first: str, second: str) -> PrintableText:
     text = PrintableText()
     if first == "probe":
         entry = entries()[second.partition("@")[0]]
-        section(text, entry.title, entry.what)
+        section(text, f"{entry.name}: {entry.title}", entry.what)
         section(text, "Note", entry.note)
         for cause in entry.causes:
             section(text, "Effect on victims", f"{cause.why} Remedy: {cause.remedy}")

@@ -96,7 +96,7 @@ def _on_reference(reference: Reference, key: Key) -> str:
 
 def _cell_title(matrix_view: MatrixView, key: Key) -> str:
     row, column = matrix_view.matrix.row(key[0]), matrix_view.matrix.column(key[1])
-    return f"{row.title} alone" if column.name == QUIET else f"{row.title} beside “{column.title}”"
+    return f"{row.name} alone" if column.name == QUIET else f"{row.name} beside {column.name}"
 
 
 def _percentiles(known: CellFigures) -> str:

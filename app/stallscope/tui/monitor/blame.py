@@ -176,7 +176,7 @@ class BlameResult(TextDialog[None]):
     def __init__(self, result: Blame, probes: Sequence[Probe]) -> None:
         super().__init__()
         self.result = result
-        self.titles = {probe.name: probe.short_title or probe.title for probe in probes}
+        self.titles = {probe.name: probe.name for probe in probes}
 
     def on_resize(self) -> None:
         """Lay the result out for the new width."""

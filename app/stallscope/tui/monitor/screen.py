@@ -473,7 +473,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             return ""
         period = probe_sets.scaled_period_ns(old, factor)
         rate = 1e9 / period
-        sentence = f"{row.title}: {rate:.{0 if rate >= 10 else 1}f} calls/s."
+        sentence = f"{row.name}: {rate:.{0 if rate >= 10 else 1}f} calls/s."
         if not live.set_period(row.name, period):
             return sentence
         if self.analyzer is not None:

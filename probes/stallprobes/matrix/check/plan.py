@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stallprobes.catalog import CheckPlacement, Entry, Placement, entries, in_threads
+from stallprobes.catalog.entry import OWN
 from stallprobes.catalog.host import HOST
 from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET, MatrixColumn, MatrixRow
@@ -13,7 +14,6 @@ from stallprobes.model import MIB, Context, Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import (
     ALL,
-    OWN,
     by_name,
     in_several_threads,
     parse_probe,
