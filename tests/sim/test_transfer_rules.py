@@ -75,7 +75,7 @@ def test_a_staged_copy_delays_what_other_contexts_see_of_the_gpu_but_not_their_c
 
 def test_small_pageable_copies_and_staged_peer_copies_wait_for_the_staging_buffers() -> None:
     for kind in ("d2h-pageable", "peer-copy"):
-        seen = machine(entry(kind), entry("d2h-pageable-warm")).run()[probe.name]
+        seen = machine(entry(kind), entry("d2h-pageable-warm")).run()[kind]
         assert seen.iterations < 3
         assert machine(entry(kind), entry("h2d-pageable-large")).run()[kind].iterations > 150
 

@@ -10,9 +10,9 @@ from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
 from stallprobes.units import duration_ns, format_count, in_us, plural, times
-from stallprobes.verdicts.blame import sentence, share_text
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.wording.timeline_wording import timeline_text
+from stallscope.report.blame_table import BlameTable
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.table import TableCell, TableColumn, TableHeading, TableRow
 from stallscope.report.text import TextWriter
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
+_BLAME_INDENT = "  "
 # The phases that a run with the timeline shows too; the early ones only where there are any.
 _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
@@ -85,13 +86,6 @@ def _headline(result: RunResult) -> str:
 
 
 _STATUS_STYLES = {"unsupported": "warn", "invalid": "bad"}
-_BLAME_COLUMNS = (
-    TableColumn("aggressor"),
-    TableColumn("alone", right=True, unit="µs"),
-    TableColumn("without it", right=True, unit="µs"),
-    TableColumn("share of\nthe delay", right=True),
-    TableColumn("conclusion"),
-)
 
 
 def _latencies(out: TextWriter, variants: Sequence[VariantResult], phases: Sequence[Phase]) -> None:
@@ -299,38 +293,14 @@ def _verdict_style(kind: VerdictKind) -> str:
 
 
 def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
-    """The blame experiment: for each victim a sentence and a table of the figures that stall."""
-    titles = {result.probe.name: result.probe.title for result in variant.probes}
-    blamed = ", ".join(blame.aggressors)
+    """The blame experiment: what was done, and its table."""
     out.paragraph(
-        f"blame, {blame.rounds} rounds in {blame.seconds:.1f} s, switched {blamed} on and off:",
+        f"blame, {blame.rounds} rounds in {blame.seconds:.1f} s, switched {', '.join(blame.aggressors)} on and off:",
         indent="  ",
         first=f"{variant.variant}: ",
     )
-    if blame.idle:
-        out.paragraph(f"Not running in some windows: {', '.join(blame.idle)}.", indent="  ", first="  ", style="warn")
-    if not blame.figures:
-        out.paragraph("Too few calls to conclude.", indent="  ", first="  ", style="warn")
-    for victim in blame.victims:
-        shown = blame.main_figures(victim)
-        if not shown:
-            text = "None of them: no slower with all aggressors on than with all off."
-            out.paragraph(f"{titles[victim]}: {text}", indent="    ", first="  ")
-        for figure in shown:
-            change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
-            head = f"{titles[victim]}: {figure.channel.in_sentence} {figure.quantile} {change}."
-            out.paragraph(f"{head} {sentence(figure)}", indent="    ", first="  ")
-            rows = [
-                (
-                    part.aggressor,
-                    in_us(part.alone_ns),
-                    in_us(part.without_ns),
-                    share_text(part.share),
-                    TableCell(part.conclusion.text, part.conclusion.style),
-                )
-                for part in figure.aggressors
-            ]
-            out.table(_BLAME_COLUMNS, rows, indent="    ")
+    for line in BlameTable(blame, out.printed).lines(out.width - len(_BLAME_INDENT)):
+        out.runs([(_BLAME_INDENT, ""), *line] if line else [])
 
 
 def _in_flight(result: ProbeResult) -> str:

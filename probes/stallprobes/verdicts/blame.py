@@ -49,7 +49,7 @@ class Conclusion(StrEnum):
 
 
 _CONCLUSIONS = {
-    Conclusion.CAUSE: ("necessary and sufficient", "bad"),
+    Conclusion.CAUSE: ("necessary, sufficient", "bad"),
     Conclusion.NECESSARY: ("necessary, not alone", "bad"),
     Conclusion.SUFFICIENT: ("sufficient", "bad"),
     Conclusion.TOGETHER: ("only together", "warn"),
@@ -257,8 +257,3 @@ def _with_cause(verdict: Verdict, figure: FigureBlame, victim: Probe, aggressors
         proof=Proof.BLAME,
         aggressors=tuple(group.name for group in aggressor_groups(blamed)),
     )
-
-
-def share_text(share: Interval | None) -> str:
-    """``50% (49–51%)``, with the 95 % interval; a dash where it is unknown."""
-    return "–" if share is None else f"{share.value:.0%} ({share.low * 100:.0f}–{share.high:.0%})"

@@ -23,7 +23,6 @@ from stallprobes.verdicts.blame import (
     Interval,
     proven,
     sentence,
-    share_text,
 )
 from stallprobes.verdicts.experiment import ALL_OFF, BUDGET_S, FEWEST_ROUNDS, AggressorState, BlameWindow
 from stallprobes.verdicts.kinds import VerdictKind
@@ -418,4 +417,3 @@ def test_every_conclusion_and_outcome_has_words() -> None:
     assert all(one.text for one in Conclusion)
     for calls in (slow_if(lambda s: {A, B} <= s), slow_if(lambda s: bool(s)), slow_if(lambda s: False)):
         assert sentence(figure(measured([A, B], calls))).endswith(".")
-    assert share_text(None) == "–"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key
@@ -501,8 +502,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self.mark_changed()
 
     def action_blame_stop(self) -> None:
-        """Stop the blame experiment."""
-        self.blame.stop()
+        """Stop the blame experiment; without one the key does what else it has."""
+        if not self.blame.stop():
+            raise SkipAction
 
     # View, engine and reports.
 
