@@ -73,7 +73,7 @@ class Scored:
 
 def named(verdict: Verdict) -> tuple[str, ...]:
     """The aggressors that the cause of ``verdict`` names."""
-    return () if verdict.proof is Proof.NONE else verdict.aggressors
+    return () if verdict.proof in (Proof.NONE, Proof.OPEN) else verdict.aggressors
 
 
 def scored(verdict: Verdict, figure: FigureBlame | None, aggressors: Sequence[str]) -> Scored:

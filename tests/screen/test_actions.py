@@ -291,7 +291,7 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
         assert source.state_text == "REPLAY, PAUSED"
         await pilot.press("right")
         assert source.at_s > 4.9
-        await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("d2d")) and row.state == "STALLED")  # type: ignore[union-attr]
+        await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("d2d@secondary")) and row.state == "STALLED")  # type: ignore[union-attr]
         await pilot.press("left")
         assert source.at_s < 1
         await pilot.press("1")

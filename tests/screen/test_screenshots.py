@@ -26,12 +26,12 @@ HERE = Path(__file__).parents[2] / "screenshots"
 SVG = "{http://www.w3.org/2000/svg}"
 LARGEST = 300_000
 VERDICTS = {
-    "secondary-context-d2d": "STALLED D2D · secondary · own stream: wait p50 5.60 µs → 1.73 ms (×309)",
-    "peer-copy-behind-kernel": "STALLED peer copy · primary · own stream: wait p50 44.8 µs → 93.8 ms (×2095)",
-    "pageable-d2h-vs-launch": "STALLED launch · primary · NULL stream: call p99 5.98 µs → 200 ms (×33408)",
-    "scalar-readback": "GPU time scalar read-back · pageable · primary · own stream: D2H 4 bytes takes 5.01 ms",
-    "default-stream-gate": "launch, then open the gate · primary · own stream: starved, 4 calls returned in 1.0 s",
-    "explain": "D2D · secondary · own stream: wait p50 5.60 µs → 1.73 ms (×309)",
+    "secondary-context-d2d": "STALLED a d2d@secondary wait 5.60 µs → 1.73 ms ×309",
+    "peer-copy-behind-kernel": "STALLED a peer-copy wait 44.8 µs → 93.8 ms ×2095",
+    "pageable-d2h-vs-launch": "STALLED a launch/null call p99 5.98 µs → 200 ms ×33408",
+    "scalar-readback": "GPU time 1 scalar-readback D2H 4 bytes takes 5.01 ms",
+    "default-stream-gate": "launch-then-open",
+    "explain": "d2d@secondary: wait p50 5.60 µs → 1.73 ms (×309)",
     "picker": "kernel-other-context (stall)",
     "matrix": "3 STARVED, 171 STALLED, 8 slower, 1 drift of 350 cells",
     "watch": "86 % of the time of launches (thread 742) is waiting: 100 % pageable copy in MainThread (thread 723).",
@@ -100,8 +100,8 @@ def test_a_stall_appears_and_its_remedy_ends_it(drawn: dict[str, Path], maker: M
     last = stall + 1 + round((maker.BEFORE_REMEDY_S + maker.AFTER_REMEDY_S) / maker.STEP_S)
     assert "NVIDIA H200 (GPU 0) · driver 580.159.04 · CUDA 13.0" in words(file, 0)
     assert "STALLED" not in words(file, 0)
-    assert "Quiet: D2D · secondary" in words(file, 0)
-    assert "STALLED D2D · secondary · own stream: wait p50 5.66 µs → 1.88 ms (×331)" in words(file, stall)
+    assert "Quiet: d2d@secondary" in words(file, 0)
+    assert "STALLED a d2d@secondary wait 5.66 µs → 1.88 ms ×331" in words(file, stall)
     assert "Remedy: kernel and copy both in the primary context" in words(file, last)
     assert "No stall: every victim is as fast as its baseline." in words(file, last)
 
@@ -118,7 +118,7 @@ def test_the_moving_picture_of_a_recorded_demo_shows_the_stall_and_the_remedy(
     (tmp_path / "demo.svg").write_text(svg, encoding="utf-8")
     stall = round((maker.BEFORE_ON_S + maker.AFTER_ON_S) / maker.STEP_S)
     last = stall + 1 + round((maker.BEFORE_REMEDY_S + maker.AFTER_REMEDY_S) / maker.STEP_S)
-    assert "Quiet: D2D · secondary" in words(tmp_path / "demo.svg", 0)
+    assert "Quiet: d2d@secondary" in words(tmp_path / "demo.svg", 0)
     assert "Stall: kernel in the primary context, copy in the secondary" in words(tmp_path / "demo.svg", stall)
     assert "STALLED" in words(tmp_path / "demo.svg", stall)
     assert "Remedy: kernel and copy both in the primary context" in words(tmp_path / "demo.svg", last)

@@ -159,7 +159,7 @@ def test_a_launch_waits_for_the_kernels_before_blocking_events_in_its_hardware_q
     probes = patterns()["event-poll-storm"].variant("blocking-x16").probes
     many = machine(*probes, rings=False, sim_set={"hardware_queues": "32"}).run(NS)
     assert p50_us(many["launch"], WAIT) < 10
-    assert 4_000 < p50_us(many["event-block 3"], WAIT) < 4_200
+    assert 4_000 < p50_us(many["event-block-x16 3"], WAIT) < 4_200
 
 
 def test_the_cost_of_polling_grows_with_the_threads_and_is_a_parameter() -> None:

@@ -11,6 +11,7 @@ from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
 from stallprobes.units import duration_ns, format_count, in_us, plural, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
+from stallprobes.verdicts.verdict import Proof, Verdict
 from stallprobes.wording.timeline_wording import timeline_text
 from stallscope.report.blame_table import BlameTable
 from stallscope.report.catalog_text import VARIANT_KINDS
@@ -269,23 +270,36 @@ def _first_and_usual(result: ProbeResult, channel: Channel) -> tuple[str, str, s
 
 
 def _verdicts(out: TextWriter, variant: VariantResult) -> None:
-    first = f"{variant.variant}: "
+    """The verdicts, those of one cause together with its remedy below them; then the blame experiment."""
+    first = _first(variant)
     if variant.status != "ok":
         out.paragraph(f"{variant.status}: {variant.reason}", indent="  ", first=first, style="warn")
     hosts = {result.probe.name for result in variant.probes if result.probe.role is Role.HOST}
+    causes: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in variant.verdicts:
         # A quiet host control is the rule; its row says so.
         if verdict.probe not in hosts or verdict.kind is not VerdictKind.QUIET:
+            causes.setdefault((verdict.cause, verdict.remedy), []).append(verdict)
+    for (cause, remedy), verdicts in causes.items():
+        for verdict in verdicts:
             word = f"{verdict.kind.look.word}: " if verdict.kind.is_stall else ""
-            out.paragraph(verdict.sentence, indent="  ", first=first + word, style=_verdict_style(verdict.kind))
+            out.paragraph(verdict.head, indent="  ", first=first + word, style=_verdict_style(verdict.kind))
+        if cause:
+            out.paragraph(cause, indent="  ", first="  ")
+        if remedy:
+            out.paragraph(f"Remedy: {remedy}", indent="  ", first="  ")
     if variant.blame is not None:
         _blame(out, variant, variant.blame)
-    remedies = {verdict.remedy for verdict in variant.verdicts}
-    for remedy in dict.fromkeys(verdict.remedy for verdict in variant.verdicts if verdict.remedy):
-        if any(other != remedy and other.startswith(remedy) for other in remedies):
-            # The other one says it too.
-            continue
-        out.paragraph(f"Remedy: {remedy}", indent="  ", first="  ", style="dim")
+    elif any(verdict.proof is Proof.OPEN for verdict in variant.verdicts):
+        out.paragraph("Next: --blame finds by experiment which aggressor it is.", indent="  ", first="  ")
+
+
+def _first(variant: VariantResult) -> str:
+    """The variant before what is said of it; nothing for probes that were selected by name."""
+    # It loads numpy, which commands that show no result do not need.
+    from stallprobes.measurement.plan import PROBES
+
+    return "" if variant.variant == PROBES else f"{variant.variant}: "
 
 
 def _verdict_style(kind: VerdictKind) -> str:
@@ -297,7 +311,7 @@ def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
     out.paragraph(
         f"blame, {blame.rounds} rounds in {blame.seconds:.1f} s, switched {', '.join(blame.aggressors)} on and off:",
         indent="  ",
-        first=f"{variant.variant}: ",
+        first=_first(variant),
     )
     for line in BlameTable(blame, out.printed).lines(out.width - len(_BLAME_INDENT)):
         out.runs([(_BLAME_INDENT, ""), *line] if line else [])

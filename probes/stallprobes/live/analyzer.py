@@ -281,7 +281,7 @@ class Analyzer:
             age = max(0.0, max(at_ns - baseline.at_ns for baseline in judged.baselines.values()) / 1e9)
         groups = judged.groups_on(probes)
         left_s = self._collector.left_s(self._last, needed, groups)
-        return MonitorView(rows, view, self.log[::-1], age, left_s, groups > 1, self._plots(judged, rows, view, plots))
+        return MonitorView(rows, view, self.log[::-1], age, left_s, self._plots(judged, rows, view, plots))
 
     def _judged_window(self) -> JudgedWindow:
         return JudgedWindow(

@@ -184,11 +184,9 @@ class Judgement:
         """``verdict``; where its cause is not known, with the candidate as the probable one with which it began."""
         found, _ = self._onsets.get((verdict.probe, verdict.phase), (None, 0.0))
         victim = next((probe for probe in self._probes if probe.name == verdict.probe), None)
-        if verdict.proof is not Proof.NONE or not verdict.kind.is_stall or found is None or victim is None:
+        if verdict.proof is not Proof.OPEN or found is None or victim is None:
             return verdict
-        if len(verdict.aggressors) < 2 or found.aggressor.name not in verdict.aggressors:
-            return verdict
-        if found.after_ns > _PROBABLY_NS:
+        if found.aggressor.name not in verdict.aggressors or found.after_ns > _PROBABLY_NS:
             return verdict
         return began_with(verdict, victim, found.aggressor, self._of_role(Role.VICTIM))
 

@@ -143,7 +143,6 @@ class MonitorView:
 
     ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
     missing; ``baseline_left_s`` is the time that measuring still takes, None while an aggressor prevents it.
-    ``in_slots``: victims of two groups or more share a GPU in slots.
     ``plots`` are the probes whose histograms are shown, where those are not only of ``focus``, which is one of them.
     """
 
@@ -152,7 +151,6 @@ class MonitorView:
     log: tuple[LogEntry, ...]
     baseline_age_s: float | None
     baseline_left_s: float | None
-    in_slots: bool = False
     plots: tuple[FocusView, ...] = ()
 
     def row(self, name: str) -> ProbeRow | None:

@@ -154,7 +154,7 @@ def _not_known(
             f" It may be {_listed(names, 'or')}; {_listed(ruled_out, 'and')} {each} not stall it so alone "
             f"({checks.source})."
         )
-    return Explained(why, "", short, "", Proof.NONE, names)
+    return Explained(why, "", short, "", Proof.OPEN, names)
 
 
 def _listed(names: Sequence[str], word: str) -> str:

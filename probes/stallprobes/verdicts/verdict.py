@@ -15,10 +15,12 @@ class Proof(StrEnum):
 
     ``BLAME``: an experiment switched each aggressor on and off. ``SWITCHING``: the slowdown began with the aggressor
     and ended with it. ``RULE``: the catalogue knows the cause, and no other aggressor runs that stalls the victim so by
-    itself. ``PROBABLE``: of several aggressors this one is the likeliest. ``NONE``: no cause is known.
+    itself. ``PROBABLE``: of several aggressors this one is the likeliest. ``OPEN``: it is one or more of several, and
+    not known which. ``NONE``: no cause is known.
     """
 
     NONE = "none"
+    OPEN = "open"
     PROBABLE = "probable"
     RULE = "rule"
     SWITCHING = "switching"
@@ -34,7 +36,7 @@ class Verdict:
     ``detectable`` the smallest ratio that would have been noticed, each None if unknown. ``head`` states the
     measurement, ``cause`` its explanation, ``remedy`` the countermeasure; each is one or more sentences, or "".
     ``short_cause`` and ``short_remedy`` are a clause each, for one line. ``proof`` says how the cause is known, and
-    ``aggressors`` which aggressors it names, or while it is not known which of several may be it. ``host`` is the
+    ``aggressors`` which aggressors it names, those that may be it where it is ``OPEN``. ``host`` is the
     machine in a merged matrix, else "". ``label`` is the operation that the figure is of, "" where it is of all that
     the phase measures.
     """

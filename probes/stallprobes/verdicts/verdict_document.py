@@ -21,8 +21,9 @@ _KIND = about(
 )
 _PROOF = about(
     "How the cause is known. rule: the catalogue knows it, and no other aggressor runs that stalls the victim so by "
-    "itself. probable: of several aggressors this one is the likeliest. switching: the slowdown began and ended with "
-    "the aggressor. blame: an experiment switched each aggressor on and off. none: it is not known."
+    "itself. probable: of several aggressors this one is the likeliest. open: it is one or more of several, and not "
+    "known which. switching: the slowdown began and ended with the aggressor. blame: an experiment switched each "
+    "aggressor on and off. none: it is not known."
 )
 
 
@@ -60,7 +61,7 @@ class VerdictDocument(Document, kw_only=True):
     remedy: Text
     sentence: Annotated[Text, about("Host in a merged check, head and cause.")]
     aggressors: Annotated[
-        list[Text], about("Aggressors that the cause names; while it is not known, those of several that may be it.")
+        list[Text], about("Aggressors that the cause names; where it is open, those that may be it.")
     ] = field(default_factory=list)
 
     @classmethod

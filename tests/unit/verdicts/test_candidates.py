@@ -39,10 +39,10 @@ def explained(effects: Mapping[str, Effect], *aggressors: str, phase: Phase = Ph
         ({"spin-full": NONE, "host-alloc-free": STALLS}, Proof.RULE, ("host-alloc-free",)),
         ({"spin-full": NONE, "host-alloc-free": MAY}, Proof.PROBABLE, ("host-alloc-free",)),
         ({"spin-full": NONE}, Proof.PROBABLE, ("host-alloc-free",)),
-        ({"spin-full": STALLS, "host-alloc-free": STALLS}, Proof.NONE, ("spin-full", "host-alloc-free")),
-        ({"host-alloc-free": STALLS}, Proof.NONE, ("spin-full", "host-alloc-free")),
-        ({}, Proof.NONE, ("spin-full", "host-alloc-free")),
-        ({"spin-full": NONE, "host-alloc-free": NONE}, Proof.NONE, ()),
+        ({"spin-full": STALLS, "host-alloc-free": STALLS}, Proof.OPEN, ("spin-full", "host-alloc-free")),
+        ({"host-alloc-free": STALLS}, Proof.OPEN, ("spin-full", "host-alloc-free")),
+        ({}, Proof.OPEN, ("spin-full", "host-alloc-free")),
+        ({"spin-full": NONE, "host-alloc-free": NONE}, Proof.OPEN, ()),
     ],
 )
 def test_an_aggressor_is_named_where_checks_leave_no_other(
@@ -54,7 +54,7 @@ def test_an_aggressor_is_named_where_checks_leave_no_other(
         {Proof.RULE: "Because of", Proof.PROBABLE: "Probably because of"}.get(proof, "Not known")
     )
     # A remedy of a cause that is not known helps by chance.
-    assert bool(found.remedy) == bool(found.short_remedy) == (proof is not Proof.NONE)
+    assert bool(found.remedy) == bool(found.short_remedy) == (proof is not Proof.OPEN)
 
 
 def test_what_is_ruled_out_is_said_with_its_source() -> None:
@@ -67,7 +67,7 @@ def test_what_is_ruled_out_is_said_with_its_source() -> None:
 
 def test_aggressors_that_share_a_cause_are_named_together_as_probable() -> None:
     found = explained({}, "host-alloc-free", "host-alloc-free@secondary", "spin")
-    assert found.proof is Proof.NONE
+    assert found.proof is Proof.OPEN
     shared = beside_aggressors(
         parse_probe("d2d@third"), [parse_probe("spin"), parse_probe("spin@secondary")], phase=Phase.WAIT
     )

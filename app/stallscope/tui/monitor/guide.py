@@ -116,7 +116,7 @@ def _blame_step(
     """The key that finds the cause by experiment, and whether a probable one is known; nothing where it is known."""
     groups = aggressor_groups(on)
     verdict = next((one for one in analyzer.verdicts if one.probe == name and one.kind.is_stall), None)
-    if len(groups) < 2 or verdict is None or verdict.proof not in (Proof.NONE, Proof.PROBABLE):
+    if len(groups) < 2 or verdict is None or verdict.proof not in (Proof.OPEN, Proof.PROBABLE):
         return ()
     victims = [probe for probe in observation.probe_set.probes if probe.role is Role.VICTIM]
     seconds = f"({plan_of(on, victims).total_s:.0f} s)"

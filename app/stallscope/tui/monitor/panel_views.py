@@ -39,12 +39,11 @@ def table_view(state: MonitorState, observation: Observation, model: MonitorView
 
 
 def choice_notes(state: MonitorState, keys: Mapping[str, str]) -> tuple[str, ...]:
-    """Why the probe in focus is shown, and the key that changes that, the longest text first."""
-    if state.selected:
-        return f"selected · {keys['follow']} follows the stall", f"selected · {keys['follow']} follows", "selected"
-    up, down = keys["focus_up"], keys["focus_down"]
-    select = up + down if len(up + down) == 2 else f"{up} or {down}"
-    return f"follows the stall · {select} selects another", "follows the stall", "follows"
+    """That the probe in focus was selected, and the key that ends that, the longest text first; none where it follows
+    the stall."""
+    if not state.selected:
+        return ()
+    return f"selected · {keys['follow']} shows the worst", "selected"
 
 
 def log_view(

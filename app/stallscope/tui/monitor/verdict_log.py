@@ -21,7 +21,7 @@ from stallscope.tui.monitor.guide import Guide
 _ROOMY = 7
 # Columns of the word or label with which a line begins.
 _LABEL = 10
-_LABELS = {Proof.NONE: "cause", Proof.PROBABLE: "probably"}
+_LABELS = {Proof.NONE: "cause", Proof.OPEN: "cause", Proof.PROBABLE: "probably"}
 # Kinds whose head says more than a change of one figure.
 _OTHER_FIGURES = (VerdictKind.FAILED, VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.UNSTEADY)
 
@@ -118,7 +118,7 @@ def entry_lines(entry: LogEntry, view: VerdictLogView, width: int) -> list[Line]
     if verdict.short_remedy:
         label = _label(f"{view.remedy_key} remedy" if view.remedy_key else "remedy", view.remedy_key)
         lines.append([*label, (cut(verdict.short_remedy, width - _LABEL - 1), "")])
-    elif _several(verdict) and view.blame_key:
+    elif verdict.proof is Proof.OPEN and view.blame_key:
         label = _label(f"{view.blame_key} blame", view.blame_key)
         lines.append([*label, ("finds which of them it is, by experiment", "")])
     return lines
@@ -168,15 +168,10 @@ def _cause(verdict: Verdict, keys_of: Mapping[str, str], width: int) -> str:
     for found in (names, keys):
         if not all(found):
             continue
-        words = f"{text}; {' or '.join(found)}" if verdict.proof is Proof.NONE else f"{of}{' or '.join(found)}: {text}"
+        words = f"{text}; {' or '.join(found)}" if verdict.proof is Proof.OPEN else f"{of}{' or '.join(found)}: {text}"
         if len(words) <= room:
             return words
     return cut(text, room)
-
-
-def _several(verdict: Verdict) -> bool:
-    """Whether one of several aggressors is the cause, and it is not known which."""
-    return verdict.kind.is_stall and verdict.proof in (Proof.NONE, Proof.PROBABLE) and not verdict.short_remedy
 
 
 def _key(name: str, keys_of: Mapping[str, str]) -> str:
