@@ -104,6 +104,7 @@ class Analyzer:
         if observation.timeline not in (None, self._timeline):
             self._change_timeline(bool(observation.timeline), now.at_ns)
         self._heat_map.feed(now, self._last)
+        self._heat_map.feed_gpu(now.at_ns, observation.telemetry)
         if observation.experiment and not self._experiment:
             self._heat_map.mark(now.at_ns, "blame")
         self._experiment = observation.experiment

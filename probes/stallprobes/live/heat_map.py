@@ -9,8 +9,10 @@ from copy import copy
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.baselines import may_run
+from stallprobes.live.gpu_history import GpuHistory
 from stallprobes.live.history import SLOT_NS, History, binned_sums
 from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow
+from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe
 
 # The start is a part of the wait, and would count its calls twice.
@@ -26,6 +28,7 @@ class HeatMapHistory:
         self._history = History(len(self._probes), slots)
         self._marks: deque[tuple[int, str]] = deque(maxlen=_MARKS)
         self._strips: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
+        self._gpu = GpuHistory(slots)
 
     def copy(self) -> HeatMapHistory:
         """An independent copy."""
@@ -33,11 +36,13 @@ class HeatMapHistory:
         other._history = self._history.copy()
         other._marks = deque(self._marks, _MARKS)
         other._strips = {}
+        other._gpu = self._gpu.copy()
         return other
 
     def clear(self) -> None:
         """Remove all calls and marks."""
         self._history = History(len(self._probes), self._history.slots)
+        self._gpu = GpuHistory(self._history.slots)
         self._marks.clear()
 
     @property
@@ -48,6 +53,10 @@ class HeatMapHistory:
     def mark(self, at_ns: int, text: str) -> None:
         """Mark the time ``at_ns`` with ``text``."""
         self._marks.append((at_ns, text))
+
+    def feed_gpu(self, at_ns: int, telemetry: TelemetrySnapshot | None) -> None:
+        """Add the GPU's values at the time ``at_ns``."""
+        self._gpu.feed(at_ns, telemetry)
 
     def feed(self, now: Snapshot, last: Snapshot | None) -> None:
         """Add the calls between ``last``, None for the first snapshot, and ``now``."""
@@ -99,4 +108,5 @@ class HeatMapHistory:
         marks = tuple(
             (at // SLOT_NS // slots - first, words) for at, words in self._marks if at // SLOT_NS // slots >= first
         )
-        return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s)
+        gpu = self._gpu.columns(first, columns, slots)
+        return FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s, gpu)

@@ -101,7 +101,7 @@ class JudgedWindow:
             return row(few.state, "dim", progress=few)
         before = baseline.channels.get(channel, Histogram.empty())
         ratio, quantile = _ratio(own, channel, live, in_flight_ns, before)
-        row = partial(row, ratio=ratio, quantile=quantile)
+        row = partial(row, ratio=ratio, quantile=quantile, baseline_ns=before.percentile(quantile.percent))
         if own is None:
             return row("n/a", "dim")
         if own.kind is VerdictKind.UNSTEADY and own.range_ns is not None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
+from stallprobes.live.gpu_history import GPU_VALUES
 from stallprobes.live.history import BINS
 from stallprobes.model import Phase, Role
 from stallprobes.units import duration_ns
@@ -57,8 +58,9 @@ class ProbeRow:
     ``state`` is a word or two, or the range of an unsteady probe; ``mark`` is its style: "good", "warn", "bad", "dim"
     or "". ``phase`` is the phase of the percentiles: the one with the worst verdict. ``ratio`` compares the percentile
     ``quantile`` ("p50", or "p99" where only the tail is slow) with the baseline. ``strip`` holds a bin for each column
-    of the last minute, -1 for no call. ``range_ns`` is the range of an unsteady probe. ``progress`` is that of a probe
-    with too few calls for a baseline or a verdict. Times are nanoseconds, None where there is none.
+    of the last minute, -1 for no call. ``range_ns`` is the range of an unsteady probe.
+    ``baseline_ns`` is the percentile of the baseline with which ``quantile`` is compared. ``progress`` is that of a
+    probe with too few calls for a baseline or a verdict. Times are nanoseconds, None where there is none.
     """
 
     name: str
@@ -77,6 +79,7 @@ class ProbeRow:
     period_ns: int = 0
     strip: tuple[int, ...] = ()
     range_ns: tuple[float, float] | None = None
+    baseline_ns: float | None = None
     progress: CallProgress | None = None
 
 
@@ -124,7 +127,7 @@ class FocusView:
     ``heat`` is uint32[columns][BINS], the oldest column first, with ``column_s`` seconds per column; ``first`` is the
     running number of the first column. ``ages_ns`` is the age of the oldest call in flight in each column, 0 for none.
     ``observed_s`` is the observed time of each column in seconds, empty for all of it. ``marks`` are (column, text) of
-    switches.
+    switches. ``gpu`` has the GPU_VALUES of each column, float32[values][columns], NaN where none is known.
     """
 
     row: ProbeRow
@@ -135,6 +138,7 @@ class FocusView:
     column_s: float = 0.5
     first: int = 0
     observed_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    gpu: NDArray[np.float32] = field(default_factory=lambda: np.full((len(GPU_VALUES), 0), np.nan, dtype=np.float32))
 
 
 @dataclass(frozen=True, eq=False)

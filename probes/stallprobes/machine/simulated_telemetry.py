@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
-from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
 
 SIMULATED_UUID = "SIMULATED"
 # Each value by the name of its field, with the factor from the field's unit to the whole number.
@@ -24,7 +24,10 @@ SENSORS = (
     ("memory_total_bytes", 1),
     ("pcie_to_gpu_kb_s", 1),
     ("pcie_from_gpu_kb_s", 1),
+    ("sm_active_percent", 100),
+    ("sm_occupancy_percent", 100),
 )
+_NOT_SIMULATED = TelemetryReading(None, 0, "the simulated GPU does not know it")
 PERFORMANCE_STATE = "P0"
 
 
@@ -39,7 +42,7 @@ class SimulatedTelemetry:
         """The current values. Never blocks."""
         now, numbers = self._clock(), self._read()
         if not any(numbers):
-            readings = dict.fromkeys((one.name for one in FIELDS), TelemetryReading())
+            readings = dict.fromkeys(NAMES, TelemetryReading())
             return TelemetrySnapshot(SIMULATED_UUID, now, "starting", None, MappingProxyType(readings))
         values: dict[str, object] = {
             name: number if factor == 1 else number / factor
@@ -48,5 +51,6 @@ class SimulatedTelemetry:
         values["performance_state"] = PERFORMANCE_STATE
         values["clock_reasons"] = () if values["utilisation_percent"] else ("idle",)
         values["processes"] = ()
-        read = {name: TelemetryReading(value, now, None) for name, value in values.items()}
+        read = dict.fromkeys(NAMES, _NOT_SIMULATED)
+        read |= {name: TelemetryReading(value, now, None) for name, value in values.items()}
         return TelemetrySnapshot(SIMULATED_UUID, now, "live", None, MappingProxyType(read))

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from stallprobes.errors import NvmlUnavailable, kind_and_text
-from stallprobes.machine import nvml
+from stallprobes.machine import gpm, nvml
 from stallprobes.machine.gpus import GpuProcess, processes_on
 
 NS = 1_000_000_000
@@ -59,13 +59,14 @@ class TelemetryReading(NamedTuple):
 class TelemetryField:
     """A value to read: its name with the unit, its period in s, and the function that reads it.
 
-    ``slow`` fields are read in the second thread.
+    ``slow`` fields are read in the second thread. With ``names`` one reading has a value of each, as a mapping.
     """
 
     name: str
     period_s: float
     read: Callable[[Any, Any], Any]
     slow: bool = False
+    names: tuple[str, ...] = ()
 
 
 def _clock_reasons(module: Any, handle: Any) -> tuple[str, ...]:
@@ -97,6 +98,14 @@ FIELDS = (
     ),
     TelemetryField("processes", 2.0, processes_on, slow=True),
 )
+# Every name of a reading.
+NAMES = (*(one.name for one in FIELDS), *gpm.METRICS)
+
+
+def all_fields() -> tuple[TelemetryField, ...]:
+    """FIELDS and the profiling counters, with samples of their own. A sample takes milliseconds: so they are slow."""
+    counters = gpm.GpmCounters()
+    return (*FIELDS, TelemetryField("gpm", gpm.PERIOD_S, counters.read, slow=True, names=tuple(gpm.METRICS)))
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,7 @@ class TelemetrySnapshot:
     """The last values of one GPU.
 
     ``state`` is "starting", "live", "hanging" (a call has not returned), "lost" (the GPU), or "unavailable" (NVML);
-    ``why`` is a sentence for all but the first two. ``readings`` has every name of FIELDS.
+    ``why`` is a sentence for all but the first two. ``readings`` has every one of NAMES.
     """
 
     uuid: str
@@ -144,17 +153,18 @@ class Telemetry:
         uuid: str,
         *,
         load: Callable[[], Any] = nvml.load,
-        fields: tuple[TelemetryField, ...] = FIELDS,
+        fields: tuple[TelemetryField, ...] | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
         retry_s: float = RETRY_S,
     ) -> None:
         self.uuid = uuid
+        known = all_fields() if fields is None else fields
         self._load = load
         self._clock = clock
         self._retry_s = retry_s
         self._quit = threading.Event()
         self._readers = tuple(
-            _Reader(chosen) for slow in (False, True) if (chosen := tuple(f for f in fields if f.slow is slow))
+            _Reader(chosen) for slow in (False, True) if (chosen := tuple(f for f in known if f.slow is slow))
         )
         self._threads = [
             threading.Thread(target=self._run, args=(reader,), name=f"nvml-{number}", daemon=True)
@@ -173,7 +183,8 @@ class Telemetry:
     def snapshot(self) -> TelemetrySnapshot:
         """The last values. Never blocks."""
         now = self._clock()
-        readings = {f.name: TelemetryReading() for reader in self._readers for f in reader.fields}
+        fields = (one for reader in self._readers for one in reader.fields)
+        readings = {name: TelemetryReading() for one in fields for name in one.names or (one.name,)}
         state: TelemetryState = "live"
         why = None
         for reader in self._readers:
@@ -232,7 +243,10 @@ class Telemetry:
                     why = kind_and_text(error)
                 finally:
                     reader.calling = None
-                reader.readings = {**reader.readings, one.name: TelemetryReading(value, self._clock(), why)}
+                now = self._clock()
+                values = {name: None if value is None else value[name] for name in one.names} or {one.name: value}
+                read = {name: TelemetryReading(part, now, why) for name, part in values.items()}
+                reader.readings = {**reader.readings, **read}
                 due[one] = self._clock() + int(one.period_s * NS)
                 if self._quit.is_set():
                     return

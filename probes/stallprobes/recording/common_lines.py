@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from stallprobes.files.codec import Nanoseconds, WallSeconds, attributes
 from stallprobes.latency.histogram import MOST
 from stallprobes.machine.gpus import GpuProcess
-from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot, TelemetryState
+from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot, TelemetryState
 from stallprobes.recording.recording_format import Line
 from stallprobes.traces.codec import StoredTrace
 
@@ -27,7 +27,7 @@ _StoredReadings: Any = msgspec.defstruct(
     "_StoredReadings",
     [
         (name, tuple[_VALUES.get(name, _NUMBER) | None, Nanoseconds, str | None], TelemetryReading())  # type: ignore[misc]
-        for name in (field.name for field in FIELDS)
+        for name in NAMES
     ],
 )
 

@@ -74,7 +74,7 @@ class Explain(TextDialog[bool]):
 def explanation(
     probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool, language: CodeLanguage
 ) -> PrintableText:
-    """Everything known about ``probe`` in ``probe_set``, its worst current verdict first; remedies as code in ``language``."""
+    """Everything known about ``probe``, its worst current verdict first; remedies as code in ``language``."""
     text = PrintableText()
     text.append(f"{probe.name}: {probe.title}\n\n", "bold reverse")
     own = [entry for entry in log if entry.verdict.probe == probe.name]

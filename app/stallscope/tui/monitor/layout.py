@@ -12,6 +12,9 @@ _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
 _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
 _MULTIPLES = 10
 _LOW = 20
+# Below this height, and where the map has this height with the GPU's values and the time axis, the layout is compact.
+COMPACT_BELOW, _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 34, 8, 12
+_MOST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 6, 4, 4
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Layout:
     """Heights in lines. ``wide`` puts probe table and histograms side by side; ``heat_map`` 0 hides the heat map.
 
     ``table`` is None where the table has the full height of the ``upper`` part. ``spacious`` puts the log below the
-    table, with the histograms beside both.
+    table, with the histograms beside both. ``compact`` has no titles of tables, and the aggressors side by side.
     """
 
     wide: bool
@@ -28,6 +31,7 @@ class Layout:
     heat_map: int
     log: int
     spacious: bool = False
+    compact: bool = False
 
     @property
     def histograms(self) -> int:
@@ -37,8 +41,20 @@ class Layout:
         return self.upper - (self.table or 0)
 
 
-def layout(width: int, height: int, table_rows: int) -> Layout:
-    """The layout for a screen of ``width`` × ``height`` and a probe table of ``table_rows`` lines."""
+def layout(width: int, height: int, table_rows: int, victims: int = 0, header: int = 2) -> Layout:
+    """The layout for a screen of ``width`` × ``height`` and a probe table of ``table_rows`` lines.
+
+    ``victims`` of them are victims; ``header`` is the number of lines of the header in a compact layout.
+    """
+    if width < WIDE_COLUMNS and height < COMPACT_BELOW:
+        table = 1 + min(victims, _MOST_COMPACT_ROWS)
+        # The key bar has a line.
+        heat_map = height - header - 1 - table - _COMPACT_HISTOGRAMS - _COMPACT_LOG
+        if heat_map >= _LEAST_WITH_GPU:
+            # What the map does not need, the histogram has.
+            histograms = _COMPACT_HISTOGRAMS + max(0, heat_map - _ENOUGH_HEAT_MAP) // 2
+            heat_map -= histograms - _COMPACT_HISTOGRAMS
+            return Layout(False, table + histograms, table, heat_map, _COMPACT_LOG, compact=True)
     wanted = max(table_rows, 5)
     # Two lines of header and the key bar.
     rest = height - 3

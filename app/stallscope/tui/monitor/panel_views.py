@@ -33,9 +33,20 @@ def header_view(
     return HeaderView(observation, model, position, observation.wall_s - state.ready_at, state.utilization)
 
 
-def table_view(state: MonitorState, observation: Observation, model: MonitorView | None) -> ProbeTableView:
+def table_view(
+    state: MonitorState, observation: Observation, model: MonitorView | None, *, compact: bool
+) -> ProbeTableView:
     """The probe table."""
-    return ProbeTableView(model, probe_keys(observation.probe_set), state.focus_name, observation.engine.sentence)
+    keys_of = probe_keys(observation.probe_set)
+    return ProbeTableView(model, keys_of, state.focus_name, observation.engine.sentence, compact)
+
+
+def header_lines(observation: Observation | None) -> int:
+    """Lines of the header in a compact layout: one where the heat map shows all that matters of NVML's values."""
+    telemetry = None if observation is None else observation.telemetry
+    if observation is None or telemetry is None or telemetry.state != "live" or observation.other_processes:
+        return 2
+    return 1 if observation.engine.state is EngineCondition.READY and not observation.probe_set.why_simulated else 2
 
 
 def choice_notes(state: MonitorState, keys: Mapping[str, str]) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ from stallscope.tui.common.lines import (
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
 STRIP = 20
 STRIP_FROM = 108
+# Columns of a compact row: of its strip, and of its figures.
+COMPACT_STRIP, _COMPACT_FIGURES = 12, 30
 _STATE = 11
 # Columns of focus mark, key and box; and of a name at least where aggressors are side by side.
 _BOX_END, _SHORTEST_NAME = 5, 6
@@ -38,12 +40,16 @@ _NARROW = (("calls/s", 7), ("", 7), ("p50", 8), ("p99", 8), ("×", 6))
 
 @dataclass(frozen=True, eq=False)
 class ProbeTableView:
-    """The rows of ``model``, or the text ``empty`` without any. ``keys_of`` maps names of probes to keys."""
+    """The rows of ``model``, or the text ``empty`` without any. ``keys_of`` maps names of probes to keys.
+
+    ``compact``: without titles, with the aggressors side by side.
+    """
 
     model: MonitorView | None = None
     keys_of: Mapping[str, str] = field(default_factory=dict)
     focus_name: str | None = None
     empty: str = ""
+    compact: bool = False
 
 
 class ProbeTable(LineWidget):
@@ -67,6 +73,12 @@ class ProbeTable(LineWidget):
         titles = shortened([row.name for row in rows], room)
         self._titles = {row.name: padded(title, room) + " " for row, title in zip(rows, titles, strict=True)}
         out: list[tuple[Targets, Line]] = []
+        if self.view.compact:
+            chips = self._chips(aggressors, width, max(1, height - 1 - len(victims))) if aggressors else []
+            shown = self._most_important(victims, height - len(chips))
+            out = [*chips, *((_spans(row.name, 0, width), self._compact_row(row, width)) for row in shown)]
+            self.targets = [spans for spans, _ in out]
+            return [line for _, line in out]
         if aggressors and len(aggressors) + len(victims) + 2 > height:
             # What their keys switch stays visible.
             out += self._chips(aggressors, width, max(1, height - 1))
@@ -121,6 +133,20 @@ class ProbeTable(LineWidget):
             return {"bad": 1, "warn": 2}.get(row.mark, 3 if row.on else 4), abs(number - at)
 
         return [rows[number] for number in sorted(sorted(range(len(rows)), key=rank)[: max(count, 0)])]
+
+    def _compact_row(self, row: ProbeRow, width: int) -> Line:
+        """Name, state, the phase with baseline and present value, ratio, and the last minute."""
+        focused = row.name == self.view.focus_name
+        plain = "focus" if focused else ""
+        mark = f"focus-{row.mark}" if focused and row.mark else row.mark or plain
+        line: Line = [("▸" if focused else " ", "accent"), (self.view.keys_of.get(row.name, " "), "key")]
+        line += [(" ■ " if row.on else " □ ", mark)]
+        strip = strip_text(row.strip[-COMPACT_STRIP:])
+        room = width - _BOX_END - _STATE - _COMPACT_FIGURES - COMPACT_STRIP - 2
+        line += [(padded(cut(row.name, room), room) + " ", plain), (padded(cut(_state(row), _STATE), _STATE), mark)]
+        line.append((padded(cut(_compact_figures(row), _COMPACT_FIGURES), _COMPACT_FIGURES) + " ", plain))
+        line.append((strip, mark if row.mark == "bad" else "heat"))
+        return fit(line, width, plain)
 
     def _row(self, row: ProbeRow, width: int) -> Line:
         focused = row.name == self.view.focus_name
@@ -195,6 +221,20 @@ def _values(row: ProbeRow) -> tuple[str, str, str, str, str]:
         short_duration(row.p99_ns),
         ratio,
     )
+
+
+def _compact_figures(row: ProbeRow) -> str:
+    """``wait 5.60µs → 1.92ms ×343``."""
+    if not row.on or row.phase is None:
+        return ""
+    if row.in_flight_ns is not None:
+        now = f"in flight {short_duration(row.in_flight_ns)}"
+    else:
+        ns = row.p99_ns if row.quantile == "p99" else row.p50_ns
+        before = "" if row.baseline_ns is None else f"{short_duration(row.baseline_ns)} → "
+        now = f"{row.phase.traits.word} {'p99 ' if row.quantile == 'p99' else ''}{before}{short_duration(ns)}"
+    ratio = "" if row.ratio is None else f"×{short_ratio(row.ratio)}"
+    return f"{now} {ratio:>{max(_COMPACT_FIGURES - len(now) - 1, 0)}}"
 
 
 def _state(row: ProbeRow) -> str:

@@ -31,7 +31,7 @@ from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap, HeatMapView
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.multiples import Multiples, MultiplesView
-from stallscope.tui.monitor.probe_table import STRIP, STRIP_FROM, ProbeTable, probe_keys, table_height
+from stallscope.tui.monitor.probe_table import COMPACT_STRIP, STRIP, STRIP_FROM, ProbeTable, probe_keys, table_height
 from stallscope.tui.monitor.state import MonitorState
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 from stallscope.tui.sources.live import LiveSource
@@ -69,6 +69,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
         self._unwatched_pace = Pace(UNWATCHED_PER_S, frames)
         self._frozen_header_pace = Pace(FROZEN_HEADERS_PER_S, frames)
+        # Whether the layout is compact, and the lines of its header.
+        self._compact, self._header = False, 2
         # An observation has come since the view model was made; and since the plots were drawn, unless they show it.
         self._observed, self._plotted_last_observation = False, True
 
@@ -232,7 +234,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
                 self.state.focus_name,
                 columns=heat_map.columns,
                 span_s=self.settings.history_seconds,
-                strip=STRIP if self.size.width >= STRIP_FROM else 0,
+                strip=COMPACT_STRIP if self._compact else STRIP if self.size.width >= STRIP_FROM else 0,
                 plots=histograms.places,
             )
             stopped = panel_views.STOPPED_STATES.get(observation.engine.state)
@@ -240,10 +242,10 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
                 self.monitor_view = self.monitor_view.with_state(stopped)
         model = self.monitor_view
         focus, plots = (None, ()) if model is None else (model.focus, model.plots)
-        self.query_one(ProbeTable).view = panel_views.table_view(self.state, observation, model)
+        self.query_one(ProbeTable).view = panel_views.table_view(self.state, observation, model, compact=self._compact)
         notes = panel_views.choice_notes(self.state, self._key_labels)
         heat_map.view = HeatMapView(focus, notes)
-        self.query_one(VerdictLog).view = self.log_view(observation)
+        self.query_one(VerdictLog).view = replace(self.log_view(observation), titled=not self._compact)
         histograms.view = MultiplesView(focus, plots, notes, probe_keys(observation.probe_set))
 
     def log_view(self, observation: Observation) -> VerdictLogView:
@@ -256,6 +258,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         """Draw header and key bar."""
         position = None if self.source.playback is None else self.source.playback.position_text
         self.query_one(Header).view = panel_views.header_view(self.state, observation, self.monitor_view, position)
+        if self._compact and self._header != panel_views.header_lines(observation):
+            self.rearrange()
         self.show_note(self.blame.status or panel_views.warning_text(self.recorder, self.trigger.armed))
 
     def _show_plots(self) -> None:
@@ -278,7 +282,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes and their order."""
         table, heat_map, log = self.query_one(ProbeTable), self.query_one(HeatMap), self.query_one(VerdictLog)
-        sizes = layout(width, height, table_height(self.state.probe_set))
+        probe_set, header = self.state.probe_set, panel_views.header_lines(self.state.observation)
+        victims = 0 if probe_set is None else sum(probe.role is not Role.AGGRESSOR for probe in probe_set.probes)
+        sizes = layout(width, height, table_height(probe_set), victims, header)
+        self._compact, self._header = sizes.compact, header if sizes.compact else 2
+        self.query_one(Header).styles.height = self._header
         self.set_class(sizes.wide, "wide")
         self.set_class(sizes.spacious, "spacious")
         # A grid places its panels in their order.

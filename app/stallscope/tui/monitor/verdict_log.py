@@ -34,6 +34,7 @@ class VerdictLogView:
     ``progress`` are sentences on probes that have too few calls for a verdict, in place of the status. With
     ``engine_stopped`` current verdicts are the last known ones. ``keys_of`` are the keys of probes by name;
     ``remedy_key`` measures a remedy, and ``blame_key`` finds a cause that is not known, each "" where it does not.
+    ``titled``: the panel has a title.
     """
 
     entries: tuple[LogEntry, ...] = ()
@@ -44,6 +45,7 @@ class VerdictLogView:
     keys_of: Mapping[str, str] = field(default_factory=dict)
     remedy_key: str = ""
     blame_key: str = ""
+    titled: bool = True
 
 
 class VerdictLog(LineWidget):
@@ -57,7 +59,7 @@ class VerdictLog(LineWidget):
         current = [entry for entry in view.entries if entry.ended_s is None]
         when = "last known" if view.engine_stopped else "current"
         note = f"{len(current)} {when}, {len(view.entries) - len(current)} past" if view.entries else ""
-        out: list[tuple[LogEntry | None, Line]] = [(None, rule("verdicts", width, note))]
+        out: list[tuple[LogEntry | None, Line]] = [(None, rule("verdicts", width, note))] if view.titled else []
         # In a low panel verdicts are more important.
         if view.expect and (height >= _ROOMY or not current):
             lines = wrapped(view.expect, room)

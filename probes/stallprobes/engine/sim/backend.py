@@ -51,7 +51,7 @@ class GpuSensors:
         self._total_bytes = gpu.free_bytes
         self._power_w = parameters.idle_w
         self._temperature_c = parameters.idle_c
-        self.numbers = self._numbers(0.0, 0, 0)
+        self.numbers = self._numbers(0.0, 0, 0, 0.0, 0.0)
 
     def update(self, now: int) -> bool:
         """Compute the values of the time since the last update; whether enough time had passed."""
@@ -59,17 +59,26 @@ class GpuSensors:
         if span < _WINDOW_NS:
             return False
         before, self._counts, self._at = self._counts, self._gpu.work_counts(), now
-        busy_ns, to_gpu, to_host = (new - old for new, old in zip(self._counts, before, strict=True))
+        busy_ns, to_gpu, to_host, sm_ns, thread_ns = (new - old for new, old in zip(self._counts, before, strict=True))
         share = min(max(busy_ns / span, 0.0), 1.0)
         part = self._parameters
         aim_w = part.idle_w + share * (part.busy_w - part.idle_w)
         self._power_w += (aim_w - self._power_w) * -math.expm1(-span / (1e9 * part.power_lag_s))
         aim_c = part.idle_c + (self._power_w - part.idle_w) * part.c_per_w
         self._temperature_c += (aim_c - self._temperature_c) * -math.expm1(-span / (1e9 * part.temperature_lag_s))
-        self.numbers = self._numbers(share, round(to_gpu * 1e6 / span), round(to_host * 1e6 / span))
+        machine = self._gpu.profile.machine
+        self.numbers = self._numbers(
+            share,
+            round(to_gpu * 1e6 / span),
+            round(to_host * 1e6 / span),
+            min(sm_ns / (span * machine.sms), 1.0),
+            min(thread_ns / (span * self._gpu.threads), 1.0),
+        )
         return True
 
-    def _numbers(self, share: float, to_gpu_kb_s: int, to_host_kb_s: int) -> tuple[int, ...]:
+    def _numbers(
+        self, share: float, to_gpu_kb_s: int, to_host_kb_s: int, active: float, occupancy: float
+    ) -> tuple[int, ...]:
         """The numbers in the order of ``machine.simulated_telemetry.SENSORS``."""
         part = self._parameters
         used = self._total_bytes - self._gpu.free_bytes + self._gpu.graphics.contexts * round(part.context_mib) * _MIB
@@ -84,6 +93,8 @@ class GpuSensors:
             self._total_bytes,
             to_gpu_kb_s,
             to_host_kb_s,
+            round(100 * 100 * active),
+            round(100 * 100 * occupancy),
         )
 
 

@@ -186,6 +186,7 @@ class SimGpu:
                 restore_ns=us(parameters.restore_us),
                 yield_ns=us(parameters.yield_us),
                 threads=threads,
+                sms=profile.machine.sms,
                 wakeup_ns=us(parameters.wakeup_us),
                 wakeup_after_ns=round(1e6 * parameters.wakeup_ms),
             ),
@@ -233,11 +234,12 @@ class SimGpu:
         job.queue = self._kernel_driver
         self.to_gpu.clear(job)
 
-    def work_counts(self) -> tuple[int, int, int]:
-        """The time in ns in which kernels ran, and the bytes moved to the GPU and to the host, since the start."""
+    def work_counts(self) -> tuple[int, int, int, int, int]:
+        """The time in ns in which kernels ran, and the bytes moved to the GPU and to the host, since the start; then
+        the time of SMs with a kernel and of its threads, summed over them."""
         copy = self.profile.copy
         to_gpu, to_host = self.to_gpu.moved_ns * copy.h2d_gbps, self.to_host.moved_ns * copy.d2h_gbps
-        return self.graphics.busy_ns, round(to_gpu), round(to_host)
+        return self.graphics.busy_ns, round(to_gpu), round(to_host), *self.graphics.occupied_ns
 
     def lead_ns(self, lead_ns: int, reads: int) -> int:
         """``lead_ns`` (ns), longer while a transfer to the GPU occupies the bus, over which the GPU has to make

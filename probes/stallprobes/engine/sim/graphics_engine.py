@@ -27,8 +27,13 @@ class GraphicsTiming:
     restore_ns: int
     yield_ns: int
     threads: int
+    sms: int
     wakeup_ns: int = 0
     wakeup_after_ns: int = 1_000_000_000
+
+
+# Threads of a block of the probes' kernels.
+_BLOCK = 256
 
 
 class GraphicsEngine:
@@ -51,6 +56,9 @@ class GraphicsEngine:
         self._timer_due = NEVER
         self._busy_ns = 0
         self._busy_until = 0
+        # Time of all SMs with a kernel, and of all threads of kernels, until the ends of those that run (ns).
+        self._sm_ns = 0
+        self._thread_ns = 0
         # Called with the context that leaves the engine and when, and the one that gets it and when.
         self.on_switch: Callable[[ContextQueue | None, int, ContextQueue, int], None] | None = None
 
@@ -58,6 +66,14 @@ class GraphicsEngine:
     def busy_ns(self) -> int:
         """Time in which a kernel was running, up to now, in ns."""
         return self._busy_ns - max(self._busy_until - int(self._clock.now), 0)
+
+    @property
+    def occupied_ns(self) -> tuple[int, int]:
+        """Time in which SMs had a kernel, summed over them, and that of the threads of kernels, up to now, in ns."""
+        now = int(self._clock.now)
+        left = [(job, max(job.end - max(now, job.start), 0)) for job in self._running if job.end < NEVER]
+        sm_ns = self._sm_ns - sum(self._sms(job) * ns for job, ns in left)
+        return sm_ns, self._thread_ns - sum(job.need * ns for job, ns in left)
 
     @property
     def available(self) -> int:
@@ -68,6 +84,10 @@ class GraphicsEngine:
     def contexts(self) -> int:
         """Number of contexts on the GPU, without green ones."""
         return len(self._contexts)
+
+    def _sms(self, job: Job) -> int:
+        """The number of SMs on which the blocks of ``job`` are, of one block each where there is room."""
+        return min(-(-job.need // _BLOCK), self._timing.sms)
 
     def add_context(self, context: ContextQueue) -> None:
         """Add a context."""
@@ -128,6 +148,8 @@ class GraphicsEngine:
         # A kernel that reads the GPU's clock ends when its time has passed, on the engine or not.
         end = max(start, job.start + job.ns) if job.own_clock else start + job.remaining_ns
         job.set_end(end)
+        self._sm_ns += self._sms(job) * (end - start)
+        self._thread_ns += job.need * (end - start)
         if end > busy_until:
             self._busy_ns += end - (busy_until if busy_until > start else start)
             self._busy_until = end
@@ -193,6 +215,9 @@ class GraphicsEngine:
             self._busy_until = now
         threads = sum(job.need for job in self._running)
         for job in self._running:
+            left_ns = max(job.end - max(now, job.start), 0)
+            self._sm_ns -= self._sms(job) * left_ns
+            self._thread_ns -= job.need * left_ns
             if max(job.start, self._available) < now:
                 job.remaining_ns = job.end - now
             job.end = NEVER
