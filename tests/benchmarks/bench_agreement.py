@@ -30,7 +30,8 @@ from stallprobes.matrix.check import runner
 from stallprobes.matrix.check.plan import AGGRESSORS_STREAM, AggressorSet, Plan, VictimProbe, plan
 from stallprobes.matrix.matrix import QUIET, Matrix, MatrixColumn, MatrixRow
 from stallprobes.model import KIB, MIB, Phase
-from stallprobes.patterns.naming import OWN, parse_probe
+from stallprobes.catalog import OWN
+from stallprobes.patterns.naming import parse_probe
 
 PREDICTED, MEASURED = RECORDED / "agreement-predicted.json.gz", RECORDED / "agreement-h200.json.gz"
 VICTIMS = (

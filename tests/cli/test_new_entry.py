@@ -86,4 +86,4 @@ async def test_the_picker_of_the_screen_offers_it() -> None:
         await pilot.pause()
     assert chosen == [("probe", f"{NAME}@secondary")]
     base = ProbeSet("", probe_sets.default_probes(), "")
-    assert probe_sets.with_probe(base, NAME, SECONDARY).probes[-1].name == f"{NAME}-secondary"
+    assert probe_sets.with_probe(base, *chosen[0][1:]).probes[-1].name == f"{NAME}@secondary"

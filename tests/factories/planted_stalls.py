@@ -33,7 +33,7 @@ class InjectionPoint:
     @property
     def plant(self) -> InjectedStall:
         """A stall that makes 1 call in 20 last ``TIMES`` the p99, which then is the p99."""
-        return InjectedStall(f"victim {self.row}", f"aggressor {self.column}", self.phase, round(TIMES * self.p99_ns))
+        return InjectedStall(self.row, self.column, self.phase, round(TIMES * self.p99_ns))
 
 
 def places(matrix: Matrix) -> list[InjectionPoint]:

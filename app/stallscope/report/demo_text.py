@@ -71,7 +71,7 @@ def _details(out: TextWriter, one: PatternOutcome) -> None:
     if one.stalled is not None:
         _labelled(out, "stall", f"{one.stall}: {_sentence(one.stalled)}")
     if one.remedied is not None:
-        helps = f"{one.remedy}: {one.remedied.title}: {one.remedied.figure} {duration_ns(one.remedied.now_ns)}."
+        helps = f"{one.remedy}: {one.remedied.probe}: {one.remedied.figure} {duration_ns(one.remedied.now_ns)}."
         _labelled(out, "remedy", with_code(helps, one.pattern.name))
     elif one.no_remedy:
         _labelled(out, "remedy", f"not possible on this machine: {one.no_remedy}")
@@ -84,7 +84,7 @@ def _details(out: TextWriter, one: PatternOutcome) -> None:
 
 def _sentence(found: StepLatency) -> str:
     """Figure, verdict and cause of a stall."""
-    return f"{found.title}: {found.figure}: {found.kind.look.word}. {found.cause}".rstrip()
+    return f"{found.probe}: {found.figure}: {found.kind.look.word}. {found.cause}".rstrip()
 
 
 def _labelled(out: TextWriter, label: str, text: str, style: str = "") -> None:

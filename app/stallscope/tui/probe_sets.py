@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain, count
 from typing import NamedTuple
 
 from stallprobes.catalog import Placement, entries
@@ -12,10 +13,8 @@ from stallprobes.model import (
     KIB,
     MIB,
     MS,
-    PRIMARY,
     SECONDARY,
     Buffer,
-    Context,
     Kind,
     Pattern,
     Probe,
@@ -24,9 +23,9 @@ from stallprobes.model import (
     Variant,
 )
 from stallprobes.patterns import patterns
+from stallprobes.patterns.naming import parse_probe
 from stallprobes.recording.observation import Observation, ProbeSet
 
-_CONTEXT_SUFFIXES = {PRIMARY: "", SECONDARY: "-secondary"}
 MOST_PROBES = 16
 SMALLEST_SIZE, LARGEST_SIZE = 4 * KIB, 256 * MIB
 SHORTEST_PERIOD_NS, LONGEST_PERIOD_NS = 50_000, 1_000 * MS
@@ -48,7 +47,7 @@ def default_probes() -> tuple[Probe, ...]:
     known = entries()
     return (
         known["launch"].probe(),
-        known["d2d"].probe(Placement(SECONDARY), name="d2d-secondary"),
+        known["d2d"].probe(Placement(SECONDARY)),
         known["d2h-pinned"].probe(),
         known["host"].probe(),
         known["spin"].probe(),
@@ -121,15 +120,17 @@ def _place(probe: Probe) -> _Place:
     return probe.entry, probe.context
 
 
-def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeSet:
-    """``base`` and one more probe of the catalog. Raises ValueError where ``base`` has the maximum number."""
+def with_probe(base: ProbeSet, name: str) -> ProbeSet:
+    """``base`` and the probe ``name``, with a number behind it where ``base`` has that name too.
+
+    Raises ValueError where ``base`` has the maximum number.
+    """
     if len(base.probes) >= MOST_PROBES:
         raise ValueError(f"At most {MOST_PROBES} probes: select a pattern, or start again.")
     taken = {probe.name for probe in base.probes}
-    stem = entry + _CONTEXT_SUFFIXES.get(context, f"-{context.name}")
-    name = next(n for n in (stem, *(f"{stem}-{i}" for i in range(2, 99))) if n not in taken)
-    probe = entries()[entry].probe(Placement(context), name=name)
-    return replace(base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect="")
+    names = chain((name,), (f"{name} {number}" for number in count(2)))
+    added = parse_probe(name, as_name=next(one for one in names if one not in taken))
+    return replace(base, title="selected probes", probes=(*base.probes, added), pattern="", variant="", expect="")
 
 
 def size_of(probe: Probe) -> int | None:

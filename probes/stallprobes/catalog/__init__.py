@@ -24,6 +24,7 @@ from stallprobes.catalog import (
     streams,
 )
 from stallprobes.catalog.entry import (
+    OWN,
     SECOND_PROCESS,
     Cause,
     CheckPlacement,
@@ -34,10 +35,12 @@ from stallprobes.catalog.entry import (
     in_threads,
     on_null_stream,
     on_shared_stream,
+    placed_name,
 )
 from stallprobes.model import GREEN, PRIMARY, Phase, Probe, Role
 
 __all__ = [
+    "OWN",
     "SECOND_PROCESS",
     "UNKNOWN_CAUSE",
     "Cause",
@@ -53,6 +56,7 @@ __all__ = [
     "in_threads",
     "on_null_stream",
     "on_shared_stream",
+    "placed_name",
     "time_slice_cause",
 ]
 

@@ -29,6 +29,8 @@ VICTIM_PERIOD_NS = 1 * MS
 LAST = 1_000_000
 # The primary context of the second process, in names of probes and in documents.
 SECOND_PROCESS = "second-process"
+# The stream of a probe that is placed on no other.
+OWN = "own"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Placement:
     stream: Stream | None = None
     process: Process = Process.ENGINE
 
-    def resolved_stream(self, name: str = "own") -> Stream:
+    def resolved_stream(self, name: str = OWN) -> Stream:
         """The given stream, else the probe's own non-blocking stream called ``name``."""
         return self.stream if self.stream is not None else Stream(name, self.context)
 
@@ -55,10 +57,17 @@ class Placement:
     def stream_label(self) -> str:
         """``own``, ``NULL``, ``shared``, or the stream's name."""
         if self.stream is None:
-            return "own"
+            return OWN
         if self.stream.kind is StreamKind.NULL:
             return "NULL"
         return "shared" if self.stream.shared else self.stream.name
+
+
+def placed_name(entry: str, context: str, stream: str, threads: int = 1, *, usual_stream: str = OWN) -> str:
+    """The name of a probe of ``entry``, as one types it: ``ENTRY-xTHREADS@CONTEXT/STREAM``, without what is usual."""
+    several = f"-x{threads}" if threads > 1 else ""
+    at = "" if context in (PRIMARY.name, "none") else f"@{context}"
+    return entry + several + at + ("" if stream in (usual_stream, "none") else f"/{stream.lower()}")
 
 
 def on_null_stream(context: Context = PRIMARY) -> Placement:
@@ -166,10 +175,8 @@ class CheckPlacement:
     threads: int = 1
 
     def probe_name(self, entry: str) -> str:
-        """The name of ``entry`` at this placement, as the command line takes it: ``ENTRY-xTHREADS@CONTEXT/STREAM``."""
-        threads = f"-x{self.threads}" if self.threads > 1 else ""
-        context = "" if self.context == PRIMARY.name else f"@{self.context}"
-        return entry + threads + context + (f"/{self.stream}" if self.stream else "")
+        """The name of ``entry`` at this placement."""
+        return placed_name(entry, self.context, self.stream, self.threads, usual_stream="")
 
 
 @dataclass(frozen=True)
@@ -208,8 +215,8 @@ class Entry:
     ) -> Probe:
         """A probe of this entry at ``placement``, with ``size`` in bytes and one iteration each ``period_ns``.
 
-        ``baseline_period_ns`` is that of its baseline, if another. Raises ValueError when a size is given to an entry
-        without one.
+        ``baseline_period_ns`` is that of its baseline, if another. Its name is by default what one types for it. Raises
+        ValueError when a size is given to an entry without one.
         """
         if size is not None and not self.size:
             raise ValueError(f"{self.name} has no size to set")
@@ -219,10 +226,9 @@ class Entry:
         context = placement.context_label if program.context is not None else "none"
         stream = placement.stream_label if program.context is not None else "none"
         where = "" if program.context is None else f" · {context} · {stream} stream"
-        short_where = "" if program.context is None else f" · {context}" + ("" if stream == "own" else f" · {stream}")
         idle = "" if period_ns is None or baseline_period_ns is None else f" each {_round_duration(period_ns)}"
         return Probe(
-            name=name or self.name,
+            name=name or placed_name(self.name, context, stream),
             title=self.title + idle + where,
             role=self.role,
             program=program,
@@ -230,7 +236,6 @@ class Entry:
             entry=self.name,
             context=context,
             stream=stream,
-            short_title=self.title + idle + short_where,
             baseline_period_ns=baseline_period_ns,
             slot_group=None if program.context is None else self.slot_group(program.context, size, placement.process),
         )
@@ -256,11 +261,7 @@ def _round_duration(ns: int) -> str:
 
 def in_threads(probe: Probe, threads: int, name: str) -> tuple[Probe, ...]:
     """``probe`` in ``threads`` threads, called ``NAME 1``, ``NAME 2`` and so on, with one title for all."""
-    stem, dot, rest = (probe.short_title or probe.title).partition(" · ")
-    return tuple(
-        replace(probe, name=f"{name} {number}", short_title=f"{stem} {number}{dot}{rest}")
-        for number in range(1, threads + 1)
-    )
+    return tuple(replace(probe, name=f"{name} {number}") for number in range(1, threads + 1))
 
 
 def called(fn: str, *args: Arg) -> Op:

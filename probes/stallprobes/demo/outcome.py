@@ -21,13 +21,12 @@ _HOST_TIME = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD)
 class StepLatency:
     """The most telling figure of a step: of the worst verdict, else the largest ratio among the victims.
 
-    ``title`` is that of the probe. Times are ns, None where unknown. Of a verdict on GPU time the baseline is the time
+    Times are ns, None where unknown. Of a verdict on GPU time the baseline is the time
     on the GPU, and ``now_ns`` that in the call. ``cause`` is a sentence, "" without a verdict that has one. ``label``
     is the operation that was measured, "" for all of the phase.
     """
 
     probe: str
-    title: str
     phase: Phase | None
     quantile: Quantile
     baseline_ns: float | None
@@ -118,15 +117,14 @@ def last_number(analyzer: Analyzer) -> int:
 
 def worst_latency(analyzer: Analyzer, after: int) -> StepLatency | None:
     """The worst verdict on a probe of the present set, among the entries of the log after the number ``after``."""
-    titles = {probe.name: probe.title for probe in analyzer.probe_set.probes if probe.role is not Role.HOST}
-    found = [entry.verdict for entry in analyzer.log if entry.number > after and entry.verdict.probe in titles]
+    names = {probe.name for probe in analyzer.probe_set.probes if probe.role is not Role.HOST}
+    found = [entry.verdict for entry in analyzer.log if entry.number > after and entry.verdict.probe in names]
     slower = [one for one in found if one.kind.is_slowdown and one.kind is not VerdictKind.HOST]
     worst = max(slower, key=lambda one: one.weight, default=None)
     if worst is None:
         return None
     return StepLatency(
         worst.probe,
-        titles[worst.probe],
         worst.phase,
         worst.quantile,
         worst.baseline_ns,
@@ -178,9 +176,7 @@ def _present(analyzer: Analyzer, probe: Probe, phase: Phase, quantile: Quantile,
     chosen = label if label in now else max(now, key=lambda name: now[name])
     baseline = analyzer.baselines.get(probe.name)
     before = {} if baseline is None else _percentiles(baseline.channels, phase, quantile)
-    return StepLatency(
-        probe.name, probe.title, phase, quantile, before.get(chosen), now[chosen], VerdictKind.QUIET, label=chosen
-    )
+    return StepLatency(probe.name, phase, quantile, before.get(chosen), now[chosen], VerdictKind.QUIET, label=chosen)
 
 
 def _percentiles(channels: ChannelMap, phase: Phase, quantile: Quantile) -> dict[str, float]:

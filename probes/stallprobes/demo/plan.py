@@ -50,7 +50,7 @@ class DemoStep:
         """First line of the caption: what runs."""
         if self.phase is not DemoPhase.QUIET or not self.aggressors:
             return f"{self.word}: {self.variant.title}"
-        victims = [probe.short_title or probe.title for probe in self.variant.victims]
+        victims = [probe.name for probe in self.variant.victims]
         if not victims:
             return f"{self.word}: only the host control runs, which makes no CUDA call"
         return f"{self.word}: {', '.join(victims)}; aggressors off"

@@ -84,7 +84,7 @@ class Judgement:
         for probe in self._of_role(Role.AGGRESSOR):
             part = now.probes[probe.name]
             if before is not None and before.probes[probe.name].on != part.on:
-                switches.append(Switch(probe.name, probe.title, part.on, now.at_ns))
+                switches.append(Switch(probe.name, part.on, now.at_ns))
                 self.tracker.switched(switches[-1])
             if may_run(part):
                 self._ran_ns[probe.name] = now.at_ns
@@ -204,4 +204,4 @@ def onset(found: Verdict, now: Snapshot, probes: Sequence[Probe], baseline: Base
         return ""
     after = max(0, min(began) - since)
     words = f"{after / MS:.0f} ms after" if after >= MS else "as soon as"
-    return f"It began {words} “{newest.title}” was switched on."
+    return f"It began {words} {newest.name} was switched on."

@@ -40,10 +40,9 @@ _Key = tuple[str, Phase | None, bool]
 
 @dataclass(frozen=True)
 class Switch:
-    """An aggressor that was switched: its name and title, and when (board's time, ns)."""
+    """An aggressor that was switched: its name, and when (board's time, ns)."""
 
     name: str
-    title: str
     on: bool
     at_ns: int
 
@@ -228,7 +227,7 @@ class VerdictTracker:
         switch = None if state.after or not ended.verdict.kind.is_stall else self._proof(state.first_ns, now_ns)
         # Blame is the stronger proof.
         if switch is not None and ended.verdict.proof is not Proof.BLAME:
-            words = f"It began and ended with “{switch.title}”."
+            words = f"It began and ended with {switch.name}."
             ended = replace(
                 ended,
                 verdict=replace(ended.verdict, proof=Proof.SWITCHING),

@@ -62,7 +62,6 @@ class ProbeRow:
     """
 
     name: str
-    title: str
     role: Role
     on: bool
     state: str
@@ -76,7 +75,6 @@ class ProbeRow:
     in_flight_ns: int | None = None
     period_ns: int = 0
     strip: tuple[int, ...] = ()
-    short_title: str = ""
     range_ns: tuple[float, float] | None = None
     progress: CallProgress | None = None
 
@@ -163,7 +161,7 @@ class MonitorView:
     def progress(self) -> tuple[str, ...]:
         """A sentence on each victim that makes few calls, while it has too few for a baseline or a verdict."""
         rows = (row for row in self.rows if row.role is Role.VICTIM)
-        return tuple(f"{row.title}: {row.progress.text}." for row in rows if row.progress is not None)
+        return tuple(f"{row.name}: {row.progress.text}." for row in rows if row.progress is not None)
 
     @property
     def aggressors(self) -> tuple[ProbeRow, ...]:
@@ -199,7 +197,7 @@ def report_text(view: MonitorView, head: Sequence[str]) -> str:
     for row in view.rows:
         table.append(
             (
-                row.title,
+                row.name,
                 row.state,
                 "-" if row.calls_per_s is None else f"{row.calls_per_s:.0f}",
                 row.phase or "-",

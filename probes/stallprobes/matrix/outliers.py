@@ -244,7 +244,7 @@ def _outlier(
     matrix: Matrix, figures: _Figures, names: Sequence[str], number: int, others_log: float, distance: float
 ) -> Outlier:
     row, column, host = matrix.row(figures.row), matrix.column(figures.column), names[number]
-    beside = "with no aggressor" if column.name == QUIET else f"beside “{column.title}”"
+    beside = "with no aggressor" if column.name == QUIET else f"beside {column.name}"
     ratio, others_ns = math.exp(distance), math.exp(others_log)
     host_ns = others_ns * ratio
     others = f"{duration_ns(others_ns)} on the other {len(figures.hosts) - 1} hosts"
@@ -259,6 +259,6 @@ def _outlier(
         host_ns=host_ns,
         others_ns=others_ns,
         ratio=ratio,
-        sentence=f"{host} is {'slower' if slower else 'faster'}: {row.title} {beside}: {figures.channel.phase} {words} "
+        sentence=f"{host} is {'slower' if slower else 'faster'}: {row.name} {beside}: {figures.channel.phase} {words} "
         f"({times(ratio) if slower else f'×{ratio:.2g}'}).",
     )

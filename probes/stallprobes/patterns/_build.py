@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallprobes.catalog import Placement, entries, in_threads
+from stallprobes.catalog import Placement, entries, in_threads, placed_name
 from stallprobes.catalog.host import HOST
 from stallprobes.model import GREEN, Kind, Needs, Probe, Variant
 
 
-def probe(entry: str, placement: Placement | None = None, *, name: str | None = None, size: int | None = None) -> Probe:
+def probe(entry: str, placement: Placement | None = None, *, size: int | None = None) -> Probe:
     """The probe of catalogue entry ``entry`` at ``placement``. Raises KeyError for an unknown entry."""
-    return entries()[entry].probe(placement, name=name, size=size)
+    return entries()[entry].probe(placement, size=size)
 
 
 def idle_probe(entry: str, period_ns: int) -> Probe:
@@ -21,8 +21,9 @@ def idle_probe(entry: str, period_ns: int) -> Probe:
 
 
 def several(entry: str, number: int) -> tuple[Probe, ...]:
-    """``number`` probes of catalogue entry ``entry``, each on a stream of its own; one has the entry's name."""
-    return (probe(entry),) if number == 1 else in_threads(probe(entry), number, entry)
+    """``number`` probes of catalogue entry ``entry``, each on a stream of its own."""
+    one = probe(entry)
+    return (one,) if number == 1 else in_threads(one, number, placed_name(entry, one.context, one.stream, number))
 
 
 def variant(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from stallprobes.catalog import Placement
-from stallprobes.model import MIB, SECONDARY, Kind, Pattern, Probe, Process, Symptom
+from stallprobes.model import MIB, SECONDARY, Kind, Pattern, Process, Symptom
 from stallprobes.patterns._build import probe, variant
 
 _ON_ENGINE = (probe("launch"), probe("d2d"))
 _BY_COPY_ENGINE = (probe("d2h-pinned", size=1 * MIB), probe("h2d-pinned", size=1 * MIB))
-
-
-def _spin(placement: Placement, where: str) -> Probe:
-    return probe("spin", placement, name=f"spin-{where}")
+_SPIN_THERE = probe("spin", Placement(process=Process.SECOND))
 
 
 PATTERN = Pattern(
@@ -46,14 +43,14 @@ PATTERN = Pattern(
             "other-process",
             Kind.STALL,
             "the kernel in a second process",
-            (*_ON_ENGINE, _spin(Placement(process=Process.SECOND), "second-process")),
+            (*_ON_ENGINE, _SPIN_THERE),
             expect="Each launch and each D2D copy waits for a time-slice of the other process.",
         ),
         variant(
             "other-context",
             Kind.STALL,
             "for comparison: the kernel in a second context of the same process",
-            (*_ON_ENGINE, _spin(Placement(SECONDARY), "secondary")),
+            (*_ON_ENGINE, probe("spin", Placement(SECONDARY))),
             expect="Each launch and each D2D copy waits as long as for another process.",
             why="Two contexts take the engine by time-slices, whether they are of one process or of two.",
             remedy="Use one context for all work of a process.",
@@ -62,7 +59,7 @@ PATTERN = Pattern(
             "copy-engine",
             Kind.REMEDY,
             "kernel in a second process, pinned copies in the first",
-            (*_BY_COPY_ENGINE, _spin(Placement(process=Process.SECOND), "second-process")),
+            (*_BY_COPY_ENGINE, _SPIN_THERE),
             expect="Pinned D2H and H2D copies are not delayed.",
             why="Copy engines make pinned transfers, and do not wait for the graphics engine's time-slice.",
             remedy="This is a remedy for data that the process can move through pinned memory.",
@@ -71,7 +68,7 @@ PATTERN = Pattern(
             "one-process",
             Kind.REMEDY,
             "the kernel in the same process, on a stream of its own",
-            (*_ON_ENGINE, *_BY_COPY_ENGINE, _spin(Placement(), "primary")),
+            (*_ON_ENGINE, *_BY_COPY_ENGINE, probe("spin")),
             expect="Launches and copies are as fast as without the kernel.",
             why="Work of one context shares its time-slice: it runs on the SMs that the kernel leaves free.",
             remedy="This is the remedy: one process with a stream for each task.",

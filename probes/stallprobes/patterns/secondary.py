@@ -24,7 +24,7 @@ def _d2d(context: Context) -> Probe:
 
 
 def _spin(context: Context) -> Probe:
-    return probe("spin", Placement(context), name=f"spin-{context.name}")
+    return probe("spin", Placement(context))
 
 
 PATTERN = Pattern(

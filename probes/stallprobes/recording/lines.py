@@ -63,7 +63,6 @@ class StoredProbe(Struct, frozen=True, omit_defaults=True):
     stream: str
     period_ns: Nanoseconds
     program: StoredProgram
-    short_title: str = ""
     slot_group: SlotGroup | None = None
     baseline_period_ns: Nanoseconds | None = None
 

@@ -36,7 +36,7 @@ class Log:
             )
 
     def switch(self, name: str, on: bool) -> None:
-        self.tracker.switched(Switch(name, name, on, round(self.ticks * TICK_S * 1e9)))
+        self.tracker.switched(Switch(name, on, round(self.ticks * TICK_S * 1e9)))
 
     @property
     def entry(self) -> LogEntry:

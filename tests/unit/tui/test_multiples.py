@@ -19,7 +19,7 @@ PHASES = (Phase.CALL, Phase.WAIT, Phase.DUE)
 
 
 def plot(name: str, wait_ns: int = 5_000, phases: tuple[Phase, ...] = PHASES, **changed: object) -> FocusView:
-    values: dict[str, object] = {"title": f"{name} · primary · own stream", "role": Role.VICTIM, "on": True}
+    values: dict[str, object] = {"role": Role.VICTIM, "on": True}
     values |= {
         "state": "quiet",
         "mark": "good",
@@ -28,7 +28,7 @@ def plot(name: str, wait_ns: int = 5_000, phases: tuple[Phase, ...] = PHASES, **
         "p99_ns": 7_000.0,
         "ratio": 1.0,
     }
-    row = ProbeRow(name, **{**values, "short_title": name, **changed})  # type: ignore[arg-type]
+    row = ProbeRow(name, **{**values, **changed})  # type: ignore[arg-type]
     usual = Histogram.of([3_000] * 90 + [7_000] * 10)
     live = {Phase.CALL: usual, Phase.WAIT: Histogram.of([wait_ns] * 100), Phase.DUE: usual}
     base = {Phase.CALL: usual, Phase.WAIT: Histogram.of([5_000] * 100), Phase.DUE: usual}

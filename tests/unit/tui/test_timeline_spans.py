@@ -28,7 +28,7 @@ from stallscope.tui.timeline.view_model import Selection, TraceView
 S = 1_000 * MS
 SHORTEST, LONGEST = SPANS_NS[0], SPANS_NS[-1]
 LAUNCH = entries()["launch"].probe()
-PROBES = tuple(replace(LAUNCH, name=f"launch{number}", short_title=f"launch {number}") for number in range(6))
+PROBES = tuple(replace(LAUNCH, name=f"launch {number}") for number in range(6))
 # A read of the screen: so many ms, with a launch and a wait of each probe in each.
 READ_MS = 100
 ENDS_MS = 15_000

@@ -76,7 +76,7 @@ def explanation(
 ) -> PrintableText:
     """Everything known about ``probe`` in ``probe_set``, its newest verdict first; remedies as code in ``language``."""
     text = PrintableText()
-    text.append(f"{probe.title}\n\n", "bold reverse")
+    text.append(f"{probe.name}: {probe.title}\n\n", "bold reverse")
     own = [entry for entry in log if entry.verdict.probe == probe.name]
     if own:
         section(text, "Latest verdict", own[0].text)
@@ -95,7 +95,7 @@ def explanation(
             continue
         known = cause(victim, aggressor)
         if known is not None:
-            title = f"Effect of “{aggressor.title}” on {victim.title}"
+            title = f"Effect of {aggressor.name} on {victim.name}"
             section(text, title, f"{known.why} Remedy: {known.remedy}")
     if probe_set.pattern in patterns():
         _append_pattern(text, probe_set, live)

@@ -59,7 +59,7 @@ def probe_histograms(view: FocusView, notes: tuple[str, ...] = ()) -> Histograms
     row = view.row
     return HistogramsView(
         row.name,
-        row.title,
+        row.name,
         view.channels,
         row.state,
         row.mark,

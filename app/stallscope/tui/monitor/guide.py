@@ -82,7 +82,7 @@ def _first_step(observation: Observation, keys: Mapping[str, str], press: str) -
     first = next((probe for probe in observation.probe_set.probes if probe.role is Role.AGGRESSOR), None)
     if first is None:
         return f"{press} {keys['pick']} to select a pattern with an aggressor."
-    return f"{press} {key_of[first.name]} to run “{_short(first)}” and see which calls wait for it."
+    return f"{press} {key_of[first.name]} to run {first.name} and see which calls wait for it."
 
 
 def _at_stall(
@@ -135,9 +135,5 @@ def _aggressor_keys(observation: Observation) -> str:
 
 
 def _names(probes: Sequence[Probe]) -> str:
-    """``“spin kernel” runs``, or ``3 aggressors run``."""
-    return f"“{_short(probes[0])}” runs" if len(probes) == 1 else f"{len(probes)} aggressors run"
-
-
-def _short(probe: Probe) -> str:
-    return probe.short_title or probe.title
+    """``spin runs``, or ``3 aggressors run``."""
+    return f"{probes[0].name} runs" if len(probes) == 1 else f"{len(probes)} aggressors run"

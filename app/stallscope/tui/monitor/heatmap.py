@@ -64,7 +64,7 @@ def heat_lines(view: FocusView, width: int, height: int, notes: tuple[str, ...] 
     have another color. The first of ``notes`` that fits follows the title."""
     columns = len(view.heat)
     span = columns * view.column_s
-    title = f"time × latency of {cut(view.row.title, max(10, width - 60))}"
+    title = f"time × latency of {cut(view.row.name, max(10, width - 60))}"
     scale = f"last {span:.0f} s, {view.column_s:g} s per column"
     # Eight columns of the rule stay.
     room = width - display_width(title) - display_width(scale) - 16

@@ -202,7 +202,7 @@ def _titles(plot: FocusView, view: MultiplesView, columns: int) -> list[Line]:
     focused = view.focus is not None and row.name == view.focus.row.name
     state = cut(row.state, columns // 2)
     key = view.keys.get(row.name, " ")
-    name = cut(row.short_title or row.title, columns - display_width(state) - 5)
+    name = cut(row.name, columns - display_width(state) - 5)
     mark = f"focus-{row.mark}" if row.mark in ("bad", "warn") else row.mark
     head: Line = [("▸" if focused else " ", "accent"), (key, "key"), (f" {name}", "strong")]
     bad = row.mark in ("bad", "warn")

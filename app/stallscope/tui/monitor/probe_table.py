@@ -64,7 +64,7 @@ class ProbeTable(LineWidget):
         aggressors, victims = self.view.model.aggressors, self.view.model.victims
         rows = (*aggressors, *victims)
         room = max(1, _title_room(width) - _BOX_END - 1)
-        titles = shortened([row.short_title or row.title for row in rows], room)
+        titles = shortened([row.name for row in rows], room)
         self._titles = {row.name: padded(title, room) + " " for row, title in zip(rows, titles, strict=True)}
         out: list[tuple[Targets, Line]] = []
         if aggressors and len(aggressors) + len(victims) + 2 > height:
@@ -80,10 +80,8 @@ class ProbeTable(LineWidget):
         return [line for _, line in out]
 
     def _chips(self, aggressors: tuple[ProbeRow, ...], width: int, most: int) -> list[tuple[Targets, Line]]:
-        """Key, box and short name of each aggressor in at most ``most`` lines, with the columns of each."""
-        titles = [row.short_title or row.title for row in aggressors]
-        stems = [title.partition(" · ")[0] for title in titles]
-        names = stems if len(set(stems)) == len(stems) else titles
+        """Key, box and name of each aggressor in at most ``most`` lines, with the columns of each."""
+        names = [row.name for row in aggressors]
         lines, across = 1, len(names)
         if sum(len(name) + _BOX_END + 1 for name in names) > width:
             least = _BOX_END + _SHORTEST_NAME + 1

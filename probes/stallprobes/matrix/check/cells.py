@@ -145,8 +145,8 @@ def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: Aggres
         now_ns=figure.now_ns,
         ratio=figure.ratio,
         kind=VerdictKind.STALLED,
-        head=f"{one.probe.title}: few calls are slow, but they delay 1 in 100 or more of the calls due: "
-        f"p99 of the latency from the due time {change} while “{aggressor_set.column.title}” runs.",
+        head=f"{one.probe.name}: few calls are slow, but they delay 1 in 100 or more of the calls due: "
+        f"p99 of the latency from the due time {change} while {aggressor_set.column.name} runs.",
         cause=known.why,
         remedy=known.remedy,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.catalog import CheckPlacement, Placement, entries, in_threads
+from stallprobes.catalog import OWN, CheckPlacement, Placement, entries, in_threads
 from stallprobes.catalog.host import HOST
 from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET, MatrixColumn, MatrixRow
@@ -13,7 +13,6 @@ from stallprobes.model import MIB, Context, Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import (
     ALL,
-    OWN,
     by_name,
     in_several_threads,
     parse_probe,
@@ -182,7 +181,7 @@ def _size_limited(probe: Probe) -> Probe:
 
 def _add_victim(rows: dict[str, VictimProbe], probe: Probe) -> None:
     name = probe_name(probe)
-    rows.setdefault(name, VictimProbe(_row(probe, name), replace(probe, name=f"victim {name}")))
+    rows.setdefault(name, VictimProbe(_row(probe, name), replace(probe, name=name)))
 
 
 def _row(probe: Probe, name: str) -> MatrixRow:
@@ -194,8 +193,7 @@ def _add_aggressor_set(columns: dict[str, AggressorSet], probes: Sequence[Probe]
     title = " and ".join(_title(each[0], len(each)) for each in named.values())
     own: list[Probe] = []
     for called, each in named.items():
-        aggressor = f"aggressor {called}"
-        own += [replace(each[0], name=aggressor)] if len(each) == 1 else in_threads(each[0], len(each), aggressor)
+        own += [replace(each[0], name=called)] if len(each) == 1 else in_threads(each[0], len(each), called)
     name = "+".join(named)
     columns.setdefault(name, AggressorSet(MatrixColumn(name, title, tuple(named)), tuple(own)))
 

@@ -60,7 +60,7 @@ class ProgressReporter:
         if block.repeat > self._repeats:
             what = "additional repeats"
         with self._lock:
-            self._text = f"{what} · {block.aggressor_set.column.title}"
+            self._text = f"{what} · {block.aggressor_set.column.name}"
         self.report()
 
     def report(self, cell: Cell | None = None) -> None:
