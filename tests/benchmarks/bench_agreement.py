@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.agreement import RECORDED, MatrixAgreement, agreement, recorded_checks
+from stallprobes.catalog import OWN
 from stallprobes.engine.backend import Options
 from stallprobes.latency.ratio import phase_channels
 from stallprobes.matrix import check_file
@@ -30,7 +31,6 @@ from stallprobes.matrix.check import runner
 from stallprobes.matrix.check.plan import AGGRESSORS_STREAM, AggressorSet, Plan, VictimProbe, plan
 from stallprobes.matrix.matrix import QUIET, Matrix, MatrixColumn, MatrixRow
 from stallprobes.model import KIB, MIB, Phase
-from stallprobes.catalog import OWN
 from stallprobes.patterns.naming import parse_probe
 
 PREDICTED, MEASURED = RECORDED / "agreement-predicted.json.gz", RECORDED / "agreement-h200.json.gz"

@@ -55,7 +55,7 @@ def speed(probes: list[Probe], seconds: float) -> float:
 
 def paced_share(seconds: float) -> float:
     """The engine's share of a core while four victims and a spin kernel in another context run at the wall's pace."""
-    probes = [*victims(), entries()["d2d"].probe(Placement(SECONDARY), name="d2d-secondary"), entries()["spin"].probe()]
+    probes = [*victims(), entries()["d2d"].probe(Placement(SECONDARY), name="d2d@secondary"), entries()["spin"].probe()]
     with Session(probes, backend="sim", options=Options(paced=True)) as session:
         session.set_running([probe.name for probe in probes])
         session.run_for(0.5)

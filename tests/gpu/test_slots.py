@@ -19,7 +19,7 @@ from stallscope.tui.probe_sets import default_probes
 pytestmark = pytest.mark.gpu
 
 WAIT = Channel(Phase.WAIT)
-VICTIMS = ("launch", "d2d-secondary", "d2h-pinned", "host")
+VICTIMS = ("launch", "d2d@secondary", "d2h-pinned", "host")
 WAITING = VICTIMS[:3]
 PAIRS = 5
 WINDOW_S = 0.5
@@ -84,7 +84,7 @@ def test_with_the_spin_kernel_the_copy_waits_300_times_as_long_and_the_launch_is
     tail_ns = disturbed["launch"].channels[WAIT].percentile(99)
     session.set_running(())
     session.run_for(SETTLE_S)
-    assert ratios["d2d-secondary"] >= SLOTTED_RATIO, ratios
+    assert ratios["d2d@secondary"] >= SLOTTED_RATIO, ratios
     assert max(ratios["launch"], ratios["d2h-pinned"]) <= QUIET_RATIO, ratios
     assert tail_ns is not None
     assert tail_ns < CHANGE_OVER_NS
@@ -94,5 +94,5 @@ def test_together_both_wait_for_the_change_over() -> None:
     with Session(default_probes(), "cuda", options=Options(together=True)) as session:
         windows = measured(session, VICTIMS)
         waits = {name: p50_ns(windows, name) for name in WAITING}
-    assert min(waits["launch"], waits["d2d-secondary"]) > CHANGE_OVER_NS, waits
+    assert min(waits["launch"], waits["d2d@secondary"]) > CHANGE_OVER_NS, waits
     assert waits["d2h-pinned"] < CHANGE_OVER_NS, waits

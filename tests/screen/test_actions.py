@@ -82,7 +82,7 @@ async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_othe
         choices = pilot.app.screen.query_one(OptionList)
         choices.highlighted = choices.get_option_index("secondary-context-d2d/kernel-other-context")
         await pilot.press("enter")
-        await until(pilot, lambda: "spin-primary" in running(pilot))
+        await until(pilot, lambda: "spin" in running(pilot))
         last = monitor(pilot).state.observation
         assert last is not None
         assert last.probe_set.variant == "kernel-other-context"
@@ -109,7 +109,7 @@ async def test_the_view_freezes_on_a_stall() -> None:
         await pilot.press("1")
         await until(pilot, lambda: monitor(pilot).state.frozen is not None)
         assert "FROZEN" in monitor(pilot).state.frozen_why
-        assert monitor(pilot).state.focus_name == "d2d-secondary"
+        assert monitor(pilot).state.focus_name == "d2d@secondary"
 
 
 async def test_clear_begins_anew_and_keeps_quiet() -> None:
@@ -183,11 +183,11 @@ async def test_the_size_of_a_copy_changes() -> None:
 
         def size() -> int | None:
             last = monitor(pilot).state.observation
-            probe = last.probe_set.probe("d2d-secondary") if last is not None else None
+            probe = last.probe_set.probe("d2d@secondary") if last is not None else None
             return None if probe is None else probe_sets.size_of(probe)
 
         await until(pilot, lambda: size() == 4 << 20)
-        await until(pilot, lambda: "d2d-secondary" in running(pilot))
+        await until(pilot, lambda: "d2d@secondary" in running(pilot))
         await pilot.press("left_square_bracket")
         await until(pilot, lambda: size() == 1 << 20)
 
@@ -294,7 +294,7 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
         await pilot.press("left")
         assert source.at_s < 1
         await pilot.press("1")
-        assert monitor(pilot).state.focus_name == "spin-primary"
+        assert monitor(pilot).state.focus_name == "spin"
         await pilot.press("e")
         assert isinstance(pilot.app.screen, Explain)
 

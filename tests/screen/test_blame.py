@@ -105,7 +105,7 @@ async def test_the_result_names_the_cause_in_dialog_and_log_and_everything_is_as
         await until(pilot, lambda: is_open(pilot, BlameResult))
         dialog = pilot.app.screen
         assert isinstance(dialog, BlameResult)
-        figure = dialog.result.find("d2d-secondary", Phase.WAIT, Quantile.P50)
+        figure = dialog.result.find("d2d@secondary", Phase.WAIT, Quantile.P50)
         assert figure is not None
         assert [one.conclusion for one in figure.aggressors] == [Conclusion.CAUSE]
         await pilot.press("escape")
@@ -113,7 +113,7 @@ async def test_the_result_names_the_cause_in_dialog_and_log_and_everything_is_as
         await until(pilot, lambda: "spin" in running(pilot))
         assert analyzer.baselines["launch"] is before["launch"]
         proven = [one.verdict for one in analyzer.log if one.verdict.proof is Proof.BLAME]
-        assert {one.probe for one in proven} >= {"d2d-secondary"}
+        assert {one.probe for one in proven} >= {"d2d@secondary"}
         assert all("Proven by blame" in one.cause for one in proven)
 
 
@@ -209,7 +209,7 @@ _RESULT = Blame(
             (_part("spin", Conclusion.UNDECIDED, None), _part("host-alloc-free", Conclusion.UNDECIDED, None)),
         ),
         FigureBlame(
-            "d2d-secondary",
+            "d2d@secondary",
             _WAIT,
             Quantile.P50,
             5_470.0,

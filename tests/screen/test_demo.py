@@ -169,7 +169,7 @@ async def test_keys_and_the_question_before_other_processes_are_disturbed(monkey
         await until(pilot, lambda: "trainer (pid 7)" in drawn())
         await pilot.press("n")
         await until(pilot, lambda: tour.ended and "the demo has ended" in drawn())
-        assert not screen.live.is_on("spin-primary")
+        assert not screen.live.is_on("spin")
         # The table is laid out a frame after its caption.
         await until(pilot, lambda: "secondary-context-d2d" in drawn())
         await pilot.press("left")

@@ -21,7 +21,7 @@ from stallscope.tui.sources.replay import ReplaySource
 # One event loop for all tests, since the monitor runs in it.
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("without_terminal_updates")]
 
-STALLS = "d2d-secondary"
+STALLS = "d2d@secondary"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -61,12 +61,12 @@ async def test_one_key_switches_all_aggressors_on(shared: SharedMonitor) -> None
 async def test_a_victims_key_brings_it_into_focus_and_then_switches_it(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         await pilot.press("b")
-        assert monitor(pilot).state.focus_name == "d2d-secondary"
-        assert "d2d-secondary" in running(pilot)
+        assert monitor(pilot).state.focus_name == "d2d@secondary"
+        assert "d2d@secondary" in running(pilot)
         await pilot.press("b")
-        await until(pilot, lambda: "d2d-secondary" not in running(pilot))
+        await until(pilot, lambda: "d2d@secondary" not in running(pilot))
         await pilot.press("b")
-        await until(pilot, lambda: "d2d-secondary" in running(pilot))
+        await until(pilot, lambda: "d2d@secondary" in running(pilot))
 
 
 async def test_the_focus_moves_and_space_switches_it(shared: SharedMonitor) -> None:
@@ -77,7 +77,7 @@ async def test_the_focus_moves_and_space_switches_it(shared: SharedMonitor) -> N
         await pilot.press("space")
         await until(pilot, lambda: "host-alloc-free" in running(pilot))
         await pilot.press("down", "down")
-        assert monitor(pilot).state.focus_name == "d2d-secondary"
+        assert monitor(pilot).state.focus_name == "d2d@secondary"
 
 
 async def test_the_worst_victim_is_found(shared: SharedMonitor) -> None:
@@ -85,9 +85,9 @@ async def test_the_worst_victim_is_found(shared: SharedMonitor) -> None:
         await pilot.press("1")
         analyzer = monitor(pilot).analyzer
         assert analyzer is not None
-        await until(pilot, lambda: analyzer.worst == "d2d-secondary")
+        await until(pilot, lambda: analyzer.worst == "d2d@secondary")
         await pilot.press("w")
-        assert monitor(pilot).state.focus_name == "d2d-secondary"
+        assert monitor(pilot).state.focus_name == "d2d@secondary"
 
 
 async def test_escape_closes_what_lies_over_the_monitor(shared: SharedMonitor) -> None:
@@ -282,7 +282,7 @@ async def test_only_yes_is_yes_to_disturbing_others(shared: SharedMonitor, key: 
 async def test_a_click_focuses_and_on_the_box_switches(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         await pilot.click("#lists", offset=(20, 7))
-        assert monitor(pilot).state.focus_name == "d2d-secondary"
+        assert monitor(pilot).state.focus_name == "d2d@secondary"
         await pilot.click("#lists", offset=(2, 1))
         await until(pilot, lambda: "spin" in running(pilot))
 

@@ -61,12 +61,12 @@ def test_an_edit_begins_with_the_last_request(monkeypatch: pytest.MonkeyPatch) -
     waiting = ProbeSet("waiting", probes, SIM)
     source.load(waiting, {name: on for name, on in switches.items() if name != "d2d"})
     assert source.requested() == (waiting, switches)
-    assert not source.is_on("spin-primary")
+    assert not source.is_on("spin")
     source._thread.jobs.put(None)
     source._thread.run()
     assert source.requested() == (waiting, switches)
-    source.switch("spin-primary", False)
-    assert source.requested() == (waiting, switches | {"spin-primary": False})
+    source.switch("spin", False)
+    assert source.requested() == (waiting, switches | {"spin": False})
 
 
 def test_probes_with_two_periods_idle_once_the_baseline_is_complete() -> None:

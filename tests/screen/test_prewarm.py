@@ -92,7 +92,7 @@ def test_the_live_source_takes_it_over() -> None:
     assert observation.snapshot is not None
     assert {name for name, probe in observation.snapshot.probes.items() if probe.on} == {
         "launch",
-        "d2d-secondary",
+        "d2d@secondary",
         "d2h-pinned",
         "host",
     }

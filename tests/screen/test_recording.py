@@ -41,7 +41,7 @@ def test_a_replay_tells_the_same_verdict(stall: Recording) -> None:
 def test_it_keeps_bench_and_times(stall: Recording) -> None:
     first = next(stall.play())
     assert first.probe_set.pattern == "secondary-context-d2d"
-    assert [probe.name for probe in first.probe_set.probes] == ["d2d", "spin-primary", "host"]
+    assert [probe.name for probe in first.probe_set.probes] == ["d2d", "spin", "host"]
     assert first.probe_set.probes[1].program.proof is not None
     assert first.wall_s == pytest.approx(WALL_S, abs=0.2)
     assert stall.seconds == pytest.approx(7.5, abs=2)

@@ -62,7 +62,7 @@ def test_each_variant_has_a_trace_of_its_last_seconds_with_the_aggressors(result
         assert len(trace.calls) > 900
         assert int(trace.calls["began_ns"].max()) <= trace.end_ns
         assert trace.losses.lost == 0
-    aggressor = [probe.name for probe in found["kernel-other-context"].probes].index("spin-primary")
+    aggressor = [probe.name for probe in found["kernel-other-context"].probes].index("spin")
     launches = found["kernel-other-context"].calls
     assert int(launches[launches["probe"] == aggressor]["began_ns"][-1]) > launches["began_ns"][-1] - 60_000_000
 

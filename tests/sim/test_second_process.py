@@ -84,7 +84,7 @@ def test_the_timeline_shows_another_process_where_the_second_one_computes() -> N
     assert context is not None
     assert set(process.names.contexts.values()) == {"primary"}
     assert set(context.names.contexts.values()) == {"primary", "secondary"}
-    spin = [probe.name for probe in process.probes].index("spin-second-process")
+    spin = [probe.name for probe in process.probes].index("spin@second-process")
     assert spin not in process.work["probe"].tolist()
     assert len(foreign_gaps(process))
     assert not len(foreign_gaps(context))

@@ -16,7 +16,7 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallscope.tui.probe_sets import default_probes
 
-VICTIMS = ("launch", "d2d-secondary", "d2h-pinned", "host")
+VICTIMS = ("launch", "d2d@secondary", "d2h-pinned", "host")
 ALONE_WITHIN = 0.1
 
 
@@ -71,14 +71,14 @@ def test_with_the_spin_kernel_the_copy_is_stalled_as_if_alone_and_the_launch_is_
     default_screen: SimulatedMachine, quiet: Mapping[str, Window]
 ) -> None:
     disturbed = measured(default_screen, (*VICTIMS, "spin"))
-    assert p50_us(disturbed["d2d-secondary"], WAIT) >= 300 * p50_us(quiet["d2d-secondary"], WAIT)
+    assert p50_us(disturbed["d2d@secondary"], WAIT) >= 300 * p50_us(quiet["d2d@secondary"], WAIT)
     evidence = [
         Evidence(one, disturbed[one.name], () if one.name == "spin" else (quiet[one.name].channels,))
         for one in default_screen.probes
         if one.name in (*VICTIMS, "spin")
     ]
     kinds = {verdict.probe: verdict.kind for verdict in judge(evidence)}
-    assert kinds["d2d-secondary"] is VerdictKind.STALLED
+    assert kinds["d2d@secondary"] is VerdictKind.STALLED
     assert {kinds[name] for name in ("launch", "d2h-pinned", "host")} == {VerdictKind.QUIET}
     # Each copy lasts one time-slice, so the last one of a slot is in flight when the launch's begins.
     assert 0 < disturbed["launch"].not_alone_ns < disturbed["launch"].duration_ns / 10
@@ -97,7 +97,7 @@ def test_a_launch_that_is_stuck_beyond_its_slot_does_not_make_its_wait_look_stal
 def test_together_each_waits_for_the_other_and_one_verdict_names_it() -> None:
     made = machine(*default_probes(), together=True)
     windows = measured(made, VICTIMS)
-    for name in ("launch", "d2d-secondary"):
+    for name in ("launch", "d2d@secondary"):
         assert p50_us(windows[name], WAIT) == pytest.approx(140, rel=0.05)
         assert not windows[name].in_slots
     evidence = [Evidence(one, windows[one.name]) for one in made.probes if one.name in VICTIMS]

@@ -157,7 +157,7 @@ def test_a_screen_with_slots_left_alone_is_unsteady_once_per_probe_and_then_repo
     assert {entry["kind"] for entry in alone} == {"unsteady"}
     assert len({entry["probe"] for entry in alone}) == len(alone)
     (stall,) = (entry for entry in verdicts if entry not in alone)
-    assert (stall["kind"], stall["probe"], stall["phase"]) == ("stalled", "d2d-secondary", "wait")
+    assert (stall["kind"], stall["probe"], stall["phase"]) == ("stalled", "d2d@secondary", "wait")
     assert stall["ratio"] > 300
 
 

@@ -37,12 +37,12 @@ def test_it_prints_the_verdicts_of_a_recording(
     assert (code, err, document["cut_off"]) == (0, "", False)
     assert (verdict["kind"], verdict["probe"], verdict["phase"], verdict["proof"]) == (
         "stalled",
-        "d2d",
+        "d2d@secondary",
         "wait",
         "switching",
     )
     assert document["probe_sets"][0]["backend"] == "simulated"
-    assert {one["probe"] for one in document["probe_sets"][0]["ranges"]} == {"d2d", "host"}
+    assert {one["probe"] for one in document["probe_sets"][0]["ranges"]} == {"d2d@secondary", "host"}
 
 
 @pytest.fixture

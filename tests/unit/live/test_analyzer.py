@@ -24,7 +24,7 @@ def test_quiet_is_measured_once_and_stays_the_yardstick(stall: Recording) -> Non
     bases = []
     for observation in frames:
         analyzer.feed(observation)
-        bases.append(analyzer.baselines.get("d2d"))
+        bases.append(analyzer.baselines.get("d2d@secondary"))
     known = [base for base in bases if base is not None]
     assert known
     assert all(base is known[0] for base in known)
@@ -38,11 +38,11 @@ def test_quiet_is_never_gathered_while_something_disturbs(stall: Recording) -> N
     for observation in frames:
         analyzer.feed(observation)
         assert observation.snapshot is not None
-        if observation.snapshot.probes["spin-primary"].on:
+        if observation.snapshot.probes["spin"].on:
             disturbed += 1
             analyzer.discard_baselines()
-            assert set(analyzer.without_baseline) == {"d2d", "host"}
-            assert analyzer.monitor_view("d2d").rows[0].state == "baseline"
+            assert set(analyzer.without_baseline) == {"d2d@secondary", "host"}
+            assert analyzer.monitor_view("d2d@secondary").rows[0].state == "baseline"
     assert disturbed > 10
 
 
@@ -52,7 +52,7 @@ def test_the_state_goes_from_quiet_to_stalled_and_back(stall: Recording) -> None
     states: list[str] = []
     for observation in frames:
         analyzer.feed(observation)
-        row = analyzer.monitor_view("d2d").row("d2d")
+        row = analyzer.monitor_view("d2d@secondary").row("d2d@secondary")
         assert row is not None
         if not states or states[-1] != row.state:
             states.append(row.state)
@@ -75,7 +75,7 @@ def test_the_focus_shows_quiet_behind_live_and_marks_where_something_was_switche
     analyzer = Analyzer(frames[0].probe_set)
     for observation in frames:
         analyzer.feed(observation)
-    view = analyzer.monitor_view("d2d", columns=100, span_s=20).focus
+    view = analyzer.monitor_view("d2d@secondary", columns=100, span_s=20).focus
     assert view is not None
     assert all(channel.baseline is not None for channel in view.channels)
     assert [words for _, words in view.marks] == ["spin on", "spin off"]
@@ -90,7 +90,7 @@ def test_frames_of_an_engine_that_is_silent_make_no_stall(stall: Recording) -> N
     frames = [
         observation
         for observation in frames_of(stall)
-        if observation.snapshot and not observation.snapshot.probes["spin-primary"].on
+        if observation.snapshot and not observation.snapshot.probes["spin"].on
     ]
     analyzer = Analyzer(frames[0].probe_set)
     for number, observation in enumerate(frames):
@@ -126,10 +126,10 @@ def test_a_copy_stands_still_while_the_analyzer_is_fed(stall: Recording) -> None
     for observation in frames[:30]:
         analyzer.feed(observation)
     kept = analyzer.copy()
-    before = kept.monitor_view("d2d")
+    before = kept.monitor_view("d2d@secondary")
     for observation in frames[30:]:
         analyzer.feed(observation)
-    after = kept.monitor_view("d2d")
+    after = kept.monitor_view("d2d@secondary")
     assert after.rows == before.rows
     assert after.log == before.log
     assert before.focus is not None
@@ -163,11 +163,11 @@ def test_the_report_says_it_in_text_and_a_lost_engine_is_said_in_every_row(stall
     analyzer = Analyzer(frames[0].probe_set)
     for observation in frames[:60]:
         analyzer.feed(observation)
-    text = report_text(analyzer.monitor_view("d2d"), ["head"])
+    text = report_text(analyzer.monitor_view("d2d@secondary"), ["head"])
     assert "STALLED" in text
     assert "time-slice" in text
     assert text.startswith("head\n")
-    monitor_view = analyzer.monitor_view("d2d").with_state("engine lost")
+    monitor_view = analyzer.monitor_view("d2d@secondary").with_state("engine lost")
     assert monitor_view.focus is not None
     assert monitor_view.focus.row.state == "engine lost"
     rows = monitor_view.rows
@@ -182,7 +182,7 @@ def test_during_a_blame_experiment_nothing_is_judged_learnt_or_logged(stall: Rec
         analyzer.feed(replace(observation, experiment=True))
     assert not analyzer.baselines
     assert not analyzer.log
-    view = analyzer.monitor_view("d2d")
+    view = analyzer.monitor_view("d2d@secondary")
     assert view.focus is not None
     assert [words for _, words in view.focus.marks] == ["blame"]
     # The history shows all calls.
@@ -192,7 +192,7 @@ def test_during_a_blame_experiment_nothing_is_judged_learnt_or_logged(stall: Rec
 def test_blame_proves_the_cause_of_present_and_later_verdicts(stall: Recording) -> None:
     frames = frames_of(stall)
     probe_set = frames[0].probe_set
-    d2d, spin = probe_set.probe("d2d"), probe_set.probe("spin-primary")
+    d2d, spin = probe_set.probe("d2d@secondary"), probe_set.probe("spin")
     assert d2d is not None
     assert spin is not None
     found = Blame((spin.name,), 6, 4.0, (_spin_is_the_cause(d2d.name, spin.name),))

@@ -30,7 +30,7 @@ from stallscope.tui.sources.replay import ReplaySource
 
 PROBE_SET = probe_set_of("secondary-context-d2d", "kernel-other-context")
 START = Channel(Phase.START)
-VICTIM, AGGRESSOR = "d2d", "spin-primary"
+VICTIM, AGGRESSOR = "d2d@secondary", "spin"
 # Seconds, timeline on, aggressor on.
 PARTS = ((3.0, False, False), (3.0, True, False), (1.0, True, True), (1.2, False, False))
 

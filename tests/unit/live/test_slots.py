@@ -24,7 +24,7 @@ from stallscope.tui.probe_sets import default_probes
 
 NOISY = Path(__file__).parents[2] / "gpu" / "recorded" / "quiet-h200-noisy.rec"
 STEP_NS = 100 * MS
-SLOTTED = ("launch", "d2d-secondary")
+SLOTTED = ("launch", "d2d@secondary")
 VICTIMS = (*SLOTTED, "d2h-pinned", "host")
 LONGEST_BASELINE_STEPS = 80
 
@@ -92,8 +92,8 @@ def test_rates_count_the_time_of_the_slots_only(shown: Shown) -> None:
 
 def test_the_copy_is_stalled_as_if_alone_and_nothing_else_is(shown: Shown) -> None:
     states = {row.name: row.state for row in shown.disturbed.rows if row.role is not Role.AGGRESSOR}
-    assert states == {"launch": "quiet", "d2d-secondary": "STALLED", "d2h-pinned": "quiet", "host": "quiet"}
-    row = shown.disturbed.row("d2d-secondary")
+    assert states == {"launch": "quiet", "d2d@secondary": "STALLED", "d2h-pinned": "quiet", "host": "quiet"}
+    row = shown.disturbed.row("d2d@secondary")
     assert row is not None
     assert row.phase is Phase.WAIT
     assert row.ratio is not None
@@ -137,7 +137,7 @@ def test_a_recording_from_before_slots_reads_as_before_and_its_groups_follow_fro
     groups = {probe.name: probe.slot_group for probe in first.probe_set.probes}
     assert {name: groups[name] for name in VICTIMS} == {
         "launch": (0, "primary"),
-        "d2d-secondary": (0, "secondary"),
+        "d2d@secondary": (0, "secondary"),
         "d2h-pinned": None,
         "host": None,
     }

@@ -22,7 +22,7 @@ def fed(observations: list[Observation], timeline_from: int, timeline_to: int) -
 
 
 def aggressor_runs(observation: Observation) -> bool:
-    return observation.snapshot is not None and observation.snapshot.probes["spin-primary"].on
+    return observation.snapshot is not None and observation.snapshot.probes["spin"].on
 
 
 def test_each_state_of_the_timeline_has_its_own_baseline(stall: Recording) -> None:
@@ -32,19 +32,19 @@ def test_each_state_of_the_timeline_has_its_own_baseline(stall: Recording) -> No
     first = next(number for number, (_, one) in enumerate(fed(idle, 10**6, 0)) if one.baselines)
     steps = fed(idle, first + 1, len(idle))
     before, after = steps[first][1], steps[first + 1][1]
-    assert set(before.baselines) == {"d2d", "host"}
+    assert set(before.baselines) == {"d2d@secondary", "host"}
     assert after.timeline
     assert after.baselines == {}
     # The other state's baselines are known for limits of triggers, not for verdicts.
     assert after.known_baselines == before.baselines
-    assert set(after.without_baseline) == {"d2d", "host"}
+    assert set(after.without_baseline) == {"d2d@secondary", "host"}
     assert after.verdicts == ()
     assert after.holds_aggressors
     again = Analyzer(idle[0].probe_set)
     for number, observation in enumerate(idle):
         again.feed(replace(observation, timeline=first < number < first + 3))
-    assert again.baselines.keys() == {"d2d", "host"}
-    assert [words for _, words in again.monitor_view("d2d").focus.marks] == ["timeline on", "timeline off"]  # type: ignore[union-attr]
+    assert again.baselines.keys() == {"d2d@secondary", "host"}
+    assert [words for _, words in again.monitor_view("d2d@secondary").focus.marks] == ["timeline on", "timeline off"]  # type: ignore[union-attr]
 
 
 def test_an_aggressor_that_runs_when_it_is_switched_on_continues_and_nothing_is_judged(stall: Recording) -> None:
@@ -56,7 +56,7 @@ def test_an_aggressor_that_runs_when_it_is_switched_on_continues_and_nothing_is_
     switched = steps[stalled + 4][1]
     assert aggressor_runs(steps[stalled + 4][0])
     assert not switched.holds_aggressors
-    row = switched.monitor_view("d2d").row("d2d")
+    row = switched.monitor_view("d2d@secondary").row("d2d@secondary")
     assert row is not None
     assert row.state == "baseline"
     # The entry ends with the judgements of its state, and begins anew with them.

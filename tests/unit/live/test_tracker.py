@@ -84,7 +84,7 @@ def test_what_begins_and_ends_with_one_aggressor_is_proven_by_switching() -> Non
     log.feed(5, STALLED)
     log.feed(3)
     assert log.entry.verdict.proof == "switching"
-    assert "began and ended with “spin”" in log.entry.text
+    assert "began and ended with spin" in log.entry.text
 
 
 def test_a_switch_proves_nothing_that_began_before_or_ended_long_after_or_has_two_suspects() -> None:

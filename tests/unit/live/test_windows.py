@@ -11,7 +11,7 @@ from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough
 from stallscope.tui.probe_sets import default_probes
 
-VICTIMS = ("launch", "d2d-secondary", "d2h-pinned", "host")
+VICTIMS = ("launch", "d2d@secondary", "d2h-pinned", "host")
 STEP_NS, STEPS = 100 * MS, 60
 
 
@@ -26,7 +26,7 @@ def snapshots() -> list[Snapshot]:
             made.switch(True, VICTIMS)
         made.advance(STEP_NS)
         snapshot = made.board.snapshot()
-        part = snapshot.probes["d2d-secondary"]
+        part = snapshot.probes["d2d@secondary"]
         rare = replace(part, in_slots=True, allowed_ns=part.at_ns // 8)
         out.append(replace(snapshot, probes={**snapshot.probes, part.name: rare}))
     return out

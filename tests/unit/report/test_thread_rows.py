@@ -21,7 +21,7 @@ def report(*arguments: str, columns: int = 200) -> str:
 @pytest.mark.parametrize("columns", [200, 60])
 def test_sixteen_threads_are_one_row_and_named_once(columns: int) -> None:
     text = " ".join(report("event-poll-storm", "--variant", "blocking-x16", columns=columns).split())
-    assert text.count("event-block 1 … 16") == 1
+    assert text.count("event-block-x16 1 … 16") == 1
     assert "event-block 2" not in text
     assert "while “blocking wait for an event · primary · own stream” runs in 16 threads." in text
     assert " and “blocking" not in text

@@ -213,7 +213,7 @@ def test_an_arrow_leads_from_each_call_to_its_work(report_1: Trace, shown: ReadT
 def test_the_delayed_copy_says_what_it_waited_for(report_1: Trace, shown: ReadTrace) -> None:
     (trigger,) = shown.instants
     assert trigger["args"] == {
-        "probe": "d2d",
+        "probe": "d2d@secondary",
         "call": "cuMemcpyDtoDAsync",
         "phase": "start",
         "duration": trigger["args"]["duration"],
@@ -222,8 +222,8 @@ def test_the_delayed_copy_says_what_it_waited_for(report_1: Trace, shown: ReadTr
     at = int(trigger["ts"] * 1000)
     arrow = next(each for each in shown.arrows if each.source.begin_ns == at)
     copy = arrow.target
-    assert (copy.process, copy.thread) == ("GPU 0, context secondary (SIMULATED)", "stream own (d2d)")
-    assert copy.name == "d2d: D2D copy"
+    assert (copy.process, copy.thread) == ("GPU 0, context secondary (SIMULATED)", "stream own (d2d@secondary)")
+    assert copy.name == "d2d@secondary: D2D copy"
     assert copy.args["delay_cause"] == "context primary had the engine"
     assert copy.args["delay_us"] * 1000 == copy.begin_ns - arrow.source.end_ns
     assert copy.args["delay_us"] > 1500
@@ -242,14 +242,14 @@ def test_the_delayed_copy_says_what_it_waited_for(report_1: Trace, shown: ReadTr
 
 def test_each_row_has_a_name_and_simulated_is_said(shown: ReadTrace) -> None:
     assert {(each.process, each.thread) for each in shown.slices} == {
-        ("host (SIMULATED)", "spin kernel · 16 blocks · primary"),
-        ("host (SIMULATED)", "D2D · secondary"),
-        ("host (SIMULATED)", "launch · primary"),
+        ("host (SIMULATED)", "spin"),
+        ("host (SIMULATED)", "d2d@secondary"),
+        ("host (SIMULATED)", "launch"),
         ("GPU 0, context primary (SIMULATED)", "has the graphics engine"),
         ("GPU 0, context primary (SIMULATED)", "stream own (spin)"),
         ("GPU 0, context primary (SIMULATED)", "stream own (launch)"),
         ("GPU 0, context secondary (SIMULATED)", "has the graphics engine"),
-        ("GPU 0, context secondary (SIMULATED)", "stream own (d2d)"),
+        ("GPU 0, context secondary (SIMULATED)", "stream own (d2d@secondary)"),
     }
     assert shown.about["gpu"] == "NVIDIA H200"
     (about,) = shown.about["traces"]
@@ -287,7 +287,7 @@ def test_a_call_in_flight_lasts_until_the_end_of_the_trace(report_1: Trace) -> N
     end = since + 5 * MS
     found = read(TitledTrace(replace(report_1, end_ns=end, open_calls=(OpenCall(1, 0, since),))))
     (flight,) = [each for each in found.of("call") if "in_flight" in each.args]
-    assert (flight.thread, flight.name) == ("D2D · secondary", "cuMemcpyDtoDAsync")
+    assert (flight.thread, flight.name) == ("d2d@secondary", "cuMemcpyDtoDAsync")
     assert flight.end_ns - flight.begin_ns == 5 * MS
 
 

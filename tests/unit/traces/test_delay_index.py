@@ -64,7 +64,7 @@ def test_the_index_gives_the_delay_itself(traces: dict[str, Trace]) -> None:
 def test_calls_rank_by_what_they_and_their_work_waited(traces: dict[str, Trace]) -> None:
     trace = traces["contexts"]
     ranked = ranked_calls(trace, 4)
-    assert [trace.probes[each.probe].name for each in ranked] == ["d2d"] * 4
+    assert [trace.probes[each.probe].name for each in ranked] == ["d2d@secondary"] * 4
     waits = [each.call_ns + each.delay.ns for each in ranked if each.delay is not None]
     assert waits == sorted(waits, reverse=True)
     assert {each.cause for each in ranked} == {"context primary had the engine"}
@@ -78,7 +78,7 @@ def test_the_most_unusual_call_is_that_of_a_victim(traces: dict[str, Trace]) -> 
     trace = traces["contexts"]
     row = most_unusual_call(trace)
     assert row is not None
-    assert trace.probes[trace.calls["probe"][row]].name == "d2d"
+    assert trace.probes[trace.calls["probe"][row]].name == "d2d@secondary"
     assert most_unusual_call(trace, probes=()) is None
     assert ranked_calls(trace.between(0, 1), 3) == ()
 

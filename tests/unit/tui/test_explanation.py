@@ -42,7 +42,7 @@ def test_the_remedy_of_the_current_variant_is_the_first(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("d2d-secondary", ["secondary-context-d2d"]),
+        ("d2d@secondary", ["secondary-context-d2d"]),
         ("launch", ["pageable-d2h-vs-launch"]),
         ("spin", ["secondary-context-d2d"]),
         ("d2h-pinned", []),

@@ -130,7 +130,7 @@ def test_a_click_reaches_the_probe_whose_plot_it_is() -> None:
 
 def test_one_histogram_has_all_its_figures_and_says_why_it_is_shown() -> None:
     lines, panel = drawn(MultiplesView(STALLED, (), NOTES), 80, 9)
-    assert "D2D · primary · own stream  follows the stall" in lines[0]
+    assert "D2D  follows the stall" in lines[0]
     assert "STALLED ×346" in lines[0]
     assert any("p50 2.00ms" in line for line in lines)
     assert panel.targets == []

@@ -85,7 +85,7 @@ def test_armed_it_freezes_at_the_first_call_above_its_baseline(stall: Stall) -> 
     assert trace.begin_ns < found.began_ns - 100 * MS
     assert trace.end_ns >= found.end_ns + 3 * MS
     assert trace.others == ("other (pid 3)",)
-    assert capture.why.startswith("d2d ")
+    assert capture.why.startswith("d2d@secondary ")
     # The frozen trace stays as it is.
     stall.advance(50)
     assert not stall.feed(capture)
