@@ -95,7 +95,7 @@ async def test_one_more_probe_can_be_added_to_those_that_are_on() -> None:
     async with live_monitor() as pilot:
         await pilot.press("o")
         choices = pilot.app.screen.query_one(OptionList)
-        choices.highlighted = choices.get_option_index("probe/event@primary")
+        choices.highlighted = choices.get_option_index("probe/event")
         await pilot.press("enter")
         await until(pilot, lambda: {"event", "launch"} <= running(pilot))
         assert monitor(pilot).state.focus_name == "event"
@@ -290,7 +290,7 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
         assert source.state_text == "REPLAY, PAUSED"
         await pilot.press("right")
         assert source.at_s > 4.9
-        await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("d2d")) and row.state == "STALLED")  # type: ignore[union-attr]
+        await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("d2d@secondary")) and row.state == "STALLED")  # type: ignore[union-attr]
         await pilot.press("left")
         assert source.at_s < 1
         await pilot.press("1")

@@ -57,7 +57,7 @@ async def test_without_a_selection_the_panels_show_the_victim_that_stalls(shared
         await stalled(pilot)
         await until(pilot, lambda: monitor(pilot).state.focus_name == STALLS)
         assert not monitor(pilot).state.selected
-        await until(pilot, lambda: "time × latency of D2D · secondary · own stream, follows the stall" in shown(pilot))
+        await until(pilot, lambda: "time × latency of d2d@secondary, follows the stall" in shown(pilot))
         await pilot.press("e")
         screen = pilot.app.screen
         assert isinstance(screen, Explain)
@@ -133,17 +133,17 @@ async def test_a_frozen_view_stays_and_follows_when_it_moves_again(shared: Share
 async def test_all_victims_are_side_by_side_with_names_and_states(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         await stalled(pilot)
-        await until(pilot, lambda: "▸b D2D · secondary" in shown(pilot))
+        await until(pilot, lambda: "▸b d2d@secondary" in shown(pilot))
         await until(pilot, lambda: shown(pilot).count("╵100ns") == 4)
-        for words in (" a launch · primary", " c pinned D2H", " h host control"):
+        for words in (" a launch", " c d2h-pinned", " h host"):
             assert words in shown(pilot)
 
 
 async def test_the_log_says_what_is_measured_then_the_first_key_then_the_next_steps_to_the_remedy() -> None:
     async with live_monitor(Settings(quiet_seconds=1.0, frames_per_second=10), wait=False) as pilot:
         await until(pilot, lambda: "Measuring the baseline, about " in shown(pilot))
-        assert "Then press 1 to run “spin kernel" in shown(pilot)
-        await until(pilot, lambda: "\n Press 1 to run “spin kernel" in shown(pilot))
+        assert "Then press 1 to run spin" in shown(pilot)
+        await until(pilot, lambda: "\n Press 1 to run spin" in shown(pilot))
         assert "Every victim is as fast as its baseline." in shown(pilot)
         await stalled(pilot)
         await until(
@@ -157,7 +157,7 @@ async def test_the_log_says_what_is_measured_then_the_first_key_then_the_next_st
         await stalled(pilot)
         await pilot.press("v")
         await until(pilot, lambda: "Expected of kernel-same-context: " in shown(pilot))
-        await until(pilot, lambda: "as fast as its baseline while “spin kernel" in shown(pilot))
+        await until(pilot, lambda: "as fast as its baseline while spin" in shown(pilot))
         assert "Next: v measures the next remedy · x aggressor off" in shown(pilot)
 
 

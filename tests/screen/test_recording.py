@@ -30,7 +30,7 @@ def seen(recording: Recording, number: int = 0) -> Analyzer:
 
 
 def test_a_replay_tells_the_same_verdict(stall: Recording) -> None:
-    log = seen(stall).monitor_view("d2d").log
+    log = seen(stall).monitor_view("d2d@secondary").log
     assert [entry.verdict.kind for entry in log] == ["stalled"]
     assert log[0].verdict.phase is Phase.WAIT
     assert "time-slice" in log[0].text
@@ -41,7 +41,7 @@ def test_a_replay_tells_the_same_verdict(stall: Recording) -> None:
 def test_it_keeps_bench_and_times(stall: Recording) -> None:
     first = next(stall.play())
     assert first.probe_set.pattern == "secondary-context-d2d"
-    assert [probe.name for probe in first.probe_set.probes] == ["d2d", "spin", "host"]
+    assert [probe.name for probe in first.probe_set.probes] == ["d2d@secondary", "spin", "host"]
     assert first.probe_set.probes[1].program.proof is not None
     assert first.wall_s == pytest.approx(WALL_S, abs=0.2)
     assert stall.seconds == pytest.approx(7.5, abs=2)
@@ -64,7 +64,7 @@ def test_figures_between_two_frames_do_not_depend_on_where_reading_began(stall: 
         early, late = (f.snapshot for f in (frames[30 - start], frames[40 - start]))
         assert early is not None
         assert late is not None
-        return late.minus(early)["d2d"].channels[WAIT].counts.tolist()
+        return late.minus(early)["d2d@secondary"].channels[WAIT].counts.tolist()
 
     assert window(0) == window(25)
 

@@ -69,7 +69,6 @@ def telemetry(state: TelemetryState = "live", why: str | None = None, **changed:
 def row(**changed: object) -> ProbeRow:
     values: dict[str, object] = {
         "name": "d2d",
-        "title": "D2D · secondary · own stream",
         "role": Role.VICTIM,
         "on": True,
     }
@@ -119,7 +118,7 @@ def test_a_call_in_flight_shows_its_age_in_place_of_figures() -> None:
 
 
 def test_of_a_long_list_the_worst_stays_in_view_and_the_rest_is_counted() -> None:
-    rows = tuple(row(name=f"p{number}", title=f"probe {number}") for number in range(16))
+    rows = tuple(row(name=f"probe {number}") for number in range(16))
     worst = replace(rows[14], state="STALLED", mark="bad")
     slower = replace(rows[9], state="slower", mark="warn")
     shown = lines_of((*rows[:9], slower, *rows[10:14], worst, rows[15]), 80, 4, focus="p1")
@@ -132,7 +131,7 @@ def test_of_a_long_list_the_worst_stays_in_view_and_the_rest_is_counted() -> Non
 
 
 def test_a_long_list_shows_the_part_around_the_focus() -> None:
-    rows = tuple(row(name=f"p{number}", title=f"probe {number}") for number in range(16))
+    rows = tuple(row(name=f"probe {number}") for number in range(16))
     shown = lines_of(rows, 80, 6, focus="p12")
     assert len(shown) == 6
     assert any("probe 12" in line and "▸" in line for line in shown)
@@ -312,7 +311,7 @@ def test_both_gpus_are_told() -> None:
 
 def test_an_entry_says_when_what_why_and_what_helps() -> None:
     stalled = verdict("stalled", head="D2D: wait 5.6 µs → 2.38 ms.", cause="why", remedy="pin")
-    entry = LogEntry(1, 3600.0 * 12 + 61, stalled, onset="It began 41 ms after “spin” went on.")
+    entry = LogEntry(1, 3600.0 * 12 + 61, stalled, onset="It began 41 ms after spin went on.")
     shown = " ".join(text(line).strip() for line in entry_lines(entry, 60))
     for words in ("12:01:01", "STALLED", "2.38 ms", "41 ms after", "Remedy: pin"):
         assert words in shown

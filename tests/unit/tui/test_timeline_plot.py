@@ -265,7 +265,7 @@ def test_report_1_reads_as_nsight_systems_shows_it() -> None:
     view = TraceView(trace, book.rows, Viewport(began - 3 * MS, 10 * MS), began, Selection(D2D, began))
     lines = drawn(view, 120, 18)
     by_name = {line[1:28].strip(): line[30:] for line in lines if line[:1] in " ▸"}
-    calls, copies, engine = by_name["d2d@secondary"], by_name["secondary · own · d2d@secondary"], by_name["primary"]
+    calls, copies, engine = by_name["d2d@secondary"], by_name["secondary/own/d2d@secondary"], by_name["primary"]
     arrow = next(line for line in lines if line.startswith(" delay"))[30:]
     first, last = arrow.index("│"), arrow.index("▶")
     assert 1.5 * MS < (last - first) * 10 * MS / 90 < 2.6 * MS

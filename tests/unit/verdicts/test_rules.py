@@ -165,7 +165,7 @@ def test_no_call_back_is_starved_with_its_age() -> None:
     launch = probe("launch", on_null_stream())
     copy = probe("d2h-pageable-warm", on_null_stream())
     hung = seen(launch, Histogram.empty(), spread(2_500), channel=CALL, flight_ns=1_300_000_000)
-    found = verdict_on("launch/shared", hung, running(copy))
+    found = verdict_on("launch/null", hung, running(copy))
     assert (found.kind, found.quantile) == ("starved", "in-flight")
     assert "0 calls returned" in found.sentence
     assert "1.30 s" in found.sentence
