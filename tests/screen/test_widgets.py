@@ -121,7 +121,7 @@ def test_of_a_long_list_the_worst_stays_in_view_and_the_rest_is_counted() -> Non
     rows = tuple(row(name=f"probe {number}") for number in range(16))
     worst = replace(rows[14], state="STALLED", mark="bad")
     slower = replace(rows[9], state="slower", mark="warn")
-    shown = lines_of((*rows[:9], slower, *rows[10:14], worst, rows[15]), 80, 4, focus="p1")
+    shown = lines_of((*rows[:9], slower, *rows[10:14], worst, rows[15]), 80, 4, focus="probe 1")
     assert [words for words in ("probe 1 ", "probe 9 ", "probe 14") if words in "".join(shown)] == [
         "probe 1 ",
         "probe 9 ",
@@ -132,7 +132,7 @@ def test_of_a_long_list_the_worst_stays_in_view_and_the_rest_is_counted() -> Non
 
 def test_a_long_list_shows_the_part_around_the_focus() -> None:
     rows = tuple(row(name=f"probe {number}") for number in range(16))
-    shown = lines_of(rows, 80, 6, focus="p12")
+    shown = lines_of(rows, 80, 6, focus="probe 12")
     assert len(shown) == 6
     assert any("probe 12" in line and "▸" in line for line in shown)
 

@@ -115,14 +115,14 @@ def recorded() -> dict[tuple[str, str], tuple[dict[str, Any], ...]]:
 
 
 @cache
-def quiet_calls(probe: str) -> tuple[float, ...]:
-    """The quiet medians in us of the calls of a probe's name in all repeated recordings."""
+def quiet_calls(entry: str) -> tuple[float, ...]:
+    """The quiet medians in us of the calls of an entry's probes in all repeated recordings."""
     return tuple(
         other["baseline"]["call"]["p50_us"]
         for name in REPEATED
         for _, one in results(name)
         for other in one["probes"]
-        if other["name"] == probe and "call" in other["baseline"]
+        if other["entry"] == entry and "call" in other["baseline"]
     )
 
 
@@ -189,7 +189,7 @@ def _cells(where: str, there: list[dict[str, Any]], here: Mapping[str, Any], pha
     quiet = [one["baseline"].get(phase) for one in there]
     before = medians(quiet)
     # A host that is several times as slow for seconds shows it in every call, in one variant or in another.
-    of_machine = list(quiet_calls(there[0]["name"])) if phase == "call" and repeated else []
+    of_machine = list(quiet_calls(there[0]["entry"])) if phase == "call" and repeated else []
     if before:
         lowest, highest = min(before + of_machine), max(before + of_machine)
         found.append(Cell(f"{where} quiet", lowest, highest, here["baseline"][phase]["p50_us"], NEAR))

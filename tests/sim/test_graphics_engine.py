@@ -53,7 +53,7 @@ def test_two_contexts_that_take_turns_wait_for_the_change_over_although_the_gpu_
     """140 us each on an H200, where alone each waits 5; a copy engine's work does not change over."""
     launch, d2d, d2h = entry("launch"), entry("d2d", SECONDARY), entry("d2h-pinned")
     seen = machine(launch, d2d, d2h, together=True).run()
-    for name in ("launch", "d2d"):
+    for name in (launch.name, d2d.name):
         assert 0.97 < p50_us(seen[name], WAIT) / 140.3 < 1.03
     assert p50_us(seen["d2h-pinned"], WAIT) < 8
     green = machine(entry("launch", GREEN, name="green"), launch).run()

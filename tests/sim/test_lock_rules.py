@@ -130,11 +130,11 @@ def test_freeing_waits_for_work_of_green_contexts_too_and_for_a_change_over(cont
     victim = entries()["graph-launch"].probe(Placement(context))
     free, spin = entries()["alloc-free"].probe(), entries()["spin"].probe(Placement(SECONDARY))
     made = machine(victim, free, spin)
-    made.set_period("graph-launch", MS // 20)
+    made.set_period(victim.name, MS // 20)
     seen = made.run()
-    assert 100 < p50_us(seen["graph-launch"]) < 300
+    assert 100 < p50_us(seen[victim.name]) < 300
     # Each waits for a time-slice of the other context.
-    assert seen["alloc-free"].iterations < 2.5 * seen["graph-launch"].iterations
+    assert seen["alloc-free"].iterations < 2.5 * seen[victim.name].iterations
 
 
 @pytest.mark.parametrize("aggressor", ["context-sync", "alloc-free", "module-load", "host-register"])
@@ -158,7 +158,7 @@ def test_locks_belong_to_a_context(aggressor: str) -> None:
 
     def calls(context: Context, *others: Probe) -> float:
         victim = entries()["d2h-pinned"].probe(Placement(context))
-        seen = machine(victim, *others).run(300 * MS)["d2h-pinned"]
+        seen = machine(victim, *others).run(300 * MS)[victim.name]
         return p50_us(seen) if seen.iterations > 3 else float("inf")
 
     beside = entries()[aggressor].probe()
@@ -182,7 +182,7 @@ def test_loading_a_module_makes_other_contexts_wait_for_the_change_over() -> Non
     """0.25 ms on an H200, twice the change-over: to the loading context and back."""
     d2d = entries()["d2d"].probe(Placement(SECONDARY), period_ns=50_000)
     for aggressor in ("module-load", "module-first-launch"):
-        seen = machine(d2d, entries()[aggressor].probe()).run(300 * MS)["d2d"]
+        seen = machine(d2d, entries()[aggressor].probe()).run(300 * MS)[d2d.name]
         assert 200 < p50_us(seen, WAIT) < 290
         assert p50_us(seen) < 10
 
@@ -200,5 +200,5 @@ def test_the_stream_ordered_allocator_delays_its_own_stream_only() -> None:
     beside = entries()["alloc-async"].probe(on_shared_stream())
     shared = entries()["launch"].probe(on_shared_stream(), period_ns=50_000)
     own = entries()["launch"].probe(period_ns=50_000)
-    assert 150 < p50_us(machine(shared, beside).run(200 * MS)["launch"], WAIT) < 300
+    assert 150 < p50_us(machine(shared, beside).run(200 * MS)[shared.name], WAIT) < 300
     assert p50_us(machine(own, beside).run(200 * MS)["launch"], WAIT) < 8

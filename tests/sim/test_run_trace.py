@@ -70,7 +70,7 @@ def test_each_variant_has_a_trace_of_its_last_seconds_with_the_aggressors(result
 def test_its_trigger_is_the_most_delayed_call_of_a_victim(result: RunResult) -> None:
     trace = traces(result)["kernel-other-context"]
     assert trace.trigger is not None
-    assert trace.probes[trace.trigger.probe].name == "d2d"
+    assert trace.probes[trace.trigger.probe].name == "d2d@secondary"
     row = trace.call_of(trace.trigger.probe, trace.trigger.began_ns)
     assert row is not None
     assert int(trace.calls["returned_ns"][row]) == trace.trigger.returned_ns

@@ -124,9 +124,7 @@ def test_the_time_left_is_that_until_the_verdict(each_5_s: Screen) -> None:
         assert int(left[1]) == pytest.approx(judged_s - frame.at_s, abs=1.1)
         # Nothing is compared with the baseline until then.
         assert frame.launch.ratio is None
-    assert (
-        counted[0].view.progress[0].startswith("launch each 5 s · primary · own stream: 0 of the 3 calls for a verdict")
-    )
+    assert counted[0].view.progress[0].startswith("launch: 0 of the 3 calls for a verdict")
 
 
 def test_its_verdict_names_the_calls_on_which_it_rests(each_5_s: Screen) -> None:

@@ -155,6 +155,6 @@ def test_probes_on_one_shared_null_stream_share_it() -> None:
     place = on_null_stream()
     victim = entries()["launch"].probe(place)
     other: Probe = entries()["d2h-pinned-large"].probe(place)
-    shared = p50_us(machine(victim, other).run()["launch"], WAIT)
+    shared = p50_us(machine(victim, other).run()[victim.name], WAIT)
     apart = p50_us(machine(entries()["launch"].probe(Placement()), other).run()["launch"], WAIT)
     assert shared > 100 * apart

@@ -90,7 +90,7 @@ def test_a_copy_in_a_secondary_context_waits_for_the_slice_of_the_kernel() -> No
     made, seen = traced(
         probe("d2d", Placement(SECONDARY)), probe("spin"), sim_set={"engine.timeslice_us": str(slice_us)}, ns=200 * MS
     )
-    copies = of(seen, "d2d")
+    copies = of(seen, "d2d@secondary")
     held = list(seen.tenures())
     names = seen.status.contexts
     assert set(names.values()) == {"primary", "secondary"}
@@ -103,7 +103,7 @@ def test_a_copy_in_a_secondary_context_waits_for_the_slice_of_the_kernel() -> No
     assert set(slices) == {slice_us * 1_000}
     assert all(within(each, held) for each in copies)
     assert max(delays(copies)) > slice_us * 500
-    worst = samples(made, "d2d", Phase.START).max_ns
+    worst = samples(made, "d2d@secondary", Phase.START).max_ns
     assert worst == max(delays(copies[1:]))
 
 

@@ -33,7 +33,7 @@ class Live:
 
     def __post_init__(self) -> None:
         self.session.start()
-        self.session.set_running(["d2d", "host"])
+        self.session.set_running(["d2d@secondary", "host"])
         self.probe_set = ProbeSet("test", PROBES, "sim")
         self.analyzer = Analyzer(self.probe_set)
         self.wall_s = 0.0
@@ -50,7 +50,7 @@ class Live:
             status = EngineStatus(EngineCondition.READY)
             snapshot = self.session.snapshot()
             self.analyzer.feed(Observation(self.wall_s, self.probe_set, status, snapshot, timeline=self.timeline))
-        return self.analyzer.monitor_view("d2d")
+        return self.analyzer.monitor_view("d2d@secondary")
 
 
 @pytest.fixture(scope="module", name="stages")
@@ -59,7 +59,7 @@ def _stages() -> dict[str, Any]:
     one = Live()
     found: dict[str, Any] = {}
     one.run(4)
-    found["off"] = one.analyzer.baselines["d2d"]
+    found["off"] = one.analyzer.baselines["d2d@secondary"]
     one.timeline = None
     # A switch that holds up calls: the kernel stands for it.
     one.session.set_running({"spin": True})
@@ -67,12 +67,12 @@ def _stages() -> dict[str, Any]:
     one.session.set_running({"spin": False})
     one.run(0.5)
     found["log while it was switched"] = one.analyzer.log
-    found["baselines while it was switched"] = one.analyzer.baselines["d2d"]
+    found["baselines while it was switched"] = one.analyzer.baselines["d2d@secondary"]
     one.switch_timeline(True)
     found["row after the switch"] = one.run(0.3).rows[0].state
     found["needed after the switch"] = one.analyzer.without_baseline
     one.run(4)
-    found["on"] = one.analyzer.baselines["d2d"]
+    found["on"] = one.analyzer.baselines["d2d@secondary"]
     one.session.set_running({"spin": True})
     found["stalled"] = one.run(3)
     found["log"] = one.analyzer.log
@@ -80,8 +80,8 @@ def _stages() -> dict[str, Any]:
     one.run(1)
     one.switch_timeline(False)
     found["end"] = one.run(0.2)
-    found["off again"] = one.analyzer.baselines["d2d"]
-    found["iterations"] = one.session.snapshot().probes["d2d"].iterations
+    found["off again"] = one.analyzer.baselines["d2d@secondary"]
+    found["iterations"] = one.session.snapshot().probes["d2d@secondary"].iterations
     one.session.stop()
     return found
 
@@ -89,7 +89,7 @@ def _stages() -> dict[str, Any]:
 def test_each_state_of_the_timeline_has_baselines_of_its_own(stages: dict[str, Any]) -> None:
     assert stages["baselines while it was switched"] is stages["off"]
     assert stages["row after the switch"] == "baseline"
-    assert set(stages["needed after the switch"]) == {"d2d", "host"}
+    assert set(stages["needed after the switch"]) == {"d2d@secondary", "host"}
     assert START not in stages["off"].channels
     assert stages["on"].channels[START].count > 1000
     assert stages["off again"] is stages["off"]

@@ -39,8 +39,8 @@ def test_a_copy_waits_for_a_time_slice_of_a_large_one_of_another_context_then_fo
     """1008 to 1065 us and 106 to 162 us in turn on an H200, beside copies of 1187 us."""
     small, large = entry("d2h-pinned", Placement(SECONDARY)), entry("d2h-pinned-large", size=64 * MIB)
     made = machine(small, large)
-    made.set_period("d2h-pinned", MS // 20)
-    seen = made.run(300 * MS)["d2h-pinned"]
+    made.set_period(small.name, MS // 20)
+    seen = made.run(300 * MS)[small.name]
     assert 100 < at_us(seen, 10, WAIT) < at_us(seen, 40, WAIT) < 170
     assert 1_000 < at_us(seen, 60, WAIT) <= at_us(seen, 99, WAIT) < 1_070
     # The large copies are interrupted and still move as many bytes.
@@ -67,8 +67,8 @@ def test_a_staged_copy_delays_what_other_contexts_see_of_the_gpu_but_not_their_c
     """19 us in place of 5.5 on an H200."""
     for kind in ("d2d", "d2h-pinned"):
         probe = entry(kind, Placement(SECONDARY))
-        alone = machine(probe).run()[kind]
-        beside = machine(probe, entry("d2h-pageable-warm")).run()[kind]
+        alone = machine(probe).run()[probe.name]
+        beside = machine(probe, entry("d2h-pageable-warm")).run()[probe.name]
         assert 2.5 < p50_us(beside, WAIT) / p50_us(alone, WAIT) < 6
         assert p50_us(beside) < 1.2 * p50_us(alone)
 
@@ -142,7 +142,8 @@ def test_a_staged_copy_keeps_its_stream_and_on_the_null_stream_its_context() -> 
             for launches_on, place in places.items():
                 key = (copy, copies_on, launches_on)
                 aggressor = entry(f"d2h-pageable-{copy}", places[copies_on])
-                seen = machine(victim.probe(place), aggressor).run(2_000 * MS)["launch"]
+                launch = victim.probe(place)
+                seen = machine(launch, aggressor).run(2_000 * MS)[launch.name]
                 if key in starved:
                     assert seen.iterations < 3, key
                 elif key in delayed:
