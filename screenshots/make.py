@@ -547,7 +547,7 @@ async def draw_watch(file: Path) -> dict[str, str]:
 def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
     """Draw all pictures into ``out``; returns the files."""
     # The clock on the screen shows UTC, and colours are not to depend on who draws.
-    os.environ["TZ"] = "UTC"
+    os.environ.update(TZ="UTC", TERM="xterm-256color", COLORTERM="truecolor")
     os.environ.pop("NO_COLOR", None)
     time.tzset()
     made = []

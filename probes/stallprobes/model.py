@@ -535,7 +535,7 @@ class Probe:
     """A program with a name, a role, a context, a stream and a period: one thread, one set of histograms.
 
     ``period_ns`` is the time between due times, 0 for back to back. ``context`` and ``stream`` are names for display.
-    ``entry`` is its name in the catalog. ``short_title`` is the title for narrow columns, "" for the title itself.
+    ``entry`` is its name in the catalog. ``name`` is the one by which it is selected; ``title`` explains it.
     ``slot_group`` is the GPU's index and the name of the group of victims that share a slot; None for a probe that
     needs no slot: an aggressor, the host control, and a victim that other contexts do not disturb.
     ``baseline_period_ns`` is the period while the baseline is measured, None for the same: a longer ``period_ns`` shows
@@ -550,7 +550,6 @@ class Probe:
     entry: str
     context: str = "primary"
     stream: str = "own"
-    short_title: str = ""
     slot_group: SlotGroup | None = None
     baseline_period_ns: int | None = None
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from factories.agreement import RECORDED, MatrixAgreement, agreement, recorded_checks
-from stallprobes.catalog import OWN
+from stallprobes.catalog.entry import OWN
 from stallprobes.engine.backend import Options
 from stallprobes.latency.ratio import phase_channels
 from stallprobes.matrix import check_file
@@ -68,7 +68,7 @@ def combinations() -> Plan:
         probe = parse_probe(name, stream=OWN, size=size)
         label = name if size is None else f"{name} {size // KIB} KiB"
         row = MatrixRow(label, probe.title, probe.entry, probe.context, probe.stream)
-        victims.append(VictimProbe(row, replace(probe, name=f"victim {label}")))
+        victims.append(VictimProbe(row, replace(probe, name=label)))
     for names in AGGRESSORS:
         probes = []
         for name in names:

@@ -34,7 +34,8 @@ from stallprobes.errors import Unsupported
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
 from stallprobes.units import duration_ns
-from stallprobes.verdicts.blame import Conclusion, FigureBlame, share_text
+from stallprobes.verdicts.blame import Conclusion, FigureBlame
+from stallscope.report.blame_table import share_texts
 
 RIGHT, UNDECIDED, INNOCENT_NAMED = 0.97, 0.05, 0.01
 
@@ -166,7 +167,7 @@ def figure_text(one: FigureBlame) -> str:
     where = f"{one.channel.phase} {one.channel.label}".rstrip()
     parts = ", ".join(
         f"{part.aggressor} {part.conclusion} (alone {duration_ns(part.alone_ns)}, "
-        f"without {duration_ns(part.without_ns)}, share {share_text(part.share)})"
+        f"without {duration_ns(part.without_ns)}, share {' '.join(share_texts(part.share))})"
         for part in one.aggressors
     )
     return f"{where} {one.quantile} {duration_ns(one.off_ns)} → {duration_ns(one.on_ns)}, {one.outcome}: {parts}"

@@ -41,7 +41,7 @@ def test_with_the_timeline_it_keeps_the_trace_of_the_stall(tmp_path: Path, capsy
     assert all(observation.timeline for observation in found.play())
     trigger = found.trace(0).trigger
     assert trigger is not None
-    assert found.trace(0).probes[trigger.probe].name == "d2d"
+    assert found.trace(0).probes[trigger.probe].name == "d2d@secondary"
 
 
 def test_without_a_victim_it_keeps_the_trace_of_the_longest_call(

@@ -15,6 +15,7 @@ from textual.widgets import OptionList
 from factories.recordings import probe_set_of
 from factories.screen import QUICK, is_open, live_monitor, monitor, quiet_is_known, recorded_switches, running, until
 from factories.waiting import LIMIT_S
+from stallprobes.catalog import size_of
 from stallprobes.engine.backend import Options
 from stallprobes.live.capture import capture
 from stallprobes.machine.gpus import Survey
@@ -95,7 +96,7 @@ async def test_one_more_probe_can_be_added_to_those_that_are_on() -> None:
     async with live_monitor() as pilot:
         await pilot.press("o")
         choices = pilot.app.screen.query_one(OptionList)
-        choices.highlighted = choices.get_option_index("probe/event")
+        choices.highlighted = choices.get_option_index("probe/event@primary")
         await pilot.press("enter")
         await until(pilot, lambda: {"event", "launch"} <= running(pilot))
         assert monitor(pilot).state.focus_name == "event"
@@ -184,7 +185,7 @@ async def test_the_size_of_a_copy_changes() -> None:
         def size() -> int | None:
             last = monitor(pilot).state.observation
             probe = last.probe_set.probe("d2d@secondary") if last is not None else None
-            return None if probe is None else probe_sets.size_of(probe)
+            return None if probe is None else size_of(probe)
 
         await until(pilot, lambda: size() == 4 << 20)
         await until(pilot, lambda: "d2d@secondary" in running(pilot))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import ClassVar
 
 import pytest
 import pytest_asyncio
+from textual.actions import SkipAction
 from textual.app import App
 from textual.pilot import Pilot
 
+from factories.blame_results import SEVERAL
 from factories.screen import (
     SharedMonitor,
     drawn_strips,
@@ -24,15 +29,16 @@ from factories.screen import (
 )
 from stallprobes.latency.ratio import Quantile
 from stallprobes.measurement import blame as blame_experiment
-from stallprobes.model import Channel, Phase
+from stallprobes.model import Phase
 from stallprobes.recording.observation import EngineCondition
 from stallprobes.verdicts import experiment
-from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
+from stallprobes.verdicts.blame import Conclusion
 from stallprobes.verdicts.experiment import BlamePlan
 from stallprobes.verdicts.verdict import Proof
-from stallscope.tui.monitor.blame import BlamePlanDialog, BlameResult
+from stallscope import tui
+from stallscope.tui.app import StallscopeApp
+from stallscope.tui.monitor.blame import BlameLines, BlamePlanDialog, BlameResult
 from stallscope.tui.monitor.screen import Monitor
-from stallscope.tui.probe_sets import default_probes
 
 # One event loop for all tests, since the shared monitor runs in it.
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("without_terminal_updates")]
@@ -126,14 +132,17 @@ async def test_escape_stops_the_experiment_and_restores_the_aggressors(shared: S
             await pilot.press("enter")
             await until(pilot, lambda: "spin" not in running(pilot))
             await until(pilot, lambda: screen.state.observation is not None and screen.state.observation.experiment)
-            assert "escape stops" in screen.blame.status
+            assert "esc ends it" in screen.blame.status
             # During the experiment the key of the aggressor has no effect.
             await pilot.press("1")
-            assert any("escape stops it" in one.message for one in pilot.app._notifications)
+            assert any("esc ends it" in one.message for one in pilot.app._notifications)
             assert screen.live is not None
             assert screen.live.is_on("spin")
             assert switches == [{"spin": False}]
             await pilot.press("escape")
+            # Once is enough: the key is then what it is without an experiment.
+            with pytest.raises(SkipAction):
+                screen.action_blame_stop()
             await until(pilot, lambda: not screen.blame.status)
         assert switches == [{"spin": False}, {"spin": True}]
         await until(pilot, lambda: "spin" in running(pilot))
@@ -173,49 +182,31 @@ async def test_a_restart_and_a_killed_engine_end_the_experiment_with_a_sentence(
         await until(pilot, lambda: any("running engine" in one.message for one in pilot.app._notifications))
 
 
-@pytest.mark.parametrize("size", [(160, 48), (80, 24)])
-async def test_the_result_wraps_no_cell_and_has_what_stalls_first(size: tuple[int, int]) -> None:
-    app = App[None]()
+class _Dialogs(App[None]):
+    """An app with the style sheets of the product."""
+
+    CSS_PATH: ClassVar[list[str | PurePath]] = [Path(tui.__file__).parent / path for path in StallscopeApp.CSS_PATH]
+
+
+@pytest.mark.parametrize(("size", "bars"), [((80, 24), 1), ((100, 30), 3), ((120, 40), 3)])
+async def test_the_result_wraps_no_row_and_has_what_stalls_worst_first(size: tuple[int, int], bars: int) -> None:
+    app = _Dialogs()
     async with app.run_test(size=size) as pilot:
-        probes = default_probes()
-        await app.push_screen(BlameResult(_RESULT, probes))
+        await app.push_screen(BlameResult(SEVERAL))
         await pilot.pause()
-        text = "\n".join(strip.text.rstrip() for strip in drawn_strips(app))
-        assert text.index("D2D · secondary: wait p50") < text.index("launch · primary: wait p99")
-        assert "necessary and sufficient" in text
-        assert "spin kernel · 16 blocks · primary" in text
-        assert "100% (97–100%)" in text
-        assert "Undecided: it is slower with some or all" in " ".join(text.replace("│", " ").split())
-
-
-def _part(aggressor: str, conclusion: Conclusion, share: float | None) -> AggressorBlame:
-    interval = None if share is None else Interval(share, max(share - 0.03, 0.0), share)
-    return AggressorBlame(aggressor, 1_890_000.0, 5_470.0, interval, conclusion)
-
-
-_WAIT = Channel(Phase.WAIT)
-_RESULT = Blame(
-    ("spin", "host-alloc-free"),
-    rounds=6,
-    seconds=9.9,
-    figures=(
-        FigureBlame(
-            "launch",
-            _WAIT,
-            Quantile.P99,
-            5_600.0,
-            5_660.0,
-            BlameOutcome.UNDECIDED,
-            (_part("spin", Conclusion.UNDECIDED, None), _part("host-alloc-free", Conclusion.UNDECIDED, None)),
-        ),
-        FigureBlame(
-            "d2d@secondary",
-            _WAIT,
-            Quantile.P50,
-            5_470.0,
-            1_890_000.0,
-            BlameOutcome.STALL,
-            (_part("spin", Conclusion.CAUSE, 1.0), _part("host-alloc-free", Conclusion.INNOCENT, 0.0)),
-        ),
-    ),
-)
+        lines = [strip.text for strip in drawn_strips(app)]
+        text = "\n".join(lines)
+        assert "Blame: which aggressor is the cause?" in text
+        assert text.index("d2h-pinned  ") < text.index("d2d@secondary")
+        row = next(line for line in lines if "99 % 77–100" in line)
+        assert "host-alloc-free" in row
+        assert len(re.findall("[█░▏]+", row)) == bars
+        assert "necessary, suff" in row
+        assert "…" not in text
+        assert app.screen.query_one(BlameLines).size.width >= size[0] - 5
+        # All of it can be scrolled to.
+        await pilot.press("end")
+        await pilot.pause()
+        assert "event-record, d2d: none of them" in "\n".join(strip.text for strip in drawn_strips(app))
+        await pilot.press("enter")
+        assert not isinstance(app.screen, BlameResult)

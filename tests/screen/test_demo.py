@@ -54,7 +54,7 @@ def test_it_runs_from_start_to_end_at_80x24_without_a_key_and_prints_the_table(
     arguments = ("--sim", "--seconds", "0.5", "--pattern", "secondary-context-d2d", "--record", str(file))
     screen = terminal("demo", *arguments, size=(80, 24))
     assert screen.wait_for_end() == 0
-    assert in_order(screen.text(), "Quiet: d2d", "Remedy: kernel and copy", "the demo has ended")
+    assert in_order(screen.text(), "Quiet: d2d@secondary", "Remedy: kernel and copy", "the demo has ended")
     assert "Stall: kernel in the primary context" in screen.text()
     printed = screen.text(since=screen.raw.rindex(SCREEN_BACK))
     assert in_order(printed, f"recorded to {file}", "SIMULATED NVIDIA H200", "1.60 µs → 2.26 ms")
@@ -173,5 +173,5 @@ async def test_keys_and_the_question_before_other_processes_are_disturbed(monkey
         # The table is laid out a frame after its caption.
         await until(pilot, lambda: "secondary-context-d2d" in drawn())
         await pilot.press("left")
-        await until(pilot, lambda: not tour.ended and "Quiet: d2d" in drawn())
+        await until(pilot, lambda: not tour.ended and "Quiet: d2d@secondary" in drawn())
         assert tour.step.phase is DemoPhase.QUIET

@@ -96,7 +96,7 @@ async def test_no_screen_and_no_dialog_shows_it_raw(kind: str, monkeypatch: pyte
         await over(pilot, Choose(hostile, [("one", hostile), ("two", hostile)]))
         await over(pilot, Prompt(hostile, hostile))
         probes = recording.probe_set.probes
-        await over(pilot, BlameResult(blame_result([probe.name for probe in probes]), probes))
+        await over(pilot, BlameResult(blame_result([probe.name for probe in probes])))
 
 
 @pytest.mark.parametrize("kind", KINDS)

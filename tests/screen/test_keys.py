@@ -117,7 +117,7 @@ async def test_the_picker_searches_names_and_titles(shared: SharedMonitor) -> No
         found = offered(listed)
         # Of the titles too, and a probe of no context once.
         assert "profiler-on/never" in found
-        assert [one for one in found if one.startswith("probe/profiler-ended")] == ["probe/profiler-ended"]
+        assert [one for one in found if one.startswith("probe/profiler-ended")] == ["probe/profiler-ended@primary"]
         assert listed.highlighted == 1
         await pilot.press("down")
         assert listed.highlighted == 2
@@ -211,7 +211,7 @@ async def test_the_report_goes_to_the_clipboard_and_the_screen_to_a_file(
     async with shared.as_at_first() as pilot:
         await pilot.press("y")
         assert "SIMULATED" in pilot.app.clipboard
-        assert "launch  " in pilot.app.clipboard
+        assert "launch " in pilot.app.clipboard
         await pilot.press("s")
         (file,) = tmp_path.glob("stallscope-*.svg")
         assert "SIMULATED" in file.read_text(encoding="utf-8")

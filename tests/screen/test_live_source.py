@@ -59,7 +59,7 @@ def test_an_edit_begins_with_the_last_request(monkeypatch: pytest.MonkeyPatch) -
     probes = patterns()["secondary-context-d2d"].variant("kernel-other-context").probes
     switches = {probe.name: probe.name != "host" for probe in probes}
     waiting = ProbeSet("waiting", probes, SIM)
-    source.load(waiting, {name: on for name, on in switches.items() if name != "d2d@secondary"})
+    source.load(waiting, {name: on for name, on in switches.items() if name != "d2d"})
     assert source.requested() == (waiting, switches)
     assert not source.is_on("spin")
     source._thread.jobs.put(None)

@@ -344,7 +344,7 @@ async def test_a_cell_shows_its_histograms_its_sentence_and_what_helps() -> None
         for words in ("call", "wait", "░ baseline", "█ with aggressor", "STARVED", "Pinning pages is slow", "◆"):
             assert words in text
         await pilot.press("left")
-        await until_shown(pilot, "spin kernel")
+        await until_shown(pilot, "beside spin")
         await pilot.press("escape")
         assert screen(pilot).cursor.key == ("d2h-pinned", "spin")
 

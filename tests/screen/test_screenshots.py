@@ -26,12 +26,12 @@ HERE = Path(__file__).parents[2] / "screenshots"
 SVG = "{http://www.w3.org/2000/svg}"
 LARGEST = 300_000
 VERDICTS = {
-    "secondary-context-d2d": "STALLED D2D · secondary · own stream: wait p50 5.60 µs → 1.73 ms (×309)",
-    "peer-copy-behind-kernel": "STALLED peer copy · primary · own stream: wait p50 44.8 µs → 93.8 ms (×2095)",
-    "pageable-d2h-vs-launch": "STALLED launch · primary · NULL stream: call p99 5.98 µs → 200 ms (×33408)",
-    "scalar-readback": "GPU time scalar read-back · pageable · primary · own stream: D2H 4 bytes takes 5.01 ms",
-    "default-stream-gate": "launch, then open the gate · primary · own stream: starved, 4 calls returned in 1.0 s",
-    "explain": "D2D · secondary · own stream: wait p50 5.60 µs → 1.73 ms (×309)",
+    "secondary-context-d2d": "STALLED a d2d@secondary wait 5.60 µs → 1.73 ms ×309",
+    "peer-copy-behind-kernel": "STALLED a peer-copy wait 44.8 µs → 93.8 ms ×2095",
+    "pageable-d2h-vs-launch": "STALLED a launch/null call p99 5.98 µs → 200 ms ×33408",
+    "scalar-readback": "GPU time 1 scalar-readback D2H 4 bytes takes 5.01 ms",
+    "default-stream-gate": "launch-then-open",
+    "explain": "d2d@secondary: wait p50 5.60 µs → 1.73 ms (×309)",
     "picker": "kernel-other-context (stall)",
     "matrix": "3 STARVED, 171 STALLED, 8 slower, 1 drift of 350 cells",
     "watch": "86 % of the time of launches (thread 742) is waiting: 100 % pageable copy in MainThread (thread 723).",
@@ -101,7 +101,7 @@ def test_a_stall_appears_and_its_remedy_ends_it(drawn: dict[str, Path], maker: M
     assert "NVIDIA H200 (GPU 0) · driver 580.159.04 · CUDA 13.0" in words(file, 0)
     assert "STALLED" not in words(file, 0)
     assert "Quiet: d2d@secondary" in words(file, 0)
-    assert "STALLED D2D · secondary · own stream: wait p50 5.66 µs → 1.88 ms (×331)" in words(file, stall)
+    assert "STALLED a d2d@secondary wait 5.66 µs → 1.88 ms ×331" in words(file, stall)
     assert "Remedy: kernel and copy both in the primary context" in words(file, last)
     assert "No stall: every victim is as fast as its baseline." in words(file, last)
 

@@ -14,10 +14,9 @@ from textual.app import App
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
 
-from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import BINS
-from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow
+from stallprobes.live.view_model import ChannelView, FocusView, MonitorView, ProbeRow
 from stallprobes.machine.telemetry import FIELDS, NS, TelemetryReading, TelemetrySnapshot, TelemetryState
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
@@ -40,7 +39,6 @@ from stallscope.tui.line_filters import ascii_only
 from stallscope.tui.monitor.header import Header, HeaderView
 from stallscope.tui.monitor.heatmap import heat_lines
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
-from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView, entry_lines, short_lines, worst_first
 from stallscope.tui.probe_sets import gpu_label
 
 NOW = 100 * NS
@@ -69,15 +67,16 @@ def telemetry(state: TelemetryState = "live", why: str | None = None, **changed:
 def row(**changed: object) -> ProbeRow:
     values: dict[str, object] = {
         "name": "d2d",
+        "title": "D2D · secondary · own stream",
         "role": Role.VICTIM,
         "on": True,
     }
     return ProbeRow(**{**values, "state": "quiet", "mark": "good", **changed})  # type: ignore[arg-type]
 
 
-def test_nvml_values_stand_with_their_window_and_what_holds_the_clocks() -> None:
+def test_nvml_values_stand_with_what_holds_the_clocks() -> None:
     line = text(nvml_line(telemetry(), (), [0, 50, 100], 200))
-    for words in ("100%", "0.17–1 s window", "3.0/141 GiB", "1980 MHz", "124 W", "33 °C", "↑12.3 GB/s", "power cap"):
+    for words in ("100%", "3.0/141 GiB", "1980 MHz", "124 W", "33 °C", "↑12.3 GB/s", "power cap"):
         assert words in line
 
 
@@ -239,22 +238,6 @@ def test_a_column_that_is_not_over_yet_is_as_dark_as_its_neighbours() -> None:
     assert dark[0] in "▒▓█"
 
 
-def entry(number: int, kind: str, ended_s: float | None = None) -> LogEntry:
-    found = verdict(kind, ratio=427.0, head=f"sentence {number}.", cause="", remedy="")
-    return LogEntry(number, 3600.0, found, ended_s)
-
-
-def test_the_worst_that_holds_stands_before_what_came_later() -> None:
-    entries = (entry(5, "slower"), entry(4, "stalled", 3700.0), entry(3, "starved"), entry(2, "stalled"))
-    log = VerdictLog()
-    log.view = VerdictLogView(entries, expect="Expected of it: something")
-    shown = [text(line) for line in log.lines(80, 5)]
-    assert "3 current, 1 past" in shown[0]
-    assert [one.number for one in worst_first(entries)] == [3, 2, 5, 4]
-    assert "sentence 3" in shown[1]
-    assert "Expected of it: " in text(log.lines(80, 12)[1])
-
-
 STATES = (
     (EngineStatus(EngineCondition.READY), "", "● live"),
     (EngineStatus(EngineCondition.READY), "PAUSED at 12:00:00, probes keep running", "PAUSED at 12:00:00"),
@@ -307,50 +290,6 @@ def test_both_gpus_are_told() -> None:
     assert words(*two, h200) == "NVIDIA H200 (GPU 0) + 1 more GPU"
     assert words(*one, h200) == "NVIDIA H200 (GPU 0)"
     assert words("", "") == ""
-
-
-def test_an_entry_says_when_what_why_and_what_helps() -> None:
-    stalled = verdict("stalled", head="D2D: wait 5.6 µs → 2.38 ms.", cause="why", remedy="pin")
-    entry = LogEntry(1, 3600.0 * 12 + 61, stalled, onset="It began 41 ms after spin went on.")
-    shown = " ".join(text(line).strip() for line in entry_lines(entry, 60))
-    for words in ("12:01:01", "STALLED", "2.38 ms", "41 ms after", "Remedy: pin"):
-        assert words in shown
-
-
-@pytest.mark.parametrize("ended_s", [None, 3600.0 * 13], ids=["current", "past"])
-@pytest.mark.parametrize(("width", "height"), [(60, 5), (80, 4), (80, 6), (120, 5)])
-def test_an_entry_that_does_not_fit_has_a_line_each_for_what_why_and_what_helps(
-    width: int, height: int, ended_s: float | None
-) -> None:
-    words = "a kernel that waits for another context " * 12
-    stalled = verdict("stalled", head=f"D2D: {words}", cause=f"One context: {words}", remedy=f"Submit: {words}")
-    log = VerdictLog()
-    log.view = VerdictLogView((LogEntry(1, 3600.0 * 12 + 61, stalled, ended_s),))
-    lines = [text(line).strip() for line in log.lines(width, height)[1:]]
-    assert len(lines) == height - 1
-    starts = ("12:01:01 STALLED", "Cause: One context", "Remedy: Submit")
-    assert [next(start for start in starts if line.startswith(start)) for line in lines if line.startswith(starts)] == [
-        *starts
-    ]
-    assert sum(line.endswith("…") for line in lines) == len(starts)
-    assert all(len(text(line).rstrip()) <= width for line in log.lines(width, height))
-
-
-def test_an_entry_without_a_remedy_gives_its_line_to_the_cause() -> None:
-    stalled = verdict("stalled", head="D2D: slow.", cause="one context at a time " * 20, remedy="")
-    shown = [text(line).strip() for line in short_lines(LogEntry(1, 3600.0, stalled), 80, 4)]
-    assert [line.partition(":")[0] for line in shown if "Cause" in line or "Remedy" in line] == ["Cause"]
-    assert len(shown) == 4
-
-
-@pytest.mark.parametrize(
-    ("cut_off", "duration"),
-    [("", "(lasted 2.5 s)"), ("the timeline was switched on", "(2.5 s, until the timeline was switched on)")],
-    ids=["ended", "cut-off"],
-)
-def test_a_past_entry_says_how_long_it_lasted_or_was_observed(cut_off: str, duration: str) -> None:
-    past = replace(entry(1, "stalled", 3602.5), cut_off=cut_off)
-    assert duration in " ".join(text(line).strip() for line in entry_lines(past, 60))
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=0x2600), max_size=60))

@@ -9,7 +9,7 @@ import stallprobes
 from factories.recordings import WALL_S
 from factories.simulated_machine import CALL, WAIT, machine, p50_us, program_probe
 from factories.virtual_session import virtual_sessions
-from stallprobes.catalog import Placement, entries
+from stallprobes.catalog import Placement, entries, size_of
 from stallprobes.model import Context, Op, Process, Word
 from stallprobes.patterns.naming import parse_probe, probe_name
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
@@ -111,5 +111,5 @@ def test_a_recorded_probe_keeps_its_process(tmp_path: Path) -> None:
 def test_the_copy_size_of_a_probe_there_can_be_changed_on_the_screen() -> None:
     changed = probe_sets.resized(parse_probe("d2d@second-process"), 4096)
     assert changed is not None
-    assert probe_sets.size_of(changed) == 4096
+    assert size_of(changed) == 4096
     assert changed.program.process is Process.SECOND

@@ -141,8 +141,7 @@ def test_a_staged_copy_keeps_its_stream_and_on_the_null_stream_its_context() -> 
         for copies_on in ("X", "NULL"):
             for launches_on, place in places.items():
                 key = (copy, copies_on, launches_on)
-                aggressor = entry(f"d2h-pageable-{copy}", places[copies_on])
-                launch = victim.probe(place)
+                aggressor, launch = entry(f"d2h-pageable-{copy}", places[copies_on]), victim.probe(place)
                 seen = machine(launch, aggressor).run(2_000 * MS)[launch.name]
                 if key in starved:
                     assert seen.iterations < 3, key

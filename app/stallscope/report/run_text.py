@@ -10,9 +10,10 @@ from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.model import SLOT_NS, Channel, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
 from stallprobes.units import duration_ns, format_count, in_us, plural, times
-from stallprobes.verdicts.blame import sentence, share_text
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
+from stallprobes.verdicts.verdict import Proof, Verdict
 from stallprobes.wording.timeline_wording import timeline_text
+from stallscope.report.blame_table import BlameTable
 from stallscope.report.catalog_text import VARIANT_KINDS
 from stallscope.report.table import TableCell, TableColumn, TableHeading, TableRow
 from stallscope.report.text import TextWriter
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
+_BLAME_INDENT = "  "
 # The phases that a run with the timeline shows too; the early ones only where there are any.
 _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
@@ -85,13 +87,6 @@ def _headline(result: RunResult) -> str:
 
 
 _STATUS_STYLES = {"unsupported": "warn", "invalid": "bad"}
-_BLAME_COLUMNS = (
-    TableColumn("aggressor"),
-    TableColumn("alone", right=True, unit="µs"),
-    TableColumn("without it", right=True, unit="µs"),
-    TableColumn("share of\nthe delay", right=True),
-    TableColumn("conclusion"),
-)
 
 
 def _latencies(out: TextWriter, variants: Sequence[VariantResult], phases: Sequence[Phase]) -> None:
@@ -275,23 +270,36 @@ def _first_and_usual(result: ProbeResult, channel: Channel) -> tuple[str, str, s
 
 
 def _verdicts(out: TextWriter, variant: VariantResult) -> None:
-    first = f"{variant.variant}: "
+    """The verdicts, those of one cause together with its remedy below them; then the blame experiment."""
+    first = _first(variant)
     if variant.status != "ok":
         out.paragraph(f"{variant.status}: {variant.reason}", indent="  ", first=first, style="warn")
     hosts = {result.probe.name for result in variant.probes if result.probe.role is Role.HOST}
+    causes: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in variant.verdicts:
         # A quiet host control is the rule; its row says so.
         if verdict.probe not in hosts or verdict.kind is not VerdictKind.QUIET:
+            causes.setdefault((verdict.cause, verdict.remedy), []).append(verdict)
+    for (cause, remedy), verdicts in causes.items():
+        for verdict in verdicts:
             word = f"{verdict.kind.look.word}: " if verdict.kind.is_stall else ""
-            out.paragraph(verdict.sentence, indent="  ", first=first + word, style=_verdict_style(verdict.kind))
+            out.paragraph(verdict.head, indent="  ", first=first + word, style=_verdict_style(verdict.kind))
+        if cause:
+            out.paragraph(cause, indent="  ", first="  ")
+        if remedy:
+            out.paragraph(f"Remedy: {remedy}", indent="  ", first="  ")
     if variant.blame is not None:
         _blame(out, variant, variant.blame)
-    remedies = {verdict.remedy for verdict in variant.verdicts}
-    for remedy in dict.fromkeys(verdict.remedy for verdict in variant.verdicts if verdict.remedy):
-        if any(other != remedy and other.startswith(remedy) for other in remedies):
-            # The other one says it too.
-            continue
-        out.paragraph(f"Remedy: {remedy}", indent="  ", first="  ", style="dim")
+    elif any(verdict.proof is Proof.OPEN for verdict in variant.verdicts):
+        out.paragraph("Next: --blame finds by experiment which aggressor it is.", indent="  ", first="  ")
+
+
+def _first(variant: VariantResult) -> str:
+    """The variant before what is said of it; nothing for probes that were selected by name."""
+    # It loads numpy, which commands that show no result do not need.
+    from stallprobes.measurement.plan import PROBES
+
+    return "" if variant.variant == PROBES else f"{variant.variant}: "
 
 
 def _verdict_style(kind: VerdictKind) -> str:
@@ -299,38 +307,14 @@ def _verdict_style(kind: VerdictKind) -> str:
 
 
 def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
-    """The blame experiment: for each victim a sentence and a table of the figures that stall."""
-    titles = {result.probe.name: result.probe.title for result in variant.probes}
-    blamed = ", ".join(blame.aggressors)
+    """The blame experiment: what was done, and its table."""
     out.paragraph(
-        f"blame, {blame.rounds} rounds in {blame.seconds:.1f} s, switched {blamed} on and off:",
+        f"blame, {blame.rounds} rounds in {blame.seconds:.1f} s, switched {', '.join(blame.aggressors)} on and off:",
         indent="  ",
-        first=f"{variant.variant}: ",
+        first=_first(variant),
     )
-    if blame.idle:
-        out.paragraph(f"Not running in some windows: {', '.join(blame.idle)}.", indent="  ", first="  ", style="warn")
-    if not blame.figures:
-        out.paragraph("Too few calls to conclude.", indent="  ", first="  ", style="warn")
-    for victim in blame.victims:
-        shown = blame.main_figures(victim)
-        if not shown:
-            text = "None of them: no slower with all aggressors on than with all off."
-            out.paragraph(f"{titles[victim]}: {text}", indent="    ", first="  ")
-        for figure in shown:
-            change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
-            head = f"{titles[victim]}: {figure.channel.in_sentence} {figure.quantile} {change}."
-            out.paragraph(f"{head} {sentence(figure, titles)}", indent="    ", first="  ")
-            rows = [
-                (
-                    part.aggressor,
-                    in_us(part.alone_ns),
-                    in_us(part.without_ns),
-                    share_text(part.share),
-                    TableCell(part.conclusion.text, part.conclusion.style),
-                )
-                for part in figure.aggressors
-            ]
-            out.table(_BLAME_COLUMNS, rows, indent="    ")
+    for line in BlameTable(blame, out.printed).lines(out.width - len(_BLAME_INDENT)):
+        out.runs([(_BLAME_INDENT, ""), *line] if line else [])
 
 
 def _in_flight(result: ProbeResult) -> str:

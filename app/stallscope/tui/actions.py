@@ -153,11 +153,11 @@ MONITOR_ACTIONS = (
         "blame",
         "B",
         "blame",
-        "Find which aggressor is the cause: switch each on and off. Again, or escape: stop.",
+        "Find which aggressor is the cause: switch each on and off. Again, or esc: end it.",
         8,
         True,
     ),
-    Action("blame_stop", "escape", "stop blame", "Stop the blame experiment.", 0, True),
+    Action("blame_stop", "escape", "end blame", "End the blame experiment.", 0, True),
     Action("quiet", "n", "new baseline", "Measure the baseline again. Aggressors pause meanwhile.", 7, True),
     Action("clear", "l", "clear", "Clear window, history and log. The baseline stays.", 13),
     Action(

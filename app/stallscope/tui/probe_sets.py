@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, count
 from typing import NamedTuple
 
-from stallprobes.catalog import Placement, entries
+from stallprobes.catalog import Placement, entries, size_of
 from stallprobes.model import (
     KIB,
     MIB,
     MS,
+    PRIMARY,
     SECONDARY,
-    Buffer,
+    Context,
     Kind,
     Pattern,
     Probe,
@@ -23,7 +23,6 @@ from stallprobes.model import (
     Variant,
 )
 from stallprobes.patterns import patterns
-from stallprobes.patterns.naming import parse_probe
 from stallprobes.recording.observation import Observation, ProbeSet
 
 MOST_PROBES = 16
@@ -120,24 +119,15 @@ def _place(probe: Probe) -> _Place:
     return probe.entry, probe.context
 
 
-def with_probe(base: ProbeSet, name: str) -> ProbeSet:
-    """``base`` and the probe ``name``, with a number behind it where ``base`` has that name too.
-
-    Raises ValueError where ``base`` has the maximum number.
-    """
+def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeSet:
+    """``base`` and one more probe of the catalog. Raises ValueError where ``base`` has the maximum number."""
     if len(base.probes) >= MOST_PROBES:
         raise ValueError(f"At most {MOST_PROBES} probes: select a pattern, or start again.")
     taken = {probe.name for probe in base.probes}
-    names = chain((name,), (f"{name} {number}" for number in count(2)))
-    added = parse_probe(name, as_name=next(one for one in names if one not in taken))
-    return replace(base, title="selected probes", probes=(*base.probes, added), pattern="", variant="", expect="")
-
-
-def size_of(probe: Probe) -> int | None:
-    """The number of bytes that a probe copies, None for a probe without a size."""
-    usual = entries()[probe.entry].size
-    sizes = [resource.nbytes for resource in probe.program.resources if isinstance(resource, Buffer)]
-    return max(sizes, default=usual) if usual else None
+    probe = entries()[entry].probe(Placement(context))
+    name = next(n for n in (probe.name, *(f"{probe.name} {i}" for i in range(2, 99))) if n not in taken)
+    probe = replace(probe, name=name)
+    return replace(base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect="")
 
 
 def resized(probe: Probe, size: int) -> Probe | None:

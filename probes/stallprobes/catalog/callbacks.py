@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stallprobes.catalog.entry import (
     VICTIM_PERIOD_NS,
+    WAITS,
     Cause,
     CheckPlacement,
     Entry,
@@ -75,6 +76,9 @@ def _event_thread(placement: Placement, _size: int) -> Program:
 _ONE_THREAD = Cause(
     context=Relation.SAME,
     uses=Hardware.HOST_THREAD,
+    phases=WAITS,
+    short="host functions run one after the other, and a long one is ahead",
+    short_remedy="keep host functions short: let a thread do the work",
     why="The driver may call host functions one after the other, also those of independent streams (CUDA's "
     "documentation). A short one waits until a long one returns, and the work behind it in its stream waits with it.",
     remedy="Keep host functions short: let them wake a thread of the program that does the work, or let that thread "

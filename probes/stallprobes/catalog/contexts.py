@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Relation, called, repeated
+from stallprobes.catalog.entry import (
+    CALLS,
+    WAITS,
+    Cause,
+    CheckPlacement,
+    Entry,
+    Hardware,
+    Relation,
+    called,
+    repeated,
+)
 from stallprobes.model import Device, Load, Op, Role, Word
 
 SCHED_SPIN_MAP_HOST = 0x01 | 0x08
@@ -28,6 +38,9 @@ ENTRIES = (
         causes=(
             Cause(
                 uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
+                phases=WAITS,
+                short="it runs work in a new context, and one context runs at a time",
+                short_remedy="create contexts before the critical part and keep them",
                 why="Creating and destroying a context runs work in it on the graphics engine, which runs one "
                 "context at a time. On an H200 most calls keep their time, 1 wait in 100 takes up to "
                 "0.3 ms, and some take 1.4 ms; copy engines do not wait.",
@@ -46,6 +59,9 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
+                phases=CALLS,
+                short="each cuCtxSynchronize takes the context's lock",
+                short_remedy="wait for a stream or an event; block where many threads wait",
                 why="Each cuCtxSynchronize takes the context's lock in the driver for a short time.",
                 remedy="Wait for a stream or an event; use blocking synchronization where many threads wait.",
             ),

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stallprobes.catalog.entry import (
+    BOTH,
+    CALLS,
     VICTIM_PERIOD_NS,
+    WAITS,
     Cause,
     CheckPlacement,
     Entry,
@@ -52,6 +55,9 @@ _SCALAR_USES = Hardware.GRAPHICS_ENGINE | Hardware.D2H_ENGINE | Hardware.H2D_ENG
 _PIN = "Use pinned memory (cuMemHostAlloc) for large copies."
 _STAGING = Cause(
     context=Relation.SAME,
+    phases=BOTH,
+    short="staging a pageable copy holds locks that other calls need",
+    short_remedy="use pinned memory for large copies (cuMemHostAlloc)",
     why="The driver stages a pageable copy on the calling thread, and meanwhile holds locks of the context that other "
     "threads' calls need, at times until the copy ends. When the next copy takes the lock first, they starve. Waits "
     "for the GPU end later too, by 12 to 25 µs on an H200.",
@@ -60,6 +66,9 @@ _STAGING = Cause(
 _STAGING_ONE_STREAM = Cause(
     context=Relation.SAME,
     stream=Relation.SAME,
+    phases=CALLS,
+    short="a pageable copy holds the lock of the stream that both use",
+    short_remedy="use pinned memory, and a stream for each thread",
     why="Both threads use one stream, and a pageable copy holds that stream's lock until it is complete. A launch into "
     "the stream waits for the lock.",
     remedy="Use pinned memory (cuMemHostAlloc), and give each thread its own stream.",
@@ -67,30 +76,45 @@ _STAGING_ONE_STREAM = Cause(
 _STAGING_BUFFERS = Cause(
     context=Relation.SAME,
     uses=Hardware.STAGING_BUFFERS,
+    phases=CALLS,
+    short="staged copies wait for each other",
+    short_remedy="use pinned memory for large copies (cuMemHostAlloc)",
     why="Copies to pageable memory, and copies that the driver stages on their way to another GPU, wait for "
     "each other, small ones too. When the next large copy comes first, they starve (measured on an H200; the "
     "mechanism is not documented).",
     remedy=_PIN,
 )
 _STAGING_ANY_CONTEXT = Cause(
+    phases=WAITS,
+    short="while a copy is staged, waits end later in every context",
+    short_remedy="use pinned memory for large copies (cuMemHostAlloc)",
     why="While the driver stages a copy to pageable memory, waits for the GPU end later, in every context: 17 to 30 µs "
     "in place of 5 on an H200. The mechanism is not documented.",
     remedy=_PIN,
 )
 _D2H_ORDER = Cause(
     uses=Hardware.D2H_ENGINE,
+    phases=WAITS,
+    short="one copy engine works in order, and a large copy is ahead",
+    short_remedy="split large copies into chunks",
     why="There is one copy engine for each direction, and it copies in order: a small copy waits for the large "
     "copies ahead of it.",
     remedy="Split large copies into chunks, so that small copies run between them.",
 )
 _H2D_ORDER = Cause(
     uses=Hardware.H2D_ENGINE,
+    phases=WAITS,
+    short="one copy engine works in order, and a large copy is ahead",
+    short_remedy="split large copies into chunks",
     why="There is one copy engine for each direction, and it copies in order: a copy waits for the large copies ahead "
     "of it. Small copies (4 KiB on an H200) travel in the command stream instead and wait only for the bus.",
     remedy="Split large copies into chunks, so that other copies run between them.",
 )
 _SHARED_BUS = Cause(
     uses=Hardware.HOST_BUS,
+    phases=WAITS,
+    short="a large transfer occupies the bus to the host",
+    short_remedy="split large copies into chunks, or move less data",
     why="The large transfer occupies the bus to the host, which a small transfer in the other direction needs too.",
     remedy="Split large copies into chunks, or move less data over the bus.",
 )

@@ -27,10 +27,10 @@ from stallprobes.model import (
 
 VICTIM_PERIOD_NS = 1 * MS
 LAST = 1_000_000
+# The label of a stream that only one probe uses.
+OWN = "own"
 # The primary context of the second process, in names of probes and in documents.
 SECOND_PROCESS = "second-process"
-# The stream of a probe that is placed on no other.
-OWN = "own"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Placement:
     stream: Stream | None = None
     process: Process = Process.ENGINE
 
-    def resolved_stream(self, name: str = OWN) -> Stream:
+    def resolved_stream(self, name: str = "own") -> Stream:
         """The given stream, else the probe's own non-blocking stream called ``name``."""
         return self.stream if self.stream is not None else Stream(name, self.context)
 
@@ -57,17 +57,10 @@ class Placement:
     def stream_label(self) -> str:
         """``own``, ``NULL``, ``shared``, or the stream's name."""
         if self.stream is None:
-            return OWN
+            return "own"
         if self.stream.kind is StreamKind.NULL:
             return "NULL"
         return "shared" if self.stream.shared else self.stream.name
-
-
-def placed_name(entry: str, context: str, stream: str, threads: int = 1, *, usual_stream: str = OWN) -> str:
-    """The name of a probe of ``entry``, as one types it: ``ENTRY-xTHREADS@CONTEXT/STREAM``, without what is usual."""
-    several = f"-x{threads}" if threads > 1 else ""
-    at = "" if context in (PRIMARY.name, "none") else f"@{context}"
-    return entry + several + at + ("" if stream in (usual_stream, "none") else f"/{stream.lower()}")
 
 
 def on_null_stream(context: Context = PRIMARY) -> Placement:
@@ -122,6 +115,12 @@ HARDWARE_LABELS = {
 _INLINE_BYTES = 65_536
 
 
+# The phases that a cause explains: a lock holds up calls, a queue holds up the work behind them.
+CALLS = frozenset({Phase.CALL})
+WAITS = frozenset({Phase.WAIT, Phase.START})
+BOTH = CALLS | WAITS
+
+
 class Relation(StrEnum):
     """Relation of a victim's context or stream to the aggressor's."""
 
@@ -133,11 +132,15 @@ class Relation(StrEnum):
 class Cause:
     """Reason why an aggressor stalls a victim, and the remedy.
 
-    It applies when the contexts, streams and processes have the given relations (None: either) and the victim uses some
-    of the hardware in ``uses`` (NONE: any victim). ``null_stream``: it applies only to victims on the legacy default
-    stream.
+    ``short`` and ``short_remedy`` say the same in a clause each, for one line of a narrow screen. It applies to delays
+    of the ``phases``, when the contexts, streams and processes have the given relations (None: either) and the victim
+    uses some of the hardware in ``uses`` (NONE: any victim). ``null_stream``: it applies only to victims on the legacy
+    default stream.
     """
 
+    phases: frozenset[Phase]
+    short: str
+    short_remedy: str
     why: str
     remedy: str
     context: Relation | None = None
@@ -158,6 +161,14 @@ class Cause:
             and (on_null_stream or not self.null_stream)
         )
 
+    def explains(self, phase: Phase | None, used: Hardware) -> bool:
+        """Whether it explains a delay in ``phase`` (None: in any) of a victim that uses the hardware ``used``.
+
+        A copy through staging buffers waits for its engine inside the call.
+        """
+        inside = bool(used & Hardware.STAGING_BUFFERS) and phase is Phase.CALL and bool(self.phases & WAITS)
+        return phase is None or phase in self.phases or inside
+
 
 @dataclass(frozen=True)
 class CheckPlacement:
@@ -175,8 +186,10 @@ class CheckPlacement:
     threads: int = 1
 
     def probe_name(self, entry: str) -> str:
-        """The name of ``entry`` at this placement."""
-        return placed_name(entry, self.context, self.stream, self.threads, usual_stream="")
+        """The name of ``entry`` at this placement, as the command line takes it: ``ENTRY-xTHREADS@CONTEXT/STREAM``."""
+        threads = f"-x{self.threads}" if self.threads > 1 else ""
+        context = "" if self.context == PRIMARY.name else f"@{self.context}"
+        return entry + threads + context + (f"/{self.stream}" if self.stream else "")
 
 
 @dataclass(frozen=True)
@@ -215,8 +228,8 @@ class Entry:
     ) -> Probe:
         """A probe of this entry at ``placement``, with ``size`` in bytes and one iteration each ``period_ns``.
 
-        ``baseline_period_ns`` is that of its baseline, if another. Its name is by default what one types for it. Raises
-        ValueError when a size is given to an entry without one.
+        ``baseline_period_ns`` is that of its baseline, if another. Raises ValueError when a size is given to an entry
+        without one.
         """
         if size is not None and not self.size:
             raise ValueError(f"{self.name} has no size to set")
@@ -255,12 +268,22 @@ class Entry:
         return context.device, name if process is Process.ENGINE else f"{name} of {SECOND_PROCESS}"
 
 
+def placed_name(entry: str, context: str, stream: str, *, usual_stream: str = OWN) -> str:
+    """The shortest name by which a probe of ``entry`` is selected, ``ENTRY@CONTEXT/STREAM``."""
+    where = stream.lower()
+    return (
+        entry
+        + ("" if context in (PRIMARY.name, "none") else f"@{context}")
+        + ("" if where in (usual_stream, "none") else f"/{where}")
+    )
+
+
 def _round_duration(ns: int) -> str:
     return f"{ns / 1e9:g} s" if ns >= 1_000 * MS else f"{ns / MS:g} ms"
 
 
 def in_threads(probe: Probe, threads: int, name: str) -> tuple[Probe, ...]:
-    """``probe`` in ``threads`` threads, called ``NAME 1``, ``NAME 2`` and so on, with one title for all."""
+    """``probe`` in ``threads`` threads, called ``NAME 1``, ``NAME 2`` and so on."""
     return tuple(replace(probe, name=f"{name} {number}") for number in range(1, threads + 1))
 
 

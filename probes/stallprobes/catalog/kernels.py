@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from stallprobes.catalog.entry import (
+    CALLS,
     VICTIM_PERIOD_NS,
+    WAITS,
     Cause,
     CheckPlacement,
     Entry,
@@ -45,6 +47,9 @@ QUEUE_DEPTH = 1_100
 _TWO_PROCESSES = Cause(
     process=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
+    phases=WAITS,
+    short="one process runs at a time, and the work waits for a time-slice",
+    short_remedy="do the work in one process, use a copy engine, or MPS",
     why="Each process has contexts of its own, and the GPU's graphics engine runs one context at a time. Work of one "
     "process that needs the engine waits for the time-slices of the other one.",
     remedy="Do the work in one process, on a stream for each task, or move data with a copy engine. Processes that "
@@ -53,6 +58,9 @@ _TWO_PROCESSES = Cause(
 TIME_SLICE = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE,
+    phases=WAITS,
+    short="one context runs at a time, and the work waits for a time-slice",
+    short_remedy="submit it in the kernel's own context, or use a copy engine",
     why="The GPU's graphics engine runs one context at a time. A kernel or a device-to-device copy, which is a kernel "
     "too, waits for one time-slice (2048 µs by default) of each other busy context.",
     remedy="Submit the work in the context whose kernels run, or move the data with a copy engine (pinned D2H and "
@@ -61,6 +69,9 @@ TIME_SLICE = Cause(
 INLINE = Cause(
     context=Relation.OTHER,
     uses=Hardware.INLINE_COPY,
+    phases=WAITS,
+    short="small H2D copies need the graphics engine, held by a context",
+    short_remedy="copy in the kernel's own context, or copy 1 MiB or more at once",
     why="A small H2D copy travels in the command stream and the graphics engine writes it, so it waits for a "
     "time-slice like a kernel. A pinned D2H of the same 4 KiB uses a copy engine and does not wait (on an H200).",
     remedy="Copy in the context whose kernels run, or combine small copies: a copy of 1 MiB uses a copy engine.",
@@ -70,12 +81,18 @@ TIME_SLICES = (_TWO_PROCESSES, TIME_SLICE, INLINE)
 _LOADING = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
+    phases=WAITS,
+    short="loading runs work in its context, and one context at a time runs",
+    short_remedy="load modules before the critical part (CUDA_MODULE_LOADING=EAGER)",
     why="Loading code runs work on the GPU in the loading context, and the graphics engine runs one context at a time. "
     "Each load makes it change over and back (on an H200 a D2D in another context waited 0.25 ms).",
     remedy="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
 )
 _NO_FREE_SM = Cause(
     context=Relation.SAME,
+    phases=WAITS,
+    short="the kernel occupies every SM, and work waits until it ends",
+    short_remedy="use fewer blocks in the long kernel, or a copy engine",
     why="The kernel occupies every SM. Other work of its context that needs an SM, such as a device-to-device copy, "
     "starts only when the kernel ends.",
     remedy="Leave SMs free with fewer blocks in the long kernel, or use a copy engine for the transfer.",
@@ -239,6 +256,9 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
+                phases=CALLS,
+                short="instantiating a graph holds the context's lock",
+                short_remedy="instantiate the graph once, then update it",
                 why="Instantiating a graph holds the context's lock in the driver.",
                 remedy="Instantiate the graph once, then update the executable graph.",
             ),
@@ -258,6 +278,9 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
+                phases=CALLS,
+                short="loading a module holds the context's lock",
+                short_remedy="load modules before the critical part (CUDA_MODULE_LOADING=EAGER)",
                 why="Loading a module holds the context's lock in the driver.",
                 remedy="Load every module before the critical part (CUDA_MODULE_LOADING=EAGER).",
             ),
@@ -276,6 +299,9 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
+                phases=CALLS,
+                short="a first launch loads its code and holds the context's lock",
+                short_remedy="launch each kernel once before, or set CUDA_MODULE_LOADING=EAGER",
                 why="With lazy loading the first launch of a kernel loads its code and holds the context's lock.",
                 remedy="Launch each kernel once before the critical part, or set CUDA_MODULE_LOADING=EAGER.",
             ),
@@ -295,12 +321,18 @@ ENTRIES = (
             Cause(
                 context=Relation.SAME,
                 stream=Relation.SAME,
+                phases=CALLS,
+                short="the stream's launch queue is full",
+                short_remedy="keep fewer than 1000 launches pending, or launch graphs",
                 why="The stream's launch queue is full: a launch returns only when an earlier launch has completed.",
                 remedy="Keep fewer than 1000 launches pending, or launch graphs.",
             ),
             Cause(
                 context=Relation.SAME,
                 null_stream=True,
+                phases=CALLS,
+                short="a NULL-stream call concerns every stream, also one that is full",
+                short_remedy="launch on a non-blocking stream",
                 why="A call on the NULL stream concerns every stream of the context. Beside a stream whose launch "
                 "queue is full it takes longer (10 µs in place of 3 on an H200; the mechanism is not documented).",
                 remedy="Launch on a non-blocking stream.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stallprobes.catalog.entry import (
+    CALLS,
     VICTIM_PERIOD_NS,
     Cause,
     CheckPlacement,
@@ -49,6 +50,9 @@ def _all_streams(placement: Placement, _size: int) -> Program:
 
 _LOCK_OF_LAUNCHES = Cause(
     context=Relation.SAME,
+    phases=CALLS,
+    short="each submission takes the context's lock for a part of its time",
+    short_remedy="launch graphs, or let one thread launch on all streams",
     why="Each call that submits work takes a lock of its context for a part of its time, whatever its stream. Threads "
     "that submit at the same time wait for each other, in no order.",
     remedy="Launch a graph in place of many kernels, or let one thread launch on all streams.",

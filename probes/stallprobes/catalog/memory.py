@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from stallprobes.catalog.entry import (
+    BOTH,
+    CALLS,
+    WAITS,
     Cause,
     CheckPlacement,
     Entry,
@@ -110,6 +113,9 @@ def _alloc_from_pool(placement: Placement, size: int) -> Program:
 
 _MAPPING = Cause(
     context=Relation.SAME,
+    phases=BOTH,
+    short="mapping and unmapping memory changes page tables",
+    short_remedy="allocate from a pool that keeps its memory, or keep memory mapped",
     why="Mapping and unmapping GPU memory changes its page tables. On an H200 no other call waits for it, and work on "
     "the GPU takes 1 to 2 µs longer. A driver that holds a lock meanwhile delays other calls.",
     remedy="Allocate from a pool that keeps its memory (cuMemAllocFromPoolAsync with a release threshold), or keep "
@@ -117,6 +123,9 @@ _MAPPING = Cause(
 )
 _MEMORY_OF_GPU = Cause(
     context=Relation.SAME,
+    phases=CALLS,
+    short="creating and releasing memory is work in the driver",
+    short_remedy="keep the memory and reuse it",
     why="Creating and releasing GPU memory is memory management of the driver, in which copies look up their buffers. "
     "On an H200 no other call waits for it.",
     remedy="Keep the memory and reuse it.",
@@ -139,6 +148,9 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
+                phases=CALLS,
+                short="cuMemAlloc and cuMemFree hold locks that other calls need",
+                short_remedy="allocate before the critical part, or use cuMemAllocAsync",
                 why="cuMemAlloc and cuMemFree hold locks of the context that launches and copies need.",
                 remedy=_ALLOCATE_EARLY,
             ),
@@ -157,6 +169,9 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
+                phases=CALLS,
+                short="cuMemFree waits for kernels and holds the context's lock",
+                short_remedy="use cuMemFreeAsync, or free memory after the critical part",
                 why="cuMemFree waits until every kernel of the context is done and holds the context's lock meanwhile, "
                 "so that no other thread can launch.",
                 remedy="Use cuMemFreeAsync, or free memory after the critical part.",
@@ -178,6 +193,9 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
+                phases=CALLS,
+                short="pinning pages holds locks that other calls need",
+                short_remedy="pin memory once before the critical part, and reuse it",
                 why="Pinning pages is slow and holds locks of the context that launches and copies need.",
                 remedy=_PIN_ONCE,
             ),
@@ -195,6 +213,9 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
+                phases=CALLS,
+                short="registering pages holds locks that other calls need",
+                short_remedy="pin memory once before the critical part, and reuse it",
                 why="Registering pages is slow and holds locks of the context that launches and copies need.",
                 remedy=_PIN_ONCE,
             ),
@@ -218,6 +239,9 @@ ENTRIES = (
             Cause(
                 context=Relation.SAME,
                 stream=Relation.SAME,
+                phases=WAITS,
+                short="each synchronization trims the pool, which then grows again",
+                short_remedy="raise the pool's release threshold, or use another stream",
                 why="By default each synchronization trims the pool, so that the next cuMemAllocAsync grows it again. "
                 "Work behind it in the same stream waits (0.2 ms on an H200); other streams do not.",
                 remedy="Raise the pool's release threshold, so that it keeps its memory, or use another stream.",

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Placement
+from stallprobes.catalog.entry import (
+    BOTH,
+    Cause,
+    CheckPlacement,
+    Entry,
+    Placement,
+)
 from stallprobes.model import Device, Op, Program, Role, Word
 
 
@@ -33,6 +39,9 @@ ENTRIES = (
         source="reported to stall graphics submission on GeForce; on an H200 it stalled no call",
         causes=(
             Cause(
+                phases=BOTH,
+                short="NVML queries the driver, which other calls may need too",
+                short_remedy="query NVML once a second or less often",
                 why="NVML queries the driver and the GPU's management unit, which other calls may need too.",
                 remedy="Query NVML once a second or less often.",
             ),

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stallprobes.catalog.copies import relay_ops
-from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, ProgramMaker, synchronized
+from stallprobes.catalog.entry import (
+    WAITS,
+    Cause,
+    CheckPlacement,
+    Entry,
+    Hardware,
+    Placement,
+    ProgramMaker,
+    synchronized,
+)
 from stallprobes.catalog.kernels import TIME_SLICES, spin_op
 from stallprobes.model import (
     MIB,
@@ -113,6 +122,9 @@ def _behind_kernel(transfer: Transfer | None, direct: bool = False) -> ProgramMa
 
 _PEER_ORDER = Cause(
     uses=Hardware.PEER_TRANSFER,
+    phases=WAITS,
+    short="a transfer to that GPU is queued behind a kernel, in order",
+    short_remedy="enable peer access, or relay through pinned memory",
     why="A transfer to the same GPU is queued behind a kernel on another stream. Transfers between two GPUs share one "
     "channel and run in order, so this one waits until that kernel ends.",
     remedy="Submit such copies only to streams with no pending work, enable peer access, or relay them through pinned "

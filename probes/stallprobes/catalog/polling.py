@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stallprobes.catalog.copies import ERROR_NOT_READY
-from stallprobes.catalog.entry import Cause, CheckPlacement, Entry, Hardware, Placement, ProgramMaker, Relation
+from stallprobes.catalog.entry import (
+    CALLS,
+    WAITS,
+    Cause,
+    CheckPlacement,
+    Entry,
+    Hardware,
+    Placement,
+    ProgramMaker,
+    Relation,
+)
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import MS, US, Event, Op, Phase, Program, Role, Stream, Word
 
@@ -40,6 +50,9 @@ def _poll(target: Event | Stream, step_ns: int) -> Op:
 
 _POLLING = Cause(
     context=Relation.SAME,
+    phases=CALLS,
+    short="threads that query without a pause compete for caches and CPUs",
+    short_remedy="sleep between queries, or wait for an event that blocks",
     why="Each query is a call of the driver, and a thread that queries without a pause makes about a million of them "
     "each second. Other calls share the CPU's caches with them, and with more such threads than cores they wait for a "
     "CPU. Queries hold no lock of launches.",
@@ -48,6 +61,9 @@ _POLLING = Cause(
 _HARDWARE_QUEUE = Cause(
     context=Relation.SAME,
     uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,
+    phases=WAITS,
+    short="streams share hardware queues, and a blocking event holds one",
+    short_remedy="set CUDA_DEVICE_MAX_CONNECTIONS=32, or block on fewer streams",
     why="Streams of a context share its hardware queues, 8 by default. A blocking event makes the GPU interrupt the "
     "host, and kernels of other streams behind its record in the same queue wait until its own kernel ends.",
     remedy="Wait for blocking events on fewer streams than there are hardware queues, or set "

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from stallprobes.catalog.entry import Cause, Entry, ProgramMaker, Relation
+from stallprobes.catalog.entry import (
+    BOTH,
+    Cause,
+    Entry,
+    ProgramMaker,
+    Relation,
+)
 from stallprobes.model import MS, Needs, Op, Program, Role, Word
 
 # Numbers of CUPTI's kinds of records, of those that torch.profiler enables: copies, memsets, calls of the driver, and
@@ -72,6 +78,9 @@ def _program(*ops: Op) -> ProgramMaker:
 
 _RECORDING = Cause(
     process=Relation.SAME,
+    phases=BOTH,
+    short="CUPTI attaches and records, which holds up all calls",
+    short_remedy="make one longer profile, and record only what is needed",
     why="CUPTI intercepts the driver calls of its process. It attaches itself with the first call of its API, which "
     "holds up all calls that submit work for 5 to 15 ms (H200). In many profiles the first call of a thread takes 0.2 "
     "to 0.4 ms, in which CUPTI requests a buffer, and each call that is recorded 1 to 2 µs longer.",
@@ -79,6 +88,9 @@ _RECORDING = Cause(
 )
 _ATTACHED = Cause(
     process=Relation.SAME,
+    phases=BOTH,
+    short="CUPTI stays attached, and calls still pass through it",
+    short_remedy="detach CUPTI after the profile (TEARDOWN_CUPTI=1)",
     why="CUPTI stays attached after the last kind of records is disabled: calls of its process still pass through it, "
     "although nothing is recorded.",
     remedy="Detach CUPTI when the profile has ended: cuptiFinalize; for torch.profiler, set TEARDOWN_CUPTI=1 before "
@@ -86,6 +98,9 @@ _ATTACHED = Cause(
 )
 _DETACHING = Cause(
     process=Relation.SAME,
+    phases=BOTH,
+    short="CUPTI attaches for a short time, which holds up all calls",
+    short_remedy="profile rarely",
     why="CUPTI is attached for a short time, records, and is detached again. To attach it holds up all calls that "
     "submit work for 5 to 15 ms (H200); those after it take as long as before.",
     remedy="Profile rarely.",

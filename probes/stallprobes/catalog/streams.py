@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stallprobes.catalog.copies import ERROR_NOT_READY, SCALAR
 from stallprobes.catalog.entry import (
+    CALLS,
     VICTIM_PERIOD_NS,
     Cause,
     CheckPlacement,
@@ -86,6 +87,9 @@ def gated_copy_placement(own_stream: bool) -> Placement:
 
 _DEADLOCK = Cause(
     context=Relation.SAME,
+    phases=CALLS,
+    short="the copy waits for an event and holds the lock: a deadlock",
+    short_remedy="copy into pinned memory, or on a non-blocking stream of its own",
     why="The pageable copy waits inside its call for an event and holds the context's lock in the driver meanwhile. "
     "The launch, which must return before the event can occur, waits for that lock. Neither call can proceed: a "
     "deadlock, until the watchdog opens the gate.",
@@ -153,6 +157,9 @@ ENTRIES = (
         causes=(
             Cause(
                 context=Relation.SAME,
+                phases=CALLS,
+                short="creating and destroying a stream holds locks others need",
+                short_remedy="create streams once and keep them",
                 why="Creating and destroying a stream holds locks of the context that launches and copies need.",
                 remedy="Create streams once and keep them.",
             ),

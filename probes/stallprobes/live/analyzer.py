@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import Baseline
@@ -24,7 +25,8 @@ from stallprobes.live.judgement import Judgement
 from stallprobes.live.view_model import FocusView, LogEntry, MonitorView, ProbeRow
 from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough, thinned
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Process, Role
-from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
+from stallprobes.recording.observation import SIM, EngineCondition, Observation, ProbeSet
+from stallprobes.verdicts.candidates import KnownEffects
 from stallprobes.verdicts.verdict import Verdict
 
 _LOG = 200
@@ -55,7 +57,7 @@ class Analyzer:
         self._timeline: bool | None = None
         # The timeline was switched while aggressors ran, which continue although no baseline of this state is known.
         self._unjudged = False
-        self.judgement = Judgement(probe_set, log, log_limit)
+        self.judgement = Judgement(probe_set, log, log_limit, partial(_effects, probe_set))
         # Probes with a baseline in the recording that is replayed.
         self._recorded = frozenset(baselines or ())
         self._recent: deque[Snapshot] = deque()
@@ -279,7 +281,7 @@ class Analyzer:
             age = max(0.0, max(at_ns - baseline.at_ns for baseline in judged.baselines.values()) / 1e9)
         groups = judged.groups_on(probes)
         left_s = self._collector.left_s(self._last, needed, groups)
-        return MonitorView(rows, view, self.log[::-1], age, left_s, groups > 1, self._plots(judged, rows, view, plots))
+        return MonitorView(rows, view, self.log[::-1], age, left_s, self._plots(judged, rows, view, plots))
 
     def _judged_window(self) -> JudgedWindow:
         return JudgedWindow(
@@ -320,6 +322,15 @@ class Analyzer:
             self._recent.popleft()
         thinned(self._recent)
         self._windows = LazyWindows(tuple(self._recent)) if len(self._recent) > 1 else None
+
+
+def _effects(probe_set: ProbeSet) -> KnownEffects | None:
+    """What recorded checks know of the aggressors of ``probe_set`` on its GPU; None for an unknown GPU."""
+    # Its modules take tens of milliseconds to import, and few verdicts need them.
+    from stallprobes.matrix.known_effects import known_effects
+
+    model = probe_set.gpus[0].model if probe_set.gpus else None
+    return known_effects(model, simulated=probe_set.backend == SIM)
 
 
 def _other_processes(observation: Observation) -> tuple[str, ...] | None:

@@ -19,6 +19,8 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import TAIL_CALLS
 from stallprobes.verdicts.verdict import Verdict
 
+# Factor by which calls are late beyond their own time where the due time is shown too.
+_MORE = 1.5
 # The kinds that a victim's row shows as a word; an unsteady one shows its range.
 _ROW_STATES = (
     VerdictKind.QUIET,
@@ -58,6 +60,7 @@ class JudgedWindow:
         row = partial(
             ProbeRow,
             probe.name,
+            probe.title,
             probe.role,
             part is not None and (part.on or held),
             period_ns=probe.period_ns if part is None else part.period_ns,
@@ -125,7 +128,9 @@ class JudgedWindow:
         return tuple(
             ChannelView(one.phase, one.label, window.channels[one], base.get(one), window.first_ns.get(one))
             for one in shown
-            if one in window.channels and (self.timeline or probe.program.source(one.phase) is not Source.TIMELINE)
+            if one in window.channels
+            and (self.timeline or probe.program.source(one.phase) is not Source.TIMELINE)
+            and (one.phase is not Phase.DUE or _due_says_more(window))
         )
 
     def groups_on(self, probes: Sequence[Probe]) -> int:
@@ -136,6 +141,15 @@ class JudgedWindow:
         on = {p.slot_group for p in probes if parts[p.name].on and parts[p.name].in_slots}
         gpus = [group[0] for group in on if group is not None]
         return max((gpus.count(gpu) for gpu in gpus), default=1)
+
+
+def _due_says_more(window: Window) -> bool:
+    """Whether calls were late by more than they and their waits took: earlier calls held them up."""
+    due, call, wait = (
+        found.percentile(99) or 0.0 if (found := window.channels.get(Channel(phase))) is not None else 0.0
+        for phase in (Phase.DUE, Phase.CALL, Phase.WAIT)
+    )
+    return due > _MORE * (call + wait)
 
 
 def _ratio(

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.latency.baseline import Baseline
+from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window
 from stallprobes.live.baselines import SETTLE_NS, may_run
 from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
 from stallprobes.live.view_model import LogEntry
 from stallprobes.live.windows import WINDOW_NS, LazyWindows, extended_ns
-from stallprobes.model import MS, Channel, Probe, Role
+from stallprobes.model import MS, Channel, Phase, Probe, Role
 from stallprobes.recording.observation import ProbeSet
 from stallprobes.verdicts.blame import Blame, proven
+from stallprobes.verdicts.candidates import AggressorGroup, EffectsSource, aggressor_groups
 from stallprobes.verdicts.evidence import STALLED, Evidence
+from stallprobes.verdicts.explanations import began_with
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import judge
-from stallprobes.verdicts.verdict import Verdict
+from stallprobes.verdicts.verdict import Proof, Verdict
+
+# Longest time from a switch to the first slow call of a stall that began with it; longest one for which it is the
+# probable cause; and longest one between two switches of which neither is that.
+_WITH_SWITCH_NS, _PROBABLY_NS, _AT_ONCE_NS = 5_000 * MS, 1_000 * MS, 100 * MS
+# A stall that grows by this factor has a new onset.
+_GROWTH = 3.0
 
 
 class Judgement:
@@ -28,7 +38,7 @@ class Judgement:
     ``tracker`` makes the log of them.
     """
 
-    def __init__(self, probe_set: ProbeSet, log: Sequence[LogEntry], log_limit: int) -> None:
+    def __init__(self, probe_set: ProbeSet, log: Sequence[LogEntry], log_limit: int, effects: EffectsSource) -> None:
         self.verdicts: tuple[Verdict, ...] = ()
         self.calls: Mapping[str, int] = {}
         self.tracker = VerdictTracker(log, log_limit)
@@ -39,6 +49,9 @@ class Judgement:
         self._judged_ns = 0
         # The last blame experiment.
         self._blame: Blame | None = None
+        self._effects = effects
+        # The onset of each present stall, with its largest figure (ns).
+        self._onsets: dict[tuple[str, Phase | None], tuple[Onset | None, float]] = {}
 
     def copy(self) -> Judgement:
         """A copy of the present state."""
@@ -129,8 +142,9 @@ class Judgement:
         ]
         self.calls = {probe.name: windows[probe.name].iterations for probe in judged}
         evidence = [_evidence(probe, windows[probe.name], now, errors, baselines.get(probe.name)) for probe in judged]
-        present = tuple(verdict for verdict in judge(evidence, others) if now.probes[verdict.probe].on)
-        self.verdicts = self._with_blame(present, now)
+        present = [verdict for verdict in judge(evidence, others, self._effects) if now.probes[verdict.probe].on]
+        self._note_onsets(present, now, baselines)
+        self.verdicts = self._with_blame(tuple(map(self._with_onset, present)), now)
         alone = not any(probe.role is Role.AGGRESSOR for probe in judged)
         # Noise of the host matters where it could be mistaken for an effect.
         matter = [
@@ -143,7 +157,7 @@ class Judgement:
             now.at_ns,
             wall_s,
             after=not alone and ran_ns < since_ns,
-            onset=lambda verdict: onset(verdict, now, self._probes, baselines.get(verdict.probe)),
+            onset=self._onset_text,
             alone=alone,
             extended_ns=lambda name: extended_ns(now.probes[name].period_ns),
         )
@@ -151,6 +165,34 @@ class Judgement:
         disturbed = (VerdictKind.OVERHEAD, VerdictKind.GPU_TIME)
         slow = (verdict for verdict in self.verdicts if verdict.kind.is_slowdown and verdict.kind not in disturbed)
         return {verdict.probe for verdict in slow}
+
+    def _note_onsets(self, present: Sequence[Verdict], now: Snapshot, baselines: Mapping[str, Baseline]) -> None:
+        """Find the onset of each stall of ``present`` that is new or has grown, and forget those that have ended."""
+        known, self._onsets = self._onsets, {}
+        for verdict in present:
+            key, now_ns = (verdict.probe, verdict.phase), verdict.now_ns or 0.0
+            if not verdict.kind.is_stall or key in self._onsets:
+                continue
+            found, largest_ns = known.get(key, (None, 0.0))
+            # The age of a call in flight grows without a new cause.
+            if key not in known or (now_ns > _GROWTH * largest_ns and verdict.quantile is not Quantile.IN_FLIGHT):
+                above_ns = math.sqrt(now_ns * largest_ns)
+                found = onset(verdict, now, self._probes, baselines.get(verdict.probe), above_ns)
+            self._onsets[key] = found, max(now_ns, largest_ns)
+
+    def _with_onset(self, verdict: Verdict) -> Verdict:
+        """``verdict``; where its cause is not known, with the candidate as the probable one with which it began."""
+        found, _ = self._onsets.get((verdict.probe, verdict.phase), (None, 0.0))
+        victim = next((probe for probe in self._probes if probe.name == verdict.probe), None)
+        if verdict.proof is not Proof.OPEN or found is None or victim is None:
+            return verdict
+        if found.aggressor.name not in verdict.aggressors or found.after_ns > _PROBABLY_NS:
+            return verdict
+        return began_with(verdict, victim, found.aggressor, self._of_role(Role.VICTIM))
+
+    def _onset_text(self, verdict: Verdict) -> tuple[str, str]:
+        found, _ = self._onsets.get((verdict.probe, verdict.phase), (None, 0.0))
+        return ("", "") if found is None or not found.text else (found.text, found.aggressor.name)
 
     def _of_role(self, role: Role) -> list[Probe]:
         return [probe for probe in self._probes if probe.role is role]
@@ -176,32 +218,55 @@ def _evidence(
     return Evidence(probe, window, channels, errors.get(probe.name), baseline)
 
 
-def onset(found: Verdict, now: Snapshot, probes: Sequence[Probe], baseline: Baseline | None) -> str:
-    """A sentence on the time from the last switch to the first slow call after it.
+@dataclass(frozen=True)
+class Onset:
+    """Begin of a stall: the aggressor that was switched on last before it, and the time (ns) from then on."""
 
-    "" if that call is unknown, for example because the ring no longer contains it.
+    aggressor: AggressorGroup
+    after_ns: int
+
+    @property
+    def text(self) -> str:
+        """A sentence on the begin, "" where it came too late to have to do with the switch."""
+        if self.after_ns > _WITH_SWITCH_NS:
+            return ""
+        words = f"{self.after_ns / MS:.0f} ms after" if self.after_ns >= MS else "as soon as"
+        return f"It began {words} {self.aggressor.name} was switched on."
+
+
+def onset(
+    found: Verdict, now: Snapshot, probes: Sequence[Probe], baseline: Baseline | None, above_ns: float = 0.0
+) -> Onset | None:
+    """The begin of ``found`` by its first slow call, above ``above_ns`` too, which the ring of recent calls still has.
+
+    None if that call is unknown, or if several aggressors were switched on at the same time before it.
     """
-    aggressors = [p for p in probes if p.role is Role.AGGRESSOR and now.probes[p.name].on]
-    part = now.probes[found.probe]
-    if not aggressors or baseline is None or found.phase is None or found.kind is VerdictKind.HOST:
-        return ""
-    newest = max(aggressors, key=lambda probe: now.probes[probe.name].on_since_ns)
-    since = now.probes[newest.name].on_since_ns
-    channel = Channel(found.phase)
-    began: list[int] = []
-    if part.in_flight is not None and part.in_flight.age_ns >= IN_FLIGHT_NS:
-        began.append(part.in_flight.since_ns)
+    parts, part = now.probes, now.probes[found.probe]
+    on = aggressor_groups(probe for probe in probes if probe.role is Role.AGGRESSOR and parts[probe.name].on)
+    if not on or baseline is None or found.phase is None or found.kind is VerdictKind.HOST:
+        return None
+    since_ns = {group: min(parts[probe.name].on_since_ns for probe in group.probes) for group in on}
+    # Begin and end of the first slow call.
+    first: tuple[int, int] | None = None
+    channel, oldest_ns = Channel(found.phase), 0
     if channel in part.channels and channel in baseline.channels and len(part.samples):
-        border = STALLED * (baseline.channels[channel].percentile(99) or 0.0)
+        border = max(STALLED * (baseline.channels[channel].percentile(99) or 0.0), above_ns)
         of_channel = part.samples[part.samples["channel"] == list(part.channels).index(channel)]
         starts = of_channel["end_ns"] - of_channel["value_ns"]
-        slow = (of_channel["value_ns"] > border) & (of_channel["end_ns"] > since)
-        began.extend(starts[slow][:1].tolist())
-        if len(starts) and starts[0] > since:
-            # The ring does not reach back to the switch, so an earlier slow call may be missing from it.
-            return ""
-    if not began or min(began) - since > 5_000 * MS:
-        return ""
-    after = max(0, min(began) - since)
-    words = f"{after / MS:.0f} ms after" if after >= MS else "as soon as"
-    return f"It began {words} {newest.name} was switched on."
+        # A call that ended before any aggressor was switched on is a matter of the machine.
+        slow = (of_channel["value_ns"] > border) & (of_channel["end_ns"] > min(since_ns.values()))
+        if slow.any():
+            first = int(starts[slow][0]), int(of_channel["end_ns"][slow][0])
+        oldest_ns = int(starts[0]) if len(starts) else 0
+    if first is None and part.in_flight is not None and part.in_flight.age_ns >= IN_FLIGHT_NS:
+        first = part.in_flight.since_ns, now.at_ns
+    if first is None:
+        return None
+    before = sorted((ns, group.name) for group, ns in since_ns.items() if ns <= first[1])
+    if not before or before[-1][0] < oldest_ns:
+        # The ring does not reach back to the switch, so an earlier slow call may be missing from it.
+        return None
+    if len(before) > 1 and before[-1][0] - before[-2][0] < _AT_ONCE_NS:
+        return None
+    last = next(group for group in on if group.name == before[-1][1])
+    return Onset(last, max(0, first[0] - before[-1][0]))

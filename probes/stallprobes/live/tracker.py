@@ -17,7 +17,7 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.live.view_model import LogEntry
 from stallprobes.model import MS, Phase
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.rules import DRIFT_CAUSE, DRIFT_REMEDY
+from stallprobes.verdicts.rules import DRIFT_CAUSE, without_remedy
 from stallprobes.verdicts.verdict import Proof, Verdict
 
 # A judgement takes place every 0.2 s and its window is 1 s long: the first and the last of these do not overlap. A
@@ -137,14 +137,15 @@ class VerdictTracker:
         wall_s: float,
         *,
         after: bool,
-        onset: Callable[[Verdict], str],
+        onset: Callable[[Verdict], tuple[str, str]],
         alone: bool = False,
         extended_ns: Callable[[str], int] = lambda _: 0,
     ) -> None:
         """Process the verdicts of one window.
 
         ``alone``: no aggressor ran. ``after``: the aggressors that the verdicts name stopped before the window began.
-        ``onset`` returns a sentence on when a verdict began, "" where that is not known. ``extended_ns`` is the length
+        ``onset`` returns a sentence on when a verdict began and the aggressor that was switched on then, "" where that
+        is not known. ``extended_ns`` is the length
         of the window of a probe with few calls in a second, 0 for others.
         """
         present = {_key(verdict): verdict for verdict in reversed(verdicts) if verdict.kind.logged}
@@ -186,7 +187,7 @@ class VerdictTracker:
         state: _Pending,
         found: Verdict,
         wall_s: float,
-        onset: Callable[[Verdict], str],
+        onset: Callable[[Verdict], tuple[str, str]],
         alone: bool,
         fresh: bool,
     ) -> None:
@@ -208,7 +209,8 @@ class VerdictTracker:
             return
         self._last_number += 1
         began_s = state.first_s if found.kind is VerdictKind.SLOWER else wall_s
-        state.entry = LogEntry(self._last_number, began_s, found, onset=onset(found))
+        words, since = onset(found)
+        state.entry = LogEntry(self._last_number, began_s, found, onset=words, since=since)
         self._append(state.entry)
         if found.kind is VerdictKind.UNSTEADY:
             self._unsteady[found.probe] = state.entry
@@ -250,7 +252,7 @@ class VerdictTracker:
         return next(iter(began.values())) if len(began) == 1 and ended & set(began) else None
 
     def _end_as_drift(self, entry: LogEntry, wall_s: float) -> None:
-        drift = replace(entry.verdict, kind=VerdictKind.DRIFT, cause=DRIFT_CAUSE, remedy=DRIFT_REMEDY, proof=Proof.NONE)
+        drift = without_remedy(entry.verdict, VerdictKind.DRIFT, *DRIFT_CAUSE)
         self._replace(entry, replace(entry, verdict=drift, ended_s=wall_s, onset=""))
 
     def _replace(self, old: LogEntry, new: LogEntry) -> LogEntry:

@@ -62,6 +62,7 @@ class ProbeRow:
     """
 
     name: str
+    title: str
     role: Role
     on: bool
     state: str
@@ -84,8 +85,8 @@ class LogEntry:
     """A verdict in the log; ``verdict`` is the worst of its time.
 
     ``began_s`` and ``ended_s`` are seconds since 1970, ``ended_s`` None while it holds. ``onset`` is a sentence about
-    how long after a switch it began, "" where that is not known. ``cut_off`` is what happened where its end was not
-    observed, "" where it was.
+    how long after a switch it began, ``since`` the aggressor that was switched; each is "" where that is not known.
+    ``cut_off`` is what happened where its end was not observed, "" where it was.
     """
 
     number: int
@@ -94,6 +95,7 @@ class LogEntry:
     ended_s: float | None = None
     onset: str = ""
     cut_off: str = ""
+    since: str = ""
 
     @property
     def text(self) -> str:
@@ -141,7 +143,6 @@ class MonitorView:
 
     ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
     missing; ``baseline_left_s`` is the time that measuring still takes, None while an aggressor prevents it.
-    ``in_slots``: victims of two groups or more share a GPU in slots.
     ``plots`` are the probes whose histograms are shown, where those are not only of ``focus``, which is one of them.
     """
 
@@ -150,7 +151,6 @@ class MonitorView:
     log: tuple[LogEntry, ...]
     baseline_age_s: float | None
     baseline_left_s: float | None
-    in_slots: bool = False
     plots: tuple[FocusView, ...] = ()
 
     def row(self, name: str) -> ProbeRow | None:

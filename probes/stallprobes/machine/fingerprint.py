@@ -47,11 +47,20 @@ def fingerprint(
 
 def first_gpu(engine_info: Mapping[str, object]) -> str | None:
     """The UUID of the first GPU in an engine's description; None if there is none."""
+    return _of_first_gpu(engine_info, "uuid")
+
+
+def first_gpu_model(engine_info: Mapping[str, object]) -> str | None:
+    """The model of the first GPU in an engine's description; None if there is none."""
+    return _of_first_gpu(engine_info, "name")
+
+
+def _of_first_gpu(engine_info: Mapping[str, object], key: str) -> str | None:
     devices = engine_info.get("devices")
     if not isinstance(devices, list) or not devices or not isinstance(devices[0], Mapping):
         return None
-    uuid = devices[0].get("uuid")
-    return str(uuid) if uuid else None
+    value = devices[0].get(key)
+    return str(value) if value else None
 
 
 def _host(unknown: dict[str, str]) -> dict[str, object]:

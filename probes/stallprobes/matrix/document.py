@@ -151,6 +151,7 @@ class CheckVerdict(VerdictDocument):
             cause=self.cause,
             remedy=self.remedy,
             proof=self.proof,
+            aggressors=tuple(self.aggressors),
             host=self.host,
             range_ns=low_high,
             detectable=self.detectable,

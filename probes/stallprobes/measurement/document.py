@@ -187,8 +187,8 @@ class RunBlame(Document):
     figures: list[RunBlameFigure]
 
     @classmethod
-    def of_blame(cls, blame: Blame, titles: Mapping[str, str]) -> RunBlame:
-        """The document of ``blame``; ``titles`` are those of the probes by name."""
+    def of_blame(cls, blame: Blame) -> RunBlame:
+        """The document of ``blame``."""
         figures = [
             RunBlameFigure.of(
                 figure,
@@ -197,7 +197,7 @@ class RunBlame(Document):
                 op=figure.channel.label or None,
                 ratio=rounded(figure.ratio),
                 aggressors=list(map(_aggressor, figure.aggressors)),
-                sentence=sentence(figure, titles),
+                sentence=sentence(figure),
             )
             for figure in blame.figures
         ]
@@ -246,14 +246,13 @@ class RunVariant(Document, kw_only=True):
     @classmethod
     def of_result(cls, variant: VariantResult) -> RunVariant:
         """The document of ``variant``."""
-        titles = {result.probe.name: result.probe.title for result in variant.probes}
         states = variant.gpu_states
         widest = [variant.widest(quantile) for quantile in PERCENTILES]
         return cls.of(
             variant,
             probes=list(map(RunProbe.of_result, variant.probes)),
             verdicts=list(map(VerdictDocument.of_verdict, variant.verdicts)),
-            blame=None if variant.blame is None else RunBlame.of_blame(variant.blame, titles),
+            blame=None if variant.blame is None else RunBlame.of_blame(variant.blame),
             spread=PercentileSpreads.of_ratios(*(None if one is None else one.ratio for one in widest)),
             gpu_state=UNSET
             if states is None

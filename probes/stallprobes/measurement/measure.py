@@ -32,6 +32,7 @@ from stallprobes.measurement.run_trace import other_processes
 from stallprobes.model import Channel, Probe, Role, Variant
 from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.blame import Blame, proven
+from stallprobes.verdicts.candidates import EffectsSource, KnownEffects
 from stallprobes.verdicts.evidence import ALONE_TAIL_NS
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
@@ -186,11 +187,12 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
         baselines.append(baseline())
     errors = {failure.probe: failure.sentence for failure in session.probe_failures()}
     evidence = [_evidence(probe, windows, baselines, errors) for probe in variant.probes]
-    verdicts = judge(evidence)
+    effects = partial(_effects, session)
+    verdicts = judge(evidence, effects=effects)
     if drained and any(map(_is_doubtful, verdicts)):
         again, _, drained = _beside_aggressors(plan, session, clock, recorder)
         repeated = [_evidence(probe, again, baselines, errors) for probe in variant.probes]
-        evidence, verdicts = _confirmed(evidence, verdicts, repeated)
+        evidence, verdicts = _confirmed(evidence, verdicts, repeated, effects)
     reason = _invalid(variant, windows, errors)
     blame = None
     if plan.blame is not None and reason is None:
@@ -260,10 +262,13 @@ def _is_doubtful(verdict: Verdict) -> bool:
 
 
 def _confirmed(
-    evidence: Sequence[ProbeResult], verdicts: Sequence[Verdict], repeated: Sequence[ProbeResult]
+    evidence: Sequence[ProbeResult],
+    verdicts: Sequence[Verdict],
+    repeated: Sequence[ProbeResult],
+    effects: EffectsSource,
 ) -> tuple[list[ProbeResult], tuple[Verdict, ...]]:
     """The evidence and the verdicts, those of the repeated measurement for probes whose doubtful stall is not in it."""
-    second = judge(repeated)
+    second = judge(repeated, effects=effects)
     stalled = {(one.probe, one.phase, one.label) for one in second if one.kind.severity >= VerdictKind.STALLED.severity}
     doubtful = [one for one in verdicts if _is_doubtful(one)]
     withdrawn = {one.probe for one in doubtful if (one.probe, one.phase, one.label) not in stalled}
@@ -398,6 +403,16 @@ def _kind(one: ProbeResult, verdicts: Sequence[Verdict]) -> VerdictKind | None:
         return VerdictKind.FAILED
     kinds = [verdict.kind for verdict in verdicts if verdict.probe == one.probe.name and verdict.kind not in _NO_STATES]
     return None if one.probe.role is Role.AGGRESSOR else max(kinds, key=lambda kind: kind.severity, default=None)
+
+
+def _effects(session: Session) -> KnownEffects | None:
+    """What recorded checks know of single aggressors on the GPU of ``session``; None for an unknown GPU."""
+    # Its modules take tens of milliseconds to import, and few verdicts need them.
+    from stallprobes.matrix.known_effects import known_effects
+
+    info, simulated = session.info, session.backend == "sim"
+    gpu = info.get("gpu_model") if simulated else fingerprint.first_gpu_model(info)
+    return known_effects(str(gpu) if gpu else None, simulated=simulated)
 
 
 def _fingerprint(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallprobes.catalog import Placement, entries, in_threads, placed_name
+from stallprobes.catalog import Placement, entries, in_threads
 from stallprobes.catalog.host import HOST
 from stallprobes.model import GREEN, Kind, Needs, Probe, Variant
 
@@ -21,9 +21,8 @@ def idle_probe(entry: str, period_ns: int) -> Probe:
 
 
 def several(entry: str, number: int) -> tuple[Probe, ...]:
-    """``number`` probes of catalogue entry ``entry``, each on a stream of its own."""
-    one = probe(entry)
-    return (one,) if number == 1 else in_threads(one, number, placed_name(entry, one.context, one.stream, number))
+    """``number`` probes of catalogue entry ``entry``, each on a stream of its own; one has the entry's name."""
+    return (probe(entry),) if number == 1 else in_threads(probe(entry), number, f"{entry}-x{number}")
 
 
 def variant(

@@ -9,23 +9,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from stallprobes.catalog import (
-    OWN,
-    SECOND_PROCESS,
-    Placement,
-    entries,
-    in_threads,
-    on_null_stream,
-    on_shared_stream,
-    placed_name,
-)
+from stallprobes.catalog import SECOND_PROCESS, Placement, entries, in_threads, on_null_stream, on_shared_stream
+from stallprobes.catalog.entry import OWN, placed_name
 from stallprobes.errors import UnknownName
 from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe, Process, Role
 from stallprobes.patterns import patterns
 from stallprobes.spelling import nearest
 
 ALL = "all"
-
 _LONGEST_LIST = 20
 # More threads than most machines have cores for would measure the host.
 MOST_THREADS = 16
@@ -98,12 +89,17 @@ def by_name(probes: Iterable[Probe], *, stream: str = OWN) -> dict[str, list[Pro
     found: dict[str, list[Probe]] = {}
     for probe in probes:
         found.setdefault(probe_name(probe, stream=stream), []).append(probe)
-    return {probe_name(each[0], stream=stream, threads=len(each)): each for each in found.values()}
+    return {name if len(each) == 1 else _with_threads(name, len(each)): each for name, each in found.items()}
 
 
-def probe_name(probe: Probe, *, stream: str = OWN, threads: int = 1) -> str:
-    """The shortest name of ``probe``, or of several like it, where ``stream`` is the default stream."""
-    return placed_name(probe.entry, probe.context, probe.stream, threads, usual_stream=stream)
+def _with_threads(name: str, threads: int) -> str:
+    entry = re.split("[@/]", name, maxsplit=1)[0]
+    return f"{entry}-x{threads}{name[len(entry) :]}"
+
+
+def probe_name(probe: Probe, *, stream: str = OWN) -> str:
+    """The shortest name of ``probe``, where ``stream`` is the default stream."""
+    return placed_name(probe.entry, probe.context, probe.stream, usual_stream=stream)
 
 
 def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,6 @@ from stallprobes.patterns._build import probe, variant
 
 _ON_ENGINE = (probe("launch"), probe("d2d"))
 _BY_COPY_ENGINE = (probe("d2h-pinned", size=1 * MIB), probe("h2d-pinned", size=1 * MIB))
-_SPIN_THERE = probe("spin", Placement(process=Process.SECOND))
 
 
 PATTERN = Pattern(
@@ -43,7 +42,7 @@ PATTERN = Pattern(
             "other-process",
             Kind.STALL,
             "the kernel in a second process",
-            (*_ON_ENGINE, _SPIN_THERE),
+            (*_ON_ENGINE, probe("spin", Placement(process=Process.SECOND))),
             expect="Each launch and each D2D copy waits for a time-slice of the other process.",
         ),
         variant(
@@ -59,7 +58,7 @@ PATTERN = Pattern(
             "copy-engine",
             Kind.REMEDY,
             "kernel in a second process, pinned copies in the first",
-            (*_BY_COPY_ENGINE, _SPIN_THERE),
+            (*_BY_COPY_ENGINE, probe("spin", Placement(process=Process.SECOND))),
             expect="Pinned D2H and H2D copies are not delayed.",
             why="Copy engines make pinned transfers, and do not wait for the graphics engine's time-slice.",
             remedy="This is a remedy for data that the process can move through pinned memory.",
@@ -68,7 +67,7 @@ PATTERN = Pattern(
             "one-process",
             Kind.REMEDY,
             "the kernel in the same process, on a stream of its own",
-            (*_ON_ENGINE, *_BY_COPY_ENGINE, probe("spin")),
+            (*_ON_ENGINE, *_BY_COPY_ENGINE, probe("spin", Placement())),
             expect="Launches and copies are as fast as without the kernel.",
             why="Work of one context shares its time-slice: it runs on the SMs that the kernel leaves free.",
             remedy="This is the remedy: one process with a stream for each task.",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from stallprobes.catalog import cause
+from stallprobes.catalog import UNKNOWN_CAUSE, cause
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Channel, Phase, Probe
 from stallprobes.units import duration_ns, times
+from stallprobes.verdicts.candidates import aggressor_groups
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 
@@ -48,7 +49,7 @@ class Conclusion(StrEnum):
 
 
 _CONCLUSIONS = {
-    Conclusion.CAUSE: ("necessary and sufficient", "bad"),
+    Conclusion.CAUSE: ("necessary, sufficient", "bad"),
     Conclusion.NECESSARY: ("necessary, not alone", "bad"),
     Conclusion.SUFFICIENT: ("sufficient", "bad"),
     Conclusion.TOGETHER: ("only together", "warn"),
@@ -175,7 +176,7 @@ class Blame:
                     now_ns=figure.on_ns,
                     ratio=figure.ratio,
                     kind=VerdictKind.STALLED if figure.ratio >= STALLED else VerdictKind.SLOWER,
-                    head=f"{victim.title}: {figure.channel.in_sentence} {figure.quantile} {change} "
+                    head=f"{victim.name}: {figure.channel.in_sentence} {figure.quantile} {change} "
                     "with all aggressors on.",
                 )
                 found.append(_with_cause(verdict, figure, victim, aggressors))
@@ -187,15 +188,15 @@ class Blame:
         return max(known, key=lambda one: one.ratio, default=None)
 
 
-def sentence(figure: FigureBlame, titles: Mapping[str, str]) -> str:
-    """The result for one figure in words; ``titles`` are those of the aggressors by name."""
+def sentence(figure: FigureBlame) -> str:
+    """The result for one figure in words."""
     if figure.outcome is BlameOutcome.NONE:
         return "None of them: it is no slower with all aggressors on than with all off."
     if figure.outcome is BlameOutcome.UNDECIDED:
         return "Undecided: it is slower with some or all of the aggressors on, but not in enough rounds."
 
     def names(*conclusions: Conclusion) -> list[str]:
-        return [f"“{titles[one.aggressor]}”" for one in figure.aggressors if one.conclusion in conclusions]
+        return [one.aggressor for one in figure.aggressors if one.conclusion in conclusions]
 
     if figure.outcome is BlameOutcome.MASKED:
         alone = names(Conclusion.SUFFICIENT)
@@ -218,9 +219,7 @@ def sentence(figure: FigureBlame, titles: Mapping[str, str]) -> str:
         parts.append("Only several aggressors together make the stall: none makes it alone, and no single one ends it.")
     for one in figure.aggressors:
         if one.conclusion is Conclusion.CONTRIBUTING and one.without_ns is not None:
-            parts.append(
-                f"Without “{titles[one.aggressor]}” it takes {duration_ns(one.without_ns)}, which is a stall too."
-            )
+            parts.append(f"Without {one.aggressor} it takes {duration_ns(one.without_ns)}, which is a stall too.")
     if undecided:
         parts.append(f"Undecided for {' and '.join(undecided)}: the rounds differ too much.")
     return " ".join(parts)
@@ -246,18 +245,15 @@ def proven(
 
 def _with_cause(verdict: Verdict, figure: FigureBlame, victim: Probe, aggressors: Sequence[Probe]) -> Verdict:
     """``verdict`` with the proven cause, and the catalogue's explanation of the aggressors that are proven."""
-    titles = {probe.name: probe.title for probe in aggressors}
     blamed = [next(probe for probe in aggressors if probe.name == one.aggressor) for one in figure.causes]
-    known = [one for one in (cause(victim, probe) for probe in blamed) if one is not None]
+    known = [one for one in (cause(victim, probe, verdict.phase) for probe in blamed) if one is not None]
     why = dict.fromkeys(one.why for one in known)
     return replace(
         verdict,
-        cause=" ".join((f"Proven by blame: {sentence(figure, titles)}", *why)),
+        cause=" ".join((f"Proven by blame: {sentence(figure)}", *why)),
         remedy=known[0].remedy if known else "",
+        short_cause=known[0].short if known else UNKNOWN_CAUSE.short,
+        short_remedy=known[0].short_remedy if known else UNKNOWN_CAUSE.short_remedy,
         proof=Proof.BLAME,
+        aggressors=tuple(group.name for group in aggressor_groups(blamed)),
     )
-
-
-def share_text(share: Interval | None) -> str:
-    """``50% (49–51%)``, with the 95 % interval; a dash where it is unknown."""
-    return "–" if share is None else f"{share.value:.0%} ({share.low * 100:.0f}–{share.high:.0%})"

@@ -11,6 +11,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import ChannelMap, Window, judged_histogram, merged
 from stallprobes.model import Channel, Probe, op_name
+from stallprobes.verdicts.candidates import EffectsSource, no_effects
 from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 
 STALLED = 3.0
@@ -149,13 +150,15 @@ class Evidence:
 class EvidenceByRole:
     """The evidence on all probes that ran at the same time, by role.
 
-    ``others`` are the other processes on the GPU, None if NVML does not know them.
+    ``others`` are the other processes on the GPU, None if NVML does not know them. ``effects`` returns those
+    of single aggressors by recorded checks.
     """
 
     aggressors: Sequence[Evidence]
     victims: Sequence[Evidence]
     host: Evidence | None
     others: tuple[str, ...] | None = None
+    effects: EffectsSource = no_effects
 
     def alone(self, one: Evidence) -> bool:
         """Whether ``one`` ran as in its baseline: without an aggressor, and not after longer idle times."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from stallprobes.catalog import UNKNOWN_CAUSE, explanation, idle_cause
-from stallprobes.model import MS, Phase, Role
+from stallprobes.catalog import UNKNOWN_CAUSE, Cause, cause, idle_cause, time_slice_cause
+from stallprobes.model import MS, Phase, Probe, Role
 from stallprobes.units import duration_ns
+from stallprobes.verdicts.candidates import (
+    AggressorGroup,
+    Effect,
+    EffectsSource,
+    KnownEffects,
+    aggressor_groups,
+    no_effects,
+)
 from stallprobes.verdicts.evidence import Evidence, EvidenceByRole
-from stallprobes.verdicts.verdict import Proof
+from stallprobes.verdicts.verdict import Proof, Verdict
 
 # The period of a probe that makes few calls in a second.
 _RARE_NS = 100 * MS
@@ -18,11 +26,29 @@ _RARE_NS = 100 * MS
 
 @dataclass(frozen=True)
 class Explained:
-    """The explanation of a verdict: the cause, the remedy, and how the cause is known."""
+    """The explanation of a verdict: the cause and the remedy, each also as a clause, and how the cause is known.
+
+    ``aggressors`` are those that the cause names, or of several those that may be it.
+    """
 
     why: str
     remedy: str
+    short: str
+    short_remedy: str
     proof: Proof = Proof.NONE
+    aggressors: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a verdict with this explanation."""
+        return {
+            "cause": self.why,
+            "remedy": self.remedy,
+            "short_cause": self.short,
+            "short_remedy": self.short_remedy,
+            "proof": self.proof,
+            "aggressors": self.aggressors,
+        }
 
 
 def host_noise(one: Evidence) -> Explained:
@@ -34,26 +60,105 @@ def host_noise(one: Evidence) -> Explained:
             if control
             else "The host control, which makes no CUDA call, slowed down after the same idle time.",
             "Limit the idle states of the CPU (cpupower idle-set, as root), or keep the thread active.",
+            "the CPU was slower after the idle time, not the GPU",
+            "limit idle states of the CPU (cpupower idle-set), or keep it busy",
         )
     return Explained(
         "It makes no CUDA call: the machine was slower, not the driver."
         if control
         else "The host control, which makes no CUDA call, slowed down at the same time.",
         "Look for other load on this machine, or measure again.",
+        "the machine was slower, not the driver",
+        "look for other load on this machine, or measure again",
     )
 
 
-def explained(one: Evidence, by_role: EvidenceByRole, phase: Phase = Phase.CALL) -> Explained:
-    """The explanation of a delay in ``phase``: idle times, an aggressor, or without one the other processes."""
+def explained(
+    one: Evidence, by_role: EvidenceByRole, phase: Phase | None = None, ratio: float | None = None
+) -> Explained:
+    """The explanation of a delay in ``phase`` by ``ratio``: idle times, aggressors, or without any other processes."""
     if one.idling:
-        known = idle_cause(phase)
-        return Explained(known.why, known.remedy, Proof.RULE)
+        return _of_cause(idle_cause(phase or Phase.CALL))
     if not by_role.aggressors:
         return _without_aggressor(by_role.others)
-    known = explanation(
-        one.probe, [other.probe for other in by_role.aggressors], [other.probe for other in by_role.victims]
-    )
-    return Explained(known.why, known.remedy, Proof.NONE if known is UNKNOWN_CAUSE else Proof.RULE)
+    aggressors, victims = ([other.probe for other in others] for others in (by_role.aggressors, by_role.victims))
+    return beside_aggressors(one.probe, aggressors, victims, by_role.effects, phase, ratio)
+
+
+def beside_aggressors(
+    victim: Probe,
+    aggressors: Sequence[Probe],
+    victims: Sequence[Probe] = (),
+    effects: EffectsSource = no_effects,
+    phase: Phase | None = None,
+    ratio: float | None = None,
+) -> Explained:
+    """The explanation of a delay of ``victim`` in ``phase`` (None: in any) by ``ratio``, beside ``aggressors``.
+
+    A single aggressor is the cause. Of several, those are ruled out that by themselves have no such effect (``effects``
+    of recorded checks): the one that is left is the cause, several that are left only if they share one.
+    """
+    groups = aggressor_groups(aggressors)
+    if len(groups) == 1:
+        return _of_cause(_known_cause(victim, groups[0], phase, victims), Proof.RULE, groups)
+    checks = effects()
+    found = {
+        group: None if checks is None or phase is None else checks.effect(victim, group, phase, ratio)
+        for group in groups
+    }
+    candidates = [group for group in groups if found[group] is not Effect.NONE]
+    causes = {_known_cause(victim, group, phase, victims) for group in candidates}
+    if len(causes) == 1 and UNKNOWN_CAUSE not in causes:
+        sure = len(candidates) == 1 and found[candidates[0]] is Effect.STALLS
+        return _of_several(causes.pop(), Proof.RULE if sure else Proof.PROBABLE, candidates)
+    return _not_known(groups, candidates, checks)
+
+
+def began_with(verdict: Verdict, victim: Probe, group: AggressorGroup, victims: Sequence[Probe]) -> Verdict:
+    """``verdict``, whose cause is not known, with the probable one: it began when ``group`` was switched on."""
+    known = _known_cause(victim, group, verdict.phase, victims)
+    return replace(verdict, **_of_several(known, Proof.PROBABLE, [group], ", at whose switch it began").fields)
+
+
+def _known_cause(victim: Probe, group: AggressorGroup, phase: Phase | None, victims: Sequence[Probe]) -> Cause:
+    known = cause(victim, group.probes[0], phase)
+    if known is None and phase is not Phase.CALL:
+        known = time_slice_cause(victim, victims)
+    return UNKNOWN_CAUSE if known is None else known
+
+
+def _of_cause(known: Cause, proof: Proof = Proof.RULE, groups: Sequence[AggressorGroup] = ()) -> Explained:
+    proof = Proof.NONE if known is UNKNOWN_CAUSE else proof
+    names = tuple(group.name for group in groups)
+    return Explained(known.why, known.remedy, known.short, known.short_remedy, proof, names)
+
+
+def _of_several(known: Cause, proof: Proof, groups: Sequence[AggressorGroup], how: str = "") -> Explained:
+    """The explanation that names one of several aggressors, or some of them, of which one is the cause."""
+    found = _of_cause(known, proof, groups)
+    begin = "Probably because of" if proof is Proof.PROBABLE else "Because of"
+    return replace(found, why=f"{begin} {_listed(found.aggressors, 'or')}{how}: {known.why}", proof=proof)
+
+
+def _not_known(
+    groups: Sequence[AggressorGroup], candidates: Sequence[AggressorGroup], checks: KnownEffects | None
+) -> Explained:
+    short = f"not known yet: {len(groups)} aggressors run"
+    why, names = f"N{short[1:]}.", tuple(group.name for group in candidates)
+    if checks is not None and not candidates:
+        why += f" None of them stalls it so by itself ({checks.source})."
+    elif checks is not None and len(candidates) < len(groups):
+        ruled_out = [group.name for group in groups if group not in candidates]
+        each = "does" if len(ruled_out) == 1 else "do"
+        why += (
+            f" It may be {_listed(names, 'or')}; {_listed(ruled_out, 'and')} {each} not stall it so alone "
+            f"({checks.source})."
+        )
+    return Explained(why, "", short, "", Proof.OPEN, names)
+
+
+def _listed(names: Sequence[str], word: str) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
 def _without_aggressor(others: tuple[str, ...] | None) -> Explained:
@@ -61,14 +166,20 @@ def _without_aggressor(others: tuple[str, ...] | None) -> Explained:
     if others is None:
         known = "The other processes on this GPU are not known."
         remedy = "Look for another process that uses this GPU, for example with nvidia-smi."
+        short = "no aggressor ran; other processes are not known"
+        short_remedy = "look for another process on this GPU (nvidia-smi)"
     elif not others:
         known = "NVML lists no other process on this GPU."
         remedy = "Look for messages of the driver at this time (dmesg), and record the screen if it happens again."
+        short = "no aggressor ran, and NVML lists no other process"
+        short_remedy = "look for messages of the driver at this time (dmesg)"
     else:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         known = f"NVML lists another process on this GPU: {others[0]}{more}."
         remedy = "Stop the other process, or measure on another GPU."
-    return Explained(f"No aggressor ran. {known}", remedy)
+        short = "no aggressor ran, but another process uses this GPU"
+        short_remedy = "stop the other process, or measure on another GPU"
+    return Explained(f"No aggressor ran. {known}", remedy, short, short_remedy)
 
 
 def after_idle(one: Evidence) -> str:
@@ -83,9 +194,5 @@ def of_calls(one: Evidence) -> str:
 
 def while_running(aggressors: Sequence[Evidence]) -> str:
     """The end of a sentence on a call beside ``aggressors``, "" without any."""
-    threads = Counter(one.probe.title for one in aggressors)
-    if len(threads) == 1:
-        ((title, count),) = threads.items()
-        return f" while “{title}” runs" + (f" in {count} threads" if count > 1 else "")
-    titles = [f"“{title}”" + (f" in {count} threads" if count > 1 else "") for title, count in threads.items()]
-    return f" while {' and '.join(titles)} run" if titles else ""
+    names = [group.name for group in aggressor_groups(one.probe for one in aggressors)]
+    return f" while {_listed(names, 'and')} run{'s' if len(names) == 1 else ''}" if names else ""

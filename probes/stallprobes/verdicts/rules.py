@@ -19,6 +19,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import BaselineRatio, Quantile, phase_channels
 from stallprobes.model import JUDGED_PHASES, US, Channel, Phase, Role, Source
 from stallprobes.units import duration_ns, range_ns, times
+from stallprobes.verdicts.candidates import EffectsSource, no_effects
 from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS, Evidence, EvidenceByRole
 from stallprobes.verdicts.explanations import after_idle, explained, host_noise, of_calls, while_running
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
@@ -40,10 +41,19 @@ HIDDEN_SHARE = 0.7
 _SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
 _MOST_UNEQUAL = 1.25
 
-DRIFT_CAUSE = "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors."
-UNSTEADY_CAUSE = "The baseline of this machine varies by as much between windows, with no aggressor running."
-SHORT_CAUSE = "So short a measurement cannot tell this from the variation of this machine between windows."
-DRIFT_REMEDY = "Measure again, for longer."
+# Each of these with its short form.
+DRIFT_CAUSE = (
+    "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors.",
+    "as slow after the aggressors stopped: drift, or a lasting effect",
+)
+UNSTEADY_CAUSE = (
+    "The baseline of this machine varies by as much between windows, with no aggressor running.",
+    "the baseline of this machine varies by as much",
+)
+TOO_SHORT_CAUSE = (
+    "A longer measurement is needed to tell this from the variation of this machine between windows.",
+    "a longer measurement tells it from the machine's own variation",
+)
 
 # The 90th percentile of the normal distribution.
 _Z90 = 1.282
@@ -51,17 +61,20 @@ _Z90 = 1.282
 _CALL, _WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 
 
-def judge(evidence: Sequence[Evidence], others: tuple[str, ...] | None = None) -> tuple[Verdict, ...]:
+def judge(
+    evidence: Sequence[Evidence], others: tuple[str, ...] | None = None, effects: EffectsSource = no_effects
+) -> tuple[Verdict, ...]:
     """Verdicts on all probes that ran at the same time, the most severe first.
 
     Each victim and the host control has at least one verdict; its kind is quiet if no rule applies. ``others`` are the
-    other processes on the GPU, None if unknown.
+    other processes on the GPU, None if unknown; ``effects`` returns those of single aggressors by recorded checks.
     """
     by_role = EvidenceByRole(
         aggressors=[one for one in evidence if one.probe.role is Role.AGGRESSOR],
         victims=[one for one in evidence if one.probe.role is Role.VICTIM],
         host=next((one for one in evidence if one.probe.role is Role.HOST), None),
         others=others,
+        effects=effects,
     )
     found: list[Verdict] = []
     for one in evidence:
@@ -84,7 +97,7 @@ def _failed(one: Evidence) -> Verdict:
         now_ns=None,
         ratio=None,
         kind=VerdictKind.FAILED,
-        head=f"{one.probe.title}: {one.error}",
+        head=f"{one.probe.name}: {one.error}",
     )
 
 
@@ -114,12 +127,13 @@ def _starved(one: Evidence, by_role: EvidenceByRole) -> Verdict:
     returned = f"{window.iterations} call{'' if window.iterations == 1 else 's'} returned in {window.seconds:.1f} s"
     waiting = "" if flight is None else f"; {one.in_flight_op} has been in flight for {duration_ns(flight.age_ns)}"
     before = "" if baseline_ns is None else f", baseline {duration_ns(baseline_ns)} per call"
-    head = f"{one.probe.title}: {'starved, ' if starved else ''}{returned}{waiting}{before}"
+    head = f"{one.probe.name}: {'starved, ' if starved else ''}{returned}{waiting}{before}"
     kind = VerdictKind.STARVED if starved else VerdictKind.STALLED
     if one.probe.role is Role.HOST or (by_role.host is not None and _host_paused(by_role.host, one)):
         kind, reason = VerdictKind.HOST, host_noise(one)
     else:
-        reason = explained(one, by_role)
+        phase = None if flight is None else one.probe.program.ops[flight.op].phase
+        reason = explained(one, by_role, phase, None if flight is None else flight.age_ns / max(baseline_ns or 0, 1.0))
         head += while_running(by_role.aggressors)
     return Verdict(
         probe=one.probe.name,
@@ -130,9 +144,7 @@ def _starved(one: Evidence, by_role: EvidenceByRole) -> Verdict:
         ratio=None if flight is None or not baseline_ns else flight.age_ns / baseline_ns,
         kind=kind,
         head=f"{head}.",
-        cause=reason.why,
-        remedy=reason.remedy,
-        proof=reason.proof,
+        **reason.fields,
     )
 
 
@@ -147,11 +159,24 @@ def _channel(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdic
         return early
     after = replace(one, baselines=one.baselines[1:], variation=None)
     if _compared(after, channel, by_role) is None and _as_slow(after, channel, early):
-        return replace(early, kind=VerdictKind.DRIFT, cause=DRIFT_CAUSE, remedy=DRIFT_REMEDY)
+        return without_remedy(early, VerdictKind.DRIFT, *DRIFT_CAUSE)
     known = None if one.variation is None else one.variation.range_ns(channel, early.quantile)
     varies = known is not None and early.now_ns is not None and known[1] >= early.now_ns
-    cause = UNSTEADY_CAUSE if varies else SHORT_CAUSE
-    return replace(early, kind=VerdictKind.UNSTEADY, cause=cause, remedy=DRIFT_REMEDY)
+    return without_remedy(early, VerdictKind.UNSTEADY, *(UNSTEADY_CAUSE if varies else TOO_SHORT_CAUSE))
+
+
+def without_remedy(verdict: Verdict, kind: VerdictKind, cause: str, short_cause: str) -> Verdict:
+    """``verdict`` as one of ``kind`` with the cause in two lengths, which names no aggressor and has no remedy."""
+    return replace(
+        verdict,
+        kind=kind,
+        cause=cause,
+        short_cause=short_cause,
+        remedy="",
+        short_remedy="",
+        proof=Proof.NONE,
+        aggressors=(),
+    )
 
 
 def _as_slow(after: Evidence, channel: Channel, early: Verdict) -> bool:
@@ -226,8 +251,9 @@ def _unsteady(one: Evidence) -> Verdict | None:
                 now_ns=now_ns,
                 ratio=now_ns / max(baseline_ns, 1.0),
                 kind=VerdictKind.UNSTEADY,
-                head=f"{one.probe.title}: {words}, a factor of {high / max(low, 1.0):.1f}.",
+                head=f"{one.probe.name}: {words}, a factor of {high / max(low, 1.0):.1f}.",
                 cause="No aggressor ran: the machine itself varies by as much.",
+                short_cause="no aggressor ran: the machine itself varies by as much",
                 range_ns=(low, high),
                 detectable=_detectable(one, channel, Quantile.P50),
             )
@@ -252,11 +278,11 @@ def _detectable(one: Evidence, channel: Channel, quantile: Quantile, *, alone: b
 
 def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:
     change, baseline_ns, ratio = reported_change(one, figure)
-    head = f"{one.probe.title}: {figure.channel.in_sentence} {figure.quantile} {change}{gpu_clause(one, figure)}"
+    head = f"{one.probe.name}: {figure.channel.in_sentence} {figure.quantile} {change}{gpu_clause(one, figure)}"
     if one.probe.role is Role.HOST or _pauses_explain(one, figure) or _host_explains(by_role, one, figure):
         kind, reason = VerdictKind.HOST, host_noise(one)
     else:
-        reason = explained(one, by_role, figure.channel.phase)
+        reason = explained(one, by_role, figure.channel.phase, figure.ratio)
         head += after_idle(one) + of_calls(one) + while_running(by_role.aggressors)
     return Verdict(
         probe=one.probe.name,
@@ -267,9 +293,7 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
         ratio=ratio,
         kind=kind,
         head=f"{head}.",
-        cause=reason.why,
-        remedy=reason.remedy,
-        proof=reason.proof,
+        **reason.fields,
         range_ns=None if one.variation is None else one.variation.range_ns(figure.channel, figure.quantile),
         detectable=None
         if ratio is None
@@ -345,7 +369,7 @@ def _quiet(one: Evidence) -> Verdict:
         now_ns=now_ns,
         ratio=ratio,
         kind=VerdictKind.QUIET,
-        head=f"{one.probe.title}: {words}.",
+        head=f"{one.probe.name}: {words}.",
         range_ns=None if one.variation is None else one.variation.range_ns(channel, Quantile.P50),
         detectable=_detectable(one, channel, Quantile.P50),
     )
@@ -379,11 +403,15 @@ def _host_time(one: Evidence) -> list[Verdict]:
                 f"The host time is the wait for the GPU work before it: {longest} takes {duration_ns(others[longest])}."
             )
             remedy = "Read back into pinned memory and wait once, or keep the scalar on the GPU."
+            short = f"the host waits for GPU work: {longest} ({duration_ns(others[longest])})"
+            short_remedy = "read back into pinned memory and wait once, or keep it on the GPU"
         else:
             why = (
                 "No GPU work explains the host time: the driver spends it, for example on module loading or allocation."
             )
             remedy = "Make the first calls before the critical part, and leave them out of measurements."
+            short = "no GPU work explains it: the driver spends it on the host"
+            short_remedy = "make the first calls before the critical part"
         found.append(
             Verdict(
                 probe=one.probe.name,
@@ -393,10 +421,12 @@ def _host_time(one: Evidence) -> list[Verdict]:
                 now_ns=host_ns,
                 ratio=host_ns / max(gpu_ns, 1.0),
                 kind=VerdictKind.GPU_TIME if is_gpu_time else VerdictKind.OVERHEAD,
-                head=f"{one.probe.title}: {label} takes {duration_ns(host_ns)} on the host, "
+                head=f"{one.probe.name}: {label} takes {duration_ns(host_ns)} on the host, "
                 f"{duration_ns(gpu_ns)} on the GPU.",
                 cause=why,
                 remedy=remedy,
+                short_cause=short,
+                short_remedy=short_remedy,
                 label=label,
             )
         )
@@ -438,7 +468,7 @@ def _change_over_ns(one: Evidence, alone: bool) -> float | None:
 
 
 def _change_over(waits: Sequence[tuple[Evidence, float]]) -> Verdict:
-    names = [one.probe.short_title or one.probe.title for one, _ in waits]
+    names = [one.probe.name for one, _ in waits]
     listed = f"{', '.join(names[:-1])} and {names[-1]}"
     other = "the other context's" if len(names) == 2 else "another context's"
     first, wait_ns = waits[0]
@@ -455,5 +485,7 @@ def _change_over(waits: Sequence[tuple[Evidence, float]]) -> Verdict:
         "Shorter delays of these probes are hidden.",
         remedy="Let victims of different contexts run in slots (leave out --together), or use one context for all "
         "work.",
+        short_cause="the GPU changes over from another context, though it is idle",
+        short_remedy="let victims run in slots (no --together), or use one context",
         proof=Proof.RULE,
     )

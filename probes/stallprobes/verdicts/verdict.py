@@ -14,10 +14,14 @@ class Proof(StrEnum):
     """How the cause of a verdict is known.
 
     ``BLAME``: an experiment switched each aggressor on and off. ``SWITCHING``: the slowdown began with the aggressor
-    and ended with it. ``RULE``: the catalogue knows the cause of this combination. ``NONE``: no cause is known.
+    and ended with it. ``RULE``: the catalogue knows the cause, and no other aggressor runs that stalls the victim so by
+    itself. ``PROBABLE``: of several aggressors this one is the likeliest. ``OPEN``: it is one or more of several, and
+    not known which. ``NONE``: no cause is known.
     """
 
     NONE = "none"
+    OPEN = "open"
+    PROBABLE = "probable"
     RULE = "rule"
     SWITCHING = "switching"
     BLAME = "blame"
@@ -31,8 +35,10 @@ class Verdict:
     baseline, each None if unknown. ``range_ns`` is the lowest and highest percentile of the baseline's seconds,
     ``detectable`` the smallest ratio that would have been noticed, each None if unknown. ``head`` states the
     measurement, ``cause`` its explanation, ``remedy`` the countermeasure; each is one or more sentences, or "".
-    ``proof`` says how the cause is known. ``host`` is the machine in a merged matrix, else "". ``label`` is the
-    operation that the figure is of, "" where it is of all that the phase measures.
+    ``short_cause`` and ``short_remedy`` are a clause each, for one line. ``proof`` says how the cause is known, and
+    ``aggressors`` which aggressors it names, those that may be it where it is ``OPEN``. ``host`` is the
+    machine in a merged matrix, else "". ``label`` is the operation that the figure is of, "" where it is of all that
+    the phase measures.
     """
 
     probe: str
@@ -50,6 +56,9 @@ class Verdict:
     range_ns: tuple[float, float] | None = None
     detectable: float | None = None
     label: str = ""
+    short_cause: str = ""
+    short_remedy: str = ""
+    aggressors: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from stallprobes.files.codec import Document, Figure, Text, about
 from stallprobes.latency.ratio import Quantile
@@ -20,8 +20,10 @@ _KIND = about(
     "work explains."
 )
 _PROOF = about(
-    "How the cause is known. rule: the catalogue knows it for this combination. switching: the slowdown began and "
-    "ended with the aggressor. blame: an experiment switched each aggressor on and off."
+    "How the cause is known. rule: the catalogue knows it, and no other aggressor runs that stalls the victim so by "
+    "itself. probable: of several aggressors this one is the likeliest. open: it is one or more of several, and not "
+    "known which. switching: the slowdown began and ended with the aggressor. blame: an experiment switched each "
+    "aggressor on and off. none: it is not known."
 )
 
 
@@ -38,7 +40,7 @@ class PercentileSpreads(Document):
         return None if p50 is None and p99 is None else cls(rounded(p50), rounded(p99))
 
 
-class VerdictDocument(Document):
+class VerdictDocument(Document, kw_only=True):
     """A finding about one probe."""
 
     probe: Text
@@ -58,11 +60,15 @@ class VerdictDocument(Document):
     cause: Text
     remedy: Text
     sentence: Annotated[Text, about("Host in a merged check, head and cause.")]
+    aggressors: Annotated[
+        list[Text], about("Aggressors that the cause names; where it is open, those that may be it.")
+    ] = field(default_factory=list)
 
     @classmethod
     def of_verdict(cls, verdict: Verdict, **others: Any) -> Self:
         """The document of ``verdict``; ``others`` are the members that a subclass adds."""
         others["range_us"] = range_us(verdict.range_ns)
+        others["aggressors"] = list(verdict.aggressors)
         figures = {"ratio": rounded(verdict.ratio), "detectable": rounded(verdict.detectable)}
         return cls.of(verdict, **figures, **others)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from factories.causes import every_cause
 from stallprobes.catalog import Hardware, cause, entries, kernels, time_slice_cause
 from stallprobes.catalog.entry import HARDWARE_LABELS
 from stallprobes.model import GREEN, Channel, Kind, Needs, Phase, Role
@@ -47,6 +48,17 @@ def test_every_cause_that_selects_by_hardware_selects_some_victim() -> None:
     assert selecting
     for found in selecting:
         assert any(victim.uses & found.uses for victim in victims), found.why
+
+
+def test_every_cause_has_a_clause_for_a_line_of_80_columns() -> None:
+    for found in every_cause():
+        # Beside the label, and before the cause the key of its aggressor.
+        assert len(found.short) <= 64, found.short
+        assert len(found.short_remedy) <= 69, found.short_remedy
+        for clause in (found.short, found.short_remedy):
+            assert clause
+            assert not clause.endswith(".")
+        assert found.phases
 
 
 def test_every_kind_of_hardware_has_a_label() -> None:

@@ -189,7 +189,7 @@ def damaged(content: bytes) -> bytes:
         b"hello",
         damaged(b'{"f":{"w":1,"e":["ready",0,""],"s":{"at":1,"state":1,"beat":1,"p":{}}}}'),
         damaged(b'{"f":[]}'),
-        damaged(b'{"quiet":{"d2d":[1]}}'),
+        damaged(b'{"quiet":{"d2d@secondary":[1]}}'),
         damaged(b"[" * 100_000),
         damaged(b'{"later":"version"}'),
     ],

@@ -207,7 +207,7 @@ def test_blame_proves_the_cause_of_present_and_later_verdicts(stall: Recording) 
     assert added
     proven = [entry.verdict for entry in analyzer.log if entry.verdict.phase is Phase.WAIT]
     assert [one.proof for one in proven] == [Proof.BLAME]
-    assert spin.title in proven[0].cause
+    assert proven[0].aggressors == (spin.name,)
     # A figure without a current entry gets one that has ended.
     analyzer = Analyzer(probe_set)
     analyzer.judgement.add_blame(found, 7.0)

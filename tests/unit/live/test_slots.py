@@ -19,7 +19,6 @@ from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
 from stallscope.tui.probe_sets import default_probes
 
 NOISY = Path(__file__).parents[2] / "gpu" / "recorded" / "quiet-h200-noisy.rec"
@@ -101,16 +100,6 @@ def test_the_copy_is_stalled_as_if_alone_and_nothing_else_is(shown: Shown) -> No
     assert [entry.verdict.kind for entry in shown.disturbed.log] == [VerdictKind.STALLED]
 
 
-def test_the_title_of_the_victims_says_that_slots_are_in_use(shown: Shown) -> None:
-    assert shown.quiet.in_slots
-    for width in (80, 120, 200):
-        table = ProbeTable()
-        table.view = ProbeTableView(shown.quiet)
-        titles = ["".join(text for text, _ in line) for line in table.lines(width, 40)]
-        assert sum("VICTIMS · in slots of 100 ms" in title for title in titles) == 1
-        assert all(len(title) <= width for title in titles)
-
-
 def test_a_replay_has_the_same_slots_verdicts_and_rows(shown: Shown) -> None:
     recording = Recording(shown.file)
     analyzer = None
@@ -120,7 +109,6 @@ def test_a_replay_has_the_same_slots_verdicts_and_rows(shown: Shown) -> None:
         analyzer.feed(observation)
     assert analyzer is not None
     view = analyzer.monitor_view(None, strip=0)
-    assert view.in_slots
 
     def figures(rows: tuple[ProbeRow, ...]) -> list[object]:
         return [(row.name, row.state, row.calls_per_s, row.p50_ns, row.ratio) for row in rows]

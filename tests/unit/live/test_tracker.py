@@ -31,7 +31,7 @@ class Log:
                 round(at_s * 1e9),
                 at_s,
                 after=after,
-                onset=lambda _: "",
+                onset=lambda _: ("", ""),
                 extended_ns=lambda _: extended_s * 10**9,
             )
 
@@ -154,9 +154,9 @@ def test_a_judgement_counts_for_as_many_as_its_time_had() -> None:
     seldom = VerdictTracker((), 100)
     for number in range(1, 5):
         assert not seldom.entries
-        seldom.feed([SLOWER], number * 400_000_000, number * 0.4, after=False, onset=lambda _: "")
+        seldom.feed([SLOWER], number * 400_000_000, number * 0.4, after=False, onset=lambda _: ("", ""))
     assert len(seldom.entries) == 1
     # A stall is still found in two windows, since one may contain a single outlier.
     once = VerdictTracker((), 100)
-    once.feed([STALLED], 10**9, 1.0, after=False, onset=lambda _: "")
+    once.feed([STALLED], 10**9, 1.0, after=False, onset=lambda _: ("", ""))
     assert not once.entries

@@ -11,7 +11,7 @@ from stallprobes.catalog import CheckPlacement, entries, launching
 from stallprobes.errors import UnknownName
 from stallprobes.matrix.check.plan import plan
 from stallprobes.measurement.plan import selection
-from stallprobes.model import Probe, Role
+from stallprobes.model import Pattern, Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import MOST_THREADS, by_name, entry_name, parse_probe, parse_probes
 
@@ -31,6 +31,15 @@ def test_a_number_of_threads_is_that_many_probes_of_one_entry(name: str, threads
     assert {(one.context, one.stream) for one in found} == {place}
     assert len({one.title for one in found}) == 1
     assert entry_name(name) == found[0].entry
+
+
+@pytest.mark.parametrize("pattern", [*patterns().values()], ids=lambda pattern: pattern.name)
+def test_a_probe_of_a_pattern_is_called_by_the_name_that_selects_it(pattern: Pattern) -> None:
+    for variant in pattern.variants:
+        for probe in variant.probes:
+            selected = probe.name.rpartition(" ")[0] or probe.name
+            (found, *_) = parse_probes(selected)
+            assert (found.entry, found.context, found.stream) == (probe.entry, probe.context, probe.stream)
 
 
 def test_a_name_without_a_number_is_one_probe() -> None:

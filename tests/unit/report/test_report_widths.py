@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from factories import matrix_examples, recorded_programs, runs
+from factories.blame_results import SEVERAL
 from factories.gpu_machine import MIB, FakeGpu, FakeMachine
 from factories.hostile_text import HOSTILE
 from factories.recorded_runs import FOLDER, recorded_run
@@ -143,9 +144,15 @@ def listed(out: TextWriter) -> None:
     catalog_text.write_list(out, patterns(), entries(), profiles)
 
 
+def blamed(out: TextWriter) -> None:
+    found = runs.everything()
+    run_text.show_run(out, replace(found, variants=tuple(replace(one, blame=SEVERAL) for one in found.variants)))
+
+
 REPORTS: dict[str, Report] = {
     **{f"run {name}": lambda out, name=name: run_text.show_run(out, recorded_run(name)) for name in RUNS},  # type: ignore[misc]
     "run, every kind": lambda out: run_text.show_run(out, runs.everything()),
+    "run --blame": blamed,
     **{f"show --full {name}": partial(show, name, full=True) for name in CHECKS},
     "check --compare --full": partial(show_compared, full=True),
     "show --full, every kind": lambda out: matrix_text.show(out, matrix_examples.every_kind(), full=True),

@@ -8,19 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from stallprobes.latency.ratio import Quantile
-from stallprobes.live.view_model import LogEntry, MonitorView, ProbeRow
+from stallprobes.live.view_model import MonitorView, ProbeRow
 from stallprobes.matrix import check_file
-from stallprobes.model import Phase, Role
-from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.verdict import Verdict
+from stallprobes.model import Role
 from stallscope.tui.common.lines import Line, fit, shortened
 from stallscope.tui.common.plots import axis_labels, decade_label
 from stallscope.tui.matrix.grid import GridView, grid_layout, grid_lines
 from stallscope.tui.matrix.view_model import LEGEND, CellLabel
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
-from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
 CHECK = Path(__file__).parents[2] / "gpu" / "recorded" / "check-h200x2-1.json.gz"
 
@@ -115,7 +111,7 @@ def _table(rows: list[ProbeRow], focus: str, width: int, height: int) -> tuple[l
 
 
 def _row(name: str, role: Role, mark: str = "") -> ProbeRow:
-    return ProbeRow(name, role, mark != "dim", "state", mark)
+    return ProbeRow(name, f"{name} · primary", role, mark != "dim", "state", mark)
 
 
 @pytest.mark.parametrize("aggressors", [1, 3, 7, 10])
@@ -135,18 +131,6 @@ def test_the_keys_of_all_aggressors_stay_visible_in_the_lowest_screen(aggressors
         assert "VICTIMS +" in whole
     spans = [span for line in table.targets for span in line]
     assert {name for _, _, (name, _) in spans} >= {row.name for row in rows}
-
-
-def test_an_entry_of_the_log_that_has_no_room_ends_with_an_ellipsis() -> None:
-    sentence = "launch is slow because " + "of many words " * 40
-    log = VerdictLog()
-    verdict = Verdict("launch", Phase.CALL, Quantile.P50, 1.0, 9.0, 9.0, VerdictKind.STALLED, sentence)
-    log.view = VerdictLogView((LogEntry(1, 0.0, verdict),))
-    for height in (2, 3, 5):
-        lines = [text(line) for line in log.lines(60, height)]
-        assert len(lines) == height
-        assert lines[-1].rstrip().endswith("…")
-    assert not text(log.lines(60, 60)[-1]).rstrip().endswith("…")
 
 
 def test_labels_of_the_axis_are_whole() -> None:

@@ -41,7 +41,7 @@ def found(*evidence: Evidence) -> list[Verdict]:
 def test_two_contexts_outside_slots_get_one_verdict_that_names_both_and_the_way_out() -> None:
     (verdict,) = found(LAUNCH, COPY, waits("d2h-pinned", Context(), 5))
     assert verdict.head == (
-        "launch · primary and D2D · secondary: each waits for the other context's change-over (wait p50 140 µs)."
+        "launch@primary0 and d2d@secondary0: each waits for the other context's change-over (wait p50 140 µs)."
     )
     assert "--together" in verdict.remedy
     assert verdict.proof is Proof.RULE
@@ -49,8 +49,8 @@ def test_two_contexts_outside_slots_get_one_verdict_that_names_both_and_the_way_
 
 def test_three_contexts_get_one_verdict() -> None:
     (verdict,) = found(LAUNCH, COPY, waits("d2d", THIRD, 139), waits("d2d", GREEN, 142))
-    assert "· third" in verdict.head
-    assert "· green" not in verdict.head
+    assert "d2d@third" in verdict.head
+    assert "@green" not in verdict.head
 
 
 def test_a_baseline_measured_so_says_it_while_an_aggressor_runs() -> None:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from textual.reactive import var
 
-from stallprobes.machine.telemetry import UTILISATION_WINDOW_S, TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallscope.report.columns import display_width
 from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, spread
 
 STALE_S = 3.0
-_WINDOW = f"{UTILISATION_WINDOW_S[0]:.2g}–{UTILISATION_WINDOW_S[1]:.0f} s window"
 _UTILIZATIONS = 8
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 
@@ -47,7 +46,7 @@ def nvml_line(
     if telemetry.state == "hanging":
         parts.append([(str(telemetry.why), "bad")])
     util = _value(telemetry, "utilisation_percent", now, lambda v: f"{v:3}%")
-    parts.append([(f"{name} ", "dim"), *util, (f" {steps}" if steps else "", "heat"), (f" ({_WINDOW})", "dim")])
+    parts.append([(f"{name} ", "dim"), *util, (f" {steps}" if steps else "", "heat")])
     parts.append([("mem ", "dim"), *_memory(telemetry, now)])
     parts.append([("SM ", "dim"), *_value(telemetry, "sm_clock_mhz", now, lambda v: f"{v} MHz")])
     parts.append(_value(telemetry, "power_w", now, lambda v: f"{v:.0f} W", "power "))

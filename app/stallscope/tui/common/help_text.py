@@ -21,20 +21,22 @@ _MONITOR = (
         "host noise: the host control, which makes no CUDA call, was slower too. "
         "baseline: the baseline is being measured. waiting: switched on, starts when the baseline is complete. "
         "1/3 calls: of a probe with a long period, how many of the three calls that a verdict needs were made; "
-        "base 7/20: how many of the 20 that its baseline needs.",
+        "base 7/20: how many of the 20 that its baseline needs. Victims of different contexts run in slots of 100 ms, "
+        "so that none disturbs another.",
     ),
     (
         "Phases",
         "call: host time inside the driver call. wait: from its return until the host sees the work complete. gpu: "
         "time on the GPU, measured with event pairs or by the timeline. due: from when the call was scheduled, so it "
-        "includes the delay that earlier calls caused. Only the timeline measures start, from the call's return until "
+        "includes the delay that earlier calls caused, and is shown where it is longer than both. Only the timeline "
+        "measures start, from the call's return until "
         "the GPU starts the work, and before return, from the GPU's start until the return where the GPU starts first: "
         "that is never a stall. The timeline makes calls 1 to 10 µs longer, so it has baselines of its own.",
     ),
     (
         "Values",
         "Of the last second, or of the last four calls where the period is longer than 0.25 s. in flight: the age of a "
-        "call that has not returned. × base: p50 divided by the baseline's p50. The baseline is extended by every "
+        "call that has not returned. ×: p50 divided by the baseline's p50. The baseline is extended by every "
         "second without an aggressor, and measured anew on its key. p99.9 needs 1000 calls.",
     ),
     (
@@ -52,7 +54,8 @@ _MONITOR = (
     ),
     (
         "GPU %",
-        "NVML's utilization: the share of its window in which any kernel ran. One spinning thread reads 100 %.",
+        "NVML's utilization: the share of its window, of 0.17 to 1 s, in which any kernel ran. One spinning thread "
+        "reads 100 %.",
     ),
 )
 _MATRIX = (

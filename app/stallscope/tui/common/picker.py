@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import OptionList
 
 from stallprobes.catalog import Entry, Placement, entries
-from stallprobes.model import PRIMARY, SECONDARY, Context, Kind, Role
+from stallprobes.model import PRIMARY, SECONDARY, Kind, Role
 from stallprobes.patterns import patterns
 from stallscope.tui.common.dialog import Dialog, section
 from stallscope.tui.common.printable_text import PrintableInput, PrintableOption, PrintableStatic, PrintableText
@@ -36,7 +36,7 @@ class _PickerLine:
 
 
 class Picker(Dialog[tuple[str, str]]):
-    """Returns (pattern, variant), or ("probe", its name)."""
+    """Returns (pattern, variant), or ("probe", "ENTRY@CONTEXT")."""
 
     # With priority, so that the letters behind the key go to the search also where they arrive together with it.
     BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "search", "search", priority=True)]
@@ -154,26 +154,26 @@ def _lines() -> tuple[_PickerLine, ...]:
         if entry.role is Role.HOST:
             continue
         for place in _places(entry):
-            name, word = entry.probe(Placement(place)).name, _ROLES[entry.role]
-            text = f"{name}: {entry.title}"
-            searched = f"{text} {place.name} {word}".casefold()
-            found.append(
-                _PickerLine(f"probe/{name}", "Add a probe to the current ones", text, word, "italic", searched)
-            )
+            placed = entry.name if place in ("", PRIMARY.name) else f"{entry.name}@{place}"
+            text, word = f"{placed}  {entry.title}", _ROLES[entry.role]
+            searched = f"{entry.name} {text} {word}".casefold()
+            line = f"probe/{entry.name}@{place or PRIMARY.name}"
+            found.append(_PickerLine(line, "Add a probe to the current ones", text, word, "italic", searched))
     return tuple(found)
 
 
-def _places(entry: Entry) -> tuple[Context, ...]:
-    """The contexts in which a probe can be placed; the primary one alone for a probe that belongs to none."""
-    same = entry.probe(Placement(PRIMARY)).program == entry.probe(Placement(SECONDARY)).program
-    return (PRIMARY,) if same else (PRIMARY, SECONDARY)
+def _places(entry: Entry) -> tuple[str, ...]:
+    """The contexts to which a probe can be bound; "" alone for one that belongs to none."""
+    if entry.probe(Placement(PRIMARY)).program == entry.probe(Placement(SECONDARY)).program:
+        return ("",)
+    return PRIMARY.name, SECONDARY.name
 
 
 def _details(first: str, second: str) -> PrintableText:
     text = PrintableText()
     if first == "probe":
         entry = entries()[second.partition("@")[0]]
-        section(text, f"{second}: {entry.title}", entry.what)
+        section(text, f"{entry.name}: {entry.title}", entry.what)
         section(text, "Note", entry.note)
         for cause in entry.causes:
             section(text, "Effect on victims", f"{cause.why} Remedy: {cause.remedy}")

@@ -42,7 +42,7 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
         return _reference_paragraphs(matrix_view, matrix_view.shown_reference, key)
     cell = matrix_view.matrix.cells.get(key)
     kind = Status.MISSING if cell is None else cell.kind
-    out = [(kind.look.word, kind_style(kind), _cell_title(key))]
+    out = [(kind.look.word, kind_style(kind), _cell_title(matrix_view, key))]
     change = matrix_view.changes.get(key)
     if change is not None:
         out.append((change.change.look.word, change.change.look.style, _change_sentences(change)))
@@ -80,7 +80,7 @@ def _reference_paragraphs(matrix_view: MatrixView, reference: Reference, key: Ke
     kind = matrix_view.figures[key].kind
     text = _on_reference(reference, key) or "the reference does not have this cell"
     return [
-        (kind.look.word, kind_style(kind), _cell_title(key)),
+        (kind.look.word, kind_style(kind), _cell_title(matrix_view, key)),
         ("On other machines", "strong", f"{text}."),
         ("Reference", "strong", f"{reference_wording.reference_title(reference)}."),
     ]
@@ -94,9 +94,9 @@ def _on_reference(reference: Reference, key: Key) -> str:
     return "" if there is None else reference_wording.reference_cell(there)
 
 
-def _cell_title(key: Key) -> str:
-    row, column = key
-    return f"{row} alone" if column == QUIET else f"{row} beside {column}"
+def _cell_title(matrix_view: MatrixView, key: Key) -> str:
+    row, column = matrix_view.matrix.row(key[0]), matrix_view.matrix.column(key[1])
+    return f"{row.name} alone" if column.name == QUIET else f"{row.name} beside {column.name}"
 
 
 def _percentiles(known: CellFigures) -> str:
@@ -149,7 +149,7 @@ def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
     ]
     return HistogramsView(
         cell.row,
-        _cell_title(key),
+        _cell_title(matrix_view, key),
         tuple(
             ChannelView(channel.phase, "", cell.channels[channel], cell.baseline.get(channel)) for channel in channels
         ),
@@ -234,7 +234,7 @@ def explanation(matrix_view: MatrixView, key: Key) -> PrintableText:
     for name in dict.fromkeys((row.entry, *(entry_name(name) for name in column.aggressors))):
         entry = entries().get(name)
         if entry is not None:
-            section(text, f"{entry.name}: {entry.title}", entry.what)
+            section(text, entry.title, entry.what)
     return text
 
 

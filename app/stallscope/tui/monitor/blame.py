@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.geometry import Size
 
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
@@ -16,24 +18,18 @@ from stallprobes.measurement import blame as experiment
 from stallprobes.measurement.blame import BlameProgress, BlameStopped
 from stallprobes.model import Probe, Role
 from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
-from stallprobes.units import duration_ns
-from stallprobes.verdicts.blame import Blame, BlameOutcome, FigureBlame, sentence, share_text
+from stallprobes.verdicts.blame import Blame
+from stallprobes.verdicts.candidates import aggressor_groups
 from stallprobes.verdicts.experiment import BlamePlan
-from stallscope.tui.common.dialog import Ask, TextDialog
-from stallscope.tui.common.printable_text import (
-    PrintableGroup,
-    PrintableStatic,
-    PrintableTable,
-    PrintableText,
-)
+from stallscope.report.blame_table import BlameTable
+from stallscope.tui.common.dialog import Ask, Dialog
+from stallscope.tui.common.lines import Line, LineWidget
+from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.sources.live import LiveSource
 
-# Order of the results in the dialog.
-_ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
+_TITLE = "Blame: which aggressor is the cause?"
 # A stopped experiment waits for calls in flight.
 _END_S = 2.0
-# Narrower screens have no room for the table.
-_TABLE_FROM = 130
 
 
 class BlameControl:
@@ -57,8 +53,8 @@ class BlameControl:
             return "blame: restoring the aggressors"
         progress = self._progress
         if progress is None:
-            return "blame: starting, escape stops"
-        return f"blame {progress.done}/{progress.total}, {progress.left_s:.0f} s left, escape stops"
+            return "blame: starting, esc ends it"
+        return f"blame {progress.done}/{progress.total}, {progress.left_s:.0f} s left, esc ends it"
 
     def toggle(self, live: LiveSource, last: Observation) -> None:
         """Show the plan of an experiment with the aggressors that are on, and start it; or stop the one that runs."""
@@ -114,9 +110,11 @@ class BlameControl:
     def _update(self, progress: BlameProgress) -> None:
         self._progress = progress
 
-    def stop(self) -> None:
-        """Stop the experiment, if one runs; returns at once."""
+    def stop(self) -> bool:
+        """Stop the experiment, if one runs; returns at once, whether there was one to stop."""
+        stopped = self._thread is not None and not self._stop.is_set()
         self._stop.set()
+        return stopped
 
     def stop_and_wait(self) -> None:
         """Stop the experiment, if one runs, and wait until the aggressors are restored, at most _END_S."""
@@ -127,7 +125,7 @@ class BlameControl:
     def blocks_switches(self) -> bool:
         """Whether an experiment runs, which no other switch may disturb; the screen then says so."""
         if self._thread is not None:
-            self._warn("The blame experiment switches the probes; escape stops it.")
+            self._warn("The blame experiment switches the probes; esc ends it.")
         return self._thread is not None
 
     def finish(self, analyzer: Analyzer | None, last: Observation | None) -> None:
@@ -142,7 +140,7 @@ class BlameControl:
             self._warn(self._problem or "Blame was stopped. The aggressors are as they were.")
             return
         analyzer.judgement.add_blame(self._result, last.wall_s)
-        self._show(BlameResult(self._result, last.probe_set.probes))
+        self._show(BlameResult(self._result))
 
 
 class BlamePlanDialog(Ask, inherit_bindings=False):
@@ -157,71 +155,47 @@ class BlamePlanDialog(Ask, inherit_bindings=False):
 
 def plan_text(plan: BlamePlan, aggressors: Sequence[Probe]) -> str:
     """The states of an experiment, their number and the time."""
-    threads = Counter(probe.title for probe in aggressors)
-    titles = ", ".join(title + (f" in {count} threads" if count > 1 else "") for title, count in threads.items())
+    names = ", ".join(group.name for group in aggressor_groups(aggressors))
     several = ", each alone, each off with the others on" if len(aggressors) > 1 else ""
     return (
-        f"Blame: which aggressor is the cause?\n\nAggressors: {titles}.\n\n"
+        f"{_TITLE}\n\nAggressors: {names}.\n\n"
         f"States: all off, all on{several}. {len(plan.states)} states × {len(plan.rounds)} rounds of "
         f"{plan.window_s:.2f} s, interleaved: about {plan.total_s:.0f} s.\n\n"
         "The aggressors are restored afterwards."
     )
 
 
-class BlameResult(TextDialog[None]):
-    """The result of an experiment: for each figure that stalls a sentence, and a table of the aggressors."""
+class BlameResult(Dialog[None]):
+    """The result of an experiment: the table that ``run --blame`` prints, what stalls worst first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,B", "close", "close")]
 
-    def __init__(self, result: Blame, probes: Sequence[Probe]) -> None:
-        super().__init__()
+    def __init__(self, result: Blame) -> None:
+        # Its rows need the whole width of a narrow terminal.
+        super().__init__(classes="filled")
         self.result = result
-        self.titles = {probe.name: probe.short_title or probe.title for probe in probes}
 
-    def on_resize(self) -> None:
-        """Lay the result out for the new width."""
-        self.query_one("#text", PrintableStatic).show(self.body())
-
-    def body(self) -> PrintableGroup:
-        """Sentences and tables, those that stall first."""
+    def compose(self) -> ComposeResult:
+        """What was done, and the table."""
         result = self.result
-        parts: list[PrintableText | PrintableTable | PrintableGroup] = [
-            PrintableText(f"Blame: {result.rounds} rounds in {result.seconds:.1f} s\n", "bold"),
-        ]
-        if result.idle:
-            idle = ", ".join(self.titles[name] for name in result.idle)
-            parts.append(PrintableText(f"Did not run in some windows: {idle}.\n"))
-        if not result.figures:
-            parts.append(PrintableText("Too few calls to conclude."))
-        shown = [figure for victim in result.victims for figure in result.main_figures(victim)]
-        for figure in sorted(shown, key=lambda one: _ORDER.index(one.outcome)):
-            change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)}"
-            head = f"{self.titles[figure.victim]}: {figure.channel.in_sentence} {figure.quantile} {change}"
-            parts += [PrintableText(head, "bold"), PrintableText(sentence(figure, self.titles))]
-            if figure.outcome is not BlameOutcome.UNDECIDED:
-                parts.append(self._table(figure))
-            parts.append(PrintableText(""))
-        for victim in result.victims:
-            if not result.main_figures(victim):
-                none = "None of them: no slower with all aggressors on than with all off."
-                parts.append(PrintableText(f"{self.titles[victim]}: {none}\n"))
-        return PrintableGroup(*parts)
+        restored = "The aggressors are as they were."
+        with Vertical(id="box") as box, VerticalScroll(id="scroll"):
+            box.border_title = _TITLE
+            yield PrintableStatic(f"{result.rounds} rounds in {result.seconds:.1f} s. {restored}\n")
+            yield BlameLines(result)
 
-    def _table(self, figure: FigureBlame) -> PrintableTable | PrintableGroup:
-        """A row for each aggressor; on a narrow screen three lines, so that no cell wraps."""
-        if self.app.size.width < _TABLE_FROM:
-            lines: list[PrintableText] = []
-            for part in figure.aggressors:
-                times = f"alone {duration_ns(part.alone_ns)} · without it {duration_ns(part.without_ns)}"
-                lines += [
-                    PrintableText(f"  {self.titles[part.aggressor]}"),
-                    PrintableText(f"    {part.conclusion.text} · share {share_text(part.share)}"),
-                    PrintableText(f"    {times}", "dim"),
-                ]
-            return PrintableGroup(*lines)
-        rows = [[PrintableText(title, "dim") for title in ("", "alone", "without it", "share", "")]]
-        for part in figure.aggressors:
-            figures = (duration_ns(part.alone_ns), duration_ns(part.without_ns), share_text(part.share))
-            texts = (self.titles[part.aggressor], *figures, part.conclusion.text)
-            rows.append([PrintableText(text) for text in texts])
-        return PrintableTable(rows)
+
+class BlameLines(LineWidget):
+    """The table of a result, of as many lines as it needs."""
+
+    def __init__(self, result: Blame) -> None:
+        super().__init__()
+        self._table = BlameTable(result)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """The number of lines at ``width``."""
+        return len(self._table.lines(width))
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """The table."""
+        return self._table.lines(width)

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView
+from stallprobes.measurement.blame import plan_of
 from stallprobes.model import Kind, Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
+from stallprobes.verdicts.candidates import aggressor_groups
+from stallprobes.verdicts.verdict import Proof
 from stallscope.tui import probe_sets
 from stallscope.tui.monitor.probe_table import probe_keys
 from stallscope.tui.monitor.state import MonitorState
@@ -97,8 +100,29 @@ def _at_stall(
     off = [_off_step(on, keys)] if on and not replayed else []
     if state.focus_name != max(analyzer.stalls, key=lambda name: analyzer.stalls[name]):
         return _steps([f"{keys['follow']} shows the victim that stalls worst", *off])
-    remedy = () if replayed else _remedy_step(observation, state.probe(state.focus_name), on, keys)
-    return _steps([*remedy, f"{keys['explain']} explains it, with code", *off])
+    explain = f"{keys['explain']} explains it, with code"
+    if replayed:
+        return _steps([explain])
+    blame = _blame_step(observation, analyzer, state.focus_name, on, keys)
+    # A remedy of a cause that is not known helps by chance.
+    known = not blame or blame[1]
+    remedy = _remedy_step(observation, state.probe(state.focus_name), on, keys) if known else ()
+    return _steps([*blame[:1], *remedy, explain, *off])
+
+
+def _blame_step(
+    observation: Observation, analyzer: Analyzer, name: str | None, on: Sequence[Probe], keys: Mapping[str, str]
+) -> tuple[str, bool] | tuple[()]:
+    """The key that finds the cause by experiment, and whether a probable one is known; nothing where it is known."""
+    groups = aggressor_groups(on)
+    verdict = next((one for one in analyzer.verdicts if one.probe == name and one.kind.is_stall), None)
+    if len(groups) < 2 or verdict is None or verdict.proof not in (Proof.OPEN, Proof.PROBABLE):
+        return ()
+    victims = [probe for probe in observation.probe_set.probes if probe.role is Role.VICTIM]
+    seconds = f"({plan_of(on, victims).total_s:.0f} s)"
+    probable = verdict.proof is Proof.PROBABLE
+    what = "proves or refutes it" if probable else f"finds which of the {len(groups)}"
+    return f"{keys['blame']} {what} {seconds}", probable
 
 
 def _steps(steps: Sequence[str]) -> str:

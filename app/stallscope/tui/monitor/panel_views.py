@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView
 from stallprobes.recording.observation import CUDA, EngineCondition, Observation, ProbeSet
+from stallscope.tui import probe_sets
 from stallscope.tui.monitor.guide import guide
 from stallscope.tui.monitor.header import HeaderView
 from stallscope.tui.monitor.probe_table import ProbeTableView, probe_keys
@@ -38,12 +39,11 @@ def table_view(state: MonitorState, observation: Observation, model: MonitorView
 
 
 def choice_notes(state: MonitorState, keys: Mapping[str, str]) -> tuple[str, ...]:
-    """Why the probe in focus is shown, and the key that changes that, the longest text first."""
-    if state.selected:
-        return f"selected · {keys['follow']} follows the stall", f"selected · {keys['follow']} follows", "selected"
-    up, down = keys["focus_up"], keys["focus_down"]
-    select = up + down if len(up + down) == 2 else f"{up} or {down}"
-    return f"follows the stall · {select} selects another", "follows the stall", "follows"
+    """That the probe in focus was selected, and the key that ends that, the longest text first; none where it follows
+    the stall."""
+    if not state.selected:
+        return ()
+    return f"selected · {keys['follow']} shows the worst", "selected"
 
 
 def log_view(
@@ -58,12 +58,17 @@ def log_view(
     """The verdict log; ``analyzer`` is the one that ``model`` shows, ``keys`` are those of the actions by name."""
     ready = observation.engine.state is EngineCondition.READY
     found = guide(state, observation, model, analyzer, keys, replayed=replayed)
+    on = probe_sets.aggressors_on(observation)
+    has_remedy = not replayed and probe_sets.next_remedy(observation.probe_set, state.probe(state.focus_name), on)
     return VerdictLogView(
         () if model is None else model.log,
         found,
         _expected(observation.probe_set),
         model.progress if model is not None and ready else (),
         observation.engine.state in STOPPED_STATES,
+        probe_keys(observation.probe_set),
+        keys["remedy"] if has_remedy else "",
+        "" if replayed else keys["blame"],
     )
 
 

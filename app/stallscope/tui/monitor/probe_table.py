@@ -9,7 +9,7 @@ from textual.reactive import var
 
 from stallprobes.live.history import BINS
 from stallprobes.live.view_model import MonitorView, ProbeRow
-from stallprobes.model import MS, SLOT_NS, Role
+from stallprobes.model import Role
 from stallprobes.recording.observation import ProbeSet
 from stallscope.report.columns import padded
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, VICTIM_KEYS
@@ -32,8 +32,8 @@ STRIP_FROM = 108
 _STATE = 11
 # Columns of focus mark, key and box; and of a name at least where aggressors are side by side.
 _BOX_END, _SHORTEST_NAME = 5, 6
-_COLUMNS = (("calls/s", 8), ("phase", 10), ("p50", 9), ("p99", 9), ("× base", 8))
-_NARROW = (("calls/s", 7), ("phase", 7), ("p50", 8), ("p99", 8), ("×", 6))
+_COLUMNS = (("calls/s", 8), ("", 10), ("p50", 9), ("p99", 9), ("×", 8))
+_NARROW = (("calls/s", 7), ("", 7), ("p50", 8), ("p99", 8), ("×", 6))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +108,7 @@ class ProbeTable(LineWidget):
         hidden = max(0, len(victims) + 1 - height)
         shown = self._most_important(victims, height - 1) if hidden else victims
         rows = [(_spans(row.name, 0, width), self._row(row, width)) for row in shown]
-        return [([], _head(self._victims_title(width, hidden), width)), *rows]
-
-    def _victims_title(self, width: int, hidden: int) -> str:
-        """The title of the victims with the number of ``hidden`` ones, and that they run in slots where that fits."""
-        title = f"{_VICTIMS} +{hidden}" if hidden else _VICTIMS
-        in_slots = self.view.model is not None and self.view.model.in_slots
-        whole = f"{title} · in slots of {SLOT_NS // MS} ms" if in_slots else title
-        return whole if len(whole) < _title_room(width) else title
+        return [([], _head(f"{_VICTIMS} +{hidden}" if hidden else _VICTIMS, width)), *rows]
 
     def _most_important(self, rows: tuple[ProbeRow, ...], count: int) -> list[ProbeRow]:
         """``count`` of the rows in their order: the focus, the worst ones, those near the focus."""

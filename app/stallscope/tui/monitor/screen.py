@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView, ProbeRow, report_text
-from stallprobes.model import KIB, Role
+from stallprobes.model import KIB, PRIMARY, SECONDARY, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
@@ -428,9 +429,10 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
                 self.notify(sentence)
 
     def _add_probe(self, live: LiveSource, selected: str) -> None:
-        """Load the probe that was ``selected`` in the picker too."""
+        """Load the probe that was ``selected`` in the picker, ``ENTRY@CONTEXT``, too."""
+        entry, _, context = selected.partition("@")
         probe_set, on = live.requested()
-        new = probe_sets.with_probe(probe_set, selected)
+        new = probe_sets.with_probe(probe_set, entry, SECONDARY if context == SECONDARY.name else PRIMARY)
         live.load(new, on)
         self.select_probe(new.probes[-1].name)
 
@@ -500,8 +502,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self.mark_changed()
 
     def action_blame_stop(self) -> None:
-        """Stop the blame experiment."""
-        self.blame.stop()
+        """Stop the blame experiment; without one the key does what else it has."""
+        if not self.blame.stop():
+            raise SkipAction
 
     # View, engine and reports.
 

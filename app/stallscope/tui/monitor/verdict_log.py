@@ -1,24 +1,29 @@
-"""The verdict log: current verdicts, the worst first, then past ones, the newest first."""
+"""The verdict log: current verdicts in three lines each, the worst first, then past ones in a line each."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from textual.reactive import var
 
+from stallprobes.latency.ratio import Quantile
 from stallprobes.live.view_model import LogEntry
+from stallprobes.units import duration_ns, range_ns, times
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.verdict import Proof, Verdict
 from stallscope.report.columns import wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
 from stallscope.tui.monitor.guide import Guide
 
 # From this height on the expected result is shown above the verdicts.
 _ROOMY = 7
-_INDENT = "   "
-# More lines than any entry has.
-_WHOLE = 1000
+# Columns of the word or label with which a line begins.
+_LABEL = 10
+_LABELS = {Proof.NONE: "cause", Proof.OPEN: "cause", Proof.PROBABLE: "probably"}
+# Kinds whose head says more than a change of one figure.
+_OTHER_FIGURES = (VerdictKind.FAILED, VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.UNSTEADY)
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,8 @@ class VerdictLogView:
     the pattern.
 
     ``progress`` are sentences on probes that have too few calls for a verdict, in place of the status. With
-    ``engine_stopped`` current verdicts are the last known ones.
+    ``engine_stopped`` current verdicts are the last known ones. ``keys_of`` are the keys of probes by name;
+    ``remedy_key`` measures a remedy, and ``blame_key`` finds a cause that is not known, each "" where it does not.
     """
 
     entries: tuple[LogEntry, ...] = ()
@@ -35,6 +41,9 @@ class VerdictLogView:
     expect: str = ""
     progress: tuple[str, ...] = ()
     engine_stopped: bool = False
+    keys_of: Mapping[str, str] = field(default_factory=dict)
+    remedy_key: str = ""
+    blame_key: str = ""
 
 
 class VerdictLog(LineWidget):
@@ -69,11 +78,12 @@ class VerdictLog(LineWidget):
             left = height - len(out) - len(after)
             if left <= 0:
                 break
-            out += [(entry, line) for line in _lines_of(entry, width, left)]
+            lines_of_entry = entry_lines(entry, view, width)
+            # A cause without its remedy says too little to take the line of another verdict.
+            out += [
+                (entry, line) for line in lines_of_entry[: len(lines_of_entry) if left >= len(lines_of_entry) else 1]
+            ]
             out += [(None, line) for line in after]
-        if len(out) > height:
-            # The rest of the entry has no room.
-            out[height - 1] = out[height - 1][0], _continued(out[height - 1][1], width)
         return self.with_targets(out[:height], width)
 
 
@@ -84,22 +94,6 @@ def _next_step(guide: Guide, room: int, most: int) -> list[Line]:
     if len(lines) > most:
         lines = [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), room)]
     return [[(f" {line}", style)] for line in lines]
-
-
-def _lines_of(entry: LogEntry, width: int, most: int) -> list[Line]:
-    """One entry in ``most`` lines: a current one with a line each for cause and remedy, where it then fits whole."""
-    parts, whole = short_lines(entry, width, _WHOLE), entry_lines(entry, width)
-    if entry.ended_s is None and len(parts) <= most:
-        return parts
-    return whole if len(whole) <= most else short_lines(entry, width, most)
-
-
-def _continued(line: Line, width: int) -> Line:
-    """``line`` with an ellipsis at its end, in place of a word where there is no room."""
-    *begin, (text, style) = line
-    if length(line) + 2 > width:
-        text = text.rpartition(" ")[0] or text[:-2]
-    return [*begin, (text, style), (" …", "dim")]
 
 
 def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
@@ -113,61 +107,88 @@ def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
     return sorted(entries, key=rank)
 
 
+def entry_lines(entry: LogEntry, view: VerdictLogView, width: int) -> list[Line]:
+    """One entry: what happened, then of a current one its cause and its remedy, none of them cut from 80 columns on."""
+    verdict = entry.verdict
+    lines = [_what(entry, view.keys_of, width)]
+    if entry.ended_s is not None:
+        return lines
+    if verdict.short_cause:
+        lines.append([*_label(_LABELS.get(verdict.proof, "because")), (_cause(verdict, view.keys_of, width), "")])
+    if verdict.short_remedy:
+        label = _label(f"{view.remedy_key} remedy" if view.remedy_key else "remedy", view.remedy_key)
+        lines.append([*label, (cut(verdict.short_remedy, width - _LABEL - 1), "")])
+    elif verdict.proof is Proof.OPEN and view.blame_key:
+        label = _label(f"{view.blame_key} blame", view.blame_key)
+        lines.append([*label, ("finds which of them it is, by experiment", "")])
+    return lines
+
+
+def _what(entry: LogEntry, keys_of: Mapping[str, str], width: int) -> Line:
+    """What happened, since which switch and when: the time, then the switch are left out where they do not fit."""
+    verdict, past = entry.verdict, entry.ended_s is not None
+    look = verdict.kind.look
+    clock = time.strftime("%H:%M:%S", time.localtime(entry.began_s))
+    line: Line = [(f" {look.word:<8} ", "dim" if past else look.style)]
+    key = keys_of.get(verdict.probe, "").strip()
+    line += [(f"{key} ", "dim" if past else "key")] if key else []
+    line.append((f"{verdict.probe}  {figures(verdict)}", "dim" if past else ""))
+    since = f"  since {_keyed(entry.since, keys_of)}" if entry.since else ""
+    lasted = f"  {_duration(entry, entry.ended_s)}" if entry.ended_s is not None else ""
+    ends = (f"{lasted}{since}, {clock}" if since else f"{lasted}  {clock}", f"{lasted}{since}", lasted)
+    end = next((one for one in ends if length(line) + len(one) < width), "")
+    return [*line, (end, "dim")]
+
+
+def figures(verdict: Verdict) -> str:
+    """The figure that changed: ``wait 5.60 µs → 1.92 ms  ×343``; p50 is not named."""
+    if verdict.kind is VerdictKind.UNSTEADY and verdict.range_ns is not None:
+        return f"{verdict.phase} p50 {range_ns(*verdict.range_ns)}"
+    if verdict.kind in _OTHER_FIGURES:
+        return verdict.head.removeprefix(f"{verdict.probe}: ")
+    what = [] if verdict.phase is None else [verdict.phase.traits.word]
+    what += [verdict.quantile] if verdict.quantile is Quantile.P99 else []
+    before = "" if verdict.baseline_ns is None else f"{duration_ns(verdict.baseline_ns)} → "
+    if verdict.now_ns is None:
+        now = "fewer than 3 calls in 0.5 s"
+    else:
+        now = duration_ns(verdict.now_ns) + (" in flight" if verdict.quantile is Quantile.IN_FLIGHT else "")
+    ratio = "" if verdict.ratio is None else f"  {times(verdict.ratio)}"
+    return f"{' '.join((*what, verdict.label)).strip()} {before}{now}{ratio}"
+
+
+def _cause(verdict: Verdict, keys_of: Mapping[str, str], width: int) -> str:
+    """The short cause, with the aggressors that it names as far as they fit: their names, else their keys."""
+    room, text = width - _LABEL - 1, verdict.short_cause
+    if not verdict.aggressors:
+        return cut(text, room)
+    of = "of " if verdict.proof in (Proof.RULE, Proof.SWITCHING, Proof.BLAME) else ""
+    names = [_keyed(name, keys_of) for name in verdict.aggressors]
+    keys = [_key(name, keys_of) for name in verdict.aggressors]
+    for found in (names, keys):
+        if not all(found):
+            continue
+        words = f"{text}; {' or '.join(found)}" if verdict.proof is Proof.OPEN else f"{of}{' or '.join(found)}: {text}"
+        if len(words) <= room:
+            return words
+    return cut(text, room)
+
+
+def _key(name: str, keys_of: Mapping[str, str]) -> str:
+    """The key of an aggressor, of the first of several threads; "" where it has none."""
+    return (keys_of.get(name) or keys_of.get(f"{name} 1") or "").strip()
+
+
+def _keyed(name: str, keys_of: Mapping[str, str]) -> str:
+    return f"{_key(name, keys_of)} {name}".lstrip()
+
+
+def _label(text: str, key: str = "") -> Line:
+    """The begin of a line, ``key`` in the style of keys."""
+    rest = f"{text.removeprefix(key):<{_LABEL - 1 - len(key)}}"
+    return [(" ", ""), *([(key, "key")] if key else []), (rest, "dim")]
+
+
 def _duration(entry: LogEntry, ended_s: float) -> str:
     text = f"{max(ended_s - entry.began_s, 0.1):.1f} s"
     return f"{text}, until {entry.cut_off}" if entry.cut_off else f"lasted {text}"
-
-
-@lru_cache(256)
-def short_lines(entry: LogEntry, width: int, most: int) -> list[Line]:
-    """One entry in ``most`` lines: what happened, its cause and its remedy begin a line each, and end with … where cut.
-
-    With fewer lines than that, only the first of them.
-    """
-    verdict = entry.verdict
-    what = " ".join(part for part in (verdict.head, _past(entry), entry.onset) if part)
-    texts = [text for text in (what, _labelled("Cause", verdict.cause), _labelled("Remedy", verdict.remedy)) if text]
-    begin, style = _head(entry), "dim" if entry.ended_s is not None else ""
-    # Only the first line stands beside time and kind: a cause or a remedy then fits into a line of 80 columns.
-    head = " " * length(begin)
-    parts = [
-        wrapped(text, max(20, width - 1), first=_INDENT if number else head, indent=_INDENT)
-        for number, text in enumerate(texts[:most])
-    ]
-    shares = [1] * len(parts)
-    for number, part in enumerate(parts):
-        shares[number] = min(len(part), 1 + most - sum(shares))
-    lines: list[Line] = []
-    for part, share in zip(parts, shares, strict=True):
-        lines += [[(line, style)] for line in part[:share]]
-        if len(part) > share:
-            lines[-1] = _continued(lines[-1], width - 1)
-    (first, _), *rest = lines[0]
-    return [[*begin, (first[len(head) :], style), *rest], *lines[1:]]
-
-
-def _labelled(label: str, text: str) -> str:
-    return f"{label}: {text}" if text else ""
-
-
-def _past(entry: LogEntry) -> str:
-    return "" if entry.ended_s is None else f"({_duration(entry, entry.ended_s)})"
-
-
-def _head(entry: LogEntry) -> Line:
-    """Time and kind of an entry."""
-    look, past = entry.verdict.kind.look, entry.ended_s is not None
-    clock = time.strftime("%H:%M:%S", time.localtime(entry.began_s))
-    return [(f" {clock} ", "dim"), (f"{look.word:<8} ", "dim" if past else look.style)]
-
-
-@lru_cache(256)
-def entry_lines(entry: LogEntry, width: int) -> list[Line]:
-    """One entry wrapped to ``width``: time, kind, sentence, duration of a past one, and remedy."""
-    lasted = f" {_past(entry)}".rstrip()
-    remedy = f" Remedy: {entry.verdict.remedy}" if entry.verdict.remedy else ""
-    begin = _head(entry)
-    parts = wrapped(f"{entry.text}{lasted}{remedy}", max(20, width - length(begin) - 1))
-    style = "dim" if entry.ended_s is not None else ""
-    indent = [(" " * length(begin), "")]
-    return [[*(indent if number else begin), (part, style)] for number, part in enumerate(parts)]

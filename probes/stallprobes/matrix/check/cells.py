@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stallprobes.catalog import entries, explanation
+from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.latency.baseline import ENOUGH_CALLS
@@ -19,6 +19,7 @@ from stallprobes.matrix.matrix import QUIET, Cell, Repeat, Status
 from stallprobes.model import Channel, Phase, Probe, Role, op_name
 from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.evidence import STALLED, TAIL_NS, Evidence
+from stallprobes.verdicts.explanations import beside_aggressors
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import TAIL_SHARE, judge
 from stallprobes.verdicts.verdict import Verdict
@@ -135,7 +136,7 @@ def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: Aggres
     showing = sum(histogram.share_above(limit) >= TAIL_SHARE for histogram in with_due)
     if figure.now_ns <= limit or showing < max(LEAST_REPEATS, len(repeats) - max(1, len(repeats) // 4)):
         return None
-    known = explanation(one.probe, aggressor_set.probes)
+    known = beside_aggressors(one.probe, aggressor_set.probes)
     change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
     return Verdict(
         probe=one.probe.name,
@@ -147,8 +148,7 @@ def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: Aggres
         kind=VerdictKind.STALLED,
         head=f"{one.probe.name}: few calls are slow, but they delay 1 in 100 or more of the calls due: "
         f"p99 of the latency from the due time {change} while {aggressor_set.column.name} runs.",
-        cause=known.why,
-        remedy=known.remedy,
+        **known.fields,
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.catalog import OWN, CheckPlacement, Placement, entries, in_threads
+from stallprobes.catalog import CheckPlacement, Entry, Placement, entries, in_threads
+from stallprobes.catalog.entry import OWN
 from stallprobes.catalog.host import HOST
 from stallprobes.errors import UnknownName
 from stallprobes.matrix.matrix import QUIET, MatrixColumn, MatrixRow
@@ -173,10 +174,14 @@ def _probes_of_role(name: str, role: Role) -> list[Probe]:
     return probes
 
 
+def check_size(entry: Entry) -> int:
+    """The size in bytes with which a check measures probes of ``entry``, 0 for those without one."""
+    return min(entry.size, _MAX_SIZE)
+
+
 def _size_limited(probe: Probe) -> Probe:
-    if entries()[probe.entry].size <= _MAX_SIZE:
-        return probe
-    return parse_probe(probe_name(probe), size=_MAX_SIZE)
+    entry = entries()[probe.entry]
+    return probe if entry.size <= _MAX_SIZE else parse_probe(probe_name(probe), size=check_size(entry))
 
 
 def _add_victim(rows: dict[str, VictimProbe], probe: Probe) -> None:

@@ -1,0 +1,60 @@
+"""Candidates for the cause of a stall beside several aggressors: those that recorded checks do not rule out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from stallprobes.model import Phase, Probe
+
+
+class Effect(Enum):
+    """Effect of a single aggressor on one phase of a victim, by recorded checks.
+
+    ``STALLS``: it makes such a stall in all of them. ``MAY_STALL``: in some. ``NONE``: in none, or by far less.
+    """
+
+    STALLS = auto()
+    MAY_STALL = auto()
+    NONE = auto()
+
+
+@dataclass(frozen=True)
+class AggressorGroup:
+    """Threads of one aggressor, with the name under which they are selected."""
+
+    name: str
+    probes: tuple[Probe, ...]
+
+
+class KnownEffects(Protocol):
+    """What recorded checks know of single aggressors; ``source`` names the checks for a reader."""
+
+    @property
+    def source(self) -> str:
+        """The checks, as a sentence names them."""
+
+    def effect(self, victim: Probe, aggressor: AggressorGroup, phase: Phase, ratio: float | None) -> Effect | None:
+        """The effect of ``aggressor`` by itself on ``phase`` of ``victim``, as far as it explains a ``ratio``.
+
+        ``ratio`` is now over baseline, None if unknown. None where no check has measured the two.
+        """
+
+
+# Reading the checks takes time, and few verdicts need them.
+EffectsSource = Callable[[], KnownEffects | None]
+
+
+def no_effects() -> None:
+    """Known effects where no check is known."""
+
+
+def aggressor_groups(aggressors: Iterable[Probe]) -> tuple[AggressorGroup, ...]:
+    """``aggressors`` by the name that selects them, which threads share before their numbers, in their order."""
+    found: dict[str, list[Probe]] = {}
+    for probe in aggressors:
+        name, _, number = probe.name.rpartition(" ")
+        found.setdefault(name if name and number.isdecimal() else probe.name, []).append(probe)
+    return tuple(AggressorGroup(name, tuple(probes)) for name, probes in found.items())

@@ -1,0 +1,141 @@
+"""The table of a blame experiment: its order, words and bars, and what narrow terminals leave out of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from factories.blame_results import CALL, COPY, PINNED, SECONDARY, SEVERAL, SPIN, WAIT, figure, part, result
+from stallprobes.verdicts.blame import Blame, BlameOutcome, Conclusion, Interval
+from stallscope.report.blame_table import BAR, BlameTable, because_of, delay_bar, share_bar, share_texts
+from stallscope.report.columns import display_width
+from stallscope.report.text import _ASCII
+from stallscope.tui.line_filters import ascii_only
+
+
+def drawn(blame: Blame, width: int) -> list[str]:
+    """The lines as text."""
+    lines = ["".join(text for text, _ in line) for line in BlameTable(blame).lines(width)]
+    assert all(display_width(line) <= width for line in lines)
+    assert lines == [line.rstrip() for line in lines]
+    return lines
+
+
+def test_the_wide_table_has_bars_beside_all_figures() -> None:
+    assert drawn(result(PINNED), 100) == [
+        "d2h-pinned  call p50  1.52 µs → 4.75 ms  ×3125   because of host-alloc-free",
+        "                      alone         without         share 95 %",
+        "spin                1.52 µs ▏       4.88 ms ██████    0 % 0–10   ░       not involved",
+        "d2h-pageable-fresh  2.01 µs ▏       4.69 ms ██████    1 % 0–16   ░       not involved",
+        "host-alloc-free     4.11 ms █████   2.02 µs ▏        99 % 77–100 █████░  necessary, sufficient",
+    ]
+
+
+def test_what_stalls_worst_is_first_then_what_is_undecided_and_the_quiet_in_one_line() -> None:
+    lines = drawn(SEVERAL, 100)
+    heads = [line for line in lines if " p50 " in line or " p99 " in line]
+    assert [line.split()[0] for line in heads] == ["d2h-pinned", "d2d@secondary", "launch"]
+    assert len({line.find("because of") for line in heads[:2]} | {heads[2].index("undecided")}) == 1
+    assert lines[-2:] == ["", "event-record, d2d: none of them"]
+    assert sum(line.strip().startswith("alone") for line in lines) == 1
+
+
+@pytest.mark.parametrize("width", [75, 76])
+def test_at_80_columns_only_the_share_has_a_bar_and_no_line_is_folded(width: int) -> None:
+    assert drawn(result(SECONDARY, PINNED), width) == [
+        "d2h-pinned  call p50  1.52 µs → 4.75 ms  ×3125   because of host-alloc-free",
+        "                      alone  without  share 95 %",
+        "spin                1.52 µs  4.88 ms    0 % 0–10   ░       not involved",
+        "d2h-pageable-fresh  2.01 µs  4.69 ms    1 % 0–16   ░       not involved",
+        "host-alloc-free     4.11 ms  2.02 µs   99 % 77–100 █████░  necessary, suff.",
+        "",
+        "d2d@secondary  wait p50  5.60 µs → 1.92 ms  ×343   because of spin",
+        "spin                1.91 ms  5.62 µs  100 % 99–100 ██████  necessary, suff.",
+        "d2h-pageable-fresh  5.61 µs  1.92 ms    0 % 0–1    ▏       not involved",
+        "host-alloc-free     5.60 µs  1.92 ms    0 % 0–1    ▏       not involved",
+    ]
+
+
+def test_a_cause_without_room_beside_the_figures_is_below_them() -> None:
+    assert drawn(result(PINNED), 74)[:2] == [
+        "d2h-pinned  call p50  1.52 µs → 4.75 ms  ×3125",
+        "  because of host-alloc-free",
+    ]
+
+
+@pytest.mark.parametrize("width", [*range(40, 130), 200])
+def test_every_figure_and_conclusion_stays_at_every_width(width: int) -> None:
+    text = " ".join(" ".join(drawn(SEVERAL, width)).split())
+    for figures in ("1.52 µs → 4.75 ms", "×3125", "4.11 ms", "77–100", "not involved", "undecided", "none of them"):
+        assert figures in text
+    assert "necessary, suff" in text
+
+
+def test_a_long_name_is_shortened_in_its_middle_where_nothing_else_helps() -> None:
+    long, other = f"{COPY}@secondary", f"{COPY}@tertiary"
+    parts = [part(name, Conclusion.CAUSE, 4e6, 2e3, (0.5, 0.4, 0.6)) for name in (long, other)]
+    blame = result(replace(PINNED, aggressors=tuple(parts)))
+    assert [line.split()[0] for line in drawn(blame, 85)[-2:]] == [long, other]
+    rows = drawn(blame, 75)[-2:]
+    assert [line.split()[0] for line in rows] == ["d2h-pageabl…h@secondary", "d2h-pageabl…sh@tertiary"]
+    assert all("██░░" in line and line.endswith("suff.") for line in rows)
+    # Too little for names: each row is a sentence.
+    assert f"  {long}: necessary, sufficient," in drawn(blame, 55)
+
+
+def test_bars_of_delays_are_linear_from_all_off_to_all_on() -> None:
+    one = figure("launch", CALL, 1_000.0, 7_000.0)
+    assert [delay_bar(one, ns) for ns in (None, 500.0, 1_000.0, 3_000.0, 4_000.0, 7_000.0, 9_000.0)] == [
+        ("", ""),
+        ("▏", "dim"),
+        ("▏", "dim"),
+        ("██", "dim"),
+        ("███", "bad"),
+        ("█" * BAR, "bad"),
+        ("█" * BAR, "bad"),
+    ]
+
+
+def test_a_masked_stall_is_drawn_against_its_slowest_state() -> None:
+    parts = (part(SPIN, Conclusion.SUFFICIENT, 9_000.0, 1_000.0), part(COPY, Conclusion.INNOCENT, 1_000.0, 9_000.0))
+    masked = figure("launch", CALL, 1_000.0, 1_000.0, *parts, outcome=BlameOutcome.MASKED)
+    assert [delay_bar(masked, ns)[0] for ns in (9_000.0, 5_000.0, 1_000.0)] == ["█" * BAR, "███", "▏"]
+    assert because_of(masked) == "not with all on, but with spin alone"
+    nowhere = figure("launch", CALL, 1_000.0, 1_000.0, part(SPIN, Conclusion.INNOCENT), outcome=BlameOutcome.MASKED)
+    assert delay_bar(nowhere, 1_000.0) == ("▏", "dim")
+
+
+def test_the_share_is_solid_up_to_its_lower_bound() -> None:
+    bounds = ((0.77, 1.0), (0.0, 0.1), (0.0, 0.0), (1.0, 1.0), (0.0, 1.0))
+    assert [share_bar(Interval(0.5, *ends)) for ends in bounds] == ["█████░", "░", "▏", "██████", "░░░░░░"]
+    assert share_bar(None) == ""
+    assert share_texts(None) == ("–", "")
+    assert share_texts(Interval(0.99, 0.77, 1.0)) == ("99 %", "77–100")
+
+
+@pytest.mark.parametrize(
+    ("conclusions", "words"),
+    [
+        ((Conclusion.CAUSE, Conclusion.INNOCENT), "because of spin"),
+        ((Conclusion.SUFFICIENT, Conclusion.SUFFICIENT), f"because of spin, {COPY}"),
+        ((Conclusion.NECESSARY, Conclusion.NECESSARY), f"only together: spin, {COPY}"),
+        ((Conclusion.NECESSARY, Conclusion.UNDECIDED), "because of spin"),
+        ((Conclusion.TOGETHER, Conclusion.TOGETHER), f"only together: spin, {COPY}"),
+        ((Conclusion.CONTRIBUTING, Conclusion.UNDECIDED), "undecided"),
+        ((Conclusion.CONTRIBUTING, Conclusion.INNOCENT), "longer with spin"),
+        ((Conclusion.INNOCENT, Conclusion.INNOCENT), "none of them"),
+    ],
+)
+def test_the_heading_says_because_of_what(conclusions: tuple[Conclusion, Conclusion], words: str) -> None:
+    parts = (part(name, one) for name, one in zip((SPIN, COPY), conclusions, strict=True))
+    assert because_of(figure("launch", WAIT, 1.0, 2.0, *parts)) == words
+
+
+def test_what_did_not_run_and_too_few_calls_are_said() -> None:
+    assert drawn(result(SECONDARY, idle=(SPIN,)), 100)[0] == "Not running in some windows: spin."
+    assert drawn(Blame((SPIN,), 4, 8.8, ()), 100) == ["Too few calls to conclude."]
+
+
+def test_every_bar_has_letters_in_ascii() -> None:
+    assert ascii_only("█░▏") == "█░▏".translate(_ASCII) == "#,|"
