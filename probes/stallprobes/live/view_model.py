@@ -62,7 +62,6 @@ class ProbeRow:
     """
 
     name: str
-    title: str
     role: Role
     on: bool
     state: str
