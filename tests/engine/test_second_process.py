@@ -105,7 +105,7 @@ def engine_side() -> Iterator[Callable[..., SecondProcess]]:
 
 def test_what_the_second_process_lacks_is_refused_with_its_reason(engine_side: Callable[..., SecondProcess]) -> None:
     spin = entries()["spin"].probe(Placement(process=Process.SECOND))
-    with pytest.raises(Unsupported, match="spin needs a GPU"):
+    with pytest.raises(Unsupported, match="spin@second-process needs a GPU"):
         engine_side(host_probe("a"), spin).await_ready()
 
 
