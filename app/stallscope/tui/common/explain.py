@@ -74,13 +74,15 @@ class Explain(TextDialog[bool]):
 def explanation(
     probe_set: ProbeSet, probe: Probe, log: Sequence[LogEntry], live: bool, language: CodeLanguage
 ) -> PrintableText:
-    """Everything known about ``probe`` in ``probe_set``, its newest verdict first; remedies as code in ``language``."""
+    """Everything known about ``probe`` in ``probe_set``, its worst current verdict first; remedies as code in ``language``."""
     text = PrintableText()
     text.append(f"{probe.name}: {probe.title}\n\n", "bold reverse")
     own = [entry for entry in log if entry.verdict.probe == probe.name]
     if own:
-        section(text, "Latest verdict", own[0].text)
-        section(text, "Remedy", own[0].verdict.remedy)
+        current = sorted((one for one in own if one.ended_s is None), key=lambda one: one.verdict.weight, reverse=True)
+        for shown in current or own[:1]:
+            section(text, "Verdict" if current else "Latest verdict", shown.text)
+            section(text, "Remedy", shown.verdict.remedy)
         _append_code(text, probe_set, probe, language)
     entry = entries().get(probe.entry)
     if entry is not None:
