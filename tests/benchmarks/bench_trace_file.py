@@ -73,8 +73,8 @@ def trace_of(events: int) -> Trace:
         end_ns=span,
         collected_ns=span,
         probes=(
-            TracedProbe("launch", "launch", ("cuLaunchKernel",), "primary", "own"),
-            TracedProbe("d2d", "D2D", ("cuMemcpyDtoDAsync", "cuStreamSynchronize"), "secondary", "own"),
+            TracedProbe("launch", ("cuLaunchKernel",), "primary", "own"),
+            TracedProbe("d2d", ("cuMemcpyDtoDAsync", "cuStreamSynchronize"), "secondary", "own"),
         ),
         names=TraceNames({1: "primary", 2: "secondary"}, {(1, 1): "own", (2, 2): "own"}),
         calls=calls_table[np.argsort(calls_table["began_ns"], kind="stable")],

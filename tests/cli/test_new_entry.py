@@ -13,7 +13,7 @@ from stallprobes.catalog import CheckPlacement, Entry, Hardware, Placement, caus
 from stallprobes.catalog.entry import VICTIM_PERIOD_NS, synchronized
 from stallprobes.catalog.kernels import launch_op
 from stallprobes.matrix.check.plan import plan
-from stallprobes.model import SECONDARY, Program, Role
+from stallprobes.model import Program, Role
 from stallprobes.patterns.naming import parse_probe
 from stallprobes.recording.observation import ProbeSet
 from stallscope.cli.main import cli
@@ -86,4 +86,4 @@ async def test_the_picker_of_the_screen_offers_it() -> None:
         await pilot.pause()
     assert chosen == [("probe", f"{NAME}@secondary")]
     base = ProbeSet("", probe_sets.default_probes(), "")
-    assert probe_sets.with_probe(base, NAME, SECONDARY).probes[-1].name == f"{NAME}@secondary"
+    assert probe_sets.with_probe(base, f"{NAME}@secondary").probes[-1].name == f"{NAME}@secondary"

@@ -23,8 +23,8 @@ from stallprobes.traces.trigger import CallTrigger, TriggerLimits, slowest_call
 US = 1_000
 PRIMARY, SECONDARY = 1, 2
 OPS, PHASES = ("cuMemcpyDtoDAsync", "cuStreamSynchronize"), (Phase.CALL, Phase.WAIT)
-PROBE = TracedProbe("d2d", "D2D", OPS, "secondary", "own", Role.VICTIM, PHASES)
-LAUNCH = TracedProbe("launch", "launch", ("cuLaunchKernel",), "primary", "own", Role.VICTIM, (Phase.CALL,))
+PROBE = TracedProbe("d2d", OPS, "secondary", "own", Role.VICTIM, PHASES)
+LAUNCH = TracedProbe("launch", ("cuLaunchKernel",), "primary", "own", Role.VICTIM, (Phase.CALL,))
 NAMES = TraceNames({PRIMARY: "primary", SECONDARY: "secondary"}, {(SECONDARY, 7): "own", (PRIMARY, 8): "own"})
 # Times in µs: (probe, op, begin, end) of calls; (probe, op, call began, returned, start, end) of copies; (context,
 # start, end) of tenures, end None while it has the engine.

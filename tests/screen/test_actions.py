@@ -96,7 +96,7 @@ async def test_one_more_probe_can_be_added_to_those_that_are_on() -> None:
     async with live_monitor() as pilot:
         await pilot.press("o")
         choices = pilot.app.screen.query_one(OptionList)
-        choices.highlighted = choices.get_option_index("probe/event@primary")
+        choices.highlighted = choices.get_option_index("probe/event")
         await pilot.press("enter")
         await until(pilot, lambda: {"event", "launch"} <= running(pilot))
         assert monitor(pilot).state.focus_name == "event"

@@ -117,7 +117,7 @@ async def test_the_picker_searches_names_and_titles(shared: SharedMonitor) -> No
         found = offered(listed)
         # Of the titles too, and a probe of no context once.
         assert "profiler-on/never" in found
-        assert [one for one in found if one.startswith("probe/profiler-ended")] == ["probe/profiler-ended@primary"]
+        assert [one for one in found if one.startswith("probe/profiler-ended")] == ["probe/profiler-ended"]
         assert listed.highlighted == 1
         await pilot.press("down")
         assert listed.highlighted == 2

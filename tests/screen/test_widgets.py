@@ -67,7 +67,6 @@ def telemetry(state: TelemetryState = "live", why: str | None = None, **changed:
 def row(**changed: object) -> ProbeRow:
     values: dict[str, object] = {
         "name": "d2d",
-        "title": "D2D · secondary · own stream",
         "role": Role.VICTIM,
         "on": True,
     }

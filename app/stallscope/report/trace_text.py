@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from stallprobes.foreign_text import printable
-from stallprobes.traces import labels
 from stallprobes.traces.delay import Delay
 from stallprobes.traces.ranking import RankedCall, ranked_calls
 from stallprobes.traces.rows import RowGroup, TraceRow
@@ -198,7 +197,7 @@ def _slowest(out: TextWriter, trace: Trace, scale: TimeScale, ranked: tuple[Rank
     rows = [
         [
             scale.exact(each.began_ns),
-            labels.probe_label(trace.probes[each.probe]),
+            trace.probes[each.probe].name,
             op_label(trace.probes, each.probe, each.op),
             duration_ns(each.call_ns),
             "–" if each.delay is None else duration_ns(each.delay.ns),

@@ -12,9 +12,7 @@ from stallprobes.model import (
     KIB,
     MIB,
     MS,
-    PRIMARY,
     SECONDARY,
-    Context,
     Kind,
     Pattern,
     Probe,
@@ -23,6 +21,7 @@ from stallprobes.model import (
     Variant,
 )
 from stallprobes.patterns import patterns
+from stallprobes.patterns.naming import parse_probe
 from stallprobes.recording.observation import Observation, ProbeSet
 
 MOST_PROBES = 16
@@ -119,14 +118,16 @@ def _place(probe: Probe) -> _Place:
     return probe.entry, probe.context
 
 
-def with_probe(base: ProbeSet, entry: str, context: Context = PRIMARY) -> ProbeSet:
-    """``base`` and one more probe of the catalog. Raises ValueError where ``base`` has the maximum number."""
+def with_probe(base: ProbeSet, name: str) -> ProbeSet:
+    """``base`` and the probe ``name``, with a number behind it where ``base`` has one of that name.
+
+    Raises ValueError where ``base`` has the maximum number.
+    """
     if len(base.probes) >= MOST_PROBES:
         raise ValueError(f"At most {MOST_PROBES} probes: select a pattern, or start again.")
     taken = {probe.name for probe in base.probes}
-    probe = entries()[entry].probe(Placement(context))
-    name = next(n for n in (probe.name, *(f"{probe.name} {i}" for i in range(2, 99))) if n not in taken)
-    probe = replace(probe, name=name)
+    free = next(one for one in (name, *(f"{name} {i}" for i in range(2, 99))) if one not in taken)
+    probe = parse_probe(name, as_name=free)
     return replace(base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect="")
 
 

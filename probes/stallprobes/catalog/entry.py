@@ -186,10 +186,8 @@ class CheckPlacement:
     threads: int = 1
 
     def probe_name(self, entry: str) -> str:
-        """The name of ``entry`` at this placement, as the command line takes it: ``ENTRY-xTHREADS@CONTEXT/STREAM``."""
-        threads = f"-x{self.threads}" if self.threads > 1 else ""
-        context = "" if self.context == PRIMARY.name else f"@{self.context}"
-        return entry + threads + context + (f"/{self.stream}" if self.stream else "")
+        """The name of ``entry`` at this placement, as the command line takes it."""
+        return placed_name(entry, self.context, self.stream, self.threads, usual_stream="")
 
 
 @dataclass(frozen=True)
@@ -268,14 +266,12 @@ class Entry:
         return context.device, name if process is Process.ENGINE else f"{name} of {SECOND_PROCESS}"
 
 
-def placed_name(entry: str, context: str, stream: str, *, usual_stream: str = OWN) -> str:
-    """The shortest name by which a probe of ``entry`` is selected, ``ENTRY@CONTEXT/STREAM``."""
+def placed_name(entry: str, context: str, stream: str, threads: int = 1, *, usual_stream: str = OWN) -> str:
+    """The shortest name by which probes of ``entry`` are selected, ``ENTRY-xTHREADS@CONTEXT/STREAM``."""
+    several = f"-x{threads}" if threads > 1 else ""
+    at = "" if context in (PRIMARY.name, "none") else f"@{context}"
     where = stream.lower()
-    return (
-        entry
-        + ("" if context in (PRIMARY.name, "none") else f"@{context}")
-        + ("" if where in (usual_stream, "none") else f"/{where}")
-    )
+    return entry + several + at + ("" if where in (usual_stream, "none") else f"/{where}")
 
 
 def _round_duration(ns: int) -> str:

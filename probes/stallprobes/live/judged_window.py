@@ -60,7 +60,6 @@ class JudgedWindow:
         row = partial(
             ProbeRow,
             probe.name,
-            probe.title,
             probe.role,
             part is not None and (part.on or held),
             period_ns=probe.period_ns if part is None else part.period_ns,

@@ -64,7 +64,6 @@ class ProbeRow:
     """
 
     name: str
-    title: str
     role: Role
     on: bool
     state: str

@@ -89,17 +89,12 @@ def by_name(probes: Iterable[Probe], *, stream: str = OWN) -> dict[str, list[Pro
     found: dict[str, list[Probe]] = {}
     for probe in probes:
         found.setdefault(probe_name(probe, stream=stream), []).append(probe)
-    return {name if len(each) == 1 else _with_threads(name, len(each)): each for name, each in found.items()}
+    return {probe_name(each[0], stream=stream, threads=len(each)): each for each in found.values()}
 
 
-def _with_threads(name: str, threads: int) -> str:
-    entry = re.split("[@/]", name, maxsplit=1)[0]
-    return f"{entry}-x{threads}{name[len(entry) :]}"
-
-
-def probe_name(probe: Probe, *, stream: str = OWN) -> str:
-    """The shortest name of ``probe``, where ``stream`` is the default stream."""
-    return placed_name(probe.entry, probe.context, probe.stream, usual_stream=stream)
+def probe_name(probe: Probe, *, stream: str = OWN, threads: int = 1) -> str:
+    """The shortest name of ``probe``, or of several like it, where ``stream`` is the default stream."""
+    return placed_name(probe.entry, probe.context, probe.stream, threads, usual_stream=stream)
 
 
 def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:

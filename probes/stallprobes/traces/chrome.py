@@ -196,7 +196,7 @@ class _TraceEvents:
         """All events; the names of processes and threads come before those that happen there."""
         host = self._process("host")
         trigger = None if self._trace.trigger is None else self._thread(host, "trigger")
-        threads = [self._thread(host, probe.title or probe.name) for probe in self._trace.probes]
+        threads = [self._thread(host, probe.name) for probe in self._trace.probes]
         streams = self._stream_tracks()
         engines, other = streams.engines, None
         gaps = foreign_gaps(self._trace)

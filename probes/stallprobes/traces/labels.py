@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from stallprobes.native.layouts.cupti import CopyKind, OverheadKind, RecordKind
-from stallprobes.traces.trace import Int64s, OpenWork, Trace, TracedProbe
+from stallprobes.traces.trace import Int64s, OpenWork, Trace
 
 _KINDS: Mapping[int, str] = {
     RecordKind.KERNEL: "kernel",
@@ -58,11 +58,6 @@ def overhead_label(reason: int) -> str:
         return OverheadKind(reason).name.lower().replace("_", " ")
     except ValueError:
         return f"overhead {reason}"
-
-
-def probe_label(probe: TracedProbe) -> str:
-    """``d2d@secondary``; the name alone for a probe without a context."""
-    return probe.name if probe.context in ("", "none") or "@" in probe.name else f"{probe.name}@{probe.context}"
 
 
 def stream_users(trace: Trace, rows: Int64s, open_work: Iterable[OpenWork]) -> str:

@@ -119,7 +119,7 @@ class TraceRow:
 
 def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
     """The rows of ``trace`` from top to bottom, without those of driver overhead."""
-    calls = [(RowKey(RowKind.CALLS, number), labels.probe_label(probe)) for number, probe in enumerate(trace.probes)]
+    calls = [(RowKey(RowKind.CALLS, number), probe.name) for number, probe in enumerate(trace.probes)]
     engine = [
         (RowKey(RowKind.TENURES, context), trace.names.context(context))
         for context in np.unique(trace.tenures["context"]).tolist()

@@ -22,7 +22,6 @@ class TraceSummary:
 
     wall_s: float
     probe: str
-    title: str
     call: str
     phase: Phase
     ns: int
@@ -44,7 +43,7 @@ def summary(trace: Trace) -> TraceSummary | None:
         in_flight = open_call is not None and open_call.since_ns == trigger.began_ns
         label = op_label(trace.probes, trigger.probe, op) if in_flight else ""
         phase = _phase(trace, trigger.probe, op) if in_flight else Phase.CALL
-        return TraceSummary(wall_s, probe.name, probe.title, label, phase, took_ns, "", in_flight)
+        return TraceSummary(wall_s, probe.name, label, phase, took_ns, "", in_flight)
     op, began_ns, returned_ns = trace.calls[number][["op", "began_ns", "returned_ns"]].tolist()
     took_ns = returned_ns - began_ns
     label, phase = op_label(trace.probes, trigger.probe, op), _phase(trace, trigger.probe, op)
@@ -55,7 +54,7 @@ def summary(trace: Trace) -> TraceSummary | None:
         cause = _cause_of_wait(trace, number, took_ns)
     else:
         cause = _beside(trace, number)
-    return TraceSummary(wall_s, probe.name, probe.title, label, phase, took_ns, cause)
+    return TraceSummary(wall_s, probe.name, label, phase, took_ns, cause)
 
 
 def _phase(trace: Trace, probe: int, op: int) -> Phase:
@@ -83,5 +82,5 @@ def _beside(trace: Trace, number: int) -> str:
     beside = next(iter(calls_beside(trace, number)), None)
     if beside is None:
         return ""
-    other = f"{trace.probes[beside.probe].title} ({op_label(trace.probes, beside.probe, beside.op)})"
+    other = f"{trace.probes[beside.probe].name} ({op_label(trace.probes, beside.probe, beside.op)})"
     return f"{other} was in a call of the same context for {duration_ns(beside.overlap_ns)} of it"

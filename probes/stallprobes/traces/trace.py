@@ -37,7 +37,6 @@ class TracedProbe:
     """
 
     name: str
-    title: str
     ops: tuple[str, ...]
     context: str = ""
     stream: str = ""
@@ -50,7 +49,7 @@ class TracedProbe:
         """The names of ``probe``."""
         ops = tuple(op_name(op) for op in probe.program.ops)
         phases = tuple(op.phase for op in probe.program.ops)
-        return cls(probe.name, probe.name, ops, probe.context, probe.stream, probe.role, phases)
+        return cls(probe.name, ops, probe.context, probe.stream, probe.role, phases)
 
     @property
     def shared(self) -> str:

@@ -90,7 +90,7 @@ def notes(trace: Trace) -> Iterator[str]:
     for flight in trace.open_calls:
         age_ns = trace.end_ns - flight.since_ns
         if age_ns >= IN_FLIGHT_NS:
-            call = f"{labels.probe_label(trace.probes[flight.probe])} {op_label(trace.probes, flight.probe, flight.op)}"
+            call = f"{trace.probes[flight.probe].name} {op_label(trace.probes, flight.probe, flight.op)}"
             yield f"{call} has not returned after {duration_ns(age_ns)}."
     for work in trace.open_work:
         if open_work_ns(trace, work) >= IN_FLIGHT_NS:
@@ -106,7 +106,7 @@ def open_work_ns(trace: Trace, work: OpenWork) -> int:
 
 def open_work_text(trace: Trace, work: OpenWork) -> str:
     """What is known of open work."""
-    call = f"{labels.probe_label(trace.probes[work.probe])} {op_label(trace.probes, work.probe, work.op)}"
+    call = f"{trace.probes[work.probe].name} {op_label(trace.probes, work.probe, work.op)}"
     calls = f" and of {plural(work.calls - 1, 'later call')}" if work.calls > 1 else ""
     age = duration_ns(open_work_ns(trace, work))
     return f"The GPU work of {call}{calls} has no record after {age}, so it waits or runs"
@@ -161,7 +161,7 @@ def story(trace: Trace, call: int) -> CallStory:
         text = cause_text(trace, part)
         causes[text] = causes.get(text, 0) + part.ns
     return CallStory(
-        title=f"{labels.probe_label(probe)} {name}" + ("" if probe.process else f", iteration {row['iteration']}"),
+        title=f"{probe.name} {name}" + ("" if probe.process else f", iteration {row['iteration']}"),
         moments=tuple(sorted(moments, key=lambda moment: moment.at_ns)),
         delay=delay,
         text="" if delay is None else delay_text(trace, delay),

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from stallprobes.catalog import CheckPlacement, entries, launching
+from stallprobes.catalog import CheckPlacement, entries, launching, size_of
 from stallprobes.errors import UnknownName
 from stallprobes.matrix.check.plan import plan
 from stallprobes.measurement.plan import selection
 from stallprobes.model import Pattern, Probe, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import MOST_THREADS, by_name, entry_name, parse_probe, parse_probes
+from stallprobes.recording.observation import ProbeSet
+from stallscope.tui.probe_sets import default_probes, with_probe
 
 
 @pytest.mark.parametrize(
@@ -35,11 +37,20 @@ def test_a_number_of_threads_is_that_many_probes_of_one_entry(name: str, threads
 
 @pytest.mark.parametrize("pattern", [*patterns().values()], ids=lambda pattern: pattern.name)
 def test_a_probe_of_a_pattern_is_called_by_the_name_that_selects_it(pattern: Pattern) -> None:
-    for variant in pattern.variants:
-        for probe in variant.probes:
-            selected = probe.name.rpartition(" ")[0] or probe.name
-            (found, *_) = parse_probes(selected)
-            assert (found.entry, found.context, found.stream) == (probe.entry, probe.context, probe.stream)
+    for probe in (probe for variant in pattern.variants for probe in variant.probes):
+        found = parse_probes(probe.name.rpartition(" ")[0] or probe.name, size=size_of(probe))
+        assert {one.name: one.program for one in found}[probe.name] == probe.program
+
+
+def test_the_probes_at_startup_are_called_by_the_names_that_select_them() -> None:
+    for probe in default_probes():
+        assert parse_probe(probe.name) == probe
+
+
+def test_a_second_probe_of_a_name_has_a_number() -> None:
+    base = ProbeSet("", default_probes(), "")
+    assert with_probe(base, "d2d@secondary").probes[-1].name == "d2d@secondary 2"
+    assert with_probe(base, "d2d").probes[-1].name == "d2d"
 
 
 def test_a_name_without_a_number_is_one_probe() -> None:

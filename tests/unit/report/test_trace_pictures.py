@@ -137,8 +137,8 @@ def test_a_call_that_has_not_returned_is_drawn_and_named(stall: Trace) -> None:
     flight = OpenCall(0, 0, end - 2_300 * MS)
     hung = replace(stall, end_ns=end, open_calls=(flight,), trigger=TraceTrigger(0, flight.since_ns, end))
     text = trace_text(hung, width=100)
-    assert "spin@primary cuLaunchKernel has not returned after 2.30 s." in text
-    assert row_of(text, "spin@primary", "host calls").endswith("█" * 50)
+    assert "spin cuLaunchKernel has not returned after 2.30 s." in text
+    assert row_of(text, "spin", "host calls").endswith("█" * 50)
     assert "cuLaunchKernel has not returned" in trace_svg(hung)
 
 

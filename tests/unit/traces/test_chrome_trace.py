@@ -74,7 +74,7 @@ def works(*rows: Sequence[int]) -> Trace:
         row["sequence"], row["kind"], row["context"] = number, RecordKind.KERNEL, 1
         row["start_ns"], row["end_ns"], row["probe"] = begin * 1000, end * 1000, -1
     return Trace(
-        0, 100_000, 100_000, (TracedProbe("launch", "launch", ("cuLaunchKernel",)),), TraceNames(),
+        0, 100_000, 100_000, (TracedProbe("launch", ("cuLaunchKernel",)),), TraceNames(),
         np.empty(0, CALL), table, np.empty(0, TENURE), np.empty(0, OVERHEAD), context_switches=False,
     )  # fmt: skip
 
@@ -325,7 +325,7 @@ def test_several_traces_stand_one_after_the_other_under_their_titles(report_1: T
 
 def test_names_from_outside_are_escaped(report_1: Trace) -> None:
     hostile = 'x"},{"ph":"X"\n\x1b[2J\u202e'
-    probes = (replace(report_1.probes[0], name=hostile, title=hostile), *report_1.probes[1:])
+    probes = (replace(report_1.probes[0], name=hostile), *report_1.probes[1:])
     names = TraceNames({1: hostile, 2: "secondary"}, {})
     raw = text(TitledTrace(replace(report_1, probes=probes, names=names), hostile))
     assert "\x1b" not in raw

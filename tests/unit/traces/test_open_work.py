@@ -73,9 +73,7 @@ def test_a_span_without_any_record_has_the_row_too(running: Trace) -> None:
 
 def test_text_svg_and_screen_say_so(running: Trace) -> None:
     old = replace(running, open_work=(replace(running.open_work[0], since_ns=running.end_ns - 1_200 * MS, calls=3),))
-    sentence = (
-        "The GPU work of spin@primary cuLaunchKernel and of 2 later calls has no record after 1.20 s, so it waits or"
-    )
+    sentence = "The GPU work of spin cuLaunchKernel and of 2 later calls has no record after 1.20 s, so it waits or"
     assert sentence in " ".join(trace_text(old, width=100).split())
     assert "░ in GPU work: no record yet" in " ".join(trace_text(old, width=100).split())
     svg = trace_svg(old)

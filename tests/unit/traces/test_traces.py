@@ -78,7 +78,7 @@ def test_work_behind_other_work_of_its_stream_names_it() -> None:
     kernel["sequence"], kernel["kind"], kernel["end_ns"] = 1, RecordKind.KERNEL, 5 * MS
     copy["sequence"], copy["kind"], copy["start_ns"], copy["end_ns"] = 2, RecordKind.COPY, 5 * MS + 900, 6 * MS
     copy["returned_ns"], copy["began_ns"] = 100_000, 90_000
-    probes = (TracedProbe("readback", "readback", ("cuLaunchKernel", "cuMemcpyDtoHAsync")),)
+    probes = (TracedProbe("readback", ("cuLaunchKernel", "cuMemcpyDtoHAsync")),)
     trace = Trace(
         0, 6 * MS, 6 * MS, probes, TraceNames(),
         np.empty(0, CALL), work, np.empty(0, TENURE), np.empty(0, OVERHEAD), context_switches=True,
@@ -105,7 +105,7 @@ def halves(*rows: tuple[int, ...]) -> Trace:
         row["context"], row["stream"] = 1 + stream // 10, stream
         row["subkind"] = CopyKind.DEVICE_TO_HOST if stream < 10 else CopyKind.HOST_TO_DEVICE
     work = work[np.argsort(work["start_ns"], kind="stable")]
-    probes = (TracedProbe("copy", "copy", ("cuMemcpyPeerAsync",)),)
+    probes = (TracedProbe("copy", ("cuMemcpyPeerAsync",)),)
     none = (np.empty(0, TENURE), np.empty(0, OVERHEAD))
     return Trace(0, 10 * MS, 10 * MS, probes, TraceNames(), np.empty(0, CALL), work, *none, context_switches=True)
 
@@ -225,7 +225,7 @@ def test_a_gap_in_which_work_waits_and_no_context_runs_is_another_process(report
 
 
 def test_calls_beside_a_call_are_those_of_its_context() -> None:
-    probes = tuple(TracedProbe(name, name, ("x",), context) for name, context in (("a", "p"), ("b", "p"), ("c", "s")))
+    probes = tuple(TracedProbe(name, ("x",), context) for name, context in (("a", "p"), ("b", "p"), ("c", "s")))
     calls = np.array([(0, 0, 0, 100, 200, 1), (1, 0, 0, 50, 180, 1), (2, 0, 0, 100, 200, 1)], CALL)
     trace = Trace(
         0, 300, 300, probes, TraceNames(), calls, np.empty(0, WORK), np.empty(0, TENURE), np.empty(0, OVERHEAD), True

@@ -19,7 +19,7 @@ PHASES = (Phase.CALL, Phase.WAIT, Phase.DUE)
 
 
 def plot(name: str, wait_ns: int = 5_000, phases: tuple[Phase, ...] = PHASES, **changed: object) -> FocusView:
-    values: dict[str, object] = {"title": f"{name} · primary · own stream", "role": Role.VICTIM, "on": True}
+    values: dict[str, object] = {"role": Role.VICTIM, "on": True}
     values |= {
         "state": "quiet",
         "mark": "good",

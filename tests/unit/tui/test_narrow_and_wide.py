@@ -111,7 +111,7 @@ def _table(rows: list[ProbeRow], focus: str, width: int, height: int) -> tuple[l
 
 
 def _row(name: str, role: Role, mark: str = "") -> ProbeRow:
-    return ProbeRow(name, f"{name} · primary", role, mark != "dim", "state", mark)
+    return ProbeRow(name, role, mark != "dim", "state", mark)
 
 
 @pytest.mark.parametrize("aggressors", [1, 3, 7, 10])

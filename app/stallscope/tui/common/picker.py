@@ -36,7 +36,7 @@ class _PickerLine:
 
 
 class Picker(Dialog[tuple[str, str]]):
-    """Returns (pattern, variant), or ("probe", "ENTRY@CONTEXT")."""
+    """Returns (pattern, variant), or ("probe", its name)."""
 
     # With priority, so that the letters behind the key go to the search also where they arrive together with it.
     BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "search", "search", priority=True)]
@@ -154,26 +154,24 @@ def _lines() -> tuple[_PickerLine, ...]:
         if entry.role is Role.HOST:
             continue
         for place in _places(entry):
-            placed = entry.name if place in ("", PRIMARY.name) else f"{entry.name}@{place}"
-            text, word = f"{placed}  {entry.title}", _ROLES[entry.role]
-            searched = f"{entry.name} {text} {word}".casefold()
-            line = f"probe/{entry.name}@{place or PRIMARY.name}"
+            name, word = entry.probe(place).name, _ROLES[entry.role]
+            line, text = f"probe/{name}", f"{name}  {entry.title}"
+            searched = f"{text} {place.context.name} {word}".casefold()
             found.append(_PickerLine(line, "Add a probe to the current ones", text, word, "italic", searched))
     return tuple(found)
 
 
-def _places(entry: Entry) -> tuple[str, ...]:
-    """The contexts to which a probe can be bound; "" alone for one that belongs to none."""
-    if entry.probe(Placement(PRIMARY)).program == entry.probe(Placement(SECONDARY)).program:
-        return ("",)
-    return PRIMARY.name, SECONDARY.name
+def _places(entry: Entry) -> tuple[Placement, ...]:
+    """Where a probe can be placed: in either context, or once where it belongs to none."""
+    first, second = Placement(PRIMARY), Placement(SECONDARY)
+    return (first,) if entry.probe(first).program == entry.probe(second).program else (first, second)
 
 
 def _details(first: str, second: str) -> PrintableText:
     text = PrintableText()
     if first == "probe":
         entry = entries()[second.partition("@")[0]]
-        section(text, f"{entry.name}: {entry.title}", entry.what)
+        section(text, f"{second}: {entry.title}", entry.what)
         section(text, "Note", entry.note)
         for cause in entry.causes:
             section(text, "Effect on victims", f"{cause.why} Remedy: {cause.remedy}")

@@ -15,7 +15,7 @@ from textual.events import Key
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import MonitorView, ProbeRow, report_text
-from stallprobes.model import KIB, PRIMARY, SECONDARY, Role
+from stallprobes.model import KIB, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
@@ -437,10 +437,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
                 self.notify(sentence)
 
     def _add_probe(self, live: LiveSource, selected: str) -> None:
-        """Load the probe that was ``selected`` in the picker, ``ENTRY@CONTEXT``, too."""
-        entry, _, context = selected.partition("@")
+        """Load the probe that was ``selected`` in the picker too."""
         probe_set, on = live.requested()
-        new = probe_sets.with_probe(probe_set, entry, SECONDARY if context == SECONDARY.name else PRIMARY)
+        new = probe_sets.with_probe(probe_set, selected)
         live.load(new, on)
         self.select_probe(new.probes[-1].name)
 

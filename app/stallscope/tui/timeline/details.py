@@ -83,8 +83,7 @@ def _row_text(trace: Trace, row: PlotRow, found: RowIntervals | None) -> str:
     if found is None:
         words = "t freezes on the next slow call; p, w or a click freezes now"
     if row.key.kind is RowKind.CALLS:
-        probe = trace.probes[row.key.number]
-        return f"{probe.title}: {', '.join(dict.fromkeys(probe.ops))}; {words}"
+        return f"{', '.join(dict.fromkeys(trace.probes[row.key.number].ops))}; {words}"
     return "; ".join((f"{row.key.kind}: {words}", *_open_texts(trace, row.key)))
 
 

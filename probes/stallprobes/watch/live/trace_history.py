@@ -209,7 +209,7 @@ class _ThreadBook:
     def probes(self) -> tuple[TracedProbe, ...]:
         """The threads as a trace names them."""
         return tuple(
-            TracedProbe(label, label, tuple(ops), phases=tuple(ops.values()), process=self._processes[process])
+            TracedProbe(label, tuple(ops), phases=tuple(ops.values()), process=self._processes[process])
             for label, ops, (process, _) in zip(self._labels, self._ops, self._numbers, strict=True)
         )
 
