@@ -13,7 +13,7 @@ from factories.traces import handmade_trace
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.latency.baseline import Baseline
 from stallprobes.machine.gpus import GpuProcess
-from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
 from stallprobes.recording.observation import GpuName, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
@@ -47,7 +47,7 @@ class HostileRecording(Recording):
         text = self.hostile
         failures = tuple(ProbeFailure(probe.name, text, 700, text, False) for probe in self.probe_set.probes[-1:])
         readings = {
-            **{field.name: TelemetryReading(None, 1, text) for field in FIELDS},
+            **dict.fromkeys(NAMES, TelemetryReading(None, 1, text)),
             "processes": TelemetryReading((GpuProcess(1, text, 1),), 1, None),
             "clock_reasons": TelemetryReading((text,), 1, None),
         }

@@ -20,7 +20,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import NO_SAMPLES, InFlight
 from stallprobes.live.capture import capture
 from stallprobes.machine.gpus import GpuProcess
-from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Probe, Role
 from stallprobes.native.layouts.board import EngineState, ProbeState
 from stallprobes.patterns import patterns
@@ -146,7 +146,7 @@ def _part(probe: Probe, number: int, at_ns: int) -> ProbeSnapshot:
 
 
 def _telemetry(at_ns: int) -> TelemetrySnapshot:
-    values: dict[str, Any] = dict.fromkeys((field.name for field in FIELDS), 7)
+    values: dict[str, Any] = dict.fromkeys(NAMES, 7)
     values |= {"power_w": 70.5, "performance_state": "P0", "clock_reasons": ("idle",), "pcie_to_gpu_kb_s": None}
     values["processes"] = (GpuProcess(7, "train", 2**30), GpuProcess(8, "\x1b[2Jodd", None))
     readings = {name: TelemetryReading(value, at_ns, None if value else "n/a") for name, value in values.items()}

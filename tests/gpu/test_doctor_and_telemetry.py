@@ -9,7 +9,7 @@ import pytest
 
 from stallprobes import doctor
 from stallprobes.machine import gpus
-from stallprobes.machine.telemetry import FIELDS, Telemetry
+from stallprobes.machine.telemetry import NAMES, Telemetry
 
 pytestmark = pytest.mark.gpu
 
@@ -62,8 +62,8 @@ def test_telemetry_reads_every_field_of_a_real_gpu_or_says_why_not(found: gpus.S
     finally:
         telemetry.stop()
     assert snapshot.state == "live"
-    for field in FIELDS:
-        reading = snapshot[field.name]
-        assert (reading.value is None) == (reading.why is not None), field.name
+    for name in NAMES:
+        reading = snapshot[name]
+        assert (reading.value is None) == (reading.why is not None), name
     assert snapshot["memory_total_bytes"].value > 0
     assert 0 <= snapshot["utilisation_percent"].value <= 100

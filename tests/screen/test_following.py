@@ -56,7 +56,7 @@ async def test_without_a_selection_the_panels_show_the_victim_that_stalls(shared
         await stalled(pilot)
         await until(pilot, lambda: monitor(pilot).state.focus_name == STALLS)
         assert not monitor(pilot).state.selected
-        await until(pilot, lambda: "time × latency of d2d@secondary" in shown(pilot))
+        await until(pilot, lambda: "▸b d2d@secondary" in shown(pilot))
         await pilot.press("e")
         screen = pilot.app.screen
         assert isinstance(screen, Explain)

@@ -17,7 +17,7 @@ from factories.screen import assert_snapshot, dialog_text, is_open, settled, tex
 from factories.watch_calls import slow_batch
 from factories.watch_moments import moments, record, training
 from stallprobes.latency.histogram import Histogram
-from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
 from stallprobes.watch.line_text import place_text
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram, WatchRow, WatchRowKey
@@ -341,7 +341,7 @@ class ReadGpu(ProgramGpu):
         self.name, self.percent = "H200", percent
 
     def snapshot(self) -> TelemetrySnapshot:
-        readings = {one.name: TelemetryReading() for one in FIELDS}
+        readings = dict.fromkeys(NAMES, TelemetryReading())
         readings["utilisation_percent"] = TelemetryReading(self.percent, 5, None)
         return TelemetrySnapshot("GPU-1", 7, "live", None, readings)
 

@@ -9,9 +9,10 @@ import pytest
 from factories.simulated_machine import SECOND, SimulatedMachine, machine
 from stallprobes.catalog import Placement, entries
 from stallprobes.engine.session import Session
+from stallprobes.machine.gpm import METRICS
 from stallprobes.machine.simulated_telemetry import SENSORS, SIMULATED_UUID, SimulatedTelemetry
-from stallprobes.machine.telemetry import FIELDS
-from stallprobes.model import GREEN, SECONDARY
+from stallprobes.machine.telemetry import NAMES
+from stallprobes.model import GREEN, PRIMARY, SECONDARY
 
 
 def values(of: SimulatedMachine) -> Mapping[str, object]:
@@ -23,8 +24,8 @@ def values(of: SimulatedMachine) -> Mapping[str, object]:
 
 def test_every_field_of_nvml_has_a_value() -> None:
     found = values(machine(entries()["launch"].probe()))
-    assert set(found) == {field.name for field in FIELDS}
-    assert None not in found.values()
+    assert set(found) == set(NAMES)
+    assert {name for name, value in found.items() if value is None} == set(METRICS) - {name for name, _ in SENSORS}
 
 
 def test_a_spin_is_full_utilization_and_warms_the_gpu() -> None:
@@ -43,6 +44,27 @@ def test_a_spin_is_full_utilization_and_warms_the_gpu() -> None:
     seen.switch(False)
     seen.advance(2 * SECOND)
     assert values(seen)["utilisation_percent"] == 0
+
+
+@pytest.mark.parametrize(
+    ("aggressor", "active", "utilisation"),
+    [("spin", 100 * 16 / 132, 100), ("spin-full", 100, 100), ("event-poll", 0.76, 99)],
+)
+def test_sm_activity_counts_the_sms_that_have_a_kernel(aggressor: str, active: float, utilisation: float) -> None:
+    seen = machine(entries()[aggressor].probe())
+    seen.run(3 * SECOND)
+    found = values(seen)
+    assert found["sm_active_percent"] == pytest.approx(active, rel=0.02)
+    assert found["utilisation_percent"] == pytest.approx(utilisation, abs=1)
+    assert 0 < found["sm_occupancy_percent"] <= found["sm_active_percent"]  # type: ignore[operator]
+
+
+def test_a_preempted_kernel_occupies_no_sm() -> None:
+    spins = [entries()["spin-full"].probe(Placement(context)) for context in (PRIMARY, SECONDARY)]
+    seen = machine(*spins)
+    seen.run(3 * SECOND)
+    found = values(seen)
+    assert 60 < found["sm_active_percent"] <= found["utilisation_percent"] + 1 <= 101  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(("aggressor", "field"), [("d2h-pinned-large", "from"), ("h2d-pinned-large", "to")])

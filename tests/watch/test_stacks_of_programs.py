@@ -24,7 +24,7 @@ from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
-from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.watch.reading.process import LoadedModule, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
 from stallprobes.watch.sentences import call_text, frame_text, site_text
 

@@ -17,7 +17,7 @@ from factories import command_line
 from factories.full_disk import FullDisk
 from factories.watch_moments import moments, output, record
 from stallprobes.errors import FileNotWritten, RecordingError
-from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
 from stallprobes.recording.recording import Recording
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.document import document
@@ -94,7 +94,7 @@ def test_the_last_second_of_a_row_is_the_difference_of_two_moments(recorded: Pat
 
 
 def test_it_has_the_values_of_nvml(tmp_path: Path, written: list[WatchMoment]) -> None:
-    readings = {one.name: TelemetryReading() for one in FIELDS}
+    readings = dict.fromkeys(NAMES, TelemetryReading())
     readings["utilisation_percent"] = TelemetryReading(97, 5, None)
     telemetry = TelemetrySnapshot("GPU-1", 7, "live", None, readings)
     recorder = WatchRecorder(tmp_path / "nvml.rec")

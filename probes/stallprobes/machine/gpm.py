@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from stallprobes.errors import NvmlUnavailable
+
 # Time between two samples (s).
 PERIOD_S = 0.2
 UNSUPPORTED = "this GPU or its driver has no GPM counters"
@@ -37,7 +39,7 @@ class GpmCounters:
     def read(self, module: Any, handle: Any) -> Mapping[str, float | None]:
         """Take a sample, and return the values since the one before it, each None where NVML has none.
 
-        Raises RuntimeError where there are no counters, and the errors of NVML.
+        Raises NvmlUnavailable where there are no counters, and the errors of NVML.
         """
         if handle is not self._handle:
             self._open(module, handle)
@@ -56,7 +58,7 @@ class GpmCounters:
         """Take the first sample of ``handle``."""
         supported = getattr(module, "nvmlGpmQueryDeviceSupport", None)
         if supported is None or not supported(handle).isSupportedDevice:
-            raise RuntimeError(UNSUPPORTED)
+            raise NvmlUnavailable(UNSUPPORTED, "")
         self._before, self._now = module.nvmlGpmSampleAlloc(), module.nvmlGpmSampleAlloc()
         module.nvmlGpmSampleGet(handle, self._now)
         self._handle = handle

@@ -238,6 +238,8 @@ class Telemetry:
                     if getattr(error, "value", None) == nvml.GPU_IS_LOST:
                         reader.state, reader.why = "lost", why
                         return
+                except NvmlUnavailable as problem:
+                    why = problem.reason
                 except Exception as error:
                     # Driver and package of different versions can disagree about a structure: only this field fails.
                     why = kind_and_text(error)
@@ -245,8 +247,9 @@ class Telemetry:
                     reader.calling = None
                 now = self._clock()
                 values = {name: None if value is None else value[name] for name in one.names} or {one.name: value}
-                read = {name: TelemetryReading(part, now, why) for name, part in values.items()}
-                reader.readings = {**reader.readings, **read}
+                for name, part in values.items():
+                    lacking = (why or "NVML has no value yet") if part is None else None
+                    reader.readings = {**reader.readings, name: TelemetryReading(part, now, lacking)}
                 due[one] = self._clock() + int(one.period_s * NS)
                 if self._quit.is_set():
                     return

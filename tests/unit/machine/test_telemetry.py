@@ -15,8 +15,9 @@ import pytest
 from factories.waiting import wait_until
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.machine import nvml
+from stallprobes.machine.gpm import METRICS, UNSUPPORTED
 from stallprobes.machine.gpus import GpuProcess
-from stallprobes.machine.telemetry import FIELDS, HANGING_AFTER_S, Telemetry, TelemetryField, TelemetrySnapshot
+from stallprobes.machine.telemetry import HANGING_AFTER_S, NAMES, Telemetry, TelemetryField, TelemetrySnapshot
 
 
 class FakeError(Exception):
@@ -91,15 +92,16 @@ def complete(snapshot: TelemetrySnapshot) -> bool:
 def test_every_value_comes_with_its_age_and_unit() -> None:
     with reading(FakeNvml) as telemetry:
         snapshot = until(telemetry, complete)
-    assert set(snapshot.readings) == {field.name for field in FIELDS}
+    assert set(snapshot.readings) == set(NAMES)
     assert snapshot["power_w"].value == 124.5
     assert snapshot["memory_used_bytes"].value == 3 << 30
     assert snapshot["clock_reasons"].value == ("power cap", "thermal (hardware)")
     assert snapshot["performance_state"].value == "P0"
     assert [process.pid for process in snapshot.processes] == [1]
-    for one in snapshot.readings.values():
+    for name, one in snapshot.readings.items():
         age = one.age_s(snapshot.at_ns)
-        assert one.why is None
+        # The made-up module has none of their functions, as an old one.
+        assert one.why == (UNSUPPORTED if name in METRICS else None)
         assert age is not None
         assert age >= 0
 

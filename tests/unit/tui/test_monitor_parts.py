@@ -16,12 +16,19 @@ from stallscope.tui.monitor.panel_views import frozen_text
 @pytest.mark.parametrize("height", [18, 24, 28, 36, 48, 70])
 @pytest.mark.parametrize("rows", [3, 10, 19])
 def test_the_panels_share_all_lines_and_none_is_too_low(width: int, height: int, rows: int) -> None:
-    sizes = layout(width, height, rows)
+    sizes = layout(width, height, rows, rows - 2)
     assert sizes.upper + sizes.heat_map + sizes.log == height - 3
     assert sizes.log >= 3
+    assert sizes.compact == (width < 150 and 20 < height < 34)
     assert sizes.heat_map == 0 or sizes.heat_map >= 5
     assert sizes.wide == (width >= 150)
-    assert sizes.table is None or 3 <= sizes.table <= sizes.upper
+    assert sizes.table is None or 2 <= sizes.table <= sizes.upper
+
+
+def test_80x24_has_a_time_axis_with_the_gpu_s_values_below_it() -> None:
+    sizes = layout(80, 24, 9, 4, 1)
+    # Marks, five decades, utilisation, SM activity and the time axis; three lines of a verdict and the next step.
+    assert (sizes.compact, sizes.table, sizes.heat_map, sizes.histograms, sizes.log) == (True, 5, 9, 4, 4)
 
 
 def test_the_trigger_fires_once_a_moment_after_the_first_stall() -> None:

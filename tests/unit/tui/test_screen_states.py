@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from factories.matrix_examples import screen_example
 from factories.watch_moments import moments
-from stallprobes.machine.telemetry import FIELDS, TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
 from stallprobes.matrix.matrix import QUIET
 from stallscope.tui.matrix.controller import MatrixState
 from stallscope.tui.matrix.cursor import MatrixCursor, grid_view
@@ -66,7 +66,7 @@ def test_the_row_that_lost_most_is_selected_until_somebody_selects_another() -> 
 
 
 def test_the_values_of_the_gpu_stay_while_the_view_is_frozen_and_count_once() -> None:
-    readings = {one.name: TelemetryReading() for one in FIELDS}
+    readings = dict.fromkeys(NAMES, TelemetryReading())
     readings["utilisation_percent"] = TelemetryReading(40, 5, None)
     values = TelemetrySnapshot("GPU-1", 7, "live", None, readings), "H200"
     state = WatchState().with_gpu(values).with_gpu(values)

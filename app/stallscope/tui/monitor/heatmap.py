@@ -111,14 +111,18 @@ def heat_lines(
     room = max(1, height - len(out) - len(below))
     # Each row is a whole decade or an equal part of one, the slowest calls at the top, so that labels step evenly.
     low, high = decades
+    # Lines that would stay empty show more of the axis.
+    high = min(DECADES, max(high, low + room)) if room < 2 * (high - low) else high
+    low = max(0, min(low, high - room)) if room < 2 * (high - low) else low
     parts = min(max(room // (high - low), 1), _MOST_PARTS)
     bounds = [round(low * PER_DECADE + i * PER_DECADE / parts) for i in range((high - low) * parts + 1)]
     if len(bounds) - 1 > room:
         bounds = [round(low * PER_DECADE + i * (high - low) * PER_DECADE / room) for i in range(room + 1)]
     rows = len(bounds) - 1
-    out += [[(" " * LABEL + "│", "faint")]] * (room - rows)
     labels = _labels(rows, bounds)
     marked = np.isin(np.arange(columns), [column for column, _ in view.marks])
+    empty = "".join("▏" if mark else " " for mark in marked)
+    out += [[(" " * LABEL + "│" + empty, "faint")]] * (room - rows)
     # The step of each column's oldest call in flight.
     where = np.array([position(float(ns), BINS) if ns else -1 for ns in view.ages_ns], dtype=np.int64)
     # Rates, not counts: a column in progress, or observed for part of its time, is as dark as its neighbors.

@@ -14,7 +14,7 @@ _MULTIPLES = 10
 _LOW = 20
 # Below this height, and where the map has this height with the GPU's values and the time axis, the layout is compact.
 COMPACT_BELOW, _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 34, 8, 12
-_MOST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 6, 4, 4
+_LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,10 @@ def layout(width: int, height: int, table_rows: int, victims: int = 0, header: i
     ``victims`` of them are victims; ``header`` is the number of lines of the header in a compact layout.
     """
     if width < WIDE_COLUMNS and height < COMPACT_BELOW:
-        table = 1 + min(victims, _MOST_COMPACT_ROWS)
-        # The key bar has a line.
-        heat_map = height - header - 1 - table - _COMPACT_HISTOGRAMS - _COMPACT_LOG
+        # The key bar and the aggressors have a line each.
+        shared = height - header - 2 - _COMPACT_HISTOGRAMS - _COMPACT_LOG
+        rows = min(victims, max(shared - _ENOUGH_HEAT_MAP, _LEAST_COMPACT_ROWS))
+        table, heat_map = 1 + rows, shared - rows
         if heat_map >= _LEAST_WITH_GPU:
             # What the map does not need, the histogram has.
             histograms = _COMPACT_HISTOGRAMS + max(0, heat_map - _ENOUGH_HEAT_MAP) // 2

@@ -1,0 +1,72 @@
+"""GPM counters: two samples, their values, and GPUs without them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stallprobes.errors import NvmlUnavailable
+from stallprobes.machine.gpm import METRICS, UNSUPPORTED, GpmCounters
+
+NOT_SUPPORTED, NAN = 3, float("nan")
+
+
+class Module:
+    """NVML with counters whose values are given, each as (return code, value)."""
+
+    NVML_GPM_METRICS_GET_VERSION = 1
+
+    def __init__(self, values: dict[str, tuple[int, float]], supported: bool = True) -> None:
+        self.supported = supported
+        self.samples: list[list[int]] = []
+        self.pairs: list[tuple[int, int]] = []
+        self.taken = 0
+        for number, constant in enumerate(METRICS.values()):
+            setattr(self, constant, number)
+        self.by_id = {number: values.get(name, (0, 0.0)) for number, name in enumerate(METRICS)}
+
+    def nvmlGpmQueryDeviceSupport(self, _: object) -> SimpleNamespace:
+        return SimpleNamespace(isSupportedDevice=int(self.supported))
+
+    def nvmlGpmSampleAlloc(self) -> list[int]:
+        self.samples.append([0])
+        return self.samples[-1]
+
+    def nvmlGpmSampleGet(self, _: object, sample: list[int]) -> None:
+        self.taken += 1
+        sample[0] = self.taken
+
+    def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:
+        metrics = [SimpleNamespace(metricId=None, nvmlReturn=0, value=0.0) for _ in METRICS]
+        return SimpleNamespace(version=0, sample1=None, sample2=None, numMetrics=0, metrics=metrics)
+
+    def nvmlGpmMetricsGet(self, request: Any) -> None:
+        assert request.numMetrics == len(METRICS)
+        self.pairs.append((request.sample1[0], request.sample2[0]))
+        for metric in request.metrics:
+            metric.nvmlReturn, metric.value = self.by_id[metric.metricId]
+
+
+def test_each_reading_is_of_the_time_since_the_one_before() -> None:
+    module, counters, handle = Module({"sm_active_percent": (0, 0.7)}), GpmCounters(), object()
+    assert set(counters.read(module, handle).values()) == {None}
+    for _ in range(3):
+        assert counters.read(module, handle)["sm_active_percent"] == 0.7
+    assert module.pairs == [(1, 2), (2, 3), (3, 4)]
+    assert len(module.samples) == 2
+
+
+def test_a_value_that_nvml_cannot_compute_is_none() -> None:
+    module = Module({"dram_percent": (0, NAN), "tensor_percent": (NOT_SUPPORTED, 5.0), "fp32_percent": (0, 63.0)})
+    counters, handle = GpmCounters(), object()
+    counters.read(module, handle)
+    found = counters.read(module, handle)
+    assert (found["dram_percent"], found["tensor_percent"], found["fp32_percent"]) == (None, None, 63.0)
+
+
+@pytest.mark.parametrize("module", [Module({}, supported=False), SimpleNamespace()], ids=["gpu", "package"])
+def test_without_counters_it_says_so(module: Any) -> None:
+    with pytest.raises(NvmlUnavailable, match=UNSUPPORTED):
+        GpmCounters().read(module, object())
