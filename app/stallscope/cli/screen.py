@@ -65,6 +65,7 @@ def run_live(
             sim_set=session.sim_set,
             allow_shared=allow_shared,
             together=session.together,
+            gpm_counters=known.gpm_counters,
             first=None if tour is None else tour.first_probe_set(),
         )
         source = LiveSource(request, survey=survey, spare=spare)

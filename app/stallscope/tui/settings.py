@@ -24,6 +24,7 @@ ascii = false             # draw with ASCII characters only, like --ascii
 frames_per_second = 10    # redraws per second, 1 to 30
 quiet_seconds = 2.0       # measuring time of the baseline in seconds, 0.5 to 60
 history_seconds = 60      # time span of the heat map in seconds, 10 to 600
+gpm_counters = true       # read NVML's GPM counters, such as SM active, five times a second
 freeze_above_ms = 1.0     # threshold of "freeze on stall" in milliseconds
 remedy_language = "cuda"  # language of remedies as code, also in stallscope explain: cuda, pytorch or cupy
 
@@ -63,6 +64,7 @@ class Settings:
     frames_per_second: float = 10
     quiet_seconds: float = 2.0
     history_seconds: float = 60
+    gpm_counters: bool = True
     freeze_above_ms: float = 1.0
     remedy_language: str = "cuda"
     keys: Mapping[str, str] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from stallprobes.errors import NvmlUnavailable
 # Time between two samples (s).
 PERIOD_S = 0.2
 UNSUPPORTED = "this GPU or its driver has no GPM counters"
+NOT_READ = "stallscope does not read the GPM counters here"
 # The name of NVML's constant by the name of a value.
 METRICS = {
     "sm_active_percent": "NVML_GPM_METRIC_SM_UTIL",

@@ -23,6 +23,8 @@ HANGING_AFTER_S = 1.0
 RETRY_S = 5.0
 # NVML averages utilisation over a window between these lengths, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
+# Period of a reading that only says why there is no value (s).
+_REPEATED_S = 60.0
 # From the best to the worst.
 TelemetryState = Literal["live", "starting", "hanging", "unavailable", "lost"]
 _STATES = get_args(TelemetryState)
@@ -102,10 +104,17 @@ FIELDS = (
 NAMES = (*(one.name for one in FIELDS), *gpm.METRICS)
 
 
-def all_fields() -> tuple[TelemetryField, ...]:
-    """FIELDS and the profiling counters, with samples of their own. A sample takes milliseconds: so they are slow."""
-    counters = gpm.GpmCounters()
-    return (*FIELDS, TelemetryField("gpm", gpm.PERIOD_S, counters.read, slow=True, names=tuple(gpm.METRICS)))
+def all_fields(gpm_counters: bool = True) -> tuple[TelemetryField, ...]:
+    """FIELDS and the GPM counters, which have samples of their own. Reading them takes milliseconds: so they are slow.
+
+    Without ``gpm_counters`` their readings say only that they are not read.
+    """
+    read, period_s = (gpm.GpmCounters().read, gpm.PERIOD_S) if gpm_counters else (_not_read, _REPEATED_S)
+    return (*FIELDS, TelemetryField("gpm", period_s, read, slow=True, names=tuple(gpm.METRICS)))
+
+
+def _not_read(module: Any, handle: Any) -> Any:
+    raise NvmlUnavailable(gpm.NOT_READ, "")
 
 
 @dataclass(frozen=True)

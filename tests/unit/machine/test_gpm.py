@@ -9,6 +9,7 @@ import pytest
 
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.machine.gpm import METRICS, UNSUPPORTED, GpmCounters
+from stallprobes.machine.telemetry import all_fields
 
 NOT_SUPPORTED, NAN = 3, float("nan")
 
@@ -70,3 +71,10 @@ def test_a_value_that_nvml_cannot_compute_is_none() -> None:
 def test_without_counters_it_says_so(module: Any) -> None:
     with pytest.raises(NvmlUnavailable, match=UNSUPPORTED):
         GpmCounters().read(module, object())
+
+
+def test_counters_that_are_not_wanted_say_so_and_ask_nothing() -> None:
+    (field,) = (one for one in all_fields(gpm_counters=False) if one.name == "gpm")
+    with pytest.raises(NvmlUnavailable, match="does not read the GPM counters"):
+        field.read(None, None)
+    assert field.names == tuple(METRICS)

@@ -25,6 +25,9 @@ from stallscope.tui.common.screen import ScreenContext
 # Below this width the box takes that of the terminal, so that lines of code are not folded.
 NARROW = 100
 _INDENT = "  "
+UTILISATION = (
+    "util: share of the time in which a kernel ran, however small. SM act.: share of the SMs with a warp, in the mean."
+)
 
 
 class Explain(TextDialog[bool]):
@@ -91,6 +94,7 @@ def explanation(
     section(text, "Calls and their phases", calls)
     if submissions(probe.program):
         section(text, "On the GPU", on_the_gpu(probe_set.pattern or probe.name, probe_set.probes))
+        section(text, "GPU rows below the heat map", UTILISATION)
     for other in probe_set.probes:
         victim, aggressor = (probe, other) if probe.role is not Role.AGGRESSOR else (other, probe)
         if victim.role is Role.AGGRESSOR or aggressor.role is not Role.AGGRESSOR or aggressor.entry not in entries():

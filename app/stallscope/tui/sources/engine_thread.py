@@ -32,8 +32,8 @@ ENDED = "the engine ended"
 class EngineRequest:
     """The command line's choice: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU.
 
-    With ``together``, victims of different contexts run at the same time instead of in slots. ``first`` are the probes
-    at the start, by default those of the monitor.
+    With ``together``, victims of different contexts run at the same time instead of in slots. ``gpm_counters``: NVML's
+    GPM counters are read. ``first`` are the probes at the start, by default those of the monitor.
     """
 
     gpu: str | None = None
@@ -42,6 +42,7 @@ class EngineRequest:
     sim_set: Mapping[str, str] = field(default_factory=dict)
     allow_shared: bool = False
     together: bool = False
+    gpm_counters: bool = True
     first: ProbeSet | None = None
 
 
@@ -112,7 +113,7 @@ class EngineThread(threading.Thread):
         super().__init__(name="live source", daemon=True)
         self.request = request
         self.fatal: tuple[int, str] | None = None
-        self.gpus = SelectedGpus(survey)
+        self.gpus = SelectedGpus(survey, request.gpm_counters)
         none = ProbeSet("starting", (), SIM if request.sim else CUDA)
         self.engine = LiveEngine(none, {}, {}, sentence="asking the driver for GPUs")
         self.starting: Session | None = None

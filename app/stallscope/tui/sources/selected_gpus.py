@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stallprobes.machine import gpus
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
-from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
+from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot, all_fields
 from stallprobes.recording.observation import GpuName
 
 
@@ -51,12 +51,13 @@ def _parent(pid: int) -> int | None:
 class SelectedGpus:
     """The selected GPUs. ``survey`` is the last survey of this machine, None before the first.
 
-    ``own_processes`` are those of this program.
+    ``own_processes`` are those of this program. ``gpm_counters``: NVML's GPM counters are read.
     """
 
-    def __init__(self, make_survey: Callable[[], Survey]) -> None:
+    def __init__(self, make_survey: Callable[[], Survey], gpm_counters: bool = True) -> None:
         self.survey: Survey | None = None
         self._make_survey = make_survey
+        self._gpm_counters = gpm_counters
         self._selected: tuple[Gpu, ...] = ()
         self._telemetry: Telemetry | None = None
         self.own_processes = OwnProcesses()
@@ -87,7 +88,7 @@ class SelectedGpus:
         uuid = self._selected[0].uuid
         if self._telemetry is None or self._telemetry.uuid != uuid:
             self.stop()
-            self._telemetry = Telemetry(uuid)
+            self._telemetry = Telemetry(uuid, fields=all_fields(self._gpm_counters))
             self._telemetry.start()
         return survey.versions
 

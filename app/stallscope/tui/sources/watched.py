@@ -14,7 +14,7 @@ from stallprobes.errors import NvmlUnavailable, WatchError, kind_and_text
 from stallprobes.machine import nvml
 from stallprobes.machine.gpus import processes_on
 from stallprobes.machine.shortage import shortage
-from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot
+from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot, all_fields
 from stallprobes.traces.trace import RecordedTrace, Trace
 from stallprobes.watch.attaching.attachment import DETACH_S
 from stallprobes.watch.live.live_program import LiveProgram
@@ -77,7 +77,7 @@ class ProgramGpu:
             except Exception as error:
                 self.why, uuid = nvml.error_text(error), None
             if uuid is not None:
-                telemetry = Telemetry(uuid)
+                telemetry = Telemetry(uuid, fields=all_fields(gpm_counters=False))
                 telemetry.start()
                 self._telemetry = telemetry
                 return
